@@ -138,7 +138,7 @@ _MEANINGS = (
         ),
         "no replication: a message is acknowledged when this broker alone has it",
     ),
-    (re.compile("Thread|waitTimeMills|Semaphore"), "requests wait in no thread pool"),
+    (re.compile("Thread|waitTimeMills|Semaphore"), "requests do not wait in thread pools"),
     (re.compile("Socket|^client[A-Z]|^server[A-Z]|Netty|writeBuffer|Epoll"), "connections are asyncio's"),
     (re.compile("rocksdb|memTable|dispatchCq|dispatchFromSender", re.IGNORECASE), "queues are files, without RocksDB"),
     (re.compile("^metric"), "figures are served at /metrics"),

@@ -52,8 +52,9 @@ class RequestHandler:
         before_read: called before a request that may read messages.
         waiters: responses that wait for a sync; None without SYNC_FLUSH.
         waiting_max: maximum number of waiting responses; further sends are refused.
-        guard: judges rows of a batch from the given one on, answers forbidden requests and marks their rows as done;
-            returns the end of the judged rows, which may be served now. None without access control.
+        guard: checks permissions of a batch's rows, beginning with the given row. Answers forbidden requests and marks
+            their rows as done. Returns the first unchecked row; the rows before that one may be served now. None
+            without access control.
 
     Attributes:
         stopping: whether everything is refused; set when the broker stops.
@@ -87,8 +88,8 @@ class RequestHandler:
             table.register(code, self._pull_command)
 
     def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
-        """Serves the frames of one read from row ``first`` on, in their order, as many as fit into one iteration of the
-        event loop.
+        """Serves the frames of one read in their order, beginning with row ``first``, as many as fit into one iteration
+        of the event loop.
         """
         if self.stopping:
             _send_away(channel, batch, first)
@@ -181,9 +182,9 @@ def _run_end(table: array[int], row: int, count: int) -> int:
 
 
 def _send_away(channel: Channel, batch: FrameBatch, first: int) -> None:
-    """Tells every client to reconnect elsewhere, in the way that its version understands, because the broker stops. If
-    this takes too long, the remaining rows wait for the next iteration of the event loop, because other work must end
-    before the broker stops.
+    """Tells every client that the broker stops, so that the client reconnects elsewhere. The response depends on the
+    client's version. If this takes too long, the remaining rows wait for the next iteration of the event loop, because
+    other work must end before the broker stops.
     """
     table = batch.table
     for row in range(first, batch.count):

@@ -27,8 +27,8 @@ class Request(NamedTuple):
     Attributes:
         source: returns the processor that serves the requests.
         method: picks the processor's method.
-        logged: whether the sender is logged, because the request changes data that others rely on (S-43). A change of
-            options writes its own log line.
+        logged: whether the request and its sender are logged, because the request changes data that others rely on
+            (S-43). False for changes of options, which their processor logs.
     """
 
     source: LazyProcessor[Any]
@@ -129,7 +129,7 @@ REQUESTS: Mapping[int, Request] = {
     RequestCode.GET_TIMER_CHECK_POINT: by(lazy_processors.timers, lambda it: it.checkpoint),
     RequestCode.GET_TIMER_METRICS: by(lazy_processors.timers, lambda it: it.metrics),
 }
-"""Requests of every broker."""
+"""The requests that every broker serves."""
 
 ACCOUNT_REQUESTS: Mapping[int, Request] = {
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: by(lazy_processors.accounts, lambda it: it.update),
@@ -138,7 +138,7 @@ ACCOUNT_REQUESTS: Mapping[int, Request] = {
     RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: by(lazy_processors.accounts, lambda it: it.update_global_addresses),
     RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: by(lazy_processors.accounts, lambda it: it.config),
 }
-"""Additional requests with access control by accounts."""
+"""The requests that a broker also serves if it has access control by accounts."""
 
 USER_REQUESTS: Mapping[int, Request] = {
     RequestCode.AUTH_CREATE_USER: by(lazy_processors.users, lambda it: it.create_user),
@@ -152,7 +152,7 @@ USER_REQUESTS: Mapping[int, Request] = {
     RequestCode.AUTH_GET_ACL: by(lazy_processors.users, lambda it: it.get_rules),
     RequestCode.AUTH_LIST_ACL: by(lazy_processors.users, lambda it: it.list_rules),
 }
-"""Additional requests with access control by users and rules."""
+"""The requests that a broker also serves if it has access control by users and rules."""
 
 _NAMES = ("topic", "group", "groupName", "consumerGroup", "srcGroup", "destGroup", "timestamp", "queueId", "offset")
 """Header fields that identify the subject of a request."""
@@ -189,7 +189,7 @@ def register_requests(services: BrokerServices, table: ProcessorTable) -> None:
 
 
 def _log_and_process(processor: Processor, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-    """Serves a request and logs it, whatever its outcome."""
+    """Logs a request, whatever its outcome will be, and serves it."""
     about = {name: command.ext_fields[name] for name in _NAMES if name in command.ext_fields}
     name = RequestCode(command.code).name
     event(_log, logging.INFO, "change asked for", request=name, peer=channel.remote_address, **about)

@@ -86,9 +86,9 @@ class RuntimeInfo:
     def _queues(self) -> dict[str, str]:
         """The lengths and limits of RocketMQ's request queues. This broker has no such queues.
 
-        In their place, ``send`` counts the batches of responses that wait for a sync of the log. The other lengths are
-        always 0: pulls that wait for a read from the disk are not counted. No request waits for a lock on the page
-        cache.
+        The length of the send queue is the number of batches of responses that wait for a sync of the log. The other
+        lengths are always 0: pulls that wait for a read from the disk are not counted. The lock time is always 0,
+        because no request waits for a lock on the page cache.
         """
         config = self._services.config
         waiting = {

@@ -50,27 +50,27 @@ _CONSUMER_OFFSETS = "consumerOffset.json"
 
 
 class BrokerServices:
-    """The parts of a broker, created with it. At start-up the broker calls ``load`` and sets the remaining attributes;
-    afterwards it calls ``persist`` at intervals.
+    """The parts of a broker, created with the broker. At start-up the broker calls ``load`` and sets the attributes
+    that the constructor does not set; afterwards the broker calls ``persist`` at intervals.
 
     Args:
         config: the broker's options.
-        store: its store.
+        store: the broker's store.
         files: the file system.
         clock: the broker's clock.
-        peers_clock: the clock of the clients, for times that they send.
+        peers_clock: the clock that the clients are assumed to use for the times in their requests.
         make_pops: creates the POP services.
 
     Attributes:
         access: access control; None if it is off.
-        address: the address that clients are given, ``host:port``. Like the attributes below, it is set at start-up.
+        address: the address that clients are given, ``host:port``.
         cold_reads: runs requests for messages that are not in memory.
         imports: imports the request processors in a thread.
         loop: the event loop on which the whole broker runs.
         hold: the pulls that wait for messages.
         outer_api: calls the name servers.
         supervisor: supervises all periodic work.
-        targets: the topics of sends, also of replies.
+        targets: the checked topics of sends and replies.
         waiters: the responses that wait for a sync; None without SYNC_FLUSH.
     """
 
@@ -161,7 +161,7 @@ class BrokerServices:
         self.pops.load()
 
     def is_batch_topic(self, topic: bytes) -> bool | None:
-        """Whether a topic is of type BatchCQ. The store already asks this during recovery."""
+        """Whether a topic is of type BatchCQ; None for an unknown topic. The store first calls this during recovery."""
         self._load_topics()
         config = self.topics.get(topic.decode("utf-8", "replace"))
         return None if config is None else config.is_batch_queue
@@ -195,7 +195,9 @@ class BrokerServices:
         self.writer.write()
 
     def keep(self, name: str) -> Keep:
-        """Returns a function that creates the table of file ``name``; the thread of ``writer`` writes the file."""
+        """Returns a function that creates the writer of the table file ``name``. The thread of ``self.writer`` writes
+        the file.
+        """
         return partial(self.writer.table, name, self.tables.replacer(name))
 
     def _load_topics(self) -> None:

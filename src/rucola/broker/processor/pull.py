@@ -58,8 +58,8 @@ _CODES = {
     GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
     GetMessageStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
-"""Codes for statuses other than FOUND. For the remaining statuses, the code is 19 if the requested offset is 0, and 21
-otherwise.
+"""Response codes for statuses other than FOUND. A status that is not in this table has code 19 if the requested offset
+is 0, and 21 otherwise.
 """
 
 
@@ -155,7 +155,7 @@ class PullMessageProcessor:
             _fail(request, error)
 
     def _admitted(self, channel: Peer, opaque: int, serialize: int, asked: tuple[Any, ...]) -> Admission | None:
-        """The part of the queue that a request may read; None if it was refused."""
+        """The part of the queue that a request may read; None if the request was refused."""
         try:
             return self._admissions.find(asked, channel)
         except BrokerError as refusal:
@@ -216,7 +216,8 @@ class PullMessageProcessor:
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if request.queue_offset else ResponseCode.PULL_NOT_FOUND
         if request.moved and code == ResponseCode.PULL_NOT_FOUND:
-            # A read from the offset in the request would find messages that do not match, and get this code.
+            # The offset has moved past messages that do not match. A read from the request's original offset would
+            # find them and get this code.
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
         if self._waits(request, result, code, may_wait):
             if len(self.hold) >= self._config.pull_thread_pool_queue_capacity or not self.hold.hold(request):

@@ -1,8 +1,9 @@
-"""Decides who may pull from which queue, and which of its messages (RocketMQ 5.3.3, ``PullMessageProcessor``).
+"""Decides whether a consumer may pull from a queue, and which messages of the queue match (RocketMQ 5.3.3,
+``PullMessageProcessor``).
 
-A consumer repeats its requests for the same queues. The result is kept until topics, groups or subscriptions change, so
-a pull costs one look-up. Filters by properties are checked each time, because their compiled expressions change
-independently.
+A consumer repeats its requests for the same queues. The decision is kept until topics, groups or subscriptions change,
+so most pulls cost one look-up. A pull that filters by properties is checked each time, because its filter can change
+while everything else stays the same.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _CHEAP_EXPRESSION_BYTES = 2048
 """Compiling a longer expression takes more than a tenth of ``TURN_S``."""
 _KEPT_MAX = 16_384
 _KEPT_EXPRESSION_BYTES_MAX = 256
-"""The result for a pull with a longer expression is not kept, because a client may send a new expression each time."""
+"""The decision on a pull with a longer expression is not kept, because a client may send a new expression each time."""
 _SQL_EXPRESSIONS_MAX = 256
 
 
@@ -73,7 +74,7 @@ class PullForbiddenError(BrokerError):
 
 
 class PullAdmissions:
-    """Checks pulls and keeps the results. Event loop only."""
+    """Checks pulls and keeps the decisions. Event loop only."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._config = services.config
@@ -165,8 +166,8 @@ class PullAdmissions:
             )
 
     def _refuse_active(self, group: str, channel: Peer) -> None:
-        """Refuses consumers that assign their queues themselves, if an option forbids such consumers. Push consumers
-        and tools may pull.
+        """Refuses pull consumers (CONSUME_ACTIVELY), except those that were registered before
+        ``rejectPullConsumerEnable`` was set. Tools and members of push groups may pull.
         """
         info = self._consumers.group(group)
         if info is not None and (info.consume_type != CONSUME_ACTIVELY or channel in info.clients):
@@ -176,7 +177,7 @@ class PullAdmissions:
             raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
 
     def _take_subscribed(self, admission: Admission, sub_version: int) -> None:
-        """Admits the subscription that the group's heartbeats named."""
+        """Sets the filter of ``admission`` to that of the subscription in the group's heartbeats."""
         group, topic, _ = admission.consumer
         info = self._consumers.group(group)
         if info is None:

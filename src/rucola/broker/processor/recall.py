@@ -38,7 +38,7 @@ class RecallMessageProcessor:
         delivered.
 
         The request is refused if recalls are switched off, or if the handle cannot belong to a waiting message of this
-        broker, for example because its delivery time is over.
+        broker. For example, the delivery time in the handle may have passed.
         """
         region = {MSG_REGION: self._config.region_id}
         try:

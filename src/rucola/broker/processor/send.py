@@ -43,8 +43,8 @@ _BATCH_MEMBER_BYTES_MIN = 22
 _SLOW_ROWS = 16
 """Largest number of rows that one call of ``process_run`` processes one by one; each takes 20 to 100 µs."""
 _BATCH_ROWS = 1024
-"""Largest number of members in a batch that uses the permanent table. Larger batches get tables of their own, each
-``_BATCH_ROWS_FACTOR`` times as large as the one before.
+"""Number of rows in the permanent table for the members of a batch. If a batch has more members, larger tables are
+tried until the members fit. Each of these tables is ``_BATCH_ROWS_FACTOR`` times as large as the last.
 """
 _BATCH_ROWS_FACTOR = 8
 BATCH_MESSAGES_MAX = 32_768
@@ -321,8 +321,8 @@ class SendMessageProcessor:
 
 
 def _judged(answers: bytes | bytearray, told: asyncio.Future[None]) -> bytes | bytearray:
-    """Returns ``answers``, or the same responses with FLUSH_DISK_TIMEOUT if the configuration of the new or changed
-    topic could not be written to the disk.
+    """Returns ``answers``; if ``told`` failed, the same responses with FLUSH_DISK_TIMEOUT. ``told`` fails if the
+    creation or change of the topic could not be written to the disk.
     """
     error = None if told.cancelled() else told.exception()
     return answers if error is None else flush_not_confirmed(answers, f"the topic cannot be stored: {error}")

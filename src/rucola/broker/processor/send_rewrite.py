@@ -129,7 +129,8 @@ class Rewriter:
         """Row ``row`` as it will be stored: with a UNIQ_KEY, and without properties that only the broker writes.
 
         The row's queue id names the queue in which the row will be stored. If the message first waits in another topic
-        (``Detour``), this is a queue of that topic. The row must then have all properties, because the store adds none.
+        (``Detour``), the queue id names a queue of that topic. The properties of such a row include the broker's,
+        because the store does not add them.
 
         Raises:
             BrokerError: MESSAGE_ILLEGAL for a property that this broker does not support.
@@ -159,8 +160,8 @@ class Rewriter:
         return _place(made, texts), detour
 
     def _send_on_detour(self, topic: str, made: array[int], properties: dict[str, str]) -> Detour | None:
-        """If the message must first wait in another topic, changes ``made`` and ``properties`` accordingly and returns
-        that topic; otherwise returns None.
+        """If the message must first wait in another topic, changes ``made`` and ``properties`` accordingly. Returns
+        that topic; None if the message need not wait.
         """
         asked_queue_id = made[FrameColumn.QUEUE_ID]
         if properties.get(TRAN_MSG, "").lower() == "true" and not (

@@ -78,7 +78,7 @@ class SendTargets:
         """
         target = self._targets.get(name)
         if target is None:
-            # The check may create the topic, which clears the table.
+            # If the check creates the topic, the creation clears ``_targets``. The result is therefore added later.
             target = self.check(name, default_topic, queue_nums)
             self._targets[name] = target
         return target

@@ -1,7 +1,7 @@
 """Shows the progress of topics and groups (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 202, 208, 303, 315, 317,
 321).
 
-The figures of many queues are gathered in pieces, so the parts of one response may differ slightly in time.
+The figures of many queues are gathered in pieces, so those in one response may come from slightly different times.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _UNITS_MAX = 1024
 
 
 class StatisticsProcessor:
-    """Serves requests from offsets and store times."""
+    """Gathers the figures from queue offsets, store times and message rates."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._config = services.config
@@ -152,7 +152,7 @@ class StatisticsProcessor:
         header = QueryConsumeQueueRequestHeader.from_ext_fields(command.ext_fields)
         name = header.topic.encode("utf-8", "surrogateescape")
         if header.index < 0 or header.count < 0:
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, "index and count: numbers from 0 on")
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, "index and count must not be negative")
         topic = self._topics.get(header.topic)
         if topic is None or not 0 <= header.queue_id < max(topic.read_queue_nums, topic.write_queue_nums):
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
@@ -218,8 +218,8 @@ class StatisticsProcessor:
         return MessageQueue(topic, self._config.broker_name, queue_id)
 
     def _store_time(self, topic: bytes, queue_id: int, queue_offset: int, cold: ColdRecords) -> int:
-        """Store time of a message; 0 if there is none, or if the message must be fetched. ``cold`` collects such
-        messages, which are fetched together later.
+        """Store time of the message at ``queue_offset``; 0 if there is no such message, or if the message must be
+        fetched from the disk. ``cold`` collects the messages to fetch; they are fetched together later.
         """
         with suppress(NotInMemoryError):
             return max(self._store.store_time_at(topic, queue_id, queue_offset, cold), 0) if queue_offset >= 0 else 0

@@ -158,7 +158,7 @@ class TopicManageProcessor:
             if config.attributes.get("message.type") == MIXED:
                 raise BrokerError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
         changed = [config for config in configs if config != self._topics.get(config.topic_name)]
-        # The same request may have come before and still wait for its response.
+        # A topic that looks unchanged may have been changed by an earlier request that still waits for its response.
         told = [self._topics.registering(config.topic_name) for config in configs]
         if changed:
             told.append(self._topics.update_all(changed))

@@ -48,8 +48,8 @@ def delay_rewrite(message: StoreMessage, level_max: int) -> StoreMessage:
 
 
 def schedule(topic: str, queue_id: int, properties: dict[str, str], level_max: int) -> int | None:
-    """Writes the message's destination into ``properties``, and returns the queue of the schedule topic in which it
-    waits.
+    """Writes the message's destination into ``properties``, and returns the queue of the schedule topic in which the
+    message waits.
 
     Returns:
         None for a message without a delay, whose ``properties`` stay unchanged.
@@ -76,5 +76,5 @@ def delay_level(properties: Mapping[str, str]) -> int:
     text = properties.get(DELAY, "0")
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
-        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"the delay level is no number: {text[:32]!r}")
+        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"the delay level is not a number: {text[:32]!r}")
     return int(text)

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 RETRY_MS = 100
 """Pause in milliseconds before the next attempt if the store refuses messages."""
 LOOK_AGAIN_MS = 1000
-"""Longest pause in milliseconds while a message waits; it is limited because the wall clock may be set."""
+"""Longest pause in milliseconds while a message waits. Somebody may set the wall clock during a pause."""
 _BATCH = 64
 """Largest number of messages of one level that are delivered at a time; between such batches the loop serves its
 sockets.
@@ -44,7 +44,7 @@ class ScheduleMessageService:
 
     Args:
         levels_ms: delay of each level, level 1 first.
-        wall_ms: the wall clock in ms; decides what is due, and when a change was made.
+        wall_ms: returns the time of a change.
         keep: creates the writer of ``delayOffset.json``.
     """
 
@@ -63,7 +63,8 @@ class ScheduleMessageService:
         self._new_queues = 0
 
     def load(self, text: bytes | None) -> None:
-        """Loads ``delayOffset.json`` after the store. Offsets outside of their queues are moved into them.
+        """Loads ``delayOffset.json`` after the store. An offset outside of its queue is moved to the nearer end of the
+        queue.
 
         Raises:
             FormatError: the text is not a table of offsets.
@@ -150,8 +151,8 @@ class ScheduleMessageService:
             if self._new_queues >= NEW_QUEUES:
                 return 0
             physical_offset, _, due_ms = self._store.queue_unit(_TOPIC, level - 1, queue_offset)
-            # A due time beyond the delay of the level comes from a changed table of levels or from a clock that was set
-            # back. Such a message is delivered now.
+            # A message whose due time is further away than the delay of its level is delivered now. Its due time comes
+            # from a changed table of levels or from a clock that was set back.
             if now_ms < due_ms <= now_ms + self._levels_ms[level - 1]:
                 return min(due_ms - now_ms, LOOK_AGAIN_MS)
             try:

@@ -81,10 +81,11 @@ class SubscriptionGroupManager:
         self._listeners.append(listener)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """Configuration of a group; creates it if that is allowed and the name is legal, else returns None.
+        """Configuration of a group. An unknown group is created if that is allowed and its name is legal; otherwise the
+        result for an unknown group is None.
 
         Raises:
-            BrokerError: the account has reached its limit.
+            BrokerError: the account may not create more groups.
         """
         known = self.table.get(group)
         if known is not None or not self._auto_create or not is_group_name(group):

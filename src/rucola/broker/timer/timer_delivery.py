@@ -37,7 +37,7 @@ class TimerDelivery:
 
     Attributes:
         rewriter: handles new messages that name a delivery time.
-        service: takes and delivers messages.
+        service: moves messages into the wheel and delivers them.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class TimerDelivery:
         self.service.load()
 
     def start(self, loop: asyncio.AbstractEventLoop, cold_reads: ColdReads) -> None:
-        """Starts taking and delivering, beginning with the messages that became due while the broker was down."""
+        """Starts the work. The messages that became due while the broker was down are delivered first."""
         self._loop = loop
         self._expire_at = loop.time() + _EXPIRE_INTERVAL_S
         self._writing = self._supervisor.every(
@@ -100,7 +100,7 @@ class TimerDelivery:
         return command.answer(ResponseCode.SUCCESS, body=self._timers.metrics.encode())
 
     async def stop(self) -> None:
-        """Stops taking and delivering."""
+        """Stops the work; ``close`` writes the remaining progress."""
         if self._work is not None:
             self._work.stop()
         if self._writing is not None:

@@ -1,10 +1,10 @@
 """Delivers messages at the delivery time in their properties (RocketMQ 5.3.3, ``TimerMessageStore``). Event loop only.
 
 The service has two halves. The first half takes messages in order from the timer topic's queue. It delivers messages
-that are already due; every other message gets a unit in the timer log under its time step. The second half delivers the
-time steps in order. When a step is over, its messages are stored again under their own topics and queues. If a message
-has a longer delay than a unit allows, its unit covers a part of the delay; the message is then stored in the timer
-topic again.
+that are already due; every other message gets a unit in the timer log under its time step. The second half processes
+the time steps in order. When a step is over, its messages are stored again under their own topics and queues. If a
+message has a longer delay than a unit allows, its unit covers a part of the delay; after that part, the message is
+stored in the timer topic again.
 
 The progress of both halves is recorded only once the stored messages are synced. After a crash, recent messages may
 therefore be delivered again, as in RocketMQ. None is lost, and none is delivered early.
@@ -53,10 +53,10 @@ _DUE_AT_ONCE_MS = (1 << 63) - 1
 
 
 class TimeStep:
-    """The messages, both unread and prepared, of the time step that is being delivered.
+    """The messages of the next time step to deliver, both unread and prepared.
 
     Args:
-        units: columns of ``WaitingUnit``, newest first.
+        units: the fields of one ``WaitingUnit`` after another, beginning with the newest unit.
     """
 
     def __init__(self, time_ms: int, position: int, units: array[int]) -> None:
@@ -95,7 +95,7 @@ class TimeStep:
 
 
 class TimerMessageService:
-    """Takes and delivers timed messages.
+    """Moves timed messages from the timer topic into the wheel, and delivers them.
 
     Args:
         roll_window_ms: longest delay that one unit of the timer log can have.
@@ -314,8 +314,8 @@ class TimerMessageService:
         return 0
 
     def _following(self, time_ms: int, step_now_ms: int) -> int:
-        """The step to search after the step at ``time_ms``. After the first search of the whole wheel since start-up,
-        steps older than half the wheel's span are skipped, because no message waits there.
+        """The step to search after the step at ``time_ms``. The first pass after start-up searches the whole wheel.
+        Later passes skip steps older than half the wheel's span, because no message waits in them.
         """
         following = time_ms + self._step_ms
         oldest = step_now_ms - self._timers.geometry.span_ms // 2
