@@ -1,4 +1,4 @@
-"""Handles an output whose reader closes it early, for example ``head``; this is not an error of the command."""
+"""A reader such as ``head`` may close a command's output early. This is not an error of the command."""
 
 from __future__ import annotations
 

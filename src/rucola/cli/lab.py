@@ -52,7 +52,7 @@ def run(arguments: list[str]) -> int:
     Raises:
         RucolaError: the command failed.
     """
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM also removes the temporary files
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that temporary files are removed
     try:
         return run_app(app, arguments)
     finally:

@@ -31,7 +31,7 @@ GC_OBJECTS = 50_000
 def run() -> NoReturn:
     """Entry point of the command."""
     if sys.argv[1:2] in (["sql"], ["replay"]):
-        # At its import, NumPy would start a thread for each core, for linear algebra, which these commands do not use.
+        # An import of NumPy would start a thread for each core, for linear algebra, which these commands do not use.
         # The threads wait busily and take a tenth of a second of CPU.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if sys.argv[1:2] == ["sql"]:
@@ -39,8 +39,8 @@ def run() -> NoReturn:
         sys.meta_path.insert(0, _Hidden("pandas", *data_sets))
     elif sys.argv[1:2] == ["replay"]:
         sys.meta_path.insert(0, _Hidden("pandas"))
-    # The imports create no garbage, but with Python's default they would cause dozens of garbage collections. A server
-    # sets its own numbers later.
+    # The imports create no garbage, but with Python's default threshold they would cause dozens of garbage collections.
+    # A server sets its own thresholds later.
     gc.set_threshold(GC_OBJECTS)
     try:
         code = main(sys.argv[1:])
@@ -53,8 +53,8 @@ def run() -> NoReturn:
         drop_output()
         code = _fail(f"standard output: {error.strerror}", ExitCode.DISK)
     if sys.argv[1:2] == ["sql"]:
-        # All files are closed. An orderly end of the interpreter would make a command that looks up a key take about a
-        # tenth longer.
+        # All files are closed by now. An orderly end of the interpreter would make a command that looks up a key take
+        # about a tenth longer.
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
@@ -219,7 +219,7 @@ def command_line() -> argparse.ArgumentParser:
     _port(up, "--namesrv-port", "Port of the name server; 0 for any free port. [default: 9876]", 9876)
     _port(up, "--broker-port", "Port of the broker; 0 for any free port. [default: 10911]")
     _port(up, "--http-port", "Port of /livez, /readyz and /metrics; 0 for any free port. [default: 8088]", 8088)
-    up("--flush", metavar="sync|async", help="Confirm sends after the disk sync, or before.")
+    up("--flush", metavar="sync|async", help="When to confirm a send: after the disk sync, or before it.")
     up("-c", "--config", metavar="FILE", help="File in the format of RocketMQ's broker.conf.")
     up(
         "--brokers",
@@ -252,8 +252,8 @@ def command_line() -> argparse.ArgumentParser:
     )
     sql("query", metavar="QUERY", help="One statement of DuckDB's SQL.")
     sql("--store", metavar="DIR", help="Store directory to read in place.")
-    sql("-n", "--namesrv", metavar="ADDRESSES", help="Name servers; read from their brokers.")
-    sql("--format", choices=FORMS, help="Format of the result. [default: by --output, or table]")
+    sql("-n", "--namesrv", metavar="ADDRESSES", help="Name servers; their brokers are queried.")
+    sql("--format", choices=FORMS, help="Format of the result. [default: by the ending of --output, else table]")
     sql("--json", action="store_true", help="The same as --format json: one object per line.")
     sql("-o", "--output", metavar="FILE", help="Write to this file; it must not exist.")
     sql(
@@ -303,7 +303,7 @@ def _brokers(text: str) -> int:
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a number from 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"a number of at least 1, got {text!r}")
     return int(text)
 
 

@@ -1,9 +1,9 @@
-"""Sends a message with a delivery time to the timer topic (RocketMQ 5.3.3, ``HookUtils``).
+"""Redirects messages with a delivery time to the timer topic (RocketMQ 5.3.3, ``HookUtils``).
 
-The time is given as seconds or milliseconds from now, or as a wall-clock time. The time is rounded down to the
-beginning of its time step; a time exactly on the boundary of two steps belongs to the earlier one. A message is
-delivered when its step is over. A message whose time has passed is stored as an ordinary one. A producer may withdraw
-the message with the handle in the response to the send.
+The time is given as seconds or milliseconds from now, or as a wall-clock time. The broker rounds the time down to the
+beginning of its time step, but delivers the message at the end of this step, so never too early. A time exactly on the
+boundary of two steps belongs to the earlier step. A message whose time has passed is stored like a message without a
+delivery time. The response to the send contains a handle with which the producer may recall the message.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _TRANSACTIONS = (0, int(MessageSysFlag.TRANSACTION_COMMIT))
 
 
 class TimerRewriter:
-    """Sends messages through the timer topic.
+    """Redirects messages with a delivery time to the timer topic.
 
     Args:
         config: options of the store: step, limits, and whether timers are on.
-        broker_name: part of the handles.
+        broker_name: name of this broker, for the recall handles.
         wall_ms: returns the current time, to which delays are added.
-        waiting: returns the number of messages that wait for the step with this time.
-        random_below: ``n -> 0..n-1``.
+        waiting: returns the number of messages that wait for the time step with the given beginning.
+        random_below: returns a random number from 0 to n - 1.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TimerRewriter:
         self._random_below = random_below
 
     def rewrite(self, message: StoreMessage) -> StoreMessage:
-        """Returns ``message`` as it will be stored: unchanged, or sent through the timer topic.
+        """Returns ``message`` as it will be stored: unchanged, or redirected to the timer topic.
 
         Raises:
             BrokerError: the delivery time of the message is invalid or not accepted.
@@ -77,11 +77,11 @@ class TimerRewriter:
         return replace(message, topic=TIMER, queue_id=0, properties=text)
 
     def schedule(self, topic: str, queue_id: int, properties: dict[str, str]) -> bool:
-        """Writes into ``properties`` when and where the message goes; returns False and changes nothing if the message
-        is delivered immediately.
+        """Writes the delivery time and the destination of the message into ``properties``. Returns False and changes
+        nothing if the message is delivered immediately.
 
         Raises:
-            BrokerError: MESSAGE_ILLEGAL: the time is not a number or too far ahead, or a withdrawal comes too late.
+            BrokerError: MESSAGE_ILLEGAL: the time is not a number or too far ahead, or a recall comes too late.
                 SYSTEM_ERROR: timers are off, or too many messages wait for that time.
         """
         due_ms = self.due_ms(topic, properties)
@@ -115,19 +115,19 @@ class TimerRewriter:
             due_ms = now_ms + due_ms * _FROM_NOW_MS[name]
         if due_ms <= now_ms:
             if TIMER_DEL_UNIQKEY in properties:
-                raise _illegal("a message that withdraws another one must be sent before the other is due")
+                raise _illegal("a message that recalls another message must be sent before that message is due")
             return None
         if due_ms - now_ms > self._config.timer_max_delay_sec * 1000:
             raise _illegal(f"the delay is longer than {self._config.timer_max_delay_sec} s")
         return due_ms
 
     def recall_handle(self, properties: Mapping[str, str]) -> str:
-        """The handle with which a producer may withdraw a waiting message; empty if it cannot be withdrawn."""
+        """The handle with which a producer may recall a waiting message; empty if the message cannot be recalled."""
         topic = properties.get(REAL_TOPIC, "")
         if TIMER_OUT_MS not in properties or is_retry_topic(topic):
             return ""
-        # The recall must fall into the message's step. TIMER_OUT_MS, the beginning of this step, belongs to the step
-        # before; the next millisecond belongs to this step.
+        # The time in the handle must belong to the message's step. TIMER_OUT_MS, the beginning of this step, belongs to
+        # the step before; the next millisecond belongs to this step.
         handle = RecallHandle(topic, self._broker_name, int(properties[TIMER_OUT_MS]) + 1, properties[UNIQ_KEY])
         return handle.encode()
 

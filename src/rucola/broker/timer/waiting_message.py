@@ -22,12 +22,14 @@ class WaitingMessage(StoredRecord):
     __slots__ = ()
 
     def delivered(self, enqueue_ms: int, dequeue_ms: int, roll: bool) -> StoreMessage:
-        """The message for its consumers, or for the timer topic again if its time is still far away.
+        """Returns the message as it will be stored: for its consumers, or once more for the timer topic.
 
         Args:
-            enqueue_ms: time when the message was taken from the queue; 2^63 - 1 if the message was already due at that
-                time.
+            enqueue_ms: time when the message was moved from the timer topic's queue into the wheel; 2^63 - 1 if the
+                message was already due at that time.
             dequeue_ms: current time.
+            roll: whether the message goes to the timer topic again, because its delay is too long for one unit of the
+                timer log.
 
         Raises:
             FormatError: the message does not name its destination.

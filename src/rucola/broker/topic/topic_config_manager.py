@@ -1,9 +1,9 @@
 """The broker's topics (RocketMQ 5.3.3, ``TopicConfigManager``). Event loop only.
 
 Every change raises the data version and is reported at once to the listeners, which are the broker's caches. The change
-is then written to ``topics.json`` together with other changes. After the write, the written changes are registered with
-the name servers. The future of a change ends after the registration, and the response to the request waits for this
-future. A change that cannot be written is undone, unless consumers need it.
+is then written to ``topics.json`` together with other changes. After the write, new and changed topics are registered
+with the name servers; the response to a request waits for the registration of the request's topics. If the write fails,
+the changes of ``update_all`` are undone; deletions and the topics of ``create_for_group`` are not.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class TopicConfigManager:
         self._listeners.append(listener)
 
     def on_register(self, register: Register | None) -> None:
-        """Sets the function that tells the name servers of changes. The future that this function returns ends when the
-        name servers have answered or did not answer in time.
+        """Sets the function that registers changed topics with the name servers. The function returns a future, which
+        completes when each name server has answered, or its time limit is over.
         """
         self._register = register
 
@@ -119,21 +119,21 @@ class TopicConfigManager:
         """Creates or changes topics.
 
         Returns:
-            The future ends when the topics are synced and the name servers know them or could not be reached.
-            If the future fails with ``DiskError``, the topics were not written and the change is undone; otherwise
-            producers could send to a topic that does not survive a crash.
+            A future, which completes when the topics are synced and then registered with all name servers that could
+            be reached. It fails with ``DiskError`` if the topics cannot be written. The change is then undone, because
+            producers must not send to a topic that a crash would remove.
         """
         for config in configs:
             self._undo.note(config.topic_name, self.table.get(config.topic_name))
         return self._put(configs)
 
     def registering(self, topic: str) -> asyncio.Future[None] | None:
-        """The future of the topic's current change; None if there is none."""
+        """The future of the topic's last change; None once this future is done."""
         return self._registering.get(topic)
 
     def raise_version(self) -> DataVersion:
-        """Raises the data version without a change, because name servers ignore data with a version that they already
-        have.
+        """Raises the data version although no topic changed, because name servers ignore data with a version that they
+        already have.
         """
         self.data_version = self.data_version.next(self._wall_ms())
         return self.data_version
@@ -142,8 +142,8 @@ class TopicConfigManager:
         """Removes a topic, if it exists. Name servers learn of the deletion with the next registration.
 
         Returns:
-            The future ends when the file does not contain the topic; ``DiskError``: the file cannot be written, so a
-            crash may restore the topic.
+            A future, which completes when the file no longer contains the topic. It fails with ``DiskError`` if the
+            file cannot be written; the topic may then exist again after a crash.
         """
         self._undo.forget(topic)
         if self.table.pop(topic, None) is not None:
@@ -156,13 +156,14 @@ class TopicConfigManager:
         """Creates ``topic`` as a copy of ``default_topic``, for the first send to ``topic``.
 
         Args:
-            queue_nums: number of queues that the producer wants; limited to the number of ``default_topic``.
+            queue_nums: number of queues that the producer wants; at most the number that ``default_topic`` has.
 
         Returns:
-            The topic and the future of its creation, see ``update_all``; None if ``default_topic`` does not allow it.
+            The topic and the future of its creation, see ``update_all``; None if ``default_topic`` does not exist or
+            lacks the permission INHERIT.
 
         Raises:
-            BrokerError: the account has reached its limit.
+            BrokerError: the account has reached its limit of topics and groups that are created at their first use.
         """
         pattern = self.table.get(default_topic)
         if pattern is None or not pattern.perm & _INHERIT:
@@ -181,10 +182,11 @@ class TopicConfigManager:
         return config, self.update(config)
 
     def create_for_group(self, topic: str, queue_nums: int) -> tuple[TopicConfig, asyncio.Future[None] | None]:
-        """The retry or dead-letter topic of a group, created if it is missing, and the future of its creation.
+        """Creates a topic that the broker itself needs, such as a group's retry or dead-letter topic, unless the topic
+        exists. Returns the topic and its ``registering``.
 
         The topic stays in the table even if it cannot be written, because consumers must be able to continue when the
-        disk is full. If a crash removes it, the group's next heartbeat creates it again.
+        disk is full. If a crash removes a retry topic, the group's next heartbeat creates it again.
         """
         known = self.table.get(topic)
         if known is not None:
@@ -241,8 +243,8 @@ class TopicConfigManager:
 
 
 def _end(told: asyncio.Future[None], source: asyncio.Future[None]) -> None:
-    """Ends ``told`` when the registration ends. A failed registration counts as a success, but a failed write of the
-    table does not.
+    """Completes ``told`` when ``source`` is done. A failed registration counts as a success; the error of a failed
+    write is passed on.
     """
     if told.done():
         return

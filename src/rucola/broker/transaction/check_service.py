@@ -19,12 +19,12 @@ _CHECK_S = 0.005
 
 
 class TransactionCheckService:
-    """Calls ``service`` at intervals. Event loop only. Call ``start``, then ``stop``, and ``write_ops`` last.
+    """Checks half messages at intervals. Event loop only. Call ``start``, then ``stop``, and ``write_ops`` last.
 
     Args:
         interval_ms: pause between two rounds of checks.
-        op_interval_ms: how long after an outcome the op message is written; the op message holds this outcome and all
-            that follow until then.
+        op_interval_ms: longest time from an outcome to its op message; later outcomes in this time go into the same op
+            message.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class TransactionCheckService:
         await asyncio.shield(self._scanning)
 
     def finished(self) -> None:
-        """Schedules the op message, because a half message was committed or rolled back."""
+        """Schedules the op message, because a half message was committed, rolled back or given up."""
         if self._op_call is None:
             self._op_call = self._loop.call_later(
                 self._op_interval_ms / 1000, self._supervisor.call, "outcomes of transactions", self.write_ops
@@ -79,7 +79,7 @@ class TransactionCheckService:
             await self._checking.catch_up()
 
     async def stop(self) -> None:
-        """Stops the checks; transactions may still end."""
+        """Stops the checks; producers may still commit or roll back."""
         if self._checking is not None:
             await self._checking.stop()
         if self._scanning is not None:

@@ -1,11 +1,11 @@
 """Half messages that wait for their producer's decision (RocketMQ 5.3.3, ``TransactionalMessageBridge``).
 
 On disk, one queue of the half topic holds the half messages, and a copy for each check. The messages of the op topic
-name finished half messages by their queue offsets. The progress in both topics is stored as consumer group
-``CID_RMQ_SYS_TRANS``. In memory, a table holds every unfinished half message by its identity, which the message and its
-later copies have in common. Each message therefore has one outcome, whichever copy a request names. At start-up, the
-table is rebuilt from the queues. If a crash lost the op message of an outcome, the outcome is found in the log itself.
-Event loop only.
+list the queue offsets of finished half messages. The progress in both topics is stored as the consumer offsets of group
+``CID_RMQ_SYS_TRANS``. In memory, a table maps the identity of every unfinished half message to its newest copy. All
+copies of a message have the same identity, so the message has one outcome, whichever copy a request names. At start-up,
+the table is rebuilt from the queues. If a crash lost the op message of a committed or given-up message, the outcome is
+found in the commit log. Event loop only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HALF = TRANS_HALF_TOPIC.encode()
 OP = TRANS_OP_HALF_TOPIC.encode()
 GIVEN_UP = TRANS_CHECK_MAX_TIME_TOPIC.encode()
 RESUMED_CHECKS = "0"
-"""``TRANSACTION_CHECK_TIMES`` of the copy with which request 323 puts a message back; other copies count from 1."""
+"""``TRANSACTION_CHECK_TIMES`` of the copy that RESUME_CHECK_HALF_MESSAGE (323) stores; other copies have at least 1."""
 OP_BODY_CHARS_MAX = 4096
 _OP_PROPERTIES = b"WAIT\x01true\x02TAGS\x01d\x02"
 
@@ -64,10 +64,10 @@ class Half:
 
 
 class HalfMessages:
-    """The unfinished half messages and their files.
+    """The table of unfinished half messages, and their queues in the half topic and the op topic.
 
     Args:
-        offsets: keeps the progress.
+        offsets: stores the progress in both topics.
         wall_ms: returns the born time of op messages.
     """
 
@@ -92,7 +92,7 @@ class HalfMessages:
         """
 
     def load(self) -> None:
-        """Rebuilds the table after store and consumer offsets are loaded."""
+        """Rebuilds the table. The store and the consumer offsets must be loaded already."""
         store = self._store
         self._scanned = self._progress(HALF, TRANS_HALF_TOPIC)
         done: set[int] = set()
@@ -117,13 +117,13 @@ class HalfMessages:
         return self._store.max_queue_offset(HALF, 0) - self._scanned
 
     def scan(self, cold: ColdRecords | None = None, count_max: int = sys.maxsize) -> None:
-        """Adds the next half messages that became visible, at most ``count_max``.
+        """Adds the next visible half messages to the table, at most ``count_max``.
 
         Args:
             cold: see ``MessageStore.message_at``.
 
         Raises:
-            NotInMemoryError: the next half message must be fetched.
+            NotInMemoryError: the next half message must be fetched from the disk.
         """
         if self.behind > 0:
             self._scan(frozenset(), cold, count_max)
@@ -185,7 +185,7 @@ class HalfMessages:
             self._ops.append((result.queue_offset, max(self._unwritten)))
             self._unwritten.clear()
             self._unwritten_chars = 0
-        # the messages that were not scanned yet come after this progress
+        # no unfinished half message has a lower queue offset, because unscanned messages come last
         half_progress = next(iter(self._by_offset), self._scanned)
         while self._ops and self._ops[0][1] < half_progress:
             self._ops.popleft()
@@ -196,7 +196,7 @@ class HalfMessages:
         return True
 
     def settle(self) -> None:
-        """Commits the progress up to which all outcomes are synced."""
+        """Commits, as consumer offsets, the latest progress whose outcomes are all synced."""
         mark: tuple[int, int, int] | None = None
         while self._marks and self._marks[0][0] <= self._store.flushed_offset:
             mark = self._marks.popleft()
@@ -231,8 +231,8 @@ def identity_of(message: MessageExt) -> Identity:
 
 
 def _resumed(half: Half, given_up: MessageExt) -> bool:
-    """True if ``half`` is newer than ``given_up``, the copy of the same message in ``TRANS_CHECK_MAX_TIME_TOPIC``. If
-    so, the message was put back into the half topic later.
+    """True if ``half`` is newer than ``given_up``, the copy of the same message in ``TRANS_CHECK_MAX_TIME_TOPIC``: the
+    message was put back into the half topic after it had been given up.
     """
     return half.physical_offset > given_up.physical_offset
 

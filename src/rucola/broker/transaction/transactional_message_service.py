@@ -1,8 +1,8 @@
 """Commits, rolls back and checks half messages (RocketMQ 5.3.3, ``TransactionalMessageServiceImpl``). Event loop only.
 
-An undecided producer is asked again. Before each check a new copy of the half message is stored; its property
-TRANSACTION_CHECK_TIMES holds the number of checks. A check counts only if there was a producer to ask, so a producer
-that is absent for some minutes loses no message.
+A check asks a producer of the group for a decision that is still missing. Before each check a new copy of the half
+message is stored; its property TRANSACTION_CHECK_TIMES holds the number of checks. A check counts only if a producer
+was connected, so a producer that is absent for some minutes loses no message.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class TransactionRules(NamedTuple):
 
 
 class TransactionalMessageService:
-    """Decides half messages.
+    """Ends transactions as their producers decide, and asks producers for missing decisions.
 
     Args:
-        prepare_give_up: makes sure that ``TRANS_CHECK_MAX_TIME_TOPIC`` can be read.
-        on_finished: called when a half message was committed or rolled back.
-        timer: handles commits of messages that name a delivery time.
-        broker_name: name of this broker, which each check tells the producer.
+        prepare_give_up: creates ``TRANS_CHECK_MAX_TIME_TOPIC`` if it is missing.
+        on_finished: called when a half message was committed, rolled back or given up.
+        timer: redirects committed messages that have a delivery time.
+        broker_name: name of this broker, which is sent to the producer with each check.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class TransactionalMessageService:
         """Commits or rolls back. Repeating the same request changes nothing.
 
         Args:
-            cold: see ``MessageStore.message_at``. A missing record is reported before anything is changed.
+            cold: see ``MessageStore.message_at``.
 
         Returns:
             The physical offset up to which the log must be synced before the outcome is durable.
@@ -121,7 +121,7 @@ class TransactionalMessageService:
         Raises:
             BrokerError: the request does not name a half message of the producer's group, or the transaction has ended
                 with a different or unknown outcome.
-            NotInMemoryError: half messages must be fetched.
+            NotInMemoryError: half messages must be fetched from the disk; nothing was committed or rolled back.
         """
         message = self._find(header, cold)
         self._halves.scan(cold)
@@ -152,7 +152,7 @@ class TransactionalMessageService:
         return self._store.max_offset
 
     def is_due(self, half: Half) -> bool:
-        """Whether ``check`` has something to do with ``half`` now."""
+        """Whether ``half`` is due for a check, or must be given up."""
         now_ms = self._wall_ms()
         return self._old(half, now_ms) or self._hopeless(half, now_ms)
 
@@ -189,9 +189,9 @@ class TransactionalMessageService:
         clients[self._asked % len(clients)].channel.invoke_oneway(self._question(copy, properties, result))
 
     def resume_check(self, physical_offset: int, cold: ColdRecords | None = None) -> int:
-        """Puts a message of ``TRANS_CHECK_MAX_TIME_TOPIC`` back, so that its checks begin again.
+        """Puts a message of ``TRANS_CHECK_MAX_TIME_TOPIC`` back into the half topic, so that its checks begin again.
 
-        A message that is still waiting for its producer stays unchanged.
+        Changes nothing if the message has been put back before and still waits for its producer's decision.
 
         Args:
             physical_offset: physical offset of that message.
@@ -218,7 +218,7 @@ class TransactionalMessageService:
             if self._outcomes.get(identity):
                 raise BrokerError(ResponseCode.SYSTEM_ERROR, "the transaction has ended already")
             properties = own_properties(message)
-            # This property names an older copy, which is finished. If the new copy kept the property, it would count as
+            # This property names an older copy, which is finished. A new copy with this property would count as
             # finished, too, when the broker starts again.
             properties.pop(TRAN_PREPARED_QUEUE_OFFSET, None)
             properties[TRANSACTION_CHECK_TIMES] = RESUMED_CHECKS
@@ -324,7 +324,9 @@ class TransactionalMessageService:
         self._on_finished()
 
     def _question(self, copy: StoreMessage, properties: dict[str, str], result: PutMessageResult) -> RemotingCommand:
-        """Builds request 39 about the stored copy. The request's body is the message as consumers would receive it."""
+        """Builds the request CHECK_TRANSACTION_STATE (39), which asks the producer for its decision about ``copy``. The
+        request's body is the message as consumers would receive it.
+        """
         unique_key = properties.get(UNIQ_KEY)
         header = CheckTransactionStateRequestHeader(
             result.queue_offset,

@@ -165,5 +165,5 @@ def _file_versions(version: GetBrokerAclConfigResponseHeader) -> dict[str, dict[
 
 
 def _shown(value: object) -> object:
-    """The value to print; lists become text for people."""
+    """The value to print; a list becomes text, except with ``--json``."""
     return output.list_text(value) if isinstance(value, list) and not output.JSON.get() else value

@@ -144,7 +144,7 @@ def copy_user(
     target: ToBroker,
     names: Annotated[str | None, typer.Option("-u", "--usernames", help="Only these users: a,b")] = None,
 ) -> None:
-    """Copy users between brokers; a broker that does not reveal passwords cannot supply new users."""
+    """Copy users from one broker to another. Users that are new to the target need a source that reveals passwords."""
 
     async def work(admin: AdminClient) -> None:
         users = await admin.auth.users(source)
@@ -272,7 +272,7 @@ def copy_acl(
     target: ToBroker,
     subjects: Annotated[str | None, typer.Option("-s", "--subjects", help="Only these subjects: User:a,User:b")] = None,
 ) -> None:
-    """Copy rules between brokers."""
+    """Copy rules from one broker to another."""
 
     async def work(admin: AdminClient) -> None:
         acls = await admin.auth.acls(source)

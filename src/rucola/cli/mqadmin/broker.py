@@ -18,7 +18,9 @@ BrokerName = Annotated[str, typer.Option("-b", "--brokerName", help="Name of the
 @app.command("clusterList")
 def cluster_list(
     namesrv: Namesrv,
-    more: Annotated[bool, typer.Option("-m", "--moreStats", help="Show the messages of today and yesterday.")] = False,
+    more: Annotated[
+        bool, typer.Option("-m", "--moreStats", help="Show how many messages came and went today and yesterday.")
+    ] = False,
     cluster: Annotated[str | None, typer.Option("-c", "--clusterName", help="Only this cluster.")] = None,
 ) -> None:
     """List clusters and brokers with their load."""
@@ -45,7 +47,7 @@ def cluster_list(
 
 @app.command("brokerStatus")
 def broker_status(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
-    """Show the figures of a broker, or of all brokers of a cluster."""
+    """Show the figures of a broker, or of all masters of a cluster."""
     one_of(broker, cluster)
 
     async def work(admin: AdminClient) -> None:
@@ -75,10 +77,13 @@ def update_broker_config(
     key: Annotated[
         str,
         typer.Option(
-            "-k", "--key", help="Name of the option; for an unknown one, the error lists all.", show_default=False
+            "-k",
+            "--key",
+            help="Name of the option; the error for an unknown name lists the options that can be changed.",
+            show_default=False,
         ),
     ],
-    value: Annotated[str, typer.Option("-v", "--value", help="Its value.", show_default=False)],
+    value: Annotated[str, typer.Option("-v", "--value", help="New value of the option.", show_default=False)],
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> None:
