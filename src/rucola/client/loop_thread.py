@@ -29,7 +29,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs ``work`` on the loop and waits for its result; cancels it if the wait is interrupted.
+        """Runs ``work`` on the loop and waits for its result; if the wait is interrupted, cancels ``work``.
 
         Raises:
             ClientError: this process is a fork of the process that runs the thread.

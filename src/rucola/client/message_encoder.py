@@ -72,9 +72,9 @@ class MessageEncoder:
     def batch(self, members: list[bytes], wait_store_ok: bool) -> EncodedMessage:
         """Encodes a batch request; ``members`` are messages encoded by ``batch_member``.
 
-        Brokers append the batch's properties to those of each message. A UNIQ_KEY of the batch, as Java sends it, hides
-        the UNIQ_KEY of each message, so that no message can be found by its own UNIQ_KEY. Here the batch has a UNIQ_KEY
-        only if configured.
+        RocketMQ's brokers append the batch's properties to those of each message. RocketMQ's Java client gives the
+        batch a UNIQ_KEY, which hides those of the messages: no message can be found by its own UNIQ_KEY. Rucola's
+        client gives the batch a UNIQ_KEY only with ``batch_unique_key``.
         """
         properties = {message_const.WAIT: "true" if wait_store_ok else "false"}
         if self._config.batch_unique_key:

@@ -22,7 +22,8 @@ class ExpressionType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MessageSelector:
-    """An expression and its type. Create it by ``by_tag`` or ``by_sql``; a plain string means ``by_tag``.
+    """An expression and its type, created with ``by_tag`` or ``by_sql``. Where a method takes a selector, it also takes
+    a string, which is a tag expression.
 
     Attributes:
         expression: the text.

@@ -1,9 +1,9 @@
 """The consumer offsets of a group: kept in memory, and stored at the brokers or in a file every few seconds.
 
-``RemoteBrokerOffsetStore`` is for groups that share their queues, ``BroadcastOffsetStore`` for consumers that read all
-queues. A store may be used on only one event loop. Source: RocketMQ 5.3.3, ``RemoteBrokerOffsetStore``,
-``LocalFileOffsetStore``, ``ControllableOffset``. Unlike in RocketMQ, a store waits for the brokers' responses, so that
-a closing consumer knows the result.
+``RemoteBrokerOffsetStore`` is for groups whose consumers share the queues, ``BroadcastOffsetStore`` for consumers that
+each read all queues. A store may be used on only one event loop. Source: RocketMQ 5.3.3, ``RemoteBrokerOffsetStore``,
+``LocalFileOffsetStore``, ``ControllableOffset``. Unlike RocketMQ's client, a store waits for the brokers' responses, so
+that failures are logged and a consumer closes only after its offsets are stored.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ def traced(client: C, group: str = "", tracer_provider: trace.TracerProvider | N
     """Makes a client create spans. Must be called before the client is started and before its listener is registered.
 
     A producer creates a span for each call of ``send``, ``submit``, ``send_oneway``, ``send_many``, ``send_batch`` and
-    ``send_message_in_transaction``. A push consumer creates a span for each call of its listener. In a loop,
-    ``processing`` creates a span for each message.
+    ``send_message_in_transaction``. A push consumer creates a span for each call of its listener. Applications that
+    consume without a listener create the spans with ``processing``.
 
     Args:
         client: a client of ``rucola`` or ``rucola.sync``.
@@ -58,7 +58,8 @@ def traced(client: C, group: str = "", tracer_provider: trace.TracerProvider | N
 def processing(
     message: MessageExt, group: str = "", tracer_provider: trace.TracerProvider | None = None
 ) -> Iterator[trace.Span]:
-    """Creates a span: use ``with processing(message):`` around the processing of a message in a loop.
+    """Creates a span for one message, in an application that consumes without a listener. Put
+    ``with processing(message):`` around the code that processes the message.
 
     The span belongs to the trace of the message's sender. An exception marks the span as failed and is raised again.
     """
@@ -97,7 +98,7 @@ class _Spans:
         return send_sync
 
     def submitting(self, submit: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps ``submit`` in a span that ends with its future."""
+        """Wraps ``submit`` in a span, which ends when the future that ``submit`` returns is done."""
 
         @wraps(submit)
         def submit_traced(message: Message, *args: Any, **options: Any) -> Any:

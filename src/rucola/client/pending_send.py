@@ -43,7 +43,7 @@ _new_tuple = tuple.__new__  # avoids the named tuple's own constructor, which is
 
 
 _REFUSED_PAUSE_S = 0.01
-"""Shortest pause between attempts to connect, in seconds, even if no pauses are configured."""
+"""Shortest pause before the second and later retries to connect, in seconds; the configured pause may be shorter."""
 MESSAGE, BATCH, REPLY = range(3)
 """Kind of a request: one message, a batch, or a reply to a request."""
 
@@ -94,7 +94,8 @@ class PendingSend(Waiter):
 
     Attributes:
         topic: destination topic.
-        fixed_queue: a queue given by the application, or a ``ChosenQueue``; None if the producer chooses.
+        fixed_queue: the queue of the message; a ``ChosenQueue`` until the queue is chosen; None if each attempt
+            uses the topic's next queue.
         msg_id: unique id, the same in every attempt.
         size: size of the body as sent, in bytes.
         future: receives the result.
@@ -173,7 +174,7 @@ class PendingSend(Waiter):
         self.send_at(target, self._rules.wall_ms())
 
     def send_at(self, target: SendTarget, wall_ms: int) -> None:
-        """Starts an attempt at ``wall_ms``, the born timestamp in its request. The attempt ends at the deadline."""
+        """Starts an attempt with born timestamp ``wall_ms``, the current time. The attempt ends at ``deadline``."""
         self._target = target
         client = self._rules.client
         opaque = client.next_opaque()
@@ -352,8 +353,8 @@ class TimedSend(PendingSend):
 
 
 class RetrySend(PendingSend):
-    """A send to a retry topic. The header says how many times the message was consumed; after too many times the broker
-    turns the message into a dead letter.
+    """A send to a retry topic. The header counts the message's redeliveries, this one included; if the count exceeds
+    the maximum, the broker makes the message a dead letter.
     """
 
     __slots__ = ("_counts",)
@@ -363,7 +364,7 @@ class RetrySend(PendingSend):
         self._counts = counts
 
     def send_at(self, target: SendTarget, wall_ms: int) -> None:
-        """Starts an attempt at ``wall_ms``, the born timestamp in its request. The attempt ends at the deadline."""
+        """Starts an attempt with born timestamp ``wall_ms``, the current time. The attempt ends at ``deadline``."""
         heads = tuple(retry_head(head, *self._counts) for head in target.heads)
         super().send_at(SendTarget(target.queue, target.address, heads), wall_ms)
 

@@ -1,9 +1,9 @@
-"""Receipt handles of popped messages, which an acknowledgement returns to the broker.
+"""Receipt handles of popped messages. An acknowledgement returns the receipt handle of its message to the broker.
 
-A receipt handle consists of these words: queue offset at which the pop started, time and invisible time of the pop in
-ms, revive queue, kind of topic (0 normal, 1 and 2 the group's retry topics), broker, queue, queue offset of the
-message. A message holds it in property POP_CK. Source: RocketMQ 5.3.3, ``ExtraInfoUtil``,
-``MQClientAPIImpl#processPopResponse``.
+A receipt handle has eight fields, separated by spaces: queue offset at which the pop started, time of the pop in ms,
+invisible time in ms, revive queue, kind of topic (0 normal, 1 and 2 the group's retry topics), broker name, queue id,
+queue offset of the message. Property POP_CK of the message holds the receipt handle. Source: RocketMQ 5.3.3,
+``ExtraInfoUtil``, ``MQClientAPIImpl#processPopResponse``.
 """
 
 from __future__ import annotations

@@ -187,8 +187,8 @@ class PopService:
             found, records = await self._api.pop(address, header, await_ms + _MARGIN_MS)
             if found is None:
                 raise ClientError(
-                    f"broker {broker_name} ({address}) rejects new pops as too old: its clock is ahead of the "
-                    f"local clock, {header.born_time} ms since the epoch"
+                    f"broker {broker_name} ({address}) rejects new pops as too old: its clock is ahead of this "
+                    f"client's time, which is {header.born_time} ms since the epoch"
                 )
         except BrokerError as error:
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:

@@ -84,7 +84,7 @@ class ProcessQueue:
                 unsorted = True
         self.pulled += len(held) - before
         self._next = highest + 1
-        if unsorted:  # the broker sent a consumed message again, whose offset is below all others
+        if unsorted:  # the broker sent a consumed message again, so the offsets may be out of order
             self._offsets = deque(sorted(held))
 
     def remove(self, messages: Sequence[MessageExt]) -> None:
@@ -136,8 +136,9 @@ class OrderlyProcessQueue(ProcessQueue):
     """A queue whose messages are consumed in order, one batch after another.
 
     Attributes:
-        locked_at: time at which the broker last confirmed the lock of the queue; None if it never did.
-        consuming: messages that are in the listener, or were passed to earlier calls that did not commit.
+        locked_at: time at which the last successful request for the lock of the queue was sent; None if the lock was
+            never granted, was refused since then, or was released.
+        consuming: messages that ``take`` returned and that were neither committed nor put back.
     """
 
     def __init__(self, queue: MessageQueue, now: float) -> None:

@@ -56,8 +56,8 @@ class PullConsumer:
 
     Life cycle: ``async with PullConsumer(...)``, or ``start`` and ``shutdown``, on one event loop.
 
-    In addition to the errors listed, all methods raise ``BrokerError`` if the broker refuses, and ``RemotingError`` if
-    it cannot be reached or does not respond in time; the call may be repeated.
+    In addition to the errors listed, methods that send requests raise ``BrokerError`` if a server refuses, and
+    ``RemotingError`` if it cannot be reached or does not respond in time. The application may repeat the failed call.
 
     Args:
         group: consumer group; ``committed`` reads its consumer offsets, and ``commit`` writes them.
@@ -324,7 +324,7 @@ class PullConsumer:
         return [message for message in found if key in (message.keys or "").split(message_const.KEY_SEPARATOR)]
 
     async def query_index(self, topic: str, broker_name: str, key: str, max_messages: int) -> QueryAnswer:
-        """Returns the records that one broker's index finds for a key or UNIQ_KEY, neither decoded nor checked.
+        """Returns the stored records, neither decoded nor checked, that one broker's index finds for a key or UNIQ_KEY.
 
         Args:
             topic: the topic.
@@ -396,7 +396,7 @@ class PullConsumer:
 
 def _unpack(message: MessageExt) -> None:
     """Decompresses the body. A body that cannot be decompressed stays as stored, so that a sender's mistake does not
-    stop a queue.
+    block the queue's later messages.
     """
     if not message.sys_flag & MessageSysFlag.COMPRESSED:
         return

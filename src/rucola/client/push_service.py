@@ -279,8 +279,8 @@ class PushService:
         self._member.rebalance_soon()
 
     def _lock_lost(self, queue: OrderlyProcessQueue) -> None:
-        """Drops a queue that another consumer may have read. Stores no consumer offset, because only that consumer
-        knows how far the queue has been consumed.
+        """Drops a queue that another consumer may have read since this consumer lost the lock. Stores no consumer
+        offset, because only the other consumer knows how far the queue has been consumed.
         """
         self._drop(queue)
         self._forget(queue)

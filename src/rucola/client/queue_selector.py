@@ -41,5 +41,5 @@ class ChosenQueue:
 
 
 def by_sharding_key(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-    """The queue for the message's sharding key; RocketMQ's ``SelectMessageQueueByHash`` in Java chooses the same."""
+    """The queue for the message's sharding key, the same that RocketMQ's ``SelectMessageQueueByHash`` chooses."""
     return queues[abs(string_hash(message.sharding_key or "")) % len(queues)]

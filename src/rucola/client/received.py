@@ -118,7 +118,7 @@ class ReceivedMessage(MessageExt):
 
     def _unpacked(self, body: bytes) -> bytes:
         """Returns the decompressed body. A body that cannot be decompressed is returned as stored, so that a sender's
-        mistake does not stop a queue.
+        mistake does not block the queue's later messages.
         """
         sys_flag = self._row[RecordColumn.SYS_FLAG]
         if not sys_flag & MessageSysFlag.COMPRESSED:
