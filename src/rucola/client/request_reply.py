@@ -97,7 +97,7 @@ def reply_message(request: MessageExt, body: bytes) -> Message:
     """Makes the reply message for ``request``.
 
     Raises:
-        ClientError: ``request`` was not sent as a request.
+        ClientError: the message lacks a property that is needed for a reply.
     """
     properties = {message_const.MSG_TYPE: _REPLY}
     for name in (message_const.CORRELATION_ID, message_const.REPLY_TO_CLIENT, message_const.TTL):

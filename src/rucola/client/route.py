@@ -32,8 +32,8 @@ class TopicRoute:
     """The queues of one topic, for producers and for consumers.
 
     Attributes:
-        publish_queues: queues to which a producer may send, sorted by broker name and queue id; for an ordered topic in
-            the order of its order configuration.
+        publish_queues: queues to which a producer may send, sorted by broker name and queue id. For an ordered topic,
+            the order configuration determines the queues and their order.
         subscribe_queues: queues that a consumer may read.
         ordered: whether the topic has an order configuration.
     """
@@ -84,8 +84,8 @@ class RouteTable:
     Args:
         name_servers: source of the routes.
         create_topic_key: topic whose route is the template for unknown topics; None for consumers.
-        default_topic_queue_nums: largest number of queues for an unknown topic.
-        on_brokers_changed: called when a new broker address appears.
+        default_topic_queue_nums: largest number of queues of an unknown topic on each broker.
+        on_brokers_changed: called when the addresses of a broker have changed.
         on_route_changed: called with the topic when its queues or the addresses of its brokers have changed.
     """
 
@@ -97,7 +97,7 @@ class RouteTable:
         on_brokers_changed: Callable[[], None],
         on_route_changed: Callable[[str], None],
     ) -> None:
-        self.version = 0  # grows whenever a route or an address changes
+        self.version = 0  # incremented whenever a route or an address changes
         self.routes: dict[str, TopicRoute] = {}
         self.brokers: dict[str, dict[int, str]] = {}
         self._name_servers = name_servers
@@ -105,7 +105,7 @@ class RouteTable:
         self._default_topic_queue_nums = default_topic_queue_nums
         self._on_brokers_changed = on_brokers_changed
         self._on_route_changed = on_route_changed
-        self._own: set[str] = set()  # topics with a route of their own, not the route of the default topic
+        self._own: set[str] = set()  # topics with a route of their own; other routes were made from a template
         self._lookups: dict[str, asyncio.Task[TopicRoute]] = {}
         self._asked_at: dict[str, float] = {}
 
@@ -133,7 +133,7 @@ class RouteTable:
         return topic not in self._lookups and now - self._asked_at.get(topic, -math.inf) >= _REFRESH_PAUSE_S
 
     async def refresh_all(self) -> None:
-        """Fetches the routes of all topics in use. After a failure the old route stays, because brokers may return."""
+        """Fetches the routes of all topics in use. If the fetch of a route fails, the old route is kept."""
         for topic in list(self.routes):
             try:
                 await self.refresh(topic)
@@ -214,8 +214,8 @@ class RouteTable:
         if key is None or topic == key:
             raise ClientError(f"no route to topic {topic}: no broker has it")
         if topic in self._own:
-            # A restarted name server knows only the brokers that have registered since. With the default route,
-            # messages of an existing topic would go to queues of the wrong broker, and create the topic there.
+            # A restarted name server knows only the brokers that have registered since the restart. A route made from
+            # the template could send messages of an existing topic to a wrong broker, which would create the topic.
             raise ClientError(f"the name server no longer has a route to topic {topic}; the last known route is kept")
         try:
             data = await self._name_servers.route_info(key)

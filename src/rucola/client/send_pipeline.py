@@ -168,8 +168,8 @@ class SendPipeline:
         """Returns the target of ``send``'s next attempt.
 
         Raises:
-            ClientError: no broker with a master has a writable queue of the topic, or the broker of the queue that the
-                caller chose has no master.
+            ClientError: the topic has no writable queue on a broker with a known master, no master is known for the
+                queue that the caller chose, or the caller's queue selector failed.
         """
         queue = send.fixed_queue
         if isinstance(queue, ChosenQueue):
@@ -264,7 +264,9 @@ class SendPipeline:
         send.send(target)
 
     def _send_when_routed(self, send: PendingSend) -> None:
-        """Lets the first messages for a topic wait together for its route, each within its own timeout."""
+        """Makes ``send`` wait for the route of its topic, at most until its deadline. All sends that wait for the same
+        topic share the route requests.
+        """
         if send.topic not in self._unrouted:
             self._unrouted[send.topic] = {}
             self._instance.keep(self._find_route(send.topic))
@@ -272,7 +274,7 @@ class SendPipeline:
 
     def _route_too_late(self, send: PendingSend) -> None:
         del self._unrouted[send.topic][send]
-        send.expire()  # the clock is not checked, because timers may fire slightly early
+        send.expire()  # not ``ended``, which checks the clock: a timer may fire slightly before the deadline
 
     async def _find_route(self, topic: str) -> None:
         """Fetches the route repeatedly, with growing pauses, until it succeeds or no waiting message has time left."""

@@ -42,13 +42,13 @@ _instances = count(1)
 
 
 class TraceSender(Protocol):
-    """Sends the trace messages: an inner producer, which is not traced."""
+    """The inner producer that sends the trace messages; it is not traced itself."""
 
     async def start(self) -> None:
         """Starts the sender."""
 
     async def shutdown(self) -> None:
-        """Sends the messages in flight, then stops."""
+        """Waits for the results of all submitted messages, then stops."""
 
     def submit(self, message: Message) -> asyncio.Future[SendResult]:
         """Sends a message without waiting."""
@@ -216,7 +216,7 @@ class TracedSend(TimedSend):
         self._region: str | None = None
 
     def send_at(self, target: SendTarget, wall_ms: int) -> None:
-        """Starts an attempt at the time ``wall_ms``."""
+        """Starts an attempt now; ``wall_ms``, the current time, becomes the time stamp of the trace record."""
         self._began_ms = wall_ms
         super().send_at(target, wall_ms)
 

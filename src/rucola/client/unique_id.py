@@ -57,7 +57,7 @@ class UniqueIds:
 
 
 def _month_of(wall_ms: int) -> tuple[int, int]:
-    """Returns the starts of the local month around ``wall_ms`` and of the next month, in ms since the epoch."""
+    """Returns when the month that contains ``wall_ms`` begins and ends in local time, both in ms since the epoch."""
     start = datetime.fromtimestamp(wall_ms / 1000).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     following = start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
     return int(start.timestamp() * 1000), int(following.timestamp() * 1000)

@@ -120,7 +120,7 @@ class RecordColumn(IntEnum):
     PROPERTIES_LEN = 19
     TAGS_POS = 20
     TAGS_LEN = 21
-    TAGS_CODE = 22  # hash of TAGS, 0 without tags; for the schedule topic, the store uses the delivery time
+    TAGS_CODE = 22  # hash of TAGS, 0 without tags; the schedule topic's consume queue holds the due time instead
     KEYS_POS = 23
     KEYS_LEN = 24
     UNIQ_KEY_POS = 25

@@ -8,7 +8,10 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from rucola.errors import ConfigError
 
-_PROTECTED = "a loopback address such as 127.0.0.1; other addresses need TLS (a broker also aclEnable) or insecure=true"
+_PROTECTED = (
+    "a loopback address such as 127.0.0.1; any other address needs insecure=true or TLS "
+    "(on a broker, TLS with aclEnable or authenticationEnabled)"
+)
 
 
 def host_bytes(address: str, port: int) -> bytes:
@@ -78,10 +81,11 @@ def check_bind_address(address: str, insecure: bool) -> None:
 
     Args:
         address: address to listen on.
-        insecure: True if any address is allowed, because the port is protected or deliberately open.
+        insecure: whether any address is allowed. Callers pass True if the port is protected, or if the option
+            ``insecure`` permits an unprotected port.
 
     Raises:
-        ConfigError: ``address`` is not numeric, or is not a loopback address while ``insecure`` is false.
+        ConfigError: ``address`` is not numeric, or it is not a loopback address and ``insecure`` is False.
     """
     try:
         loopback = ip_address(address).is_loopback

@@ -1,4 +1,6 @@
-"""Three message types: for sending, as read from a store, and for the store's general path."""
+"""Three message types: ``Message`` is sent, ``MessageExt`` was read from a store, and ``StoreMessage`` is passed to
+``MessageStore.put_message``.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,8 @@ class Message:
     def delay(self) -> timedelta | None:
         """How long the broker delays delivery after it receives the message, in whole milliseconds; None for no delay.
 
-        Setting it removes ``deliver_at`` and ``delay_level``. RocketMQ supports it since 5.0; 4.9 delivers immediately.
+        Setting ``delay`` removes ``deliver_at`` and ``delay_level``. Brokers of RocketMQ 5.0 and later support
+        ``delay``; those of 4.9 deliver the message immediately.
         """
         text = self.properties.get(message_const.TIMER_DELAY_MS, "")
         return timedelta(milliseconds=int(text)) if text.isdecimal() else None
@@ -120,7 +123,8 @@ class Message:
     def deliver_at(self) -> datetime | None:
         """When the broker delivers the message, by the broker's clock; None for immediate delivery.
 
-        Setting it removes ``delay`` and ``delay_level``. RocketMQ supports it since 5.0; 4.9 delivers immediately.
+        Setting ``deliver_at`` removes ``delay`` and ``delay_level``. Brokers of RocketMQ 5.0 and later support
+        ``deliver_at``; those of 4.9 deliver the message immediately.
         """
         text = self.properties.get(message_const.TIMER_DELIVER_MS, "")
         return _EPOCH + timedelta(milliseconds=int(text)) if text.isdecimal() else None
@@ -143,7 +147,9 @@ class Message:
 
     @property
     def wait_store_ok(self) -> bool:
-        """Whether the response to a send waits for the disk, and for a slave if the broker is configured so."""
+        """Whether a broker with SYNC_FLUSH responds to the send only after the sync to disk, and a broker with
+        SYNC_MASTER only after a slave has the message.
+        """
         return self.properties.get(message_const.WAIT, "true").lower() == "true"
 
     @wait_store_ok.setter
@@ -252,14 +258,14 @@ class MessageExt(Message):
 
 @dataclass(slots=True)
 class StoreMessage:
-    """A message for the store's general path (``MessageStore.put_message``).
+    """A message to append with ``MessageStore.put_message``.
 
     Args:
         properties: the property text to store.
         born_host: 8 or 20 bytes.
         store_host: 8 or 20 bytes; None for the store's own host.
-        properties_capacity: capacity of the ``HashMap`` in which RocketMQ would hold the properties; it determines
-            where the store inserts a property.
+        properties_capacity: capacity of the ``HashMap`` in which RocketMQ would hold the properties; the capacity
+            determines where the store inserts a property.
     """
 
     topic: bytes

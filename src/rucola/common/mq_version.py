@@ -43,8 +43,8 @@ CURRENT_VERSION = MQVersion.V5_3_3
 
 
 def version_name(ordinal: int) -> str:
-    """Returns the display name of a version: its release; else the newest earlier release followed by ``+``; else the
-    number.
+    """Returns the name of a version, for example ``V5_3_3``. For an unknown version, returns the name of the newest
+    known version before it, followed by ``+``; if there is none, returns the ordinal.
     """
     known = max((version for version in MQVersion if version <= ordinal), default=None)
     if known is None:

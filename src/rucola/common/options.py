@@ -190,7 +190,7 @@ def parse_options(config_class: type[T], values: Mapping[str, str]) -> T:
     does not declare are ignored.
 
     Raises:
-        ConfigError: a value is not allowed; if there are several, ``OptionsError`` with all errors.
+        ConfigError: a value is not allowed. If several values are not, it is an ``OptionsError`` with all errors.
     """
     problems = ConfigProblems()
     parsed = {}
@@ -205,10 +205,11 @@ def parse_options(config_class: type[T], values: Mapping[str, str]) -> T:
 
 
 def check_options(config: Any, *checks: Callable[[], None]) -> None:
-    """Checks every option of an instance, then calls ``checks``. For use in ``__post_init__``.
+    """Checks every option of ``config``; if all values are allowed, calls each of ``checks``. For use in
+    ``__post_init__``.
 
     Raises:
-        ConfigError: a value is not allowed; if there are several, ``OptionsError`` with all errors.
+        ConfigError: a value is not allowed. If several values are not, it is an ``OptionsError`` with all errors.
     """
     problems = ConfigProblems()
     for entry in options_of(type(config)):
@@ -240,17 +241,17 @@ def show_options(config: Any) -> dict[str, str]:
 
 
 def change_options(config: Any, values: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Changes options of a running instance. ``values`` maps RocketMQ's keys to new values as text; either all of them
-    are set or none.
+    """Changes options of ``config``, which is in use. ``values`` maps RocketMQ's keys to the new values as text; either
+    all new values are set or none.
 
-    The classes are frozen, so this function is the only way to change an option. A change takes effect only for options
-    that are read at each use; the caller must know which these are.
+    ``config`` is frozen, so this function is the only way to change an option. A change takes effect only for options
+    that are read at each use; the caller must know which options these are.
 
     Returns:
-        Maps the key of each changed option to its old and new value as text.
+        The old and the new value of each changed option, as text, by the option's key.
 
     Raises:
-        ConfigError: the instance has no such key, or a value is not allowed.
+        ConfigError: a key is unknown, or a value is not allowed.
     """
     known = {entry.key: entry for entry in options_of(type(config))}
     parsed = {}
