@@ -1,5 +1,5 @@
-"""The exception tree. Every exception class keeps its facts as fields, says whether a retry can help, and can be
-pickled, because Spark sends exceptions between processes. For pickling, the constructor arguments are kept unchanged.
+"""The exception tree. Every exception holds its details as fields, and ``retriable`` says whether a retry can help.
+Spark sends exceptions between processes, so each can be pickled: it keeps its constructor arguments unchanged.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class DataLossError(StoreError):
     def __str__(self) -> str:
         return (
             f"queue {self.queue}: offsets {self.wanted_start} to {self.wanted_end} are wanted, "
-            f"{self.available_min} to {self.available_max} exist; failOnDataLoss=false reads the remaining messages"
+            f"{self.available_min} to {self.available_max} exist (end offsets excluded); failOnDataLoss=false reads "
+            "the remaining messages"
         )
 
 
@@ -111,14 +112,15 @@ class AnotherLogError(DataLossError):
 
     def __str__(self) -> str:
         return (
-            f"queue {self.queue}: offset {self.wanted_start - 1} no longer holds the record that was read: the queue "
+            f"queue {self.queue}: the record before offset {self.wanted_start} is not the one that was read: the queue "
             f"was recreated, or the store is a different one; offsets {self.available_min} to {self.available_max} "
-            "exist; failOnDataLoss=false continues with records stored after it"
+            "exist (end offset excluded); with failOnDataLoss=false, a stream continues with the records that were "
+            "stored after the last record read"
         )
 
 
 class TableConflictError(RucolaError):
-    """Another writer has changed an archived table in the meantime; this writer has changed nothing.
+    """Another writer committed to an archived table first; this writer's commit was not made.
 
     Args:
         table: path or address of the table.
@@ -132,7 +134,7 @@ class TableConflictError(RucolaError):
         self.table, self.version = table, version
 
     def __str__(self) -> str:
-        return f"table {self.table}: another writer made commit {self.version}; plan again"
+        return f"table {self.table}: another writer committed version {self.version} first; try again"
 
 
 class RemotingError(RucolaError):

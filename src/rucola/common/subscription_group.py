@@ -21,8 +21,8 @@ class SubscriptionGroupConfig:
         retry_max_times: number of times that a failed message is delivered again before it goes to the dead-letter
             topic.
         consume_timeout_minute: number of minutes after which an unfinished consumption counts as failed.
-        group_retry_policy: in the form of the JSON; not interpreted here.
-        subscription_data_set: the simple subscriptions of the group; None if not set.
+        group_retry_policy: the JSON object ``groupRetryPolicy``; not interpreted here.
+        subscription_data_set: the group's ``SimpleSubscriptionData`` as JSON objects; None if not set.
     """
 
     group_name: str

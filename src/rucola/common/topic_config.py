@@ -41,7 +41,7 @@ class TopicConfig:
         perm: ``PermName`` bits.
         topic_sys_flag: unit-mode bits; not interpreted here.
         order: whether the topic is ordered.
-        attributes: for example ``queue.type``; names without the ``+`` of the administration command.
+        attributes: for example ``queue.type``; a broker stores the names without the ``+`` of ``updateTopic -a``.
     """
 
     topic_name: str
@@ -55,7 +55,7 @@ class TopicConfig:
 
     @property
     def is_batch_queue(self) -> bool:
-        """Whether the topic has batch queues, in which a unit stands for a record of one or several messages."""
+        """Whether the topic has batch consume queues, whose units point to records of one or several messages."""
         return self.attributes.get("queue.type") == "BatchCQ"
 
     def to_dict(self) -> dict[str, Any]:

@@ -31,9 +31,10 @@ EACH_HIGH = cython.declare(cython.ulonglong, 0x8080808080808080)
 CRC_NAME = cython.declare(cython.longlong, 0x5F5F435243333223)  # __CRC32#
 WORDS_ARE_LITTLE = cython.declare(cython.bint, sys.byteorder == "little")
 
-# `properties_json` keeps some earlier rows as forms (templates), one for each length of properties modulo FORMS. A form
-# has the position of the row's properties in the segment, their length, the position and length of their object in the
-# output, and a balance: each use adds 1, each miss subtracts 1.
+# `properties_json` keeps up to FORMS earlier rows as forms (templates). The length of a row's properties, modulo FORMS,
+# selects the form to try. A form has the position and length of its row's properties in the segment, the position and
+# length of the row's JSON object in the output, and a balance. The balance limits how often the form is replaced: each
+# use adds 1, each miss subtracts 1, and each replacement subtracts FORM_COST.
 FORMS = cython.declare(cython.Py_ssize_t, 8)
 FORM_WIDTH = cython.declare(cython.Py_ssize_t, 5)
 FORM_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1024)
@@ -534,7 +535,8 @@ def _put_object_by_words(
 ) -> cython.Py_ssize_t:
     """Writes the same object as ``_put_object``, in one pass and eight bytes at a time.
 
-    The caller guarantees eight more bytes in ``segment``; ``out`` must have 32 bytes plus six for each input byte.
+    The caller guarantees eight bytes in ``segment`` after ``end``, and room in ``out`` from ``at`` on for 32 bytes plus
+    six for each input byte.
 
     Returns:
         The position after the object; -1 if a name occurs twice, a case that only ``_put_object`` handles.

@@ -529,9 +529,10 @@ def walk_records(
         base_offset: physical offset of byte 0 of ``segment``.
         rows_max: largest number of records to read.
         crc32: function that takes a memoryview.
-        check: sum of the checks to apply: 1 (body CRC), 2 (record CRC, if present), 4 (physicalOffset field), 8 (refuse
-            a zero byte in the place of the record CRC: a crash may have lost the page with the record CRC), 16 (refuse
-            a record CRC with a damaged name or separator; up to two wrong bytes of the name are recognized).
+        check: sum of the checks to apply. 1: body CRC. 2: record CRC, if present. 4: physicalOffset field. 8: refuse a
+            zero byte where the record CRC belongs, because a crash may have lost the page with the record CRC. 16:
+            refuse a record CRC with a damaged name or separator. A name with more than two wrong bytes is not
+            recognized as that of a record CRC.
 
     Returns:
         The number of rows filled, the position after the last record read, and a ``WalkStop``.

@@ -63,7 +63,7 @@ def _traits(source: cython.const[cython.uchar][::1], table: cython.longlong[::1]
 
 @cython.cfunc
 def _is_true(source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
-    """``Boolean.parseBoolean``: whether the text is "true", in upper or lower case."""
+    """``Boolean.parseBoolean``: whether the text is "true", ignoring case."""
     return (
         end - start == 4
         and (source[start] | 32) == 116

@@ -136,7 +136,7 @@ def annotate_unit(unit: Bytes, base: int = 0) -> list[AnnotatedField]:
         fields[1] = _with(fields[1], "never written")
     address = int(fields[2].value or 0)
     if is_address(address):
-        fields[2] = _with(fields[2], f"address: position {position_of(address)} of the extension")
+        fields[2] = _with(fields[2], f"address of the extension unit at position {position_of(address)}")
     return fields
 
 
@@ -177,7 +177,10 @@ def annotate_timer_unit(data: Bytes, base: int = 0) -> list[AnnotatedField]:
     values = [int(field.value or 0) for field in fields]
     if values[1] < 0:
         fields[1] = _with(fields[1], "the oldest unit of its time step")
-    kinds = ((MAGIC_ROLL, "stored again when it is due"), (MAGIC_DELETE, "cancels another message"))
+    kinds = (
+        (MAGIC_ROLL, "rolled: enters the timer again when this unit is due"),
+        (MAGIC_DELETE, "cancels another message"),
+    )
     fields[2] = _with(fields[2], ", ".join(text for bit, text in kinds if values[2] & bit))
     fields[4] = _with(fields[4], f"due at {values[3] + values[4]} ms")
     return fields

@@ -217,7 +217,7 @@ def test_batch_queues_their_units_and_extensions_are_shown(tmp_path: Path, capsy
     (unit,) = lines(capsys, "hexdump", batch, "--unit", "BatchTopic/0/7")
     assert [field["value"] for field in unit["fields"]] == [409, 607, 2598919, 1700000000124, 3, 5, -1, 0]
     (unit,) = lines(capsys, "hexdump", ext, "--unit", "Ext/0/1")
-    assert unit["fields"][2]["meaning"] == "address: position 47 of the extension"
+    assert unit["fields"][2]["meaning"] == "address of the extension unit at position 47"
     (unit,) = lines(capsys, "hexdump", ext, "--ext", "Ext/0/2")
     assert [field["value"] for field in unit["fields"]] == [47, 2598903, 1700000000127, 27, None]
     assert unit["fields"][-1]["meaning"] == "3 bits set"

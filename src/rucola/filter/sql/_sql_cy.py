@@ -507,7 +507,7 @@ def _is_true(
     work: cython.longlong[::1],
     slot: cython.Py_ssize_t,
 ) -> cython.int:
-    """``Boolean.valueOf``: whether the string at ``slot`` is "true", in upper or lower case."""
+    """``Boolean.valueOf``: whether the string at ``slot`` is "true", ignoring case."""
     if work[slot + 2] != 4:
         return 0
     if work[slot + 1] >= POOL:

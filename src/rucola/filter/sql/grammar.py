@@ -95,7 +95,8 @@ def parse(text: str) -> Condition:
     """Compiles the condition in ``text``.
 
     Raises:
-        FormatError: Java refuses the condition, too, or the condition is longer or deeper nested than allowed here.
+        FormatError: the condition is invalid in Java as well, or it exceeds ``LENGTH_MAX``, ``DEPTH_MAX`` or
+            ``INSTRUCTIONS_MAX``, which are limits of this parser.
     """
     if len(text) > LENGTH_MAX:
         raise FormatError(_WHAT, LENGTH_MAX, f"at most {LENGTH_MAX} characters", f"{len(text)}")
