@@ -29,8 +29,8 @@ class NamesrvAdminProcessor:
     Args:
         routes: the registered brokers and topics.
         kv_config: the key-value namespaces.
-        persist: called after each change of ``kv_config``; returns a future that ends when the change is synced.
-        limits: limits of the topics.
+        persist: called after each change of ``kv_config``; the returned awaitable completes when the change is synced.
+        limits: how many topics may be registered.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class NamesrvAdminProcessor:
         return success(command, None, TopicList(self._routes.topics_of_cluster(header.cluster)))
 
     def system_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 304: the system topics, which are the names of all clusters and brokers."""
+        """Request 304: the system topics, which are named after the clusters and the brokers."""
         names, address = self._routes.system_topics()
         return success(command, None, TopicList(names, address or None))
 

@@ -46,8 +46,8 @@ def register_administration(
     """Registers the administrative requests in ``table``.
 
     Args:
-        persist: called after each change of ``kv_config``; returns a future that ends when the change is synced.
-        limits: limits of the topics.
+        persist: called after each change of ``kv_config``; the returned awaitable completes when the change is synced.
+        limits: how many topics may be registered.
     """
 
     imports = BackgroundImports()

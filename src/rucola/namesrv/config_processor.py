@@ -1,7 +1,7 @@
 """Shows and changes the name server's options by request (RocketMQ 5.3.3, ``DefaultRequestProcessor``; requests 318 and
 319).
 
-Every broker may send these requests, so they change only the options in ``REMOTE_KEYS``.
+Every broker may send request 318, so the request can change only the options in ``REMOTE_KEYS``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _log = logging.getLogger(__name__)
 REMOTE_KEYS = frozenset({"scanNotActiveBrokerInterval"})
 """Options that a request may change. The name server reads them at each use, so a change applies immediately."""
 _BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
-"""The keys that RocketMQ refuses to change, and the text of its refusal."""
+"""The keys that RocketMQ refuses to change, with the remark ``_BLACK_LISTED``."""
 _BLACK_LISTED = "Can not update config in black list."
-_NOT_CHANGED = f"{_BLACK_LISTED} A request changes only {', '.join(sorted(REMOTE_KEYS))}."
+_NOT_CHANGED = f"{_BLACK_LISTED} A request can change only {', '.join(sorted(REMOTE_KEYS))}."
 CONFIG_BYTES_MAX = 64 * 1024
 
 

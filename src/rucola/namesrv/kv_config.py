@@ -1,7 +1,8 @@
-"""Key-value configuration of the name server: the values of each namespace by key, stored in one JSON file.
+"""Key-value configuration of the name server: the values of each namespace by key, stored in one JSON file (RocketMQ
+5.3.3, ``KVConfigManager``).
 
-This module does no I/O: the caller loads and stores the text (RocketMQ 5.3.3, ``KVConfigManager``). The server itself
-reads only the namespace ``ORDER_TOPIC_CONFIG``: topic → ``broker:queues;broker:queues``.
+This module does no I/O: the caller reads and writes the file. The name server itself uses only the namespace
+``ORDER_TOPIC_CONFIG``: topic → ``broker:queues;broker:queues``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Requests to the name server (RocketMQ 5.3.3, ``DefaultRequestProcessor`` and ``ClientRequestProcessor``).
 
-Numeric keys in bodies are quoted, whatever the client's version: every client reads them, including old Java and C++
-clients (protocol.md 1.9).
+Numeric keys in response bodies are always quoted. Every client can read quoted keys, even old Java and C++ clients
+(protocol.md 1.9).
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class NamesrvProcessor:
     ) -> Answer:
         topics = await asyncio.to_thread(_topics_in, header, body)
         if channel.closed:
-            return None  # channel_closed was called already: the broker would stay until its registration expires
+            return None  # channel_closed has run already, so it would not remove this broker
         self._check_room(channel, header, topics)
         is_new = self._is_new(header)
         result = await in_turns(self._routes.register_steps(*_registration(command, header, topics), channel))
@@ -216,7 +216,7 @@ class NamesrvProcessor:
 
 
 def _topics_in(header: headers.RegisterBrokerRequestHeader, body: bytes) -> TopicConfigSerializeWrapper:
-    """The topics in the body of a registration. Any thread.
+    """The topics in the body of a registration. May be called on any thread.
 
     Raises:
         BrokerError: the checksum is wrong.

@@ -1,9 +1,10 @@
 """The registered brokers and the topics that they serve (RocketMQ 5.3.3, ``RouteInfoManager``).
 
-The tables are in memory only, and the clock is an argument: this module does no I/O. Event loop only.
+The tables are in memory only, and the clock is an argument, so this module does no I/O. All calls must be made on the
+event loop.
 
 Invariants: a broker name is both in ``_groups`` and in one cluster of ``_clusters``, or in neither. A topic has queue
-data of a broker name only if that name is in ``_groups`` or, until its topics have been removed, in ``_left``.
+data only of broker names in ``_groups`` or ``_left``. A name stays in ``_left`` until all its queue data are removed.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class RegistrationResult(NamedTuple):
 
 @dataclass(slots=True)
 class BrokerLive:
-    """One live address."""
+    """One registered broker."""
 
     broker_name: str
     broker_id: int
@@ -239,7 +240,7 @@ class RouteInfoManager:
         if len(self._topics) + len(topics) > limits.topics:
             total = len(self._topics) + sum(name not in self._topics for name in topics)
             if total > limits.topics:
-                return f"with these, there would be {total} topics, and {limits.topics} are allowed (topicsMax)"
+                return f"the name server would have {total} topics, but only {limits.topics} are allowed (topicsMax)"
         return ""
 
     def route(self, topic: str, zone_name: str = "") -> TopicRouteData | None:
@@ -287,8 +288,8 @@ class RouteInfoManager:
         return [topic for topic, queues in self._topics.items() if not names.isdisjoint(queues.keys())]
 
     def system_topics(self) -> tuple[list[str], str]:
-        """Names of all clusters and brokers, which are also names of topics, and the address of an arbitrary broker; an
-        empty address if there is no broker.
+        """The names of all clusters and brokers, and the address of an arbitrary broker. The system topics have these
+        names. The address is empty if there is no broker.
         """
         names = [name for cluster, brokers in self._clusters.items() for name in (cluster, *brokers)]
         address = next((a for group in self._groups.values() for a in group.addresses.values()), "")
@@ -305,7 +306,7 @@ class RouteInfoManager:
             self._drop(topic, name)
 
     def register_topic(self, topic: str, queue_datas: list[QueueData]) -> None:
-        """Adds queue data of known brokers, as an administrator requests."""
+        """Sets the queue data of a topic; ignores the data of brokers that are not registered."""
         known = {data.broker_name: data for data in queue_datas if data.broker_name in self._groups}
         for name, data in known.items():
             self._put(topic, name, data)

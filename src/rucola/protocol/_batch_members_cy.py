@@ -133,7 +133,7 @@ def pack_members(
     while last < rows and last - first < rows_max:
         text = text_offsets[last + 1] - text_offsets[last] + ID_PROPERTY_BYTES
         if text > PROPERTIES_BYTES_MAX:
-            raise ValueError(f"the properties of row {last} take {text} bytes")
+            raise ValueError(f"the properties of row {last} take {text} bytes, the limit is 32767")
         own = BATCH_MEMBER_FIXED_BYTES + body_offsets[last + 1] - body_offsets[last] + text
         if size + own > bytes_max and last > first:
             break

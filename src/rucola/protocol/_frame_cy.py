@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Kernel: finds the frames in a receive buffer and reads the headers of the frequent requests.
 
-``scan_frames`` turns the bytes of a socket read into rows (``common.columns.FrameColumn``). It understands headers only
-in the form in which clients send them. Any other header keeps the kind ``PLAIN`` and is left to the general path, which
-is more tolerant. The kernel never rejects a header, only the frame around it (``protocol.md`` 1.1).
+``scan_frames`` turns the bytes of a socket read into rows (``common.columns.FrameColumn``). It reads only headers in
+the form that RocketMQ's clients write. A row with any other header has the kind ``PLAIN`` and is left to the general
+path, which is more tolerant. The kernel never rejects a header, only the frame around it (``protocol.md`` 1.1).
 
 The kernel works on raw pointers without bounds checks. Every function takes the limit up to which it may read, and
 ``scan_frames`` derives that limit from lengths checked against the buffer.
@@ -85,9 +85,9 @@ def scan_frames(
 ) -> tuple[int, int, int, int]:
     """Writes one row per complete frame in ``source[start:end]``.
 
-    In every row the columns that describe the frame are set. Code, opaque, flag and version are set only if the header
-    could be read; otherwise flag is -1. In rows of kind SEND, BATCH and PULL the text of the properties or of the
-    subscription is unescaped in place; a quote and spaces fill the bytes up to the old closing quote.
+    In every row, the columns that describe the frame are set. Code, opaque, flag and version are set only if the header
+    could be read; otherwise flag is -1. In rows of kind SEND, BATCH and PULL, the text of the properties or of the
+    subscription is unescaped in place: the closing quote moves to the end of the shorter text, and spaces fill the gap.
 
     Returns:
         ``(rows, next_position, error, unread)``. ``next_position``: position of the first byte not consumed. ``error``:

@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel for a producer: writes properties and header of a send request, and reads the responses.
+"""Kernel for a producer: writes the properties and the header of a send request, and reads the responses.
 
 The kernel handles what nearly every message needs. It returns None for anything else, such as a property name with a
 separator or a response in an unusual form. The caller then takes the general path, which also reports errors.
 
-The kernel uses raw pointers without bounds checks. Before it writes, it computes the space it needs. It reads a
-response only up to the end of its header, which it checks against the buffer first.
+The kernel uses raw pointers without bounds checks. Before it writes, it computes the space that it needs. Before it
+reads the header of a response, it checks that the header lies within the buffer. It never reads beyond the header.
 """
 
 from __future__ import annotations
@@ -128,12 +128,13 @@ def encode_send_head(
 def read_send_answers(
     source: cython.const[cython.uchar][::1], table: cython.longlong[::1], rows: cython.Py_ssize_t
 ) -> list[tuple[int, str, int, int, str | None, str | None] | None]:
-    """Returns the results of sends from their responses, which are in the first ``rows`` rows.
+    """Reads the results of sends from the responses in the first ``rows`` rows.
 
     Returns:
-        For each row: the code, ``msgId``, ``queueId``, ``queueOffset``, ``transactionId`` and ``batchUniqId``. None if
-        the frame is not a response with a JSON header in the order in which brokers write it: code first, then these
-        fields.
+        For each row: the code, ``msgId``, ``queueId``, ``queueOffset``, ``transactionId`` and ``batchUniqId``; the last
+        two may be None. Instead of these values, None if the frame is not a response, if ``msgId``, ``queueId`` or
+        ``queueOffset`` is missing, or if the header is not JSON that begins with ``code`` and then ``extFields``, as
+        brokers write it.
 
     Raises:
         ValueError: the rows lie outside the table, or a header outside the buffer.

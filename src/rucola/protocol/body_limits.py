@@ -1,7 +1,7 @@
-"""Size limits of request bodies: each is somewhat larger than the largest legitimate body.
+"""Size limits of request bodies: each limit is somewhat larger than the largest legitimate body.
 
-A frame may have 16 MiB. Parsing 16 MiB of JSON takes between seconds and half a minute, so a body beyond its limit is
-refused before it is parsed. Bodies with messages, and registrations of brokers, may be as long as a frame.
+A frame may be 16 MiB long. Parsing 16 MiB of JSON can take half a minute, so a body that exceeds its limit is refused
+before it is parsed. Bodies with messages, and registrations of brokers, may be as long as a frame.
 """
 
 from __future__ import annotations

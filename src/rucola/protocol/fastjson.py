@@ -64,9 +64,9 @@ def loads(source: bytes | bytearray | memoryview) -> Any:
     """Parses the value in ``source``.
 
     Raises:
-        FormatError: the source is not JSON in this dialect, not UTF-8, nested too deep, or longer than a frame; or it
-            repeats a key in an object; or a reference leads to no value, or to a value that encloses the reference; or
-            the references expand to too many members.
+        FormatError: the source is not JSON in this dialect, repeats a key in an object, or exceeds a limit (length,
+            depth, number of members after references are replaced). Or a reference leads to no value, or to a value
+            that encloses the reference.
     """
     if isinstance(source, ReadBody):
         return source.value
@@ -91,7 +91,9 @@ def dumps(value: Any) -> bytes:
 
 
 def bean_keyed(table: Iterable[tuple[Any, Any]]) -> orjson.Fragment:
-    """Encodes a map whose keys are objects, as a part of a value for ``dumps``. Standard JSON forbids such keys."""
+    """Encodes a map whose keys are objects; standard JSON forbids such keys. A value for ``dumps`` may contain the
+    result.
+    """
     return orjson.Fragment(b"{" + b",".join([dumps(key) + b":" + dumps(value) for key, value in table]) + b"}")
 
 
@@ -101,7 +103,11 @@ def are_scalars(values: Iterable[Any]) -> bool:
 
 
 def load_object(source: bytes | bytearray | memoryview, what: str) -> dict[Any, Any]:
-    """Parses the object in ``source``; errors call it ``what``.
+    """Parses the object in ``source``.
+
+    Args:
+        source: the encoded object.
+        what: name of the object in the error if the value is not an object.
 
     Raises:
         FormatError: ``loads`` fails, or the value is not an object.

@@ -35,8 +35,8 @@ class GroupForbidden(Body):
 
 @dataclass(slots=True)
 class SubscriptionGroupWrapper(Body):
-    """Response to 201 (GET_ALL_SUBSCRIPTIONGROUP_CONFIG): groups by name; for each group and topic, a bit mask of what
-    the group must not read.
+    """Response to 201 (GET_ALL_SUBSCRIPTIONGROUP_CONFIG): groups by name, and for each group and topic the permissions
+    that the group lacks (``PermName`` bits).
     """
 
     subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from rucola.protocol.bodies.heartbeat import SubscriptionData
 
 @dataclass(slots=True)
 class Connection(Body):
-    """One client of a group. ``client_addr``: ``ip:port``; ``version``: an ordinal."""
+    """One client of a group. ``client_addr``: ``ip:port``; ``version``: version ordinal (``protocol.md`` 1.6)."""
 
     client_id: str = ""
     client_addr: str = ""
@@ -60,8 +60,8 @@ class ProducerTableInfo(Body):
 
 @dataclass(slots=True)
 class QuerySubscriptionResponseBody(Body):
-    """Response to 345 (QUERY_SUBSCRIPTION_BY_CONSUMER); there is no subscription if the group does not read the topic
-    now.
+    """Response to 345 (QUERY_SUBSCRIPTION_BY_CONSUMER); ``subscription_data`` is None if no connected consumer of the
+    group subscribes to the topic.
     """
 
     group: str = ""

@@ -89,7 +89,7 @@ class MessageQueueAssignment(Body):
 
 @dataclass(slots=True)
 class QueryAssignmentResponseBody(Body):
-    """Response to 400 (QUERY_ASSIGNMENT); None means that the consumer keeps its queues."""
+    """Response to 400 (QUERY_ASSIGNMENT). The consumer keeps its queues if ``message_queue_assignments`` is None."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 

@@ -1,6 +1,6 @@
 """Body of request 103 (REGISTER_BROKER): a broker reports its topics to the name server (``protocol.md`` 2.1.1).
 
-The body has two forms: JSON, or zlib-compressed data with this content:
+The body has two forms: JSON, or zlib-compressed data with this content (int32 + n is a length n and n bytes):
 
 ==========  ==========================================================================
 int32 + n   ``DataVersion`` as JSON
@@ -10,7 +10,8 @@ int32 + n   list of filter servers as JSON
 int32       number of static topic mappings (5.x only), each int32 + n JSON
 ==========  ==========================================================================
 
-The header's ``compressed`` is wrong in 5.x, so the reader decides by the first byte (``BrokerOuterAPI``, 5.3.3).
+5.x brokers send ``compressed=false`` in the header even if the body is compressed (``BrokerOuterAPI``, 5.3.3), so the
+first byte of the body tells its form.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class RegisterBrokerBody(Body):
         return cls.from_dict(fastjson.load_object(source, cls.__name__))
 
     def encode_deflated(self) -> bytes:
-        """Returns the compressed form that a 5.x broker without static topics writes: its list of mappings is empty."""
+        """Returns the compressed form that 5.x brokers write, with an empty list of static topic mappings."""
         wrapper = self.topic_config_serialize_wrapper
         topics = wrapper.topic_config_table.values()
         parts = [_sized(fastjson.dumps(wrapper.data_version.to_dict())), _INT32.pack(len(topics))]

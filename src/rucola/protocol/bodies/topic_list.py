@@ -9,7 +9,7 @@ from rucola.protocol.bodies.body import Body
 
 @dataclass(slots=True)
 class TopicList(Body):
-    """Topic names; ``broker_addr`` is set only if the request asks about brokers."""
+    """Topic names. Only the responses to 304 and 343 have a ``broker_addr``."""
 
     topic_list: list[str] = field(default_factory=list)
     broker_addr: str | None = None
