@@ -9,8 +9,8 @@
 ``length`` is the number of bytes after this field, at most 16 MiB - 4. Type 0 means a JSON header, type 1 a binary
 header (``protocol.md`` 1.1).
 
-``FrameReader`` owns one receive buffer. The transport writes into ``buffer()`` and calls ``received``; the frames of
-that read are then handled in place. This must happen before the next ``buffer()``, which may move or replace them.
+``FrameReader`` owns one receive buffer. The transport writes into ``buffer()`` and calls ``received``, which returns
+the complete frames. They are handled in place before the next ``buffer()``, after which new bytes may overwrite them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ SendAnswer = tuple[int, str, int, int, str | None, str | None]
 
 
 class FrameBatch:
-    """The complete frames of one socket read, in order. A batch is valid until the next ``FrameReader.buffer()``.
+    """Complete frames of one socket read, in order. A batch is valid until the next ``buffer()`` or ``more()`` of its
+    reader, or of any reader that shares the buffer.
 
     Attributes:
         source: the buffer to which all positions in the table refer.
@@ -60,8 +61,9 @@ class FrameBatch:
         table: one row of ``FrameColumn`` per frame; code, opaque, flag and version are filled in every row.
         count: number of frames.
         send_answers: the send results in the frames, cached here by the client.
-        judged: number of rows that access control has examined. Only access control uses this attribute and the next.
-        account: the account to which names count that the examined rows create; empty if no limit applies.
+        judged: number of rows that access control has examined. Only access control uses ``judged`` and ``account``.
+        account: the account that is charged for topics and groups created by the examined rows; empty if no limit
+            applies.
         kept_bytes: size in bytes of a copied batch (``SharedFrameReader.keep``); 0 for a batch in its reader's memory.
     """
 
@@ -98,8 +100,8 @@ class FrameBatch:
         )
 
     def pass_over(self, row: int) -> None:
-        """Marks frame ``row`` as a response, so that it is not served. Sends before this frame and sends after it are
-        not handled together.
+        """Marks frame ``row`` as a response, so that it is not served. Sends to one topic are served together; this
+        method separates the sends before the frame from those after it.
         """
         base = row * ROW_WIDTH
         self.table[base + _FLAG] |= FLAG_RESPONSE
@@ -168,7 +170,8 @@ class FrameReader:
             self._source, self._view = source, memoryview(source)
         elif self._start < self._end:
             if self._start:
-                # The bytes are moved through the view, in place: a bytearray would copy them first.
+                # A slice of the view is not a copy, so the bytes are moved in place. A slice of the bytearray would be
+                # a copy.
                 self._view[: self._end - self._start] = self._view[self._start : self._end]
         else:
             self._start = self._end = 0  # the usual case after a read
@@ -183,7 +186,7 @@ class FrameReader:
 
         Raises:
             FormatError: the bytes are not a frame; the connection must be closed. Earlier frames of the same read are
-                dropped: no response has confirmed them.
+                dropped. This is safe, because no response has confirmed them.
         """
         self._end += count
         filled = self._end == len(self._source)
@@ -202,7 +205,7 @@ class FrameReader:
         return batch
 
     def _scan_on(self, rows: int, unread: int) -> tuple[int, int, int]:
-        """Doubles the full table and continues after its last row."""
+        """Doubles the size of the table, because it is full, and scans the frames after its last row."""
         more = new_table(self._rows)
         added, self._start, error, others = scan_frames(self._source, self._start, self._end, more, self._rows)
         self._table = self._table + more
@@ -210,7 +213,7 @@ class FrameReader:
         return rows + added, error, unread + others
 
     def _read_others(self, batch: FrameBatch) -> None:
-        """Fills code, opaque, flag and version in the rows of frames with unusual headers."""
+        """Fills code, opaque, flag and version in the rows of frames whose headers ``scan_frames`` could not read."""
         table = batch.table
         for row in range(batch.count):
             base = row * ROW_WIDTH
@@ -226,8 +229,8 @@ class FrameReader:
         if rest >= 4:
             needed = int.from_bytes(self._view[self._start : self._start + 4], "big") + 4
         if needed > self._capacity:
-            # Memory is allocated for bytes that arrived, not for announced ones: a length field alone cannot allocate
-            # memory.
+            # Beyond the capacity, memory is allocated in proportion to the bytes that have arrived, not to the length
+            # that the frame announces.
             self._wanted = min(needed, max(size, 2 * rest, self._capacity))
         elif size > self._capacity:
             self._wanted = self._capacity

@@ -1,8 +1,8 @@
 """The producer's side of sends, without header objects: encodes requests as bytes and reads the results in the
 responses.
 
-The parts that do not change from message to message are prepared once per queue. The frames equal those of
-``protocol.command``; a test compares both.
+The parts that do not change from message to message are prepared once per queue. The frames have the same content
+as those that ``protocol.command`` encodes; a test compares the decoded frames.
 
 Source: protocol.md 1.2, 1.13, 2.2; RocketMQ 5.3.3, SendMessageRequestHeaderV2 and MessageDecoder.
 """
@@ -36,8 +36,8 @@ __all__ = [
 ]
 
 EncodedMessage = tuple[bytes, int, int, bytes]
-"""A message ready for its header: body in the form in which it is sent, sysFlag, the application's flag, properties as
-a JSON string.
+"""The encoded parts of a message: the body as sent, sysFlag, the application's flag, and the properties as a JSON
+string.
 """
 
 PROPERTIES_BYTES_MAX = 32767

@@ -2,8 +2,8 @@
 
 A server reads from one connection at a time and handles the complete frames of a read immediately. So connections share
 the memory for reading, and a connection without a partly received frame needs no buffer of its own. Data that must
-outlast a read is copied: ``SharedFrameReader`` copies a partly received frame, ``SharedFrameReader.keep`` copies rows
-that are handled in a later iteration of the event loop.
+outlast a read is copied: ``SharedFrameReader`` copies a partly received frame, and ``SharedFrameReader.keep`` rows that
+are handled in a later iteration of the event loop.
 """
 
 from __future__ import annotations
@@ -102,14 +102,14 @@ class SharedFrameReader(FrameReader):
         return view[end:] if end else view
 
     def received(self, count: int) -> FrameBatch | None:
-        """Takes in ``count`` bytes that were written to ``buffer()``, and returns the frames that are now complete.
+        """Accounts for ``count`` bytes written to ``buffer()``.
 
         Returns:
-            The first batch of complete frames; None if no frame is complete.
+            The first batch of the frames that are now complete; None if no frame is complete.
 
         Raises:
             FormatError: the bytes are not a frame; the connection must be closed. Earlier frames of the same batch are
-                dropped: no response has confirmed them.
+                dropped. This is safe, because no response has confirmed them.
         """
         self._end += count
         rows, self._start, error, unread = scan_frames(self._source, self._start, self._end, self._table, ROWS_MAX)
@@ -176,7 +176,7 @@ class SharedFrameReader(FrameReader):
             self._count_aside(self._end if self.has_more else 0)
 
     def close(self) -> None:
-        """Ends the reading; frames that were set aside are not handled any more."""
+        """Called when the connection has ended: frames that were set aside no longer count in ``kept_bytes``."""
         self._count_aside(0)
 
     def _move_out(self) -> None:
@@ -186,7 +186,7 @@ class SharedFrameReader(FrameReader):
             self._begun = bytes(self._view[self._start : self._end])
             self._share()
         elif not self.is_large or self._start:
-            # A batch may still refer to the old buffer.
+            # A batch may still refer to the old buffer, so this connection gets a new one.
             self._source = bytearray(self._view[self._start : self._end])
             self._view = memoryview(self._source)
             self.is_large = True
@@ -205,7 +205,7 @@ class SharedFrameReader(FrameReader):
         """
         more = self._wanted - len(self._source)
         if more > 0:
-            with suppress(BufferError):  # something still refers to the buffer; the base class copies it
+            with suppress(BufferError):  # something refers to the buffer; the base class copies it instead
                 self._view.release()
                 self._source.extend(_ZEROS[:more])
             self._view = memoryview(self._source)

@@ -1,13 +1,13 @@
 """Signatures of requests: RocketMQ's signature, and version 2, an extension of Rucola.
 
 RocketMQ's signature (``AclUtils``, ``AclClientRPCHook``; protocol.md 6.1) is the base64 of HMAC-SHA1 over the values of
-all ext fields in the order of their names, without separators, and then the body. It covers neither the time nor the
-request code nor the boundaries between values. An eavesdropper can therefore repeat a request and move bytes between
-adjacent values (reliability.md R-13).
+the other ext fields in the order of their names, without separators, and then the body. It covers neither the time nor
+the request code nor the boundaries between values. An eavesdropper can therefore repeat a request and move bytes
+between adjacent values (reliability.md R-13).
 
-Version 2 is the base64 of HMAC-SHA256 over the request code, the name and the value of each ext field, each preceded by
-its length, and the SHA-256 of the body. The ext fields include the time and a nonce. A server that remembers nonces
-accepts each request once.
+Version 2 is the base64 of HMAC-SHA256 over the request code, the other ext fields and the SHA-256 of the body. The name
+and the value of each field are preceded by their lengths. The fields include the time and a nonce. A server that
+remembers nonces accepts each request once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def legacy_content(fields: Mapping[str, str], body: Body, version: int) -> bytes
     Args:
         fields: all ext fields.
         body: body of the request.
-        version: version ordinal in the request's header; the signature of clients up to 4.9.3 leaves out one field.
+        version: version ordinal in the request's header; clients up to 4.9.3 do not sign one of the fields.
     """
     names = list(fields)
     if all(map(str.isascii, names)):
@@ -62,7 +62,7 @@ def legacy_signature(secret_key: bytes, fields: Mapping[str, str], body: Body, v
 
 
 def v2_content(code: int, fields: Mapping[str, str], body: Body) -> bytes:
-    """Returns the bytes that version 2 covers; they differ for any two different requests.
+    """Returns the bytes that version 2 covers; they are different for any two different requests.
 
     Args:
         code: request code.

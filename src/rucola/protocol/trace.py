@@ -1,6 +1,6 @@
-"""The content of trace messages: one line of text for each event of a message.
+"""The content of trace messages: one record, as text, for each event of a message.
 
-U+0001 separates the fields of a record, U+0002 ends the record; a missing value is ``null``. ``_FIELDS`` lists the
+U+0001 separates the fields of a record, and U+0002 ends the record. A missing value is ``null``. ``_FIELDS`` lists the
 fields of each kind of record in order.
 
 Source: protocol.md 4.11; RocketMQ 5.3.3, TraceDataEncoder. Any client with access to the topic can write traces.
@@ -57,7 +57,7 @@ class TraceRecord:
         msg_type: number of a ``MessageType``.
         offset_msg_id: offset message id given by the broker.
         success: whether the operation succeeded.
-        request_id: connects the start and the end of a consumption.
+        request_id: id of one delivery to the application, the same in its SUB_BEFORE and SUB_AFTER records.
         retry_times: number of earlier attempts to consume the message.
         context_code: 0 consumed, 1 timed out, 2 exception, 3 returned nothing, 4 failed.
         transaction_id: id of the transaction.

@@ -52,9 +52,7 @@ class AdminApi(RemotingApi):
         try:
             return TopicConfig.from_dict(fastjson.load_object(answer.body, "TopicConfig"))
         except (TypeError, ValueError) as error:
-            raise FormatError(
-                "TopicConfig", 0, "the members of these objects, with their types", str(error)[:200]
-            ) from error
+            raise FormatError("TopicConfig", 0, "members of the declared types", str(error)[:200]) from error
 
     async def system_topics(self, address: str) -> list[str]:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""

@@ -66,7 +66,7 @@ class QueryAnswer:
 
     Attributes:
         records: the stored records, or empty if there are none. RocketMQ's broker compares only the hashes of keys, so
-            some records may have another key than the requested one.
+            some records may have a different key from the one requested.
         index_physical_offset: physical offset of the newest message in the index; 0 if the response does not contain
             it, for example after a query without a result.
         is_partial: whether records may be missing, because the search was cut short.

@@ -31,9 +31,9 @@ from rucola.remoting.turn import ANSWER_BYTES, Turn
 _REQUEST_BYTES = 512
 """Bytes of memory that a waiting request needs, in addition to the bytes that ``owe`` receives as ``size``."""
 _FEW_ROWS = 64
-"""A connection joins the second group of ``DeferredReads`` only if its last read was interrupted with more than this
-number of requests left, or consists of more than one batch. Without this rule, a producer that had no service for one
-second would wait in the same group as connections that send thousands of requests in one read.
+"""A connection joins the second group of ``DeferredReads`` only if more than this number of requests of its last read
+were left over, or if that read had more than one batch. Without this rule, a producer that the server has not served
+for one second would wait in the same group as connections that send thousands of requests in one read.
 """
 _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
@@ -43,10 +43,10 @@ class FramesHandler(Protocol):
     """The handler of a server's frames."""
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Handles complete frames that one read delivered. ``batch`` is valid during this call; postponed rows are
-        copied.
+        """Handles complete frames that one read delivered. ``batch`` is valid only during this call;
+        ``channel.put_off`` copies the rows that it postpones.
 
-        Rows with bit 0 of FLAG are responses to ``Channel.invoke`` that were already delivered: skip them.
+        Skip rows with bit 0 of FLAG: they are responses to ``Channel.invoke``, which were already delivered.
         """
 
     def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
@@ -105,17 +105,17 @@ class Channel(asyncio.BufferedProtocol):
         verified: whether the peer has shown a valid certificate.
         attributes: data that the handler keeps with this connection.
         closed: whether the connection is gone.
-        costly: whether its last request used much processor time. The next request then waits until a turn of the event
-            loop has time left. Also True before the first request, because many new connections may begin with a costly
-            request.
-        held_back: whether reading is paused because its requests wait for the server; see ``owe``.
+        costly: whether the connection's last request used much processor time. If so, the next request waits for a turn
+            (iteration) of the event loop whose time is not up. Also True before the first request, because many new
+            connections may begin with a costly request.
+        held_back: whether reading is paused because too many requests of the connection wait; see ``owe``.
         framed: whether a frame was completed since ``ConnectionWatch`` last looked. Only ``ConnectionWatch`` and the
-            server's check for silent connections use this attribute and the next five.
+            server's check for silent connections read this attribute and all below it.
         active: whether a byte was received or sent since the server's last check.
         idle_since: time in seconds of the last check that found ``active`` set.
         begun_since: time in seconds from which ``ConnectionWatch`` counts how long a frame has been incomplete.
-        stalled_since: time in seconds at which ``ConnectionWatch`` last saw fewer unsent bytes than in its look before,
-            or none.
+        stalled_since: time in seconds at which ``ConnectionWatch`` last found that the number of unsent bytes had
+            fallen or was 0.
         unsent_before: number of unsent bytes when ``ConnectionWatch`` last looked; ``sys.maxsize`` if the peer has
             caught up since then (``resume_writing``).
     """
@@ -202,8 +202,8 @@ class Channel(asyncio.BufferedProtocol):
 
     def owe(self, size: int) -> None:
         """Counts a request that waits in the server; ``size`` is the number of bytes of the request or its response
-        that stay in memory. Above the limit for unsent responses, reading pauses until enough of these bytes are
-        released.
+        that stay in memory. When the waiting requests take more than ``outbound_bytes_high``, reading pauses until they
+        take at most a quarter of it.
         """
         self._owed += size + _REQUEST_BYTES
         if not self.held_back and self._owed > self._server.options.outbound_bytes_high:
@@ -232,7 +232,7 @@ class Channel(asyncio.BufferedProtocol):
         self.costly = self._turn.was_costly(seconds, self._loop)
 
     def put_off(self, batch: FrameBatch, row: int) -> None:
-        """Passes a copy of row ``row`` and of all rows after it to ``handler.rest_received`` in a later turn.
+        """Postpones row ``row`` and all rows after it: ``handler.rest_received`` gets a copy of them in a later turn.
 
         Reading pauses until these rows are served. The rows also wait while the peer does not accept its responses.
         """
@@ -243,7 +243,7 @@ class Channel(asyncio.BufferedProtocol):
         self._serve_rest_soon()
 
     def room_found(self) -> None:
-        """Continues to read, because there is memory again for the large frame that this connection has begun."""
+        """Called when there is memory again for the large frame that this connection has begun: resumes reading."""
         self._waits_for_room = False
         self._read_on()
 
@@ -290,7 +290,7 @@ class Channel(asyncio.BufferedProtocol):
 
     @property
     def is_read(self) -> bool:
-        """Whether the server reads bytes that arrive; if not, it makes the peer wait."""
+        """Whether the server reads bytes that arrive; if not, reading is paused and the peer has to wait."""
         return self._reading
 
     @property
@@ -337,14 +337,14 @@ class Channel(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the event loop: returns the buffer for the next bytes."""
         reader = self._reader
-        # Some transports read once more after they were told to pause.
+        # Some transports read once more after they were told to pause. The waiting requests must be served first.
         while self._put_off is not None or reader.has_more:
             self.costly = False
             self._serve_next()
         return reader.buffer(self._turn.is_crowded)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Called by the event loop: ``nbytes`` arrived. Every complete frame is handled before this returns."""
+        """Called by the event loop: ``nbytes`` arrived. Serves the complete frames or puts them off."""
         self.active = True
         self._gathering = True
         self._is_begun = False
@@ -354,8 +354,8 @@ class Channel(asyncio.BufferedProtocol):
             batch = reader.received(nbytes)
             if batch is not None:
                 self.framed = True
-                # Some event loops read again immediately after a read that filled the buffer. The buffer of a large
-                # frame is as large as the frame, so the last read of the frame fills it.
+                # The last read of a large frame fills the buffer, because the buffer is as large as the frame. After
+                # such a read, some event loops read the connection again at once. Putting off its requests prevents it.
                 if self._turn.is_long(self._loop) or (is_large and self.turn_is_over()):
                     self._let_wait(batch)
                 else:
@@ -392,8 +392,8 @@ class Channel(asyncio.BufferedProtocol):
         if self._invokes is not None:
             self._invokes.close()
         self._server.closed(self)
-        # References kept here may form a cycle with this channel, and the cycle collector rarely runs, because messages
-        # create no work for it.
+        # The values may refer to this channel. Such a cycle would stay in memory until a garbage collection, and if the
+        # channel has survived a full collection, until the process ends (``runtime.collector``).
         self.attributes.clear()
 
     def _flush(self) -> None:
@@ -426,7 +426,7 @@ class Channel(asyncio.BufferedProtocol):
         self.close()
 
     def _serve_rest_soon(self) -> None:
-        """Schedules the postponed rows to be served when this connection's turn comes; further calls until then do
+        """Adds this connection to ``DeferredReads``, which will call ``_serve_rest``. Further calls until then do
         nothing.
         """
         if not self._rest_is_due:
@@ -434,14 +434,14 @@ class Channel(asyncio.BufferedProtocol):
             self._server.deferred.add(self._serve_rest, self._loop, begun=self._is_begun, costly=self.costly)
 
     def _serve_rest(self) -> None:
-        """Serves the postponed rows. While reading must pause, does nothing; ``_read_on`` schedules this method again
-        later.
+        """Serves the postponed rows. Does nothing while the peer does not accept its responses or too many of its
+        requests wait; ``_read_on`` schedules this method again later.
         """
         self._rest_is_due = False
         transport = self._transport
         if self._paused or self.held_back or transport is None or transport.is_closing() or not self._has_rest():
             return
-        self.costly = False  # the connection has waited until a turn had time left
+        self.costly = False  # ``DeferredReads`` calls this only in a turn whose time is not up
         self._serve_next()
         self._read_on()
 
@@ -487,7 +487,7 @@ class Channel(asyncio.BufferedProtocol):
             batch = self._reader.more()
 
     def _let_wait(self, batch: FrameBatch) -> None:
-        """Puts off all requests of a read; ``batch`` has the first ones."""
+        """Puts off all requests of a read; ``batch`` is the read's first batch."""
         if self._invokes:
             self._take_answers(batch, self._invokes)
         self.put_off(batch, 0)
@@ -509,7 +509,7 @@ class Channel(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _read_on(self) -> None:
-        """Resumes reading, unless one of several reasons to pause remains."""
+        """Resumes reading if no reason to pause remains. Requests that were put off are served first."""
         if self._paused or self.held_back or self._transport is None or self._transport.is_closing():
             return
         if self._has_rest():

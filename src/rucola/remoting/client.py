@@ -84,8 +84,8 @@ class RemotingClient:
         self.processors: dict[int, Processor] = {}
         self.on_connected: Callable[[str], None] | None = None  # called with the address of every opened connection
         self._connections: dict[str, Connection] = {}
-        # Returns a correlation id that no waiting request uses. It is a C function, because it is called for every
-        # message.
+        # Returns the next correlation id. An id recurs only after 2**31 - 1 calls; by then, the earlier request
+        # with this id no longer waits. The function is written in C, because it is called for every message.
         self.next_opaque: Callable[[], int] = chain.from_iterable(repeat(range(1, 1 << 31))).__next__
         self._closed = False
         self._signer = self.options.signer
@@ -101,7 +101,7 @@ class RemotingClient:
         Args:
             address: the server as ``host:port``.
             command: the request; its opaque is set here.
-            timeout_ms: for connecting and answering together.
+            timeout_ms: how long to wait for the response, connecting included.
 
         Raises:
             RemotingConnectError: no server listens there, or connecting took too long.
@@ -132,7 +132,7 @@ class RemotingClient:
             address: the server as ``host:port``.
             frame: the whole frame.
             opaque: the correlation id in it, from ``next_opaque``.
-            timeout_ms: for connecting and answering together.
+            timeout_ms: how long to wait for the response, connecting included.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[RemotingCommand] = loop.create_future()
@@ -142,7 +142,7 @@ class RemotingClient:
         return future
 
     def request(self, address: str, opaque: int, waiter: Waiter, frame: bytes, body: bytes = b"") -> None:
-        """``submit`` with the caller's own waiter, which has its own deadline; no future is created.
+        """Like ``submit``, but with a waiter of the caller, whose deadline is already set. Creates no future.
 
         Args:
             address: the server as ``host:port``.
@@ -164,11 +164,11 @@ class RemotingClient:
 
     @property
     def addresses(self) -> list[str]:
-        """Servers with a connection that is open or being opened."""
+        """Addresses of the servers to which a connection is open or being opened."""
         return list(self._connections)
 
     def disconnect(self, address: str) -> None:
-        """Closes the connection to ``address``; requests waiting there fail with ``RemotingClosedError``."""
+        """Closes the connection to ``address``; requests that wait on it fail with ``RemotingClosedError``."""
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()
@@ -187,12 +187,12 @@ class RemotingClient:
             gone = [asyncio.ensure_future(connection.gone.wait()) for connection in connections]
             await asyncio.wait(gone, timeout=self.options.closing_ms / 1000)
             for connection in connections:
-                # Otherwise a peer that accepts no bytes would delay the closing until the system gives up.
+                # Otherwise a peer that accepts no bytes would delay ``close`` until the operating system gives up.
                 connection.abort()
             await asyncio.gather(*gone)
 
     def lost(self, connection: Connection) -> None:
-        """Called by a connection that ended: the next request to its address opens a new one."""
+        """Called by ``connection`` when it has ended: the next request to its address opens a new connection."""
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
 
@@ -214,7 +214,7 @@ class RemotingClient:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection of a client, from the first request for its address to its loss."""
+    """A client's connection to one address. After its loss, the next request opens a new ``Connection``."""
 
     __slots__ = (
         "_client",
@@ -247,10 +247,10 @@ class Connection(asyncio.BufferedProtocol):
         self._connected_at = math.inf
         self._heard_at = -math.inf
         self._in_doubt = False
-        self._silent_since = math.inf  # when the first of the current series of expired requests was sent
+        self._silent_since = math.inf  # when the first request was sent that has expired since bytes last arrived
 
     async def open(self) -> None:
-        """Connects. On failure every request that waits here fails with ``RemotingConnectError``."""
+        """Connects. On failure every request that waits for this connection fails with ``RemotingConnectError``."""
         timeout_ms = self._client.options.connect_timeout_ms
         try:
             host, port = split_address(self.address)
@@ -301,15 +301,15 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _expired(self, late: list[Waiter]) -> None:
-        """Closes a connection on which nothing is answered any more, so that the next request, including a retry, opens
-        a new one.
+        """Closes a connection on which nothing is answered any more, so that the next request or retry opens a new
+        connection.
 
         A single short timeout proves little, and a connection that answers other requests is only slow. So the
         connection is closed only if an expired request was sent at least ``silence_ms`` ago and nothing at all has
-        arrived since then. Silence before the first of the expired requests was sent does not count: until then, either
-        no request was waiting, or the server held pulls as the client had asked.
+        arrived since then. Earlier silence proves nothing: either no request was waiting, or the server held pulls as
+        the client had asked.
 
-        If the application has blocked the event loop, unread responses may be waiting; they are read first.
+        If the application has blocked the event loop, responses may have arrived unread; they are read first.
         """
         transport = self._transport
         if transport is None:

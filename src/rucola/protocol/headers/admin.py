@@ -160,7 +160,7 @@ class GetConsumeStatsInBrokerHeader(CommandHeader):
 
 @dataclass(slots=True)
 class QueryConsumeQueueRequestHeader(CommandHeader):
-    """Request 321 (QUERY_CONSUME_QUEUE): Asks for ``count`` units from queue offset ``index`` on."""
+    """Request 321 (QUERY_CONSUME_QUEUE): asks for ``count`` consume queue units, starting at queue offset ``index``."""
 
     topic: str
     queue_id: Int

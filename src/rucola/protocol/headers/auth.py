@@ -60,7 +60,7 @@ class UserRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class ListUsersRequestHeader(CommandHeader):
-    """Request 3005 (AUTH_LIST_USER). ``filter``: substring of the user names."""
+    """Request 3005 (AUTH_LIST_USER). ``filter``: text that the names of the listed users contain."""
 
     filter: str | None = None
 
@@ -76,7 +76,9 @@ class AclRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class DeleteAclRequestHeader(CommandHeader):
-    """Request 3008 (AUTH_DELETE_ACL): deletes the rules for one resource, or all."""
+    """Request 3008 (AUTH_DELETE_ACL): deletes the subject's rules for ``resource``. Without ``resource``, all of the
+    subject's rules are deleted.
+    """
 
     subject: str
     policy_type: str | None = None
@@ -85,7 +87,9 @@ class DeleteAclRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class ListAclsRequestHeader(CommandHeader):
-    """Request 3010 (AUTH_LIST_ACL); both filters are substrings."""
+    """Request 3010 (AUTH_LIST_ACL): lists the rules of subjects that contain ``subject_filter`` and have a rule for a
+    resource that contains ``resource_filter``.
+    """
 
     subject_filter: str | None = None
     resource_filter: str | None = None

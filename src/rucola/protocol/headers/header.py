@@ -1,8 +1,8 @@
 """Base class of typed headers: converts them to and from ext fields.
 
 A header class is a dataclass with one annotated attribute per field. The field's wire name is the attribute in camel
-case, or the name in the class attribute ``wire_names``. On the wire all values are strings (``protocol.md`` 1.4); None
-is left out.
+case, or the name in the class attribute ``wire_names``. On the wire all values are strings (``protocol.md`` 1.4);
+fields that are None are left out.
 """
 
 from __future__ import annotations

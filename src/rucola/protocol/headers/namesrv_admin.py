@@ -53,7 +53,7 @@ class RegisterTopicRequestHeader(CommandHeader):
 @dataclass(slots=True)
 class KVConfigRequestHeader(CommandHeader):
     """Requests 100 (PUT_KV_CONFIG), 101 (GET_KV_CONFIG) and 102 (DELETE_KV_CONFIG). All fields are optional here,
-    because a missing field has a response of its own.
+    because the name server itself refuses requests that lack a necessary field.
     """
 
     namespace: str | None = None

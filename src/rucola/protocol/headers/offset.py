@@ -11,8 +11,8 @@ from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 @dataclass(slots=True)
 class QueryConsumerOffsetRequestHeader(CommandHeader):
-    """Request 14 (QUERY_CONSUMER_OFFSET). ``set_zero_if_not_found``: whether the response for a group without an
-    offset may be offset 0, which it is if the message at queue offset 0 is in memory; None means True.
+    """Request 14 (QUERY_CONSUMER_OFFSET). ``set_zero_if_not_found``: whether a group without an offset gets offset
+    0 if the message at queue offset 0 is in memory; None means True.
     """
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}
@@ -26,8 +26,8 @@ class QueryConsumerOffsetRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class UpdateConsumerOffsetRequestHeader(CommandHeader):
-    """Request 15 (UPDATE_CONSUMER_OFFSET). Queue and offset are optional here, because their absence has an error code
-    of its own (29).
+    """Request 15 (UPDATE_CONSUMER_OFFSET). Queue and offset are optional here, because the broker itself refuses a
+    request without them, with code 29 (INVALID_PARAMETER).
     """
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}

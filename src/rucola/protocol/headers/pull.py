@@ -11,7 +11,7 @@ from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 @dataclass(slots=True)
 class PullMessageRequestHeader(CommandHeader):
-    """``PullMessageRequestHeader``.
+    """Requests 11 (PULL_MESSAGE) and 361 (LITE_PULL_MESSAGE).
 
     Attributes:
         sys_flag: bits of ``PullSysFlag``.
@@ -40,7 +40,9 @@ class PullMessageRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class PullMessageResponseHeader(CommandHeader):
-    """``PullMessageResponseHeader``; clients need the first four fields (``protocol.md`` 9.3)."""
+    """Response to 11 (PULL_MESSAGE) and 361 (LITE_PULL_MESSAGE). Clients need the first four fields (``protocol.md``
+    9.3).
+    """
 
     suggest_which_broker_id: Long
     next_begin_offset: Long

@@ -11,7 +11,7 @@ from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 @dataclass(slots=True)
 class SendMessageRequestHeader(CommandHeader):
-    """``SendMessageRequestHeader``: full field names, codes 10 and 324.
+    """Requests 10 (SEND_MESSAGE) and 324 (SEND_REPLY_MESSAGE), with full field names.
 
     Attributes:
         default_topic: template for a topic that does not exist yet, normally ``TBW102``.
@@ -41,7 +41,9 @@ class SendMessageRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class SendMessageRequestHeaderV2(SendMessageRequestHeader):
-    """``SendMessageRequestHeaderV2``: the same fields with one-letter names, codes 310, 320 and 325."""
+    """Requests 310 (SEND_MESSAGE_V2), 320 (SEND_BATCH_MESSAGE) and 325 (SEND_REPLY_MESSAGE_V2): the fields of
+    ``SendMessageRequestHeader`` with one-letter names.
+    """
 
     wire_names: ClassVar[Mapping[str, str]] = {
         "producer_group": "a",
@@ -89,7 +91,7 @@ class ReplyMessageRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class SendMessageResponseHeader(CommandHeader):
-    """``SendMessageResponseHeader`` and the two additional fields of every response to a send.
+    """Response to a send. RocketMQ's class of this name lacks ``region`` and ``trace_on``, but the responses have them.
 
     Attributes:
         msg_id: 32 or 56 hexadecimal digits; for a batch, a list joined by commas.
