@@ -272,7 +272,7 @@ def test_s09_connections_leave_descriptors_for_the_store() -> None:
     watch = ConnectionWatch(ServerOptions(), file_limit=80)
     assert [watch.opened(channel, descriptor) for descriptor in (69, 70, 3)] == [
         "",
-        "the rest of the open files is kept for the store",
+        "the remaining file descriptors are reserved for the store",
         "",
     ]
     for _ in range(42):

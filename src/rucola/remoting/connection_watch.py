@@ -1,9 +1,9 @@
-"""Decides which connections to close: those above a maximum number, and those with a frame incomplete or responses
-unsent for too long. ``RemotingServer`` itself closes connections that are silent for too long.
+"""Decides which connections to close: those above a maximum number, and those that have had an incomplete frame or
+unsent responses for too long. ``RemotingServer`` itself closes connections that are silent for too long.
 
 A hostile peer costs one connection and the bytes that it sent, for a limited time; other peers are not affected
-(security.md S-02, S-07 to S-09). Nothing here runs for each message: channels only set flags, and ``overdue`` checks
-every channel once in a few seconds.
+(security.md S-02, S-07 to S-09). Nothing here runs for each message: channels only set flags, and ``overdue`` is called
+for each channel every few seconds.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class ConnectionWatch:
         """Counts ``channel``; returns why it must be closed, or an empty text.
 
         Args:
-            descriptor: descriptor of its socket. The operating system assigns the lowest free number, so the descriptor
-                tells how many are open.
+            descriptor: descriptor of its socket. The operating system assigns the lowest free number, so at least this
+                many descriptors are open.
         """
         refusal = self._refusal(channel, descriptor)
         self.refused += bool(refusal)
@@ -67,7 +67,7 @@ class ConnectionWatch:
         if self._count > self.connections_max:
             return f"more than {self.connections_max} connections"
         if descriptor >= self._descriptor_max:
-            return "the rest of the open files is kept for the store"
+            return "the remaining file descriptors are reserved for the store"
         if self._by_address[address] > self._options.connections_per_address_max:
             return f"more than {self._options.connections_per_address_max} connections from one address"
         return ""
@@ -88,9 +88,9 @@ class ConnectionWatch:
             channel.stalled_since = now
         channel.unsent_before = unsent
         if now - channel.stalled_since > options.stalled_timeout_ms / 1000:
-            return f"no response accepted for {options.stalled_timeout_ms} ms"
+            return f"the peer has accepted no response data for {options.stalled_timeout_ms} ms"
         begun = channel.begun_bytes
-        # no frame has begun, it began recently, or reading is paused
+        # no frame has begun, the frame began after the last check, or reading is paused
         if not begun or channel.framed or not channel.is_read:
             channel.framed = False
             channel.begun_since = now

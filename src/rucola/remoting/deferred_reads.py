@@ -70,7 +70,8 @@ class DeferredReads:
             loop.call_soon(self._serve, loop)
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Otherwise, new reads that use up every turn would leave no time for the reads that wait.
+        # The turn begins here, before its new reads. Otherwise, new reads could use up the time of every turn, and the
+        # connections that wait would never be served.
         self._turn.begin()
         try:
             self._serve_groups(loop)

@@ -64,13 +64,13 @@ class JsonBodies:
         self._ahead = asyncio.Semaphore(AHEAD_MAX)
 
     async def read(self, command: RemotingCommand) -> None:
-        """Replaces the body of ``command`` by its parsed form, and returns when the request may be served. Only
-        ``turn.RESUMED_A_TURN`` of these requests continue in each turn of the event loop, because many bodies may be
-        parsed during one turn.
+        """Replaces the body of ``command`` by its parsed form, and returns when the request may be served. Several
+        bodies may be parsed during one turn of the event loop, but at most ``turn.RESUMED_A_TURN`` calls of ``read``
+        return in each turn.
 
         Raises:
-            BrokerError: SYSTEM_BUSY, too many bodies wait.
-            FormatError: the body is not JSON.
+            BrokerError: SYSTEM_BUSY, because too many bodies wait.
+            FormatError: the body is not valid JSON.
         """
         size = len(command.body)
         if self._waiting_bytes + size > WAITING_BYTES_MAX:

@@ -1,10 +1,10 @@
 """Limits the memory of all incomplete frames that have buffers of their own (large frames).
 
-All connections share three quarters of the memory. When these are in use, reading pauses in the middle of large frames.
-The rest of the memory is then given to a few frames at a time. Each of these gets all the memory that it still needs,
-so that it can finish. A frame that does not wait must arrive at a minimum rate while others wait, or its connection is
-closed. Memory goes in turn to the frame with the fewest missing bytes and to the frame that began first. A peer that
-begins large frames and does not continue therefore delays others by a second or two.
+All connections share three quarters of the memory. When this part is in use, reading pauses in the middle of large
+frames. The rest of the memory is then given to a few waiting frames at a time: alternately to the frame with the fewest
+missing bytes and to the frame that began first. Each of these frames gets all the memory that it still needs, so that
+it can finish. While frames wait, every other large frame must arrive at a minimum rate, or its connection is closed. A
+peer that begins large frames and does not continue therefore delays others by a second or two.
 """
 
 from __future__ import annotations

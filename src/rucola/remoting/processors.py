@@ -1,9 +1,9 @@
-"""Request processors by code: decodes a plain request, calls its processor, and always sends a response (protocol.md
-1.10).
+"""Request processors by request code: decodes a request, calls its processor, and sends the response unless the request
+is one-way (protocol.md 1.10).
 
 A processor takes the channel and the request. The processor returns the response, or None if it will answer later, or
-an awaitable of either. A processor refuses a request by raising ``BrokerError``. Any other exception fails only that
-request.
+an awaitable of the response or None. A processor refuses a request by raising ``BrokerError``. Any other exception
+fails only that request.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class ProcessorTable:
             return
         long_body = len(command.body) > SHORT_BYTES
         if long_body and len(command.body) > (limit := body_bytes_max(command.code)):
-            remark = f"a body of at most {limit} bytes, not {len(command.body)}"
+            remark = f"the body has {len(command.body)} bytes; at most {limit} bytes are allowed"
             _send(channel, command, command.answer(ResponseCode.INVALID_PARAMETER, remark))
             return
         try:

@@ -27,7 +27,7 @@ class Waiter:
         self.timeout_ms = 0
 
     def wait_for(self, timeout_ms: int, now: float) -> None:
-        """Sets the deadline to ``timeout_ms`` from ``now``, the loop's time."""
+        """Sets the deadline to ``timeout_ms`` after ``now``, a time of the loop's clock."""
         self.deadline = now + timeout_ms / 1000
         self.timeout_ms = timeout_ms
 
@@ -121,7 +121,7 @@ class ResponseTable:
                 waiter.failed(RemotingConnectError(self._address, connect_error))
 
     def expire_at(self, deadline: float) -> None:
-        """Searches for late requests at ``deadline``, the loop's time."""
+        """Schedules the next search for late requests at ``deadline``, a time of the loop's clock."""
         if self._timer is not None:
             self._timer.cancel()
         self.timer_at = deadline

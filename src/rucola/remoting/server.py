@@ -155,13 +155,15 @@ class RemotingServer:
             if error.errno == errno.EADDRINUSE:
                 raise AddressInUseError(self.address) from error
             raise ConfigError(
-                "listen address", self.address, f"an address of this machine and a port open to this user ({error})"
+                "listen address", self.address, f"an address of this machine and a port this user may open ({error})"
             ) from error
         self.port = self._server.sockets[0].getsockname()[1]
         self._looking = self._supervisor.every("look at connections", lambda: self._watch.period_s, self._look, loop)
 
     async def close(self) -> None:
-        """Stops accepting, sends the collected bytes, and closes every connection; returns when all are closed."""
+        """Stops accepting, sends the unsent responses, and closes every connection; returns when all are closed.
+        Connections that are still open after ``close_grace_ms`` are cut.
+        """
         if self._looking is not None:
             await self._looking.stop()
         if self._room_timer is not None:

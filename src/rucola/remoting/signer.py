@@ -1,6 +1,7 @@
 """Signs a client's requests (RocketMQ 5.3.3, ``AclClientRPCHook``), as the last step before they are sent.
 
-Every request passes here, including those encoded elsewhere, so none is sent unsigned.
+The remoting client passes every request through ``sign``, including those that other modules have encoded, so no
+request is sent unsigned.
 """
 
 from __future__ import annotations

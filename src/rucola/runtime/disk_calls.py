@@ -1,4 +1,4 @@
-"""Wraps system calls on descriptors; their errors become ``DiskError``."""
+"""System calls on descriptors, and the conversion of their errors to ``DiskError``."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def disk_error(path: str, operation: str, error: OSError) -> DiskError:
 class DiskCall:
     """Context manager that turns an ``OSError`` into a ``DiskError``.
 
-    It is a class, because starts and recoveries make tens of thousands of such calls, and a generator takes three times
-    as long.
+    It is a class, because a broker uses it tens of thousands of times when it starts or recovers, and a generator takes
+    three times as long.
     """
 
     __slots__ = ("_operation", "_path")

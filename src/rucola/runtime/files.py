@@ -376,9 +376,10 @@ class Files:
         return ""
 
     def lock_directory(self, path: str) -> DirectoryLock:
-        """Locks the store: an exclusive record lock on byte 0 of ``path``/lock, compatible with RocketMQ.
+        """Locks the store: an exclusive record lock on byte 0 of the file ``path``/lock, compatible with RocketMQ.
 
-        Once the lock is held, the content ``lock`` is written. Before that, no other file is touched.
+        Once the lock is held, the word ``lock`` is written to this file. Callers change no other file of the store
+        before they hold the lock.
 
         Raises:
             StoreLockedError: another process, or another store in this process, holds the lock.
