@@ -27,20 +27,15 @@ class Option:
 
 
 ACCESS_OPTIONS: tuple[Option, ...] = (
-    Option(
-        "accessKey",
-        "",
-        "account that signs every request, together with `secretKey`; this option and the following ones need "
-        "`nameServer`",
-    ),
+    Option("accessKey", "", "name of the account; every request is signed with `secretKey`"),
     Option("secretKey", "", "secret of this account"),
     Option("securityToken", "", "token that is sent and signed with each request"),
     Option("useTLS", "false", "encrypt connections and verify the servers' certificates"),
     Option(
         "caCertificate",
         "",
-        "PEM file with the authorities that may sign these certificates; it must exist on the driver and every "
-        "executor; the default is the system's list",
+        "PEM file with the authorities that may sign the servers' certificates; it must exist on the driver and every "
+        "executor; the default is the system's authorities",
     ),
 )
 SIMILAR = 0.7
@@ -51,7 +46,7 @@ ACCESS_NAMES = ("accessKey", "secretKey", "securityToken", "caCertificate")
 def known_values(
     given: Mapping[str, str], defaults: Mapping[str, str], aliases: Mapping[str, str], elsewhere: Mapping[str, str]
 ) -> dict[str, str]:
-    """Returns the values of all options, including defaults, by the proper name of the option.
+    """Returns the value of every known option, given or default, by the option's name in ``defaults``.
 
     Args:
         given: the user's options.

@@ -49,13 +49,13 @@ OPTIONS: tuple[Option, ...] = (
         "storePath",
         "",
         "store directory that is read in place, or several directories separated by commas; `path` is an alias; "
-        "give exactly one of `nameServer` and `storePath`",
+        "give exactly one of `nameServer` and `storePath`; the options for account and TLS need `nameServer`",
     ),
     Option(
         "storePathCommitLog",
         "",
-        "with one `storePath`: the directory of its log if that is elsewhere, as in `broker.conf`; several directories "
-        "are separated by commas",
+        "directory of the commit log, as in `broker.conf`, if it is not `commitlog` in the store; separate several "
+        "directories by commas; allowed only with a single `storePath`",
     ),
     Option(
         "brokerName",
@@ -168,7 +168,7 @@ OPTIONS: tuple[Option, ...] = (
         "pushFilters",
         "false",
         "batch only, with `spark.sql.python.filterPushdown.enabled`: use the filters of the query to read less; each "
-        "`load()` may then be read only once",
+        "read then needs its own `load()`",
     ),
     Option("propertiesAsMap", "false", "`properties` as map<string,string> instead of a JSON string"),
     Option("schemaStyle", "rocketmq", "`rocketmq` or `kafka` (the columns of Spark's Kafka source)"),
@@ -192,9 +192,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "retryTimeoutMs",
         "120000",
-        "how long requests to a failing broker are repeated before a batch fails; a stream waits without limit, with "
-        "two exceptions: its first micro-batch fails after this time unless `startingOffsets` is `earliest`, and a run "
-        "with `Trigger.AvailableNow` leaves out the brokers that do not respond within this time",
+        "how long a batch repeats requests to a failing broker before it fails; the first micro-batch of a stream "
+        "fails after this time, too, unless `startingOffsets` is `earliest`; a run with `Trigger.AvailableNow` leaves "
+        "out brokers that do not respond within this time; otherwise, a stream repeats requests without limit",
     ),
 )
 ELSEWHERE = {
@@ -304,7 +304,7 @@ def _group(values: dict[str, str], subscription: Subscription) -> str:
         return values["consumerGroup"]
     if values["consumerGroup"] != DEFAULT_GROUP:
         raise ConfigError("groupIdPrefix, consumerGroup", "both", "one of the two, or neither")
-    # The name is the same in every run, task and retry. Otherwise each of them would leave a group in the brokers.
+    # The name is the same in every run, task and retry. With random names, each would leave a group on the brokers.
     what = f"{values['nameServer']} {subscription}"
     return f"{prefix}-{hashlib.sha256(what.encode()).hexdigest()[:GROUP_HASH_DIGITS]}"
 
