@@ -46,7 +46,7 @@ class RocketMQReader(DataSourceReader):
             catalog.close()
 
     def _planned(self, ranges: list[QueueRange], catalog: Catalog, wanted: KeyLookup | None) -> list[SourceRange]:
-        """Pieces that hold all messages of ``ranges`` that the query needs."""
+        """The ranges of the tasks. They hold every message in ``ranges`` that the query needs, and perhaps others."""
         found = None if wanted is None else catalog.plan_lookup(ranges, *wanted)
         return catalog.plan(ranges) if found is None else found
 
@@ -58,10 +58,9 @@ class RocketMQReader(DataSourceReader):
 
 
 class FilteringReader(RocketMQReader):
-    """Leaves out messages that the query's filters drop.
+    """Leaves out messages that the query's filters exclude.
 
-    Spark must get this reader only if filters are pushed down; without pushdown, Spark refuses readers that accept
-    filters.
+    This reader needs a session with filter pushdown. Without pushdown, Spark refuses a reader with ``pushFilters``.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name

@@ -1,5 +1,5 @@
-"""Decodes Avro and Protocol Buffers in Python: converts their types to Spark's types, and their content to rows. The
-decoders are pickled and sent to the tasks.
+"""Decodes Avro and Protocol Buffers in Python: converts schemas to Spark's types, and bodies to rows. The decoders are
+pickled and sent to the tasks.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _SCALARS: dict[int, DataType] = {
     7: BooleanType(),
     9: StringType(),
 }
-"""Keys are types of the C++ implementation: int32, int64, uint32, uint64, double, float, bool, string."""
+"""By ``cpp_type`` of a Protocol Buffers field: int32, int64, uint32, uint64, double, float, bool, string."""
 
 
 class BodyDecoder(Protocol):

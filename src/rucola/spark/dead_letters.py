@@ -1,4 +1,4 @@
-"""Makes Parquet files of the rows that could not be sent; Spark can read the files as a DataFrame."""
+"""Parquet files with the rows that could not be sent. Spark can read the files as a DataFrame."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ID, TOPIC, REASON = "_msgId", "_topic", "_error"
 
 
 class DeadLetterFile:
-    """The file of dead letters that one attempt of a task writes. ``close`` creates it if rows were refused, and gives
-    it its final name when it is complete.
+    """The file of dead letters that one attempt of a task writes. ``close`` creates the file, but only if rows were
+    refused.
 
     Args:
         path: the directory, or its URI; empty for none.
@@ -42,7 +42,7 @@ class DeadLetterFile:
         self._tables.append(table.append_column(REASON, pa.array([str(refused[n]) for n in numbers], pa.string())))
 
     def close(self) -> None:
-        """Writes the file under a name that Spark ignores, then renames it."""
+        """Writes the file under a name that Spark ignores, then renames the complete file."""
         if not self._tables:
             return
         if "://" in self._path:

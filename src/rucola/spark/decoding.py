@@ -73,7 +73,8 @@ def decode(
             the counts as ``rows`` and ``poison``.
 
     Raises:
-        ConfigError: the format is unknown, the schema cannot be read, or a column has the name of a field.
+        ConfigError: the format is unknown, the schema cannot be read, the rows have no column ``body``, or a new column
+            would have the name of an existing column.
     """
     from pyspark.sql import functions as f
 
@@ -111,9 +112,9 @@ def decode(
 def poison_rows(decoded: DataFrame) -> DataFrame:
     """The rows that could not be decoded, with columns that ``format("rocketmq")`` can write.
 
-    Body, tags, keys and source position are unchanged, so the ids are stable. The property ``POISON_TOPIC`` names the
-    topic that the row came from, and ``POISON_ERROR`` the reason why it could not be decoded. When the rows are sent to
-    a topic, they can be read and decoded again.
+    Body, tags, keys and source position are unchanged, so repeats of a message have the same id. The property
+    ``POISON_TOPIC`` is the topic that the row came from. The property ``POISON_ERROR`` is the reason why the body could
+    not be decoded. A query can read the rows from the topic that they were sent to, and decode them again.
 
     Args:
         decoded: the result of ``decode`` over rows of ``format("rocketmq")``.
@@ -188,8 +189,8 @@ def _decode_json(rows: DataFrame, body: str, schema: StructType) -> DataFrame:
         .when(text.isNull(), "not UTF-8")
         .when(f.col(_DECODED).isNull() | f.col(f"{_DECODED}.{_RECORD}").isNotNull(), "not JSON that fits the schema")
     )
-    # ``explode`` takes the value from an array with one element. Otherwise Spark would move a filter on the error in
-    # front of the computed columns, and parse each body three times. Spark moves no filter in front of ``explode``.
+    # ``explode`` of an array with one element returns the element. Without ``explode``, Spark would apply a filter on
+    # the error before it computes the columns, and parse each body three times. Spark moves no filter past ``explode``.
     decoded = rows.withColumn(_DECODED, f.explode(f.array(value))).withColumn(_PROBLEM, problem)
     return decoded.withColumn(_DECODED, f.when(f.col(_PROBLEM).isNull(), f.col(_DECODED)))
 
@@ -214,7 +215,7 @@ def _decode_in_python(
     fields = decoder.schema()
     # PySpark's type annotations omit structs, although its documentation allows them.
     returned: Any = StructType([*fields.fields, StructField(ERROR, StringType())])
-    # Spark inspects the types of a function's arguments, so it gets an annotated function instead of the decoder.
+    # Spark inspects the types of a function's arguments, so ``arrow_udf`` gets an annotated function.
     function: Any = arrow_udf(_arrow_function(decoder, returned), returned)
     return fields.fieldNames(), function(value)
 

@@ -1,7 +1,7 @@
 """Runs the tasks of the store doctor (``store.doctor``) as tasks of Spark.
 
-Driver and executors must see the store under the same path. Spark retries a task that fails, and may run a task twice
-at once. Each attempt therefore writes under a name of its own, and the driver publishes one attempt.
+Driver and executors must see the store under the same path. Spark retries a task that fails, and may run two attempts
+of a task at the same time. Each attempt therefore writes its own files, and the driver uses those of one attempt.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def in_spark(spark: SparkSession) -> Runner:
                 try:
                     run_task(phase, staging, number, attempt)
                 except StoreDamagedError as error:
-                    # Another attempt would find the same damage, so the task does not fail.
+                    # A retry would find the same damage, so the task reports the damage in a row instead of failing.
                     yield _batch(DAMAGE_SCHEMA, [(error.path, error.position, error.problem, error.advice)])
 
         _watch(_frame(spark, len(tasks), work, DAMAGE_SCHEMA), look)

@@ -1,8 +1,8 @@
 """Tables that most pipelines derive from a topic: stored records, their origins, counts, and dead letters by group.
 
-Each function maps a DataFrame of a batch or a stream to another one, so declarative pipelines and streaming queries
-share the functions. Functions for one business domain belong in a copy of the template ``examples/pipeline``, not
-here.
+Each function maps a DataFrame of a batch or a stream to another DataFrame, so declarative pipelines and streaming
+queries share the functions. Functions for one business domain belong in a copy of the template ``examples/pipeline``,
+not here.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def bronze(rows: DataFrame) -> DataFrame:
 def with_origin(records: DataFrame, properties_as_map: bool = False) -> DataFrame:
     """Adds ``originTopic``, the topic that a producer sent the message to, and ``consumerGroup``.
 
-    A message that a consumer could not process moves to the retry topic of its group, and later to the group's
-    dead-letter topic. ``consumerGroup`` is null for all other messages.
+    A message that a consumer could not process moves to the retry topic of the consumer's group, and later to the
+    group's dead-letter topic. ``consumerGroup`` is this group, and null for messages in other topics.
 
     Args:
         records: rows with ``topic`` and ``properties``.
@@ -55,7 +55,7 @@ def with_origin(records: DataFrame, properties_as_map: bool = False) -> DataFram
 
 
 def topic_stats(records: DataFrame, every: str = "1 minute") -> DataFrame:
-    """Counts of each topic by store time: messages, bytes of bodies, and the mean time from producer to store.
+    """For each topic and period of store time: messages, bytes of bodies, and mean time from producer to store.
 
     Args:
         records: rows of ``bronze``.

@@ -34,8 +34,8 @@ ACCESS_OPTIONS: tuple[Option, ...] = (
     Option(
         "caCertificate",
         "",
-        "PEM file with the authorities that may sign these certificates; it must exist on the driver and every "
-        "executor; the default is the system's list",
+        "PEM file with the authorities that may sign the servers' certificates; it must exist on the driver and every "
+        "executor; the default is the system's authorities",
     ),
 )
 SIMILAR = 0.7
@@ -46,7 +46,7 @@ ACCESS_NAMES = ("accessKey", "secretKey", "securityToken", "caCertificate")
 def known_values(
     given: Mapping[str, str], defaults: Mapping[str, str], aliases: Mapping[str, str], elsewhere: Mapping[str, str]
 ) -> dict[str, str]:
-    """Returns the values of all options, including defaults, by the proper name of the option.
+    """Returns the value of every known option, given or default, by the option's name in ``defaults``.
 
     Args:
         given: the user's options.

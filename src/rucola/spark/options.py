@@ -169,7 +169,7 @@ OPTIONS: tuple[Option, ...] = (
         "pushFilters",
         "false",
         "batch only, with `spark.sql.python.filterPushdown.enabled`: use the filters of the query to read less; each "
-        "`load()` may then be read only once",
+        "read then needs its own `load()`",
     ),
     Option("propertiesAsMap", "false", "`properties` as map<string,string> instead of a JSON string"),
     Option("schemaStyle", "rocketmq", "`rocketmq` or `kafka` (the columns of Spark's Kafka source)"),
@@ -305,7 +305,7 @@ def _group(values: dict[str, str], subscription: Subscription) -> str:
         return values["consumerGroup"]
     if values["consumerGroup"] != DEFAULT_GROUP:
         raise ConfigError("groupIdPrefix, consumerGroup", "both", "one of the two, or neither")
-    # The name is the same in every run, task and retry. Otherwise each of them would leave a group in the brokers.
+    # The name is the same in every run, task and retry. With random names, each would leave a group on the brokers.
     what = f"{values['nameServer']} {subscription}"
     return f"{prefix}-{hashlib.sha256(what.encode()).hexdigest()[:GROUP_HASH_DIGITS]}"
 

@@ -2,7 +2,7 @@
 
 After each micro-batch, the offsets that it reached become the progress of a consumer group, so that ``mqadmin
 consumerProgress`` shows the pipeline like any consumer. The progress is advisory: a stream continues from its
-checkpoint and never reads the progress. No failure here affects the query.
+checkpoint and never reads the progress. If publishing fails, the query continues.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ProgressPublisher(StreamingQueryListener):
     """Publishes the progress of the streams in a session.
 
     Life cycle: Pass the publisher to ``spark.streams.addListener``; at the end call ``removeListener`` and ``close``.
-    Spark calls it in one thread.
+    Spark calls the publisher in a single thread.
 
     Args:
         name_server: name servers, ``host:port`` separated by ``;``; required with ``commit_group``.

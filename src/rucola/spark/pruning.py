@@ -16,7 +16,7 @@ _SCAN = "DataSourceV2ScanRelation"
 
 
 def prune(spark: SparkSession, query: Callable[[DataFrame], DataFrame], **options: str) -> DataFrame:
-    """Returns the result of ``query`` over a load of ``format("rocketmq")`` with only the columns that the query uses.
+    """Applies ``query`` to rows of ``format("rocketmq")``, and reads only the columns that the query uses.
 
     The query is built twice: first over all columns, so that Spark's optimized plan shows which of them the query uses,
     then over those columns. If the session pushes filters down (``spark.sql.python.filterPushdown.enabled``) and the
@@ -24,8 +24,8 @@ def prune(spark: SparkSession, query: Callable[[DataFrame], DataFrame], **option
 
     Args:
         spark: a session in this process; a Spark Connect session does not show its plans.
-        query: function that builds a new DataFrame from the rows in each call, and does nothing else. If it joins the
-            rows with themselves, each side is read with the columns of both sides.
+        query: function that builds a new DataFrame from the rows in each call, and does nothing else. If the function
+            joins the rows with themselves, each side is read with the columns of both sides.
         options: options of ``format("rocketmq")`` for a batch, without ``columns``.
 
     Raises:
@@ -43,13 +43,13 @@ def prune(spark: SparkSession, query: Callable[[DataFrame], DataFrame], **option
     names = [name for name in rows.columns if name in use.columns] or [rows.columns[0]]
     chosen = {"columns": ",".join(names)}
     if spark.conf.get(PUSHDOWN, "false") == "true" and not any(name.lower() == "pushfilters" for name in options):
-        # Spark keeps one plan for all reads of a load, based on the filters that it pushed last.
+        # Spark keeps one plan for all reads of one ``load()``, based on the filters that it pushed last.
         chosen["pushFilters"] = "true" if use.reads == 1 else "false"
     return query(load(**chosen))
 
 
 class Use(NamedTuple):
-    """How a query uses the rows of one load."""
+    """How a query uses the rows of one ``load()``."""
 
     columns: set[str]
     """Names of the columns that the query uses, in its result or in intermediate steps."""
@@ -58,7 +58,7 @@ class Use(NamedTuple):
 
 
 def use_of(rows: DataFrame, result: DataFrame) -> Use:
-    """Finds out how ``result`` uses ``rows``, the rows of one load.
+    """Finds out how ``result`` uses ``rows``, the rows of one ``load()``.
 
     Raises:
         ConfigError: the session does not show plans.

@@ -1,11 +1,12 @@
 """Uses the filters of a batch query to read less: leaves out topics, queues and offsets, selects tags, looks up keys.
 
 This works only with ``spark.sql.python.filterPushdown.enabled`` and option ``pushFilters``. Spark 4.3 keeps one plan
-for each ``load()``, in ``PythonDataSourceV2.readInfo``, based on the filters that it pushed last. All reads of this
-load use that plan. The source cannot notice a query without filters, because Spark does not call Python again for it.
-Therefore each load may be read only once. Every filter is handed back to Spark, which applies all of them to the rows
-that are read. This module may therefore keep messages that no query wants, but must never leave out a wanted one. The
-store times of a queue are assumed to increase, except when its broker's clock steps back by up to ``CLOCK_STEP_MS``.
+for each ``load()``, in ``PythonDataSourceV2.readInfo``, based on the filters that it pushed last. All reads of the same
+``load()`` use that plan. For a read without filters, Spark does not call Python again, so the source cannot replace the
+plan. Therefore each read needs its own ``load()``. Every filter is handed back to Spark, which applies all of them to
+the rows that are read. This module may therefore keep messages that the query does not want, but must never leave out a
+message that it wants. The store times of a queue are assumed to increase, except when its broker's clock steps back by
+up to ``CLOCK_STEP_MS``.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ def _values(one: Filter) -> list[object]:
 def _bounds(one: Filter, values: list[int]) -> tuple[int | None, int | None] | None:
     """Returns the smallest value that passes a filter, and the largest one plus 1; None if they are not known.
 
-    The values of times are rounded down to milliseconds, so strict comparisons are treated as inclusive ones.
+    Times in filters are rounded down to milliseconds, so ``<`` and ``>`` are treated as ``<=`` and ``>=``.
     """
     if not values or len(values) < len([value for value in _values(one) if value is not None]):
         return None

@@ -1,7 +1,7 @@
 """Makes ids that identify repeated messages, and drops repeats.
 
-The sink sends at least once: a failed task runs again, and a broker that crashes may have stored messages without a
-response. The UNIQ_KEY of a message depends on its row and not on the attempt, so repeats have the same id. The id has
+The sink sends at least once: a failed task runs again, and a broker may crash after it stored messages but before it
+responds. The UNIQ_KEY of a message depends on its row and not on the attempt, so repeats have the same id. The id has
 the form that clients use: 32 upper-case hex digits, with the milliseconds since the start of the month in bytes 10 to
 13. Here these bytes are 0. RocketMQ's tools search from the time in an id, so they search from the start of the month.
 """
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 OFFSET_MAX = 1 << 40
 """Upper limit, exclusive, of queue offsets in ids."""
 OFFSET_DIGITS = tuple((14 + i, 36 - 4 * i) for i in range(6)) + tuple((28 + i, 12 - 4 * i) for i in range(4))
-"""For each hex digit of an id that holds bits of the queue offset: index of the digit, and position of the digit's
-lowest bit in the queue offset.
+"""The hex digits of an id that hold the queue offset. For each digit: its index in the id, and the number of bits to
+shift the queue offset to the right.
 """
 _TIME = "00000000"
 
@@ -49,12 +49,12 @@ def value_id(scope: str, value: object) -> str:
 
 
 def drop_repeats(rows: DataFrame, *, within: str | None = None, by: str = "msgId") -> DataFrame:
-    """Keeps one row for each id in a topic; drops repeats, also from other queues.
+    """Keeps one row for each id in a topic; drops repeats, even if they are in a different queue.
 
     Args:
         rows: rows of ``format("rocketmq")``, with the columns ``by``, ``topic`` and, in a stream, ``storeTimestamp``.
         within: streams only: an interval such as ``10 minutes``; repeats are dropped for this time after the message.
-            Spark keeps the ids of this interval as state. It also drops rows that are older than the newest row by more
+            Spark keeps the ids of this interval as state, and drops rows that are older than the newest row by more
             than the interval.
         by: the column with the id.
 

@@ -39,10 +39,10 @@ def replay(
     progress: Callable[[int], None] | None = None,
     settled: Callable[[Tally], None] | None = None,
 ) -> Tally:
-    """Sends each row to a topic again, as a new message with the old body, flag and user properties.
+    """Sends each row to a topic, as a new message with the old body, flag and user properties.
 
-    A second run with the same ``idScope`` sends each message with the same id again. ``drop_repeats`` therefore keeps
-    only one of the two messages.
+    A second run with the same ``idScope`` sends each message with the same id as the first run. ``drop_repeats``
+    therefore keeps only one of the two messages.
 
     Args:
         rows: rows with the columns of the source, from ``format("rocketmq")`` or a table.
@@ -52,7 +52,7 @@ def replay(
         dry_run: counts the messages and sends none.
         progress: is called at intervals with the number of messages sent so far; not with Spark Connect.
         settled: is called after each task, in the order of the tasks, with the counts of all messages sent so far. With
-            this function, too, only one task sends at a time.
+            ``settled``, too, only one task sends at a time.
 
     Returns:
         Counts of the sent messages, by source queue.

@@ -1,10 +1,9 @@
 """Sends stored messages again: the part of a replay that needs PyArrow but not Spark.
 
 ``rucola replay`` runs it in its own process, ``rucola.spark.replay`` in tasks. A replayed message is a new message with
-the body, flag and user properties of the old one. Brokers and clients write further properties about one delivery
-(retries, delays, transactions, POP, the real topic of a waiting message); these are left out, as RocketMQ itself clears
-them when it stores a message for the next delivery. The id is made from the source position, so repeats sent by a
-second run have the same id and can be dropped.
+the body, flag and user properties of the old one. Properties that brokers and clients write are left out: retries,
+delays, transactions, POP and others (``sink_rows.NOT_CARRIED``). The id is made from the source position, so repeats
+sent by a second run have the same id and can be dropped.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The columns of the source in Spark's form, and the schema that a user gives. Spark prunes no columns for Python
-sources, so users choose columns by option ``columns`` or ``.schema(...)``.
+sources, so users choose columns with option ``columns`` or ``.schema(...)``.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ FAST_START = {
 
 
 def local_session(name: str, *, master: str = "local[2]", **conf: str) -> SparkSession:
-    """Starts a session on this machine that knows the format ``rocketmq``.
+    """Starts a session on this machine. The session knows the format ``rocketmq``.
 
     Args:
         name: application name.
@@ -111,9 +111,9 @@ def _quick_workers() -> Iterator[None]:
     """A Java process that starts within this context starts its Python workers three times as quickly.
 
     Normally Spark puts a zip file of PySpark first on the workers' module path. Each process compiles the modules in a
-    zip file anew, which takes a second. A worker is the last in a chain of processes that start one another, and it
-    must be ready within ten seconds. This context sets ``SPARK_HOME`` to a directory of symbolic links that has no such
-    zip file. A ``SPARK_HOME`` set by the user is left alone.
+    zip file anew, which takes a second. A worker is the last in a chain of processes, each of which starts the next,
+    and must be ready within ten seconds. This context sets ``SPARK_HOME`` to a directory of symbolic links that has no
+    such zip file. A ``SPARK_HOME`` set by the user is left alone.
     """
     if "SPARK_HOME" in os.environ or not (home := _spark_home()):
         yield

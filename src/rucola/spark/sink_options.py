@@ -65,7 +65,7 @@ SINK_OPTIONS: tuple[Option, ...] = (
     Option(
         "sendTimeoutMs",
         "3000",
-        "time limit of one send with all attempts of the client; the sink repeats a failed send for `retryTimeoutMs`",
+        "time limit of one send, including the client's retries; the sink repeats a failed send for `retryTimeoutMs`",
     ),
     Option("retryTimeoutMs", "120000", "how long failed sends are repeated before the task fails"),
 )
@@ -250,4 +250,4 @@ def _named(options: SinkOptions, option: str, numbers: Mapping[str, int]) -> int
 def _unknown(name: str, known: list[str]) -> ConfigError:
     nearest = difflib.get_close_matches(name.lower(), [one.lower() for one in known], n=1, cutoff=0.0)[0]
     nearest = next(one for one in known if one.lower() == nearest)
-    return ConfigError("columns", name, f"only columns of a message; the nearest is {nearest}; select them first")
+    return ConfigError("columns", name, f"columns of a message (the nearest is {nearest}); select the columns to send")

@@ -1,8 +1,8 @@
 """Packs rows into the bodies of batch requests, column by column, without an object for each row.
 
-It packs rows only if all of them have one topic and may go to any of its queues, none has a sharding key, flag or
-delay, and no body needs compression. All other rows become messages one by one (``sink_rows``). This module imports no
-Spark, and is imported only inside ``write()``.
+Rows are packed only if option ``topic`` is set, no row has a queue, sharding key, flag or delay, and no body needs
+compression. All other rows become messages one by one (``sink_rows``). This module imports no Spark, and is imported
+only inside ``write()``.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class RowPacker:
 
 
 def same_position() -> ConfigError:
-    """The error for two rows with the same source position, because consumers would drop one message as a repeat."""
+    """The error for two rows with the same source position; consumers would drop one of their messages as a repeat."""
     return ConfigError(
         "idColumn", "", "a column that distinguishes rows, because several rows have the same source position"
     )
