@@ -76,7 +76,8 @@ def _figures(
     bodies = f" ({store * body_bytes:,.0f} MB/s of bodies)" if "without" not in what else ""
     yield rate(GROUP, what + bodies, store, parquet, PEER, *budgets, unit="M rows/s")
     yield cost(GROUP, f"{what}: CPU per row", own_cpu, parquet_cpu, PEER)
-    yield rate(GROUP, f"{what}: one prepared batch again and again", prepared, parquet, PEER, unit="M rows/s")
+    repeated = f"{what}: one prepared batch, sent repeatedly (Spark's limit)"
+    yield rate(GROUP, repeated, prepared, parquet, PEER, unit="M rows/s")
 
 
 def _cpu_us(one: Round) -> float:

@@ -241,7 +241,7 @@ LESSON = Lesson(
             lambda n: growth("write", KAFKA, n) < 3,
             f"into the page cache {{write[{KAFKA}][last]}} µs per message with the most queues, "
             f"{{write[{KAFKA}][first]}} µs with one queue",
-            "A call to write costs about the same whatever file it goes to.",
+            "A `write` call costs about the same whatever file it goes to.",
             "Even without a sync, each file needs its own pages and index entry, even for only a message or two.",
         ),
         Claim(
@@ -256,8 +256,8 @@ LESSON = Lesson(
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "because queue files are small, one log with many queues changes fewer pages than a log per partition, if "
-            "queue files are not written back at once",
+            "one log with many queues changes fewer pages than a log per partition, provided that the small queue "
+            "files are not written back immediately",
             lambda n: n["pages"][PLAIN]["last"] < n["pages"][KAFKA]["last"],
             f"with the most queues {{pages[{PLAIN}][last]}} KiB per message with one log, {{pages[{KAFKA}][last]}} "
             "KiB with a log per partition",

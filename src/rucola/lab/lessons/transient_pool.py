@@ -1,5 +1,5 @@
 """Times appends to the real engine while its flush thread is busy. The appends go through the map, through the
-transient pool, or by calls to write.
+transient pool, or by ``write`` calls.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ def say_longest(n: Numbers) -> str:
 
 
 def say_price(n: Numbers) -> str:
-    """Says whether the median append takes longer through calls to write than through the map."""
+    """Says whether the median append takes longer by ``write`` calls than through the map."""
     calls, mapped = n["append"][CALLS][MEDIAN], n["append"][MAP][MEDIAN]
     if calls <= mapped:
-        return "The median append takes no more time either."
+        return "The median append takes no longer than through the map."
     return f"The median append is slower: {calls} µs by calls, {mapped} µs through the map."
 
 
@@ -102,7 +102,7 @@ LESSON = Lesson(
         "time to time how many acknowledged bytes are in no file yet, and would be lost in a kill."
     ),
     design=(
-        "Rucola can write the log through the map, through the pool, or by calls to write. The map is the default: "
+        "Rucola can write the log through the map, through the pool, or by `write` calls. The map is the default: "
         "with it, a message that was acknowledged under ASYNC_FLUSH survives the end of the process. "
         "`transientStorePoolEnable` selects the pool, and `writeWithoutMmap` selects the calls."
     ),
@@ -147,7 +147,7 @@ LESSON = Lesson(
         ),
         Claim(
             "An expectation one may have",
-            "plain calls to write shorten the slowest appends too, and no message is at risk (our test: the 99.9th "
+            "plain `write` calls shorten the slowest appends too, and put no message at risk (our test: the 99.9th "
             "percentile is lower than through the map)",
             lambda n: n["append"][CALLS][MOST] < n["append"][MAP][MOST] and n["memory"][CALLS]["most at a time"] == 0,
             f"99.9 % of the appends take less than {{append[{CALLS}][{MOST}]}} µs by calls and "
@@ -155,7 +155,7 @@ LESSON = Lesson(
             f"{{append[{MAP}][{LONGEST}]}} µs; {{greatest memory[{CALLS}][most at a time]}} KiB were at risk with "
             f"calls",
             say_price,
-            "A call waits for a busy disk as well, and no less than an append through the map does.",
+            "A `write` call also waits for a busy disk, and for no less time than an append through the map.",
         ),
     ),
     space_bytes=_space,
