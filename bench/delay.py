@@ -26,7 +26,7 @@ from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.timer.timer_store import TimerGeometry, TimerStore
 
-GROUP = "messages that wait for a time, 128 B, 5,000 due each second"
+GROUP = "delayed messages, 128 B, 5,000 due each second"
 TOPIC = "bench_delay"
 QUEUES = 4
 PER_SECOND = 5_000

@@ -33,7 +33,7 @@ def measure(context: Context) -> Iterator[Figure]:
     """Measures adjacent messages, as in a log with one topic, and messages of one queue out of four."""
     with scratch_directory() as directory, _log(Path(directory) / "log") as log, _receiver() as out:
         for size in (200, 1200, 16_000):
-            for apart, name in ((1, "neighbours"), (QUEUES, "every fourth in the log")):
+            for apart, name in ((1, "adjacent in the log"), (QUEUES, "every fourth one in the log")):
                 context.show(f"gather: {size} B records, {name}")
                 answers = Answers(log, out, size, apart)
                 # The broker joins small slices by copying; it passes on a single slice or large slices without a copy.
@@ -44,7 +44,7 @@ def measure(context: Context) -> Iterator[Figure]:
                 for _ in range(context.rounds):
                     for key, way in {"ours": ours, **ways}.items():
                         took[key].append(_cpu_us(way, context.seconds / 4))
-                how = "copied together" if joins else "one sendmsg"
+                how = "copied into one buffer" if joins else "one sendmsg"
                 for key in ways:
                     yield cost(GROUP, f"{size} B records, {name}: {how}", min(took["ours"]), min(took[key]), key)
 

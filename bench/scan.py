@@ -32,7 +32,7 @@ def measure(context: Context) -> Iterator[Figure]:
             budgets = (at_least(0.5),) if body_bytes == 1024 and columns else ()
             what = f"{_size(body_bytes)} bodies, {names} ({count / seconds / 1e6:.2f} M records/s)"
             ours = end / 1e9 / seconds
-            yield rate(GROUP, what, ours, end / 1e9 / reused, "copy to used memory", *budgets, unit="GB/s")
+            yield rate(GROUP, what, ours, end / 1e9 / reused, "copy to memory touched before", *budgets, unit="GB/s")
             yield rate(GROUP, what, ours, end / 1e9 / fresh, "copy to new memory", unit="GB/s")
 
 
@@ -52,7 +52,7 @@ def _scan_of(log: bytearray, end: int, count: int, columns: str) -> Callable[[],
 
 
 def _copier(log: bytearray, end: int) -> Callable[[], None]:
-    """Returns a function that copies into memory that was used before: the fastest possible copy."""
+    """Returns a function that copies into memory that was touched before: the fastest possible copy."""
     target, view = memoryview(bytearray(end)), memoryview(log)[:end]
 
     def copy() -> None:

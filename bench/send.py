@@ -12,7 +12,7 @@ from bench.figure import Budget, Figure, at_least, at_most, cost, rate, share
 from bench.program import Program, Round, alternate, java_load, median, others_stopped, own_bytes, python_load
 
 CLIENT_GROUP = "send over TCP, our client pipelined, async flush"
-FRAMES_GROUP = "send over TCP, frames prepared before the round: the broker's own limit, async flush"
+FRAMES_GROUP = "send over TCP, frames encoded beforehand, so that only the broker limits the rate, async flush"
 JAVA_GROUP = "send over TCP, official Java client 5.3.3, blocking, async flush"
 SMALL_GROUP = "send over TCP, official Java client 5.3.3, blocking, 128 B, async flush"
 LIMITED_GROUP = "send over TCP, each broker limited to half a core, async flush"
@@ -82,7 +82,8 @@ def measure_java(context: Context) -> Iterator[Figure]:
         yield from _widths(context, on_ours, on_java, JAVA_GROUP, 1024)
         yield from _latency(context, on_ours, on_java)
     own = own_bytes(ours.pids) / 1e6, own_bytes(java.pids) / 1e6
-    yield share(JAVA_GROUP, "own memory of the servers after the measurement", *own, "Java broker", unit="MB")
+    what = "memory of the servers after the measurement, not counting pages of files"
+    yield share(JAVA_GROUP, what, *own, "Java broker", unit="MB")
 
 
 def measure_java_small(context: Context) -> Iterator[Figure]:

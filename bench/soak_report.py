@@ -108,7 +108,7 @@ class Outcome:
         return self.samples[-1].at_s if self.samples else 0.0
 
     def thirds(self) -> tuple[float, float]:
-        """The servers' own memory in MB: its mean in the middle third and in the last third of the soak."""
+        """The servers' mean memory in MB, not counting pages of files, in the middle and the last third of the soak."""
         values = [sample.own_mb for sample in self.samples]
         third = len(values) // 3
         return fmean(values[third : 2 * third]), fmean(values[-third:])
@@ -128,23 +128,29 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
     samples = outcome.samples
     rows = [
         ("length", f"{outcome.lasted_s / 60:.1f} min"),
-        ("maximum rate, measured before", f"{outcome.maximum:,.0f}/s"),
+        ("maximum rate, measured before the soak", f"{outcome.maximum:,.0f}/s"),
         ("rate of the soak: half of the maximum", f"{outcome.rate:,.0f}/s"),
-        ("messages acknowledged, also while the maximum was measured", f"{outcome.acknowledged:,}"),
-        ("of them not received", f"{outcome.missing:,}"),
+        (
+            "messages acknowledged, including those sent while the maximum rate was measured",
+            f"{outcome.acknowledged:,}",
+        ),
+        ("acknowledged messages that were not received", f"{outcome.missing:,}"),
         ("received again", f"{outcome.duplicates:,} ({outcome.duplicates / max(outcome.received, 1):.2%})"),
         ("sends repeated", _counted(outcome.repeated, outcome.reasons)),
-        ("requests of consumers without a response, repeated", _counted(outcome.retried, outcome.retry_reasons)),
+        ("consumer requests that got no response and were repeated", _counted(outcome.retried, outcome.retry_reasons)),
         ("consumers that left, and consumers that ended without notice", f"{outcome.left:,} and {outcome.died:,}"),
-        ("processes of consumers killed", f"{outcome.killed:,}"),
+        ("consumer processes killed", f"{outcome.killed:,}"),
     ]
     if outcome.flush_late:
         rows.append(("answered FLUSH_DISK_TIMEOUT", f"{outcome.flush_late:,}"))
     if samples:
         lags = [sample.lag for sample in samples]
         rows += [
-            ("connections, least and most", f"{_least(samples)} and {max(sample.connections for sample in samples)}"),
-            ("consumer lag, mean and most", f"{fmean(lags):,.0f} and {max(lags):,} messages"),
+            (
+                "connections, minimum and maximum",
+                f"{_least(samples)} and {max(sample.connections for sample in samples)}",
+            ),
+            ("consumer lag, mean and maximum", f"{fmean(lags):,.0f} and {max(lags):,} messages"),
         ]
     for name, latencies in (
         ("sent while a consumer had the queue", outcome.steady),
@@ -157,13 +163,19 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
         middle, last = outcome.thirds()
         text = f"{middle:.1f} and {last:.1f} MB ({last / middle - 1:+.1%})"
         rows += [
-            ("own memory of the servers, middle and last third", text),
             (
-                "largest resident memory, with the log's mapped pages",
+                "mean memory of the servers, not counting pages of files, in the middle and the last third of the soak",
+                text,
+            ),
+            (
+                "largest resident memory, including the log's mapped pages",
                 f"{max(sample.resident_mb for sample in samples):,.0f} MB",
             ),
             ("CPU of the servers, mean", f"{fmean(sample.cpu_share for sample in samples):.0%} of a core"),
-            ("disk, most", f"{max(sample.disk_gb for sample in samples):.1f} GB, {outcome.expired} segments expired"),
+            (
+                "maximum disk use; segments expired",
+                f"{max(sample.disk_gb for sample in samples):.1f} GB; {outcome.expired}",
+            ),
         ]
     rows.append(("log lines of the broker: errors, warnings", f"{_errors(outcome)}, {outcome.warnings}"))
     rows.append(("outcome", "passed" if not outcome.failures else "failed: " + "; ".join(outcome.failures)))

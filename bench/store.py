@@ -91,7 +91,8 @@ def measure_opening(context: Context) -> Iterator[Figure]:
     yield share(OPEN_GROUP, f"{size}, after a kill", ours[1], java[1], PEER, at_most(0.5), unit="s")
     yield share(OPEN_GROUP, f"{size}, after a clean stop", ours[2], java[2], PEER, unit="s")
     speed = (messages / ours[3], messages / java[3])
-    yield rate(OPEN_GROUP, f"{size}, queues and index built again: records", *speed, PEER, Budget("ratio", "min", 2))
+    what = f"{size}, rebuilding queues and index: records per second"
+    yield rate(OPEN_GROUP, what, *speed, PEER, Budget("ratio", "min", 2))
 
 
 def _open(context: Context, side: str, directory: str, how: str, messages: int) -> float:

@@ -162,7 +162,7 @@ def _lesson_blocks(readings: Readings) -> Iterator[Block]:
     yield Text("**What the numbers say**")
     yield Items([claim_text(claim, readings) for claim in lesson.claims])
     yield Text(f"**In Rucola.** {lesson.design}")
-    yield Text(f"`rucola lab run {readings.lesson}` repeats this lesson; it took {readings.seconds:.0f} s.")
+    yield Text(f"`rucola lab run {readings.lesson}` repeats this lesson, which took {readings.seconds:.1f} s here.")
     yield Program("The program", program_of(readings.lesson))
     for part in lesson.parts:
         yield Program(f"A module that the program imports: {part}.py", part_of(part))

@@ -224,13 +224,14 @@ LESSON = Lesson(
         ),
         Claim(
             "MySQL's manual, on InnoDB's redo log",
-            "a transaction is durable sooner when its changes go to a log than when its 16 pages are written",
+            "a transaction that changes 16 pages is durable sooner when its changes go to a log than when the pages "
+            "themselves are written",
             lambda n: n["transaction"][REDO][16] < n["transaction"][IN_PLACE][16],
             f"{{transaction[{REDO}][16]}} µs by the log, {{transaction[{IN_PLACE}][16]}} µs in place; "
-            f"{{transaction[{REDO_ALL}][16]}} µs by the log when the pages, written later, are counted too",
+            f"{{transaction[{REDO_ALL}][16]}} µs by the log including the pages, which are written later",
             "The log takes one short write at its end, and the pages take 16 writes at 16 places.",
-            "Here a sync of 16 places takes no longer than a sync of the log. The log is needed all the same: without "
-            "it a crash in the middle leaves half a transaction.",
+            "Here a sync of 16 places takes no longer than a sync of the log. The log is still needed: without it, a "
+            "crash during a transaction may leave only some of its pages changed.",
         ),
     ),
     space_bytes=_space,

@@ -257,8 +257,8 @@ LESSON = Lesson(
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "because queue files are small, one log with many queues changes fewer pages than a log per partition, if "
-            "queue files are not written back at once",
+            "one log with many queues changes fewer pages than a log per partition, provided that the small queue "
+            "files are not written back immediately",
             lambda n: n["pages"][PLAIN]["last"] < n["pages"][KAFKA]["last"],
             f"with the most queues {{pages[{PLAIN}][last]}} KiB per message with one log, {{pages[{KAFKA}][last]}} "
             "KiB with a log per partition",
