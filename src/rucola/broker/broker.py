@@ -1,9 +1,8 @@
 """Starts and stops a broker, and connects its parts (RocketMQ 5.3.3, ``BrokerController``).
 
 Start: listen, open the store, load the tables, register. The port is opened first, so that nothing is changed if the
-port is in use. No request is served before the store is open, because all of start-up happens in one iteration of the
-event loop.
-Stop: refuse sends, unregister, release held pulls, close the store, answer requests that wait for the disk, close
+port is in use. No request is served before the store is open: until then, the event loop accepts no connection.
+Stop: refuse requests, unregister, release held pulls, close the store, answer sends that wait for a sync, close
 connections.
 """
 
@@ -56,8 +55,8 @@ from rucola.store.results import StoreState
 
 _log = logging.getLogger(__name__)
 IDLE_LOOK_S, IDLE_SHARES = 5.0, 12
-"""Files of queues that were unused for one to two minutes are closed. Each pass checks a twelfth of the queues, because
-checking all of them would block the loop.
+"""Seconds between two checks for unused queues, and number of checks that together cover all queues. The files of a
+queue are closed after one to two minutes without use. Checking all queues at once would block the event loop.
 """
 
 
@@ -175,7 +174,7 @@ class Broker:
 
         Raises:
             AddressInUseError: the port is taken; nothing was touched.
-            ConfigError: an address cannot be used.
+            ConfigError: an address cannot be used, or other users may change the store directory.
             StoreLockedError: another process has the store; nothing was touched.
             StoreDamagedError: a file of the store is damaged.
             DiskError: the operating system refused an operation.
@@ -186,7 +185,7 @@ class Broker:
             raise ConfigError(
                 "storePathRootDir",
                 self.store.root,
-                f"a directory that only this user may change; {foreign} may change it, too",
+                f"a directory that only the broker's user may change, but {foreign}",
             )
         if services.access is not None:
             services.access.load()
@@ -220,8 +219,8 @@ class Broker:
             self.services.imports.begin((lazy_processors.SQL_GRAMMAR,))
 
     async def shutdown(self) -> None:
-        """Stops the broker. Every confirmed message is synced or being synced, and every waiting sender gets a
-        response.
+        """Stops the broker: syncs all messages and answers every waiting sender, with FLUSH_DISK_TIMEOUT if the sync
+        fails.
         """
         services = self.services
         self._handler.stopping = True

@@ -1,5 +1,5 @@
-"""Recent throughput of a broker: messages put by topic and consumed by group over a minute, an hour and a day (RocketMQ
-5.3.3, ``BrokerStatsManager``, ``BrokerStats``). Event loop only.
+"""Recent throughput of a broker: how many messages each topic received and each group consumed in the last minute, hour
+and day (RocketMQ 5.3.3, ``BrokerStatsManager``, ``BrokerStats``). Event loop only.
 
 Topics and groups have no counters of their own: their rates are differences between current and earlier queue offsets
 or consumer offsets. The rates of a group therefore count commits, which lag its pulls by up to its clients'

@@ -21,7 +21,7 @@ _FORGOTTEN_MS = 60_000
 
 @dataclass(slots=True)
 class ColdAccount:
-    """The bytes that one group has read in this window."""
+    """One group's cold reads: their bytes in the current window, and the times of the first and the last one."""
 
     bytes_read: int
     created_ms: int

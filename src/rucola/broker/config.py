@@ -1,7 +1,7 @@
 """Options of the broker, with RocketMQ's keys (``BrokerConfig``, ``NettyServerConfig``), and ``broker.conf``.
 
 A key that RocketMQ knows and this broker does not is reported once and otherwise ignored. A key that is unknown to both
-prevents start-up, because a typing error must not lead to a default value.
+prevents start-up: a misspelt key must not silently leave its option at the default.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class BrokerConfig(TlsConfig):
     acl_require_v2: bool = option(
         "aclRequireSignatureV2",
         False,
-        "Whether only the signature that cannot be replayed is accepted. Only Rucola's clients create this signature. "
+        "Whether the broker refuses signatures that can be replayed. RocketMQ's clients create only such signatures. "
         "Rucola's own.",
     )
     broker_ip1: str = option(
@@ -183,7 +183,7 @@ class BrokerConfig(TlsConfig):
     transaction_check_interval_ms: int = option(
         "transactionCheckInterval",
         30_000,
-        "Pause between two rounds of questions about half messages.",
+        "Pause between two rounds of transaction checks.",
         unit="ms",
         minimum=10,
         maximum=86_400_000,
@@ -230,7 +230,11 @@ class BrokerConfig(TlsConfig):
         "maxPopPollingSize", 100_000, "Number of pops that may wait for a message.", minimum=1, maximum=10_000_000
     )
     pop_polling_size: int = option(
-        "popPollingSize", 1024, "Number of pops of one group that may wait at one queue.", minimum=1, maximum=10_000_000
+        "popPollingSize",
+        1024,
+        "Number of pops of one group that may wait for a message of one queue.",
+        minimum=1,
+        maximum=10_000_000,
     )
     default_message_request_mode: str = option(
         "defaultMessageRequestMode",
@@ -254,8 +258,8 @@ class BrokerConfig(TlsConfig):
     send_thread_pool_queue_capacity: int = option(
         "sendThreadPoolQueueCapacity",
         10_000,
-        "Number of send batches that may wait for the disk; the broker refuses further sends. In RocketMQ: sends "
-        "that wait for a thread.",
+        "Number of sends that may wait for the disk; sends that arrive together count as one. The broker refuses "
+        "further sends. In RocketMQ: sends that wait for a thread.",
         minimum=1,
         maximum=1_000_000,
     )
@@ -395,7 +399,7 @@ class BrokerConfig(TlsConfig):
 
     def _check_trust(self) -> None:
         if self.use_tls and not (self.tls_client_trust_cert_path or self.tls_cert_path):
-            raise ConfigError("tlsClientTrustCertPath", "", "a PEM file, with useTLS=true")
+            raise ConfigError("tlsClientTrustCertPath", "", "a PEM file here or in tlsCertPath, because useTLS=true")
 
     def _check_names(self) -> None:
         # Consumers that allocate queues by machine room need broker names of the form room@name.
@@ -414,7 +418,7 @@ class BrokerConfig(TlsConfig):
         if self.acl_enable and self.authentication_enabled:
             raise ConfigError("authenticationEnabled", "true", "either this or aclEnable")
         if self.authorization_enabled and not self.authentication_enabled:
-            raise ConfigError("authorizationEnabled", "true", "authenticationEnabled=true beside it")
+            raise ConfigError("authorizationEnabled", "true", "only together with authenticationEnabled=true")
 
     def _check_credentials(self) -> None:
         text = self.inner_client_authentication_credentials
@@ -479,7 +483,7 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
     not_ours = unknown_keys(values, BrokerConfig, MessageStoreConfig)
     for key in not_ours:
         if key not in REFERENCE_KEYS:
-            problems.add(ConfigError(key, values[key], "a key of RocketMQ's broker.conf, which this one is not"))
+            problems.add(ConfigError(key, values[key], "only keys of this broker or of RocketMQ's broker.conf"))
     if "true" in (values.get("aclEnable", "").strip(), values.get("authenticationEnabled", "").strip()):
         # With access control, requests by default do not create the missing topics and groups that they name.
         values = {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false", **values}
@@ -511,7 +515,7 @@ def _in_todays_words(values: Mapping[str, str]) -> dict[str, str]:
     """``values`` with the keys of RocketMQ 4.x replaced by today's names.
 
     Raises:
-        ConfigError: both spellings are there, with different values.
+        ConfigError: a key has different values under its old and its new name.
     """
     renamed = {key: text for key, text in values.items() if key not in FORMER_KEYS}
     for former, key in FORMER_KEYS.items():

@@ -22,8 +22,8 @@ _log = logging.getLogger(__name__)
 _DELAY_S = 0.001
 """Delay of a dispatch in seconds, as long as the pause between two rounds of RocketMQ's dispatcher."""
 MAPS_A_TURN = 32
-"""Number of queue segments after which a dispatch pauses until the next iteration of the event loop. To map a segment
-takes several system calls and up to 0.4 ms.
+"""Number of queue segments that a dispatch maps before it pauses until the next iteration of the event loop. Mapping a
+segment takes several system calls and up to 0.4 ms.
 """
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _ANSWERS = "answers that waited for the disk"

@@ -33,10 +33,10 @@ class Pops(Protocol):
         """Revives the messages that became due because the clock was moved forward."""
 
     def forget(self, concerned: Callable[[PoppedQueue], bool]) -> None:
-        """Forgets the pops from the queues for which ``concerned`` returns True."""
+        """Forgets what was popped from the queues for which ``concerned`` returns True."""
 
     def settle(self) -> None:
-        """Notes which pops are synced."""
+        """Commits the offsets of pops and revives whose records are synced."""
 
     def persist(self) -> None:
         """Requests a write of the table of messages popped in order."""
@@ -105,27 +105,29 @@ class LazyPopServices:
             await self.started.catch_up()
 
     def arrived(self, topic: bytes, queue_id: int, tags_code: int | None) -> None:
-        """Notifies waiting pops of messages in a queue."""
+        """Tells the waiting pops that messages have arrived in a queue."""
         if self.started is not None:
             self.started.hold.arrived(topic, queue_id, tags_code)
 
     def channel_closed(self, channel: Peer) -> None:
-        """Forgets the pops of a closed connection."""
+        """Forgets the waiting pops of a closed connection."""
         if self.started is not None:
             self.started.hold.channel_closed(channel)
 
     def topic_deleted(self, topic: str) -> None:
-        """Forgets the pops of a deleted topic, so that a new topic with the same name starts without them."""
+        """Forgets what was popped from a deleted topic, so that a new topic with the same name starts anew."""
         if self.started is not None:
             self.started.forget(lambda queue: queue.topic == topic)
 
     def group_deleted(self, group: str) -> None:
-        """Forgets the pops of a deleted group, so that a new group with the same name starts without them."""
+        """Forgets what a deleted group has popped, so that a new group with the same name starts anew."""
         if self.started is not None:
             self.started.forget(lambda queue: queue.group == group)
 
     def settle(self) -> None:
-        """Notes which pops are synced, before the consumer offsets are written."""
+        """Commits the offsets of pops and revives whose records are synced. Call this before the consumer offsets are
+        written.
+        """
         if self.started is not None:
             self.started.settle()
 

@@ -84,7 +84,7 @@ class BrokerOuterApi:
         return not self._missed and all(answer is True for answer in answers)
 
     async def register_all(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:
-        """Registers all topics with every name server."""
+        """Registers ``topics`` with every name server."""
         body = self._body(topics, version)
         timeout_ms = self._config.register_broker_timeout_ms
         await asyncio.gather(*[self._register(name, body, timeout_ms) for name in self._config.namesrv_addresses])
@@ -106,7 +106,7 @@ class BrokerOuterApi:
         return not all(told)
 
     async def readable_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic on all brokers, from the first name server that answers.
+        """The queues of a topic on all brokers, from the first name server that knows the topic.
 
         Raises:
             RucolaError: no name server answers, or none knows the topic.
@@ -168,7 +168,9 @@ class BrokerOuterApi:
         )
 
     async def _tell(self, name_server: str, call: Awaitable[object], may_be_refused: bool = False) -> bool:
-        """Calls a name server; returns False if the server refused, which is a normal outcome."""
+        """Calls a name server. Returns False if the server refused the call and ``may_be_refused`` is set. Any other
+        failure is logged, but only once until a call succeeds; the result is then True.
+        """
         try:
             await call
         except RucolaError as error:

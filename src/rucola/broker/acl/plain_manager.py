@@ -1,11 +1,11 @@
 """The accounts of a broker: loaded from ACL files, reloaded when they change, and changed by administrators.
 
-The files are ``conf/plain_acl.yml`` and every ``*.yml`` and ``*.yaml`` below ``conf/acl``. They are read together. If
-all are valid, their accounts replace the snapshot. Otherwise the last valid snapshot stays, and the error is logged and
-counted.
+The files are ``conf/plain_acl.yml`` and every ``*.yml`` and ``*.yaml`` in the directory ``conf/acl``. They are read
+together. If all are valid, their accounts replace the snapshot. Otherwise the last valid snapshot stays, and the error
+is logged and counted.
 
-Threads: ``reload`` may run on any thread, but only one call at a time. It replaces ``snapshot`` as a whole. Changes run
-on the event loop.
+Threads: ``reload`` may run on any thread, and administrators' changes run on the event loop. A lock lets only one of
+them run at a time. Each replaces ``snapshot`` as a whole.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 UPDATE_FAILED = 209
 DELETE_FAILED = 210
 GLOBAL_UPDATE_FAILED = 211
-"""Codes with which RocketMQ up to 5.3.2 answers a failed change. POP uses these numbers for other results today."""
+"""Codes with which RocketMQ up to 5.3.2 answers a failed change. Today POP uses these numbers for other results."""
 
 _LIST_KEYS = ("topicPerms", "groupPerms")
 
@@ -53,7 +53,7 @@ class PlainPermissionManager:
     Attributes:
         snapshot: the current accounts.
         failures: number of failed loads since start-up.
-        error: error of the last load; empty if it succeeded.
+        error: error of the last load; empty if that load succeeded.
     """
 
     def __init__(self, files: Files, home: str, weak_secrets: bool, wall_ms: Callable[[], int]) -> None:
@@ -83,10 +83,10 @@ class PlainPermissionManager:
         event(_log, logging.INFO, "accounts loaded", accounts=len(self.snapshot.accounts), digest=self._seen[:12])
 
     def reload(self) -> None:
-        """Loads the files if two calls in a row saw the same content, because the first call may see a half-written
-        file.
+        """Loads new content of the files at the second call that finds it, because the first call may see a file that
+        is only half written.
 
-        If they are invalid, the last good accounts stay.
+        If a file is invalid or cannot be read, the last valid accounts stay.
         """
         with self._lock:
             try:
@@ -130,10 +130,10 @@ class PlainPermissionManager:
         """Creates an account, or changes the given keys of an existing one.
 
         Args:
-            change: values by key of the file; ``topicPerms`` and ``groupPerms`` are lists.
+            change: new values by the keys of an account in the file; ``topicPerms`` and ``groupPerms`` are lists.
 
         Raises:
-            BrokerError: the result would not be a valid file; nothing was changed.
+            BrokerError: the result would be invalid, or the files cannot be changed; nothing was changed.
         """
         name = str(change.get("accessKey", ""))
 
@@ -159,7 +159,7 @@ class PlainPermissionManager:
         """Removes an account.
 
         Raises:
-            BrokerError: there is no such account, or the file cannot be written; nothing was changed.
+            BrokerError: there is no such account, or the files cannot be changed; nothing was changed.
         """
 
         def edit(document: dict[str, Any]) -> bool:
@@ -179,7 +179,7 @@ class PlainPermissionManager:
         """Replaces the global address list of ``plain_acl.yml``.
 
         Raises:
-            BrokerError: a pattern is invalid, or the file cannot be written; nothing was changed.
+            BrokerError: a pattern is invalid, or the files cannot be changed; nothing was changed.
         """
         with self._lock:
             texts = self._read_good(GLOBAL_UPDATE_FAILED)
@@ -195,7 +195,9 @@ class PlainPermissionManager:
     def _find(
         self, texts: Mapping[str, bytes], edit: Callable[[dict[str, Any]], bool]
     ) -> tuple[str, dict[str, Any] | None]:
-        """Applies ``edit`` to the files in order, up to the first file that it changes."""
+        """Applies ``edit`` to the files in order, until ``edit`` changes one. Returns the path and the new document of
+        this file; None as the document if no file was changed.
+        """
         for path, text in texts.items():
             document = read_document(text, path)
             if edit(document):
@@ -203,8 +205,8 @@ class PlainPermissionManager:
         return "", None
 
     def _replace(self, texts: dict[str, bytes], path: str, document: dict[str, Any], failed: int) -> None:
-        """Writes the parsed ACL file ``document`` to ``path`` and applies it, if it is valid together with the other
-        ACL files.
+        """Writes the parsed ACL file ``document`` to ``path`` and replaces the snapshot, if all ACL files together are
+        then valid.
         """
         entries = document.get("dataVersion")
         counter = str(entries[0].get("counter", "0")) if isinstance(entries, list) and entries else "0"
@@ -257,7 +259,7 @@ class PlainPermissionManager:
             patterns += read_global_addresses(document, path)
             for account in read_accounts(document, path, self._weak_secrets):
                 if account.access_key in accounts:
-                    raise FormatError("ACL file", 0, "each accessKey in one file", account.access_key, path)
+                    raise FormatError("ACL file", 0, "each accessKey in only one file", account.access_key, path)
                 accounts[account.access_key] = account
         return AclSnapshot(accounts, tuple(map(parse_addresses, patterns)), _digest(texts))
 

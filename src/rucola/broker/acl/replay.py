@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 
 WINDOW_S = 300.0
-"""Seconds by which a client's clock may differ; a request stays fresh for the same time."""
+"""Largest difference in seconds between the time in a signed request and the broker's clock."""
 _NONCES_BEHIND = 1024
-"""A session remembers this many numbers, back from its highest. Requests with still lower numbers are refused."""
+"""Numbers that the table remembers of each session: the highest and those just below it. Lower numbers are refused."""
 _SESSIONS_MAX = 65_536
 
 
@@ -18,7 +18,8 @@ class NonceTable:
     and those just below it are remembered, so the table grows with clients, not with requests.
 
     Args:
-        sessions_max: maximum number of sessions; further sessions are refused. No known session is forgotten early.
+        sessions_max: maximum number of sessions; further sessions are refused. A session is forgotten only after all
+            its requests have expired.
     """
 
     def __init__(self, sessions_max: int = _SESSIONS_MAX) -> None:
@@ -27,7 +28,10 @@ class NonceTable:
         self._sessions: OrderedDict[tuple[str, str], tuple[int, int, float]] = OrderedDict()
 
     def take(self, access_key: str, nonce: str, now_s: float) -> bool:
-        """Whether ``nonce`` is new. Accepting a nonce uses it up.
+        """Records ``nonce`` and returns True if it is new.
+
+        Returns False if the nonce was used before, its number is lower than the remembered numbers, its form is wrong,
+        or the table has no room for its session.
 
         Args:
             access_key: the account that uses the nonce.
@@ -38,7 +42,7 @@ class NonceTable:
         if not 16 <= len(session) <= 48 or not digits.isascii() or not digits.isdigit() or len(digits) > 18:
             return False
         number, key = int(digits), (access_key, session)
-        known = self._sessions.pop(key, None)  # put back at the end, because last use orders the table
+        known = self._sessions.pop(key, None)  # inserted again below: the table is in order of last use
         if known is None:
             self._forget(now_s)
             if len(self._sessions) >= self._sessions_max:

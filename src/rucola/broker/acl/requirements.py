@@ -71,11 +71,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class PoppedTopic:
-    """A requirement: permission for the topic of a popped message. The ext field ``topic`` contains the name of this
-    topic, or the name of the retry topic that the group has for it.
+    """A requirement: permission for the topic of a popped message. The ext field ``topic`` names this topic, or the
+    group's retry topic of this topic.
 
     The name of a retry topic, ``%RETRY%group_topic`` or ``%RETRY%group+topic``, could also belong to another group.
-    Therefore only requests about messages that the group itself popped have this requirement.
+    Therefore this requirement is used only for requests about messages that the group itself popped.
     """
 
     def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:

@@ -86,8 +86,8 @@ class ProducerManager:
         ]
 
     def _release_id(self, connection: _Connection, client: ClientChannel) -> None:
-        """Decrements the number of groups in which the connection uses the client id. At zero, the id no longer
-        leads to the connection.
+        """Decrements the number of groups in which the connection uses the client id. At zero, ``find_channel`` no
+        longer returns the connection for this id.
         """
         connection.client_ids[client.client_id] -= 1
         if connection.client_ids[client.client_id] <= 0:

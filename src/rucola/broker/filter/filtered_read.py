@@ -1,7 +1,8 @@
 """Reads that return only the messages that match an SQL92 expression.
 
-The store returns records as they lie in the log. One kernel finds their properties, another evaluates them, and
-matching records are returned as slices of the log. As in RocketMQ, one read examines a limited number of queue units.
+The store returns records as they lie in the log. One Cython kernel finds the properties of the records, and another one
+evaluates the expression on these properties. Matching records are returned as slices of the log. As in RocketMQ, one
+read examines a limited number of queue units.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageResult, GetMessageStatus
 
 FILTER_S = 0.01
-"""Limits of one request in seconds, rows and bytes. A request that reaches a limit returns the messages found so far
-and the offset at which to continue.
+"""Seconds that one request may take. A request whose time is up returns the messages found so far and the offset at
+which to continue.
 """
 _ROWS_MAX = 256
 _BYTES_MAX = 128 * 1024 * 1024

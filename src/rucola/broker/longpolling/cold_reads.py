@@ -95,8 +95,8 @@ class ColdReads:
         return True
 
     def fetch(self, fetch: Callable[[], None]) -> asyncio.Future[None]:
-        """Calls ``fetch`` in a thread; returns a future that ends with the call. For the broker's own work, which is
-        never refused.
+        """Calls ``fetch`` in a thread; returns a future that is done when the call has ended. Nothing is refused here:
+        the broker's own work has no limit, and other callers check the limit first.
         """
         if self._threads is None:
             self._threads = _threads()

@@ -1,8 +1,9 @@
 """Keeps the waiting requests of each connection, limits their number, and lists them when the connection closes.
 
-Thus no single connection can use up the broker's limit of waiting requests. Official clients send one waiting request
-for each queue, all over one connection. The limit of a connection is therefore much higher than one consumer needs. A
-connection that has reached its limit is still read, because its heartbeats must be served, too.
+Thus no single connection can use up the broker's limit of waiting requests. An official client sends one waiting
+request for each of its queues, and sends all of them through one connection. ``REQUESTS_MAX`` is therefore much larger
+than the number of queues of one consumer. The broker still reads from a connection that has reached its limit, because
+the connection's heartbeats must be served, too.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Admission:
     """The part of a queue that a consumer may read (``processor.pull_admission``)."""
 
     asked: tuple[Any, ...]
-    """The fields of the consumer's requests by which this admission is found again."""
+    """Key of this admission in ``PullAdmissions``: the fields of an ``Asked``, which are the same in the next pull."""
     consumer: tuple[str, str, int]
     """Group, topic, queue id."""
     queue: tuple[bytes, int]

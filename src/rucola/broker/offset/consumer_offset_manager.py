@@ -118,7 +118,7 @@ class ConsumerOffsetManager:
             range_of: returns minimum and maximum offset of a queue.
 
         Returns:
-            The number of changed offsets; ``clamped`` counts them as well.
+            The number of changed offsets, which is also added to ``clamped``.
         """
         before = self.clamped
         for key, queues in self.table.items():
@@ -168,8 +168,8 @@ class ConsumerOffsetManager:
         self.pulled = {where: pulled for where, pulled in self.pulled.items() if where[1] != topic}
 
     def persist(self) -> asyncio.Future[None] | None:
-        """Requests a write of the table if it changed since the last write; returns a future that ends with the write,
-        or None if nothing changed.
+        """Requests a write of the table if it changed since the last write. Returns a future that is done when the
+        table is written, or None if nothing changed.
         """
         if not self._changed:
             return None
