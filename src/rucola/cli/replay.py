@@ -1,7 +1,7 @@
 """``rucola replay``: sends messages of a store directory, or of brokers, into a topic again.
 
-Exit codes: 0 all are sent, 1 brokers do not answer or refuse a message, 2 usage, 5 the store cannot be read, 130 after
-Ctrl-C.
+Exit codes: 0 all messages are sent, 1 a broker does not answer or refuses a message, 2 usage, 5 the store cannot be
+read, 130 after Ctrl-C.
 """
 
 from __future__ import annotations

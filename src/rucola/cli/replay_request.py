@@ -219,7 +219,7 @@ def print_result(request: Request, tally: Tally, done: Done, seconds: float) -> 
         _print_queues(tally)
         sys.stdout.write(f"would send to {request.to}: {size}{refused}\n")
         return
-    earlier = f"; with earlier runs {done.messages:,} messages" if done.messages > tally.messages else ""
+    earlier = f"; sent or refused in all runs: {done.messages:,}" if done.messages > tally.messages else ""
     sys.stdout.write(f"sent to {request.to}: {size} in {seconds:.1f} s{refused}{earlier}\n")
 
 

@@ -23,9 +23,9 @@ _log = logging.getLogger(__name__)
 Stop = Callable[[], Coroutine[Any, Any, None]]
 _HELD_RECORDS_MAX = 10_000
 SWITCH_S = 0.0005
-"""Seconds after which a thread must leave the interpreter to a waiting thread; Python's default is ten times as long.
-While a thread computes, for example parses JSON, the event loop waits this long after each system call; creating a
-queue takes dozens of system calls.
+"""Seconds after which a thread must release the GIL if another thread waits for it; Python's default is ten times as
+long. While a thread computes, for example parses JSON, the event loop waits this long for the GIL after each system
+call. Creating a queue takes dozens of system calls.
 """
 _TRIM_S = 2.0
 """Seconds between two trims of the heap. In this time, requests seldom free more than 100 MiB, which a trim returns in
@@ -83,7 +83,7 @@ def run_servers(
         release()
         manager.ready()
         # Objects made at start-up live until the process ends; each full garbage collection would scan them for 7 ms.
-        # No collection runs before the freeze: it would find only two dozen objects, and delay the first request by
+        # No collection runs before the freeze: it would free only two dozen objects, and delay the first request by
         # 7 ms.
         freeze_survivors()
         sys.setswitchinterval(SWITCH_S)

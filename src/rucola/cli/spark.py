@@ -1,11 +1,11 @@
 """The commands of ``rucola spark``. ``rucola spark package`` makes an archive with a Python environment for Spark's
 executors.
 
-Executors need this package with compiled kernels, PyArrow, and the dependencies of both. They need no PySpark, because
-Spark brings it along, and no compiler. The archive is made from a fresh environment, so that it contains nothing
+Executors need PyArrow, this package with compiled kernels, and the dependencies of these two. They need neither a
+compiler nor PySpark, which is part of Spark. The archive is made from a fresh environment, so that it contains nothing
 unneeded.
 
-Exit codes: 0 success, 1 something is missing or pip failed, 2 usage, 4 a broker uses the store, 5 the store is damaged,
+Exit codes: 0 success, 1 the command failed or has findings, 2 usage, 4 a broker uses the store, 5 the store is damaged,
 6 the disk is full or fails, 130 after Ctrl-C.
 """
 
@@ -77,7 +77,11 @@ def package(
     ] = None,
     python: Annotated[
         str | None,
-        typer.Option("--python", metavar="DIR", help="Where executors have Python, such as /usr. [default: same path]"),
+        typer.Option(
+            "--python",
+            metavar="DIR",
+            help="Python's directory on executors, such as /usr. [default: as on this machine]",
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the archive if there is one.")] = False,
 ) -> None:
@@ -88,7 +92,7 @@ def package(
     if output.exists() and not force:
         raise ConfigError("--output", str(output), "a file that does not exist yet, or --force")
     if python is not None and not python.startswith("/"):
-        raise ConfigError("--python", python, "an absolute directory, which has bin/python3")
+        raise ConfigError("--python", python, "an absolute path, such as /usr for /usr/bin/python3.11")
     with tempfile.TemporaryDirectory(prefix="rucola-spark-") as directory:
         place = Path(directory, "environment")
         venv.create(place, with_pip=True, symlinks=True)
@@ -131,7 +135,7 @@ def install(place: Path, requirements: Sequence[str]) -> None:
     if done.returncode:
         raise MissingProgramError("pip", f"exit {done.returncode}", done.stderr.strip() or done.stdout.strip())
     if subprocess.run([python, "-c", _COMPILED], env=plain, check=False, stderr=subprocess.DEVNULL).returncode:
-        advice = "install gcc (Debian and Ubuntu: apt-get install build-essential), or name a compiled wheel: --rucola"
+        advice = "install gcc (Debian and Ubuntu: apt-get install build-essential), or give --rucola a compiled wheel"
         raise MissingProgramError("A C compiler", "kernels that are not compiled", advice)
 
 
@@ -139,14 +143,15 @@ def pack(place: Path, output: Path, python: str | None = None) -> None:
     """Writes the environment at ``place`` as an archive.
 
     Args:
-        place: a virtual environment of this interpreter; it is changed to use the interpreter in ``python``.
+        place: a virtual environment of this interpreter; it is changed to use the executors' interpreter.
         output: the archive; an existing file is replaced.
-        python: directory whose ``bin`` has the Python of the executors; None for the same path as on this machine.
+        python: directory whose ``bin`` has the executors' interpreter; None if they have it at the same path as this
+            machine.
     """
     from venv_pack import Env
 
     _link(place, python)
-    # Through pyvenv.cfg, Spark finds the interpreter beside the packages, wherever it unpacks them.
+    # With pyvenv.cfg in the archive, the interpreter finds the packages wherever Spark unpacks them.
     environment = Env(str(place))
     for pattern in LEFT_OUT:
         environment = environment.exclude(pattern)
@@ -154,7 +159,9 @@ def pack(place: Path, output: Path, python: str | None = None) -> None:
 
 
 def _link(place: Path, python: str | None) -> None:
-    """Lets the environment use the interpreter of this version in ``python``, which this machine need not have."""
+    """Links the environment to ``{python}/bin/pythonX.Y``, where X.Y is the version of this interpreter. This machine
+    need not have that file. If ``python`` is None, nothing changes.
+    """
     if python is None:
         return
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"

@@ -1,7 +1,7 @@
-"""``rucola spark archive``, ``compact`` and ``restore``: topics as tables, and logs that can be restored.
+"""``rucola spark archive``, ``compact`` and ``restore``: archive topics as tables, and whole logs for a restore.
 
-Exit codes: 0 success, 1 brokers do not answer or messages were lost, 2 usage, 5 the store cannot be read, 6 the disk is
-full or fails, 130 after Ctrl-C.
+Exit codes: 0 success, 1 a broker does not answer, or messages were lost, 2 usage, 5 the store cannot be read, 6 the
+disk is full or fails, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def archive(
     ] = None,
     store: Annotated[str | None, _STORE] = None,
     namesrv: Annotated[
-        str | None, typer.Option("-n", "--namesrv", metavar="ADDRESSES", help="Name servers; read from their brokers.")
+        str | None, typer.Option("-n", "--namesrv", metavar="ADDRESSES", help="Name servers of the brokers to read.")
     ] = None,
     broker_name: Annotated[
         str, typer.Option("--broker-name", metavar="NAME", help="Broker of the directory.")
@@ -61,7 +61,7 @@ def archive(
         str | None, typer.Option("--schema", metavar="SCHEMA", help="Schema for --decode: DDL or a file.")
     ] = None,
     message: Annotated[
-        str | None, typer.Option("--message", metavar="NAME", help="Message for --decode protobuf.")
+        str | None, typer.Option("--message", metavar="NAME", help="Message type for --decode protobuf.")
     ] = None,
     messages_per_commit: Annotated[
         int, typer.Option("--messages-per-commit", min=1, help="Limit of one commit.")
@@ -76,7 +76,9 @@ def archive(
     every_s = None if every is None else seconds("--every", every)
     on_step = partial(_say_step, json)
     if raw and (topic or namesrv or record or decode or store is None or format is not TableFormat.PARQUET):
-        raise ConfigError("--raw", "given", "with --store and --format parquet; a raw archive has the whole log")
+        raise ConfigError(
+            "--raw", "given", "with --store and --format parquet; without --topic, --namesrv, --record and --decode"
+        )
     with session(master, no_spark) as spark:
         if raw and store is not None:
             count = lake.archive_raw(
@@ -102,7 +104,9 @@ def archive(
 
 def restore(
     table: Annotated[str, _TABLE],
-    target: Annotated[str, typer.Argument(metavar="DIR", help="Store to write; it must not exist.")],
+    target: Annotated[
+        str, typer.Argument(metavar="DIR", help="Directory of the new store; it must be empty or not exist.")
+    ],
     broker_name: Annotated[
         str, typer.Option("--broker-name", metavar="NAME", help="Broker of the log, if the table has several logs.")
     ] = "",
@@ -114,7 +118,7 @@ def restore(
     no_spark: Annotated[bool, _NO_SPARK] = False,
     json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Write the log of a raw table as a store again, byte for byte."""
+    """Make a store from a table that archive --raw wrote. The new log equals the archived log byte for byte."""
     from rucola.spark import archive as lake
 
     with session(master, no_spark) as spark:
@@ -140,7 +144,7 @@ def compact(
     no_spark: Annotated[bool, _NO_SPARK] = False,
     json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Join small files of a table, remove old messages (--keep-days), delete files that are no longer needed."""
+    """Join small files of a table, remove old messages (--keep-days), and delete files that are no longer needed."""
     from rucola.spark.archive import maintenance
     from rucola.spark.archive.manifest_log import ManifestLog
     from rucola.spark.archive.table_formats import open_table
@@ -152,7 +156,7 @@ def compact(
     with session(master, no_spark) as spark:
         joined = maintenance.compact(log, spark, target_mib << 20)
     deleted = log.clean()
-    text = f"{joined.before} files became {joined.after}, {expired} expired, {deleted} old files deleted"
+    text = f"{joined.before} files joined into {joined.after}, {expired} files expired, {deleted} old files deleted"
     say(json, text, {"joined": joined.before, "made": joined.after, "expired": expired, "deleted": deleted})
 
 

@@ -131,7 +131,7 @@ def _check_table(request: on.Request) -> None:
         (
             "--checkpoint",
             request.checkpoint,
-            "without --table: the rows of a table have no order; a second run sends the same ids again",
+            "without --table: a table's rows have no order. A new run sends all messages again, with the same ids",
         ),
     ):
         if value:

@@ -27,9 +27,9 @@ def write(result: pa.RecordBatchReader, form: str, most: int) -> None:
     """Prints the result.
 
     Args:
-        result: the rows; a table reads at most ``most`` of them, the other forms read all.
+        result: the rows.
         form: ``table``, ``csv`` or ``json``.
-        most: the largest number of rows in a table.
+        most: the largest number of rows in a table; the other forms have all rows.
     """
     if form == "table":
         from rucola.cli.sql_table import print_table  # importing rich takes as long as a query for one key
@@ -44,7 +44,7 @@ def write_file(result: pa.RecordBatchReader, path: Path, form: str) -> None:
 
     Raises:
         ConfigError: the file exists.
-        DiskError: it cannot be written.
+        DiskError: the file cannot be written.
     """
     if path.exists():
         raise ConfigError("--output", str(path), "a file that does not exist")

@@ -99,11 +99,11 @@ def broker(options: Namespace) -> int:
 
 
 def _say_ready(json: bool, title: str, lines: dict[str, str], facts: Mapping[str, object]) -> None:
-    """Prints the addresses for people, or with ``json`` for scripts, when all servers run."""
+    """Reports that all servers run, with their addresses: as text for people, or with ``json`` as JSON for scripts."""
     text = orjson.dumps({"pid": process_id(), **facts}).decode() if json else _ready_text(title, lines)
     try:
         print(text, flush=True)  # noqa: T201 - this is the output
-    except BrokenPipeError:  # the reader has gone; the servers run on
+    except BrokenPipeError:  # nobody reads the output any more; the servers keep running
         drop_output()
 
 

@@ -1,8 +1,10 @@
-"""``rucola store``: inspects a store directory without changing it, even while a broker uses it. Only ``rebuild`` and
-``repair`` change the store, and no broker may use it meanwhile; ``salvage`` writes a new store (``store_doctor``).
+"""``rucola store``: inspects a store directory without changing it, even while a broker uses it.
 
-Exit codes: 0 no problem found, 1 ``verify`` has findings, 2 usage, 4 a broker uses the store, 5 the store cannot be
-read.
+The commands in ``store_doctor`` write. ``rebuild`` and ``repair`` change the store, and no broker may use it meanwhile.
+``salvage`` writes a new store.
+
+Exit codes: 0 no problem found, 1 ``verify`` or ``repair`` ends with findings, 2 usage, 4 a broker uses the store, 5 the
+store cannot be read.
 """
 
 from __future__ import annotations
@@ -161,7 +163,7 @@ def hexdump(
 
 @app.command()
 def verify(directory: Directory, commit_log: CommitLog = None, json: Json = False) -> int:
-    """Compare log, queues, index, checkpoint and tables with each other. Exits with 1 if there are findings."""
+    """Compare log, queues, index, checkpoint and the tables in config. Exits with 1 if there are findings."""
     with output.progress("verifying", 0) as advance:
         report = verify_store(directory, Files(), advance, commit_log)
     output.print_report(report, json)

@@ -44,7 +44,7 @@ _PIPE_COLUMNS = 160
 
 
 class _Console(Console):
-    """Standard output. When the reader closes the output, ``rucola.cli.store.run``, not rich, ends the command."""
+    """Standard output. If the reader closes it, the command ends with exit code 0; ``rich`` alone would exit with 1."""
 
     def on_broken_pipe(self) -> None:
         raise OutputClosedError
@@ -214,7 +214,7 @@ def print_report(report: VerifyReport, json: bool) -> None:
         console.print(f"{report.affected} entries of queues and index refer to damaged parts of the log")
     console.print(
         f"{report.records} records up to physical offset {report.log_end}, {report.units} consistent queue entries, "
-        f"{report.index_entries} index entries, {report.tables} tables",
+        f"{report.index_entries} index entries, {report.tables} tables in config",
         soft_wrap=True,
     )
     total = sum(report.counts.values())
@@ -343,7 +343,8 @@ def _table(*columns: str) -> Table:
 
 
 def _print_json(facts: Mapping[str, Any]) -> None:
-    # A topic name may contain bytes that are not UTF-8, which the file system returns as lone surrogates.
+    # The name of a topic's directory may contain bytes that are not UTF-8. Python reads these bytes as lone surrogates,
+    # which orjson refuses.
     try:
         line = orjson.dumps(facts, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:

@@ -77,7 +77,7 @@ def test_installed_as_it_is_here(tmp_path: Path) -> None:
     [
         (["-o", "environment.rar"], "a name that ends with .tar.gz"),
         (["-o", "taken.zip"], "--force"),
-        (["--python", "usr"], "an absolute directory"),
+        (["--python", "usr"], "an absolute path"),
     ],
 )
 def test_mistakes_are_told_first(

@@ -41,7 +41,7 @@ Switch = str | None
 
 @app.callback()
 def options(json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")] = False) -> None:
-    """Takes the option that precedes the name of a command."""
+    """Chooses the output format by ``--json``, which stands before the name of the command."""
     output.JSON.set(json)
 
 
@@ -65,13 +65,13 @@ def tell_brokers(
     slaves: bool = False,
     **values: object,
 ) -> None:
-    """Makes a change on one broker, on the brokers of a cluster or on all, and prints a line for each broker changed.
+    """Makes a change on ``broker``, or on the masters of ``cluster`` or of all clusters. Prints a line for each broker.
 
     Args:
-        tell: makes the change at an address.
-        done: the line for people; takes the address.
-        slaves: include slaves, for changes that slaves do not copy.
-        values: output for scripts, in addition to the address.
+        tell: makes the change on the broker at an address.
+        done: returns the line for the broker at an address.
+        slaves: whether to include slaves, for changes that slaves do not copy from their master.
+        values: fields of the JSON output, in addition to the address.
     """
 
     async def work(admin: AdminClient) -> None:
@@ -83,10 +83,10 @@ def tell_brokers(
 
 
 def client_config() -> ClientConfig:
-    """Client configuration from ``$ROCKETMQ_HOME/conf/tools.yml``, where RocketMQ's tool has ``accessKey`` and
-    ``secretKey``.
+    """The client configuration in ``$ROCKETMQ_HOME/conf/tools.yml``, or the default if there is no such file.
 
-    The file can have any key of ``ClientConfig``, for example ``useTLS`` and ``tlsClientTrustCertPath``.
+    RocketMQ's tool reads ``accessKey`` and ``secretKey`` from this file. Here, the file can have any key of
+    ``ClientConfig``, for example ``useTLS`` and ``tlsClientTrustCertPath``.
 
     Raises:
         ConfigError: the file is not a YAML mapping of names to values, or has an invalid value.
@@ -134,10 +134,11 @@ def time_ms(option: str, text: str) -> int:
 
 
 def json_list(path: str, kind: str, make: Callable[[dict[str, Any]], T]) -> list[T]:
-    """Reads a JSON list of objects from a file and converts each with ``make``; ``kind`` is their type in error texts.
+    """Reads a JSON list of objects from a file, and converts each object with ``make``. ``kind`` names the type of
+    the objects, for errors.
 
     Raises:
-        ConfigError: the file does not exist, or has other content.
+        ConfigError: the file does not exist, or is not a list of at least one such object.
     """
     content = Files().read_file(path)
     if content is None:

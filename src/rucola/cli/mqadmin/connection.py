@@ -1,4 +1,4 @@
-"""Commands for connected clients."""
+"""Commands that show which clients are connected to brokers, and their status."""
 
 from __future__ import annotations
 

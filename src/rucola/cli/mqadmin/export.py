@@ -80,7 +80,7 @@ def export_configs(
     cluster: Annotated[str, typer.Option("-c", "--clusterName", help="Cluster.", show_default=False)],
     folder: Folder = ".",
 ) -> None:
-    """Write the size of a cluster and the main options of its brokers to a file."""
+    """Write to a file how many brokers and name servers a cluster has, and the main options of its masters."""
 
     async def work(admin: AdminClient) -> None:
         configs: dict[str, dict[str, str]] = {}

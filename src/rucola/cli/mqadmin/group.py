@@ -132,7 +132,10 @@ def delete_sub_group(
     broker: Broker = None,
     cluster: Cluster = None,
     remove_offset: Annotated[
-        Switch, typer.Option("-r", "--removeOffset", help="Also delete its offsets, retry and dead-letter topics.")
+        Switch,
+        typer.Option(
+            "-r", "--removeOffset", help="Also delete the group's offsets, retry topic and dead-letter topic."
+        ),
     ] = None,
 ) -> None:
     """Delete a consumer group from a broker or from a cluster."""

@@ -90,7 +90,8 @@ def reset_offset_by_time(
         int | None, typer.Option("-o", "--offset", help="New offset, in place of a time; needs -b and -q.", min=0)
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option("-c", "--cluster", help="Cluster, or the topic whose route to use for a light queue.")
+        str | None,
+        typer.Option("-c", "--cluster", help="Only this cluster. For a light queue: a topic on its brokers."),
     ] = None,
 ) -> None:
     """Reset a group's offsets to a time; for one queue also to an offset."""

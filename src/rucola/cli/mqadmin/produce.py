@@ -112,7 +112,7 @@ def cluster_rt(
     size: Size = 128,
     cluster: Annotated[str | None, typer.Option("-c", "--cluster", help="Cluster. [default: all]")] = None,
     as_log: Annotated[Switch, typer.Option("-p", "--print log", help="One line per broker: true or false.")] = None,
-    room: Annotated[str, typer.Option("-m", "--machine room", help="Machine room name in the lines of -p.")] = "noname",
+    room: Annotated[str, typer.Option("-m", "--machine room", help="Machine room that -p prints.")] = "noname",
     interval_s: Annotated[int, typer.Option("-i", "--interval", help="Seconds between rounds.", min=0)] = 10,
     rounds: Annotated[int | None, typer.Option("--rounds", help="Number of rounds. [default: until stopped]")] = None,
 ) -> None:
@@ -134,7 +134,7 @@ def cluster_rt(
         async with AdminClient(namesrv, config=client_config()) as admin:
             info = await admin.cluster_info()
         if cluster is not None and cluster not in info.cluster_addr_table:
-            raise ClientError(f"cluster [{cluster}] not exist")
+            raise ClientError(f"cluster {cluster} does not exist")
         done = 0
         while True:
             for name in sorted(info.cluster_addr_table) if cluster is None else [cluster]:
