@@ -20,8 +20,8 @@ class ClientConfig:
     instance_name: str = option(
         "instanceName",
         "DEFAULT",
-        "Part of the client id. DEFAULT is replaced by process id and start time, so that two clients in one process "
-        "differ.",
+        "Part of the client id. DEFAULT is replaced by the process id and the time at which the client was created, so "
+        "that two clients in one process differ. Broadcasting consumers keep DEFAULT.",
     )
     unit_name: str = option("unitName", "", "Appended to the client id when not empty.")
     poll_name_server_interval_ms: int = option(
@@ -48,7 +48,7 @@ class ClientConfig:
     trace_msg_batch_num: int = option(
         "traceMsgBatchNum",
         10,
-        "Number of trace records in one message. Fewer are sent after 5 s.",
+        "Largest number of trace records in one message. If fewer are waiting, they are sent 5 s after the first.",
         minimum=1,
         maximum=20,
     )
@@ -162,8 +162,9 @@ class ProducerConfig(ClientConfig):
     batch_unique_key: bool = option(
         "batchUniqueKey",
         False,
-        "Whether a batch has a UNIQ_KEY of its own, as in Java. A BatchCQ topic then stores the batch as one "
-        "record; in other topics RocketMQ's brokers overwrite the keys of its messages. Rucola's own.",
+        "Whether a batch has a UNIQ_KEY of its own, as in Java. A BatchCQ topic then stores the batch as one record. "
+        "In other topics, on RocketMQ's brokers up to 5.3.3, the batch's UNIQ_KEY hides the UNIQ_KEY of each message. "
+        "Rucola's own.",
     )
     retry_backoff_ms: int = option(
         "retryBackoff",
