@@ -40,12 +40,12 @@ _FOREVER_MS = (1 << 63) - 1
 class AdminClient:
     """Sends administrators' requests, over connections of its own. Use with ``async with``, on one event loop.
 
-    Its methods raise ``BrokerError`` if a server refuses, ``RemotingError`` if a server cannot be reached, and
-    ``ClientError`` for an unknown name.
+    Its methods raise ``BrokerError`` if a server refuses a request, ``RemotingError`` if a server cannot be reached,
+    and ``ClientError`` if no cluster or broker has the given name.
 
     Args:
         namesrv: name servers, ``host:port`` separated by ``;``; changes go to all of them.
-        timeout_ms: for one request to a name server.
+        timeout_ms: time limit of a connection attempt, and of one request to a name server.
         config: credentials and encryption.
         clock: gives the time for signatures.
 
@@ -105,7 +105,7 @@ class AdminClient:
         return await self._name_servers.route_info(topic)
 
     async def masters(self, broker: str | None, cluster: str | None) -> list[str]:
-        """Addresses of masters: ``broker`` if given, otherwise the masters of ``cluster`` or of all clusters.
+        """Addresses of masters: ``broker`` itself if given, otherwise the masters of ``cluster`` or of all clusters.
 
         Raises:
             ClientError: the cluster does not exist.
@@ -116,7 +116,7 @@ class AdminClient:
         return [address for address in found if address is not None]
 
     async def members(self, broker: str | None, cluster: str | None) -> list[str]:
-        """Like ``masters``, but includes the slaves, for changes that slaves do not copy."""
+        """Like ``masters``, but includes the slaves. Used for changes that slaves do not copy from their master."""
         if broker is not None:
             return [broker]
         return [members[number] for members in await self._broker_members(cluster) for number in sorted(members)]
@@ -142,11 +142,11 @@ class AdminClient:
         """Address of a broker's master.
 
         Raises:
-            ClientError: the broker is unknown.
+            ClientError: the broker does not exist, or has no master.
         """
         data = (await self.cluster_info()).broker_addr_table.get(name)
         if data is None or _MASTER not in data.broker_addrs:
-            raise ClientError(f"broker {name} does not exist")
+            raise ClientError(f"broker {name} does not exist, or has no master")
         return data.broker_addrs[_MASTER]
 
     # topics and groups
@@ -163,7 +163,8 @@ class AdminClient:
 
         Args:
             topic: the topic.
-            route_of: the topic whose route is used. A light queue has no route of its own.
+            route_of: the topic whose route is used, by default ``topic``. Needed if ``topic`` is a light queue, which
+                has no route of its own.
         """
         route = await self.route(route_of or topic)
         addresses = {data.broker_name: _address(data) for data in route.broker_datas}
@@ -226,8 +227,8 @@ class AdminClient:
     ) -> dict[MessageQueue, int]:
         """Resets a group's offsets to a store time; a negative time means the end. Returns the new offsets.
 
-        ``cluster`` limits the reset to the brokers of one cluster. For a light queue, which has no route,
-        ``cluster`` is the name of a topic on the same brokers.
+        ``cluster`` limits the reset to the brokers of one cluster. If ``topic`` is a light queue, which has no route of
+        its own, pass as ``cluster`` the name of a topic whose route is used instead.
         """
         table: dict[MessageQueue, int] = {}
         for data in await self._brokers_reset(topic, cluster):

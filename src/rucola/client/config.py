@@ -20,7 +20,7 @@ class ClientConfig:
     instance_name: str = option(
         "instanceName",
         "DEFAULT",
-        "Part of the client id. DEFAULT is replaced by the process id and the time when the client was created, so "
+        "Part of the client id. DEFAULT is replaced by the process id and the time at which the client was created, so "
         "that two clients in one process differ. Broadcasting consumers keep DEFAULT.",
     )
     unit_name: str = option("unitName", "", "Appended to the client id when not empty.")
@@ -48,7 +48,7 @@ class ClientConfig:
     trace_msg_batch_num: int = option(
         "traceMsgBatchNum",
         10,
-        "Maximum number of trace records in one message. Records wait until this number is reached, but at most 5 s.",
+        "Largest number of trace records in one message. If fewer are waiting, they are sent 5 s after the first.",
         minimum=1,
         maximum=20,
     )
@@ -164,7 +164,8 @@ class ProducerConfig(ClientConfig):
         "batchUniqueKey",
         False,
         "Whether a batch has a UNIQ_KEY of its own, as in Java. A BatchCQ topic then stores the batch as one record. "
-        "In other topics, RocketMQ's brokers then give this UNIQ_KEY to all messages of the batch. Rucola's own.",
+        "In other topics, on RocketMQ's brokers up to 5.3.3, the batch's UNIQ_KEY hides the UNIQ_KEY of each message. "
+        "Rucola's own.",
     )
     retry_backoff_ms: int = option(
         "retryBackoff",

@@ -1,13 +1,14 @@
 """Calls the listener with messages of all queues concurrently, up to the configured number of calls.
 
-Messages wait in one list in memory. Each worker makes one call at a time and takes messages from the front. A worker
-that finds further messages wakes one other worker. So no message waits for a slow call while a worker is idle, and a
-fast listener keeps only one worker busy. There is no task per message: a worker awaits the listener itself, or lets a
-thread take messages from the list for a few milliseconds.
+Messages wait in one list in memory. Each worker makes one call at a time and takes messages from the front of the list.
+A worker that finds further messages in the list wakes one other worker. So no message waits for a slow call while a
+worker is idle, and a fast listener keeps only one worker busy. Messages have no tasks of their own. If the listener is
+a coroutine function, the worker's task awaits it. If the listener is a plain function, the worker has a thread take
+messages from the list and call the listener, for a few milliseconds at a time.
 
 Failed messages go back to the broker, which delivers them again later through the group's retry topic. Messages that
-cannot be sent back stay in memory and go to the listener again. Everything runs on one event loop except ``_drain``,
-which runs in threads.
+cannot be sent back stay in memory and go to the listener again. Everything runs on one event loop, except ``_drain``
+and listeners that are plain functions: these run in threads.
 
 Source: RocketMQ 5.3.3, ``ConsumeMessageConcurrentlyService``.
 """
@@ -31,7 +32,7 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 RETRY_HERE_S = 5.0
-"""Pause before messages that could not be sent back go to the listener again, in seconds."""
+"""If a message cannot be sent back to the broker, the listener gets it again after this number of seconds."""
 EXPIRED_DELAY_LEVEL = 3
 TURN_S = 0.005
 """How long listeners that never await may occupy the event loop, in seconds."""
@@ -39,7 +40,7 @@ _THREAD_TURN_S = 0.005
 """Seconds for which a thread keeps taking messages before it reports their results."""
 
 SendBack = Callable[[MessageExt, int], Awaitable[bool]]
-"""Sends a message back with a delay level; returns False on failure."""
+"""Sends a message back to the broker with a delay level; returns False on failure."""
 Request = tuple[ProcessQueue, list[MessageExt]]
 
 

@@ -87,9 +87,10 @@ class ConsumeOrderly:
             line.arrived.set()
 
     async def remove(self, queue: ProcessQueue) -> bool:
-        """Removes a dropped queue as soon as none of its messages are in the listener.
+        """Removes a dropped queue, unless the listener still has messages of the queue. 20 s after the first call for a
+        queue, removes it in any case.
 
-        Returns: False while the listener still has messages of the queue, for up to 20 s.
+        Returns: Whether the queue was removed.
         """
         assert isinstance(queue, OrderlyProcessQueue)
         line = self._lines.get(queue)

@@ -131,16 +131,16 @@ class PushConsumerConfig(GroupConsumerConfig):
     pull_threshold_for_topic: int = option(
         "pullThresholdForTopic",
         -1,
-        "Largest number of messages in memory, divided evenly among all queues. Pulling from a queue pauses while it "
-        "has more than its share. -1 means no limit.",
+        "Largest number of messages in the consumer's memory, of all topics together. Each queue gets an equal "
+        "share, which takes the place of `pullThresholdForQueue`. -1 means no such limit.",
         minimum=-1,
         maximum=6553500,
     )
     pull_threshold_size_for_topic: int = option(
         "pullThresholdSizeForTopic",
         -1,
-        "Largest size of the messages in memory, divided evenly among all queues. Pulling from a queue pauses while "
-        "it has more than its share. -1 means no limit.",
+        "Largest size of the messages in the consumer's memory, of all topics together. Each queue gets an equal "
+        "share, which takes the place of `pullThresholdSizeForQueue`. -1 means no such limit.",
         unit="MiB",
         minimum=-1,
         maximum=102400,
@@ -156,8 +156,8 @@ class PushConsumerConfig(GroupConsumerConfig):
     max_reconsume_times: int = option(
         "maxReconsumeTimes",
         -1,
-        "How many times a failed message is consumed again before it becomes a dead letter. -1 means 16 times, and no "
-        "limit for orderly consumers.",
+        "How many times a failed message is consumed again before it becomes a dead letter. -1 means 16 times; for "
+        "orderly consumers, -1 means no limit.",
         minimum=-1,
     )
     suspend_current_queue_time_ms: int = option(
@@ -171,7 +171,8 @@ class PushConsumerConfig(GroupConsumerConfig):
     consume_timeout_min: int = option(
         "consumeTimeout",
         15,
-        "Time limit of a listener call. After it the message goes back to the broker. Orderly consumers ignore it.",
+        "Time limit of a listener call. With CLUSTERING, a message whose call takes longer goes back to the broker. "
+        "Orderly consumers ignore this option.",
         unit="min",
         minimum=1,
     )
@@ -251,7 +252,7 @@ class SimpleConsumerConfig(ClientConfig):
     consume_from_first: bool = option(
         "consumeInitMode",
         True,
-        "Whether a group without a stored offset begins with the first message of each queue. Otherwise the group "
-        "begins with the last message of a queue. Exception: the group begins with the first message if no message of "
-        "the queue has expired (in RocketMQ, the first message must also be in memory).",
+        "Where a group without a stored offset begins: true means the first message of each queue, false the last one. "
+        "Exception: in a queue from which no message has expired yet, false also means the first message (in RocketMQ "
+        "only if the first message is in memory).",
     )

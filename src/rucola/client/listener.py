@@ -48,7 +48,7 @@ class ReconsumeLater(Exception):  # noqa: N818 - a result, not an error
 
     Args:
         delay_level: 1 to 18 as for a delayed message, 0 for the broker's choice, -1 for an immediate dead letter.
-            Ignored by orderly consumers.
+            Orderly consumers ignore the delay level.
     """
 
     def __init__(self, delay_level: int = 0) -> None:

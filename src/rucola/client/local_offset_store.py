@@ -4,8 +4,9 @@ The file is RocketMQ's: ``<directory>/<client id>/<group>/offsets.json``, with t
 ``offsets.json.bak``. The file equals fastjson's pretty output byte for byte. RocketMQ's clients and Rucola's can
 continue from each other's file.
 
-A new file is synced before it is renamed to replace the old file, so that after a crash the old or the new content is
-in the file or its backup. Methods block on the disk; an event loop must call them from other threads.
+The new content is written to a temporary file and synced. Then the old file becomes the backup, and the temporary file
+gets the name of the old file. So a crash leaves the old or the new content in ``offsets.json``, or no ``offsets.json``
+and the old content in the backup. Methods block on the disk; code on an event loop must run them in a thread.
 
 Source: protocol.md 4.9; RocketMQ 5.3.3, LocalFileOffsetStore, OffsetSerializeWrapper. Unlike in RocketMQ, a damaged
 file without a valid backup is an error, not a fresh start.
