@@ -145,24 +145,24 @@ def _space(size: Size) -> int:
 
 
 def say_gap(n: Numbers) -> str:
-    """Says how much longer a sender waits with the engine than with bare calls, alone and with 255 others."""
+    """Says how much longer a sender waits with the engine than with bare system calls, alone and with 255 others."""
     alone, together = (n["wait"][ENGINE][group] - n["wait"][PLAIN][group] for group in (1, 256))
     over = [str(g) for g in (16, 64, 256) if n["message"][ENGINE][g] >= 2 * n["message"][PLAIN][g]]
     limit = f"With {listed(over)} senders, the engine takes at least twice as long. " if over else ""
     if together <= 0:
-        return f"{limit}With 255 others a sender of the engine waits no longer than a sender that makes the bare calls."
+        return f"{limit}With 255 others, a sender waits no longer with the engine than with bare calls."
     longer = f"{Amount(alone)} µs longer" if alone > 0 else "no longer"
     text = (
-        f"{limit}Alone, a sender of the engine waits {longer} than a sender that makes the bare calls, and with 255 "
-        f"others {Amount(together)} µs longer"
+        f"{limit}Alone, a sender waits {longer} with the engine than with bare calls, and with 255 others "
+        f"{Amount(together)} µs longer"
     )
     if together < 2 * alone:
         return (
             f"{text}. So most of the difference is paid once for a group: for example, the switch to the sync thread."
         )
     return (
-        f"{text}. So most of the difference is a cost per message, about {Amount((together - alone) / 255)} µs: a "
-        "record is built, checked and stored into fresh pages of a map."
+        f"{text}. So most of the difference is a cost per message, about {Amount((together - alone) / 255)} µs: "
+        "each record is built, checked and stored in fresh pages of a map."
     )
 
 
@@ -176,8 +176,8 @@ LESSON = Lesson(
         "RocketMQ's CommitLog plays the part of the redo log: queues and index can be made again from it."
     ),
     design=(
-        "With `SYNC_FLUSH` one thread syncs, and one `fdatasync` confirms the messages of all senders that came "
-        "before it began. No send waits for a sync of queues or index: after a crash, the next start makes them "
+        "With `SYNC_FLUSH`, one thread syncs. Each `fdatasync` confirms all messages, of any sender, that were written "
+        "before the call began. No send waits for a sync of queues or index: after a crash, the next start makes them "
         "again from the log."
     ),
     quantities=(
@@ -212,7 +212,8 @@ LESSON = Lesson(
         ),
         Claim(
             "This project",
-            "the engine's group commit costs at most twice what bare calls cost, with 16 senders or more",
+            "the engine's group commit costs at most twice what bare calls of write and fdatasync cost, with 16 "
+            "senders or more",
             lambda n: all(n["message"][ENGINE][g] < 2 * n["message"][PLAIN][g] for g in (16, 64, 256)),
             "in µs per message, engine and bare calls: "
             + ", ".join(
@@ -225,8 +226,8 @@ LESSON = Lesson(
             "MySQL's manual, on InnoDB's redo log",
             "a transaction is durable sooner when its changes go to a log than when its 16 pages are written",
             lambda n: n["transaction"][REDO][16] < n["transaction"][IN_PLACE][16],
-            f"{{transaction[{REDO}][16]}} µs by the log, {{transaction[{IN_PLACE}][16]}} µs in place; "
-            f"{{transaction[{REDO_ALL}][16]}} µs by the log when the pages, written later, are counted too",
+            f"{{transaction[{REDO}][16]}} µs with the log, {{transaction[{IN_PLACE}][16]}} µs in place; "
+            f"{{transaction[{REDO_ALL}][16]}} µs with the log and the later writes of the pages",
             "The log takes one short write at its end, and the pages take 16 writes at 16 places.",
             "Here a sync of 16 places takes no longer than a sync of the log. The log is needed all the same: without "
             "it a crash in the middle leaves half a transaction.",
