@@ -37,7 +37,7 @@ BATCH_UNIT: Final = Layout(
     Field("reserved", "i", "Always 0."),
 )
 BATCH_SIZE_MAX: Final = 32767
-"""Largest number of messages in one record, because the field is a signed 16-bit integer."""
+"""Largest number of messages in one record: ``batch_size`` is a signed 16-bit integer."""
 
 _NO_COMPACTED_OFFSET: Final = -1
 

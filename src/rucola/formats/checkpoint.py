@@ -15,9 +15,9 @@ CHECKPOINT: Final = Layout(
     "checkpoint",
     40,
     Field("physic_msg_timestamp_ms", "q", "Store time up to which the commit log is synced."),
-    Field("logics_msg_timestamp_ms", "q", "Store time of the last unit written to any consume queue."),
-    Field("index_msg_timestamp_ms", "q", "End time of the last full index file that is synced."),
-    Field("master_flushed_offset", "q", "On a slave: offset up to which the master had flushed."),
+    Field("logics_msg_timestamp_ms", "q", "Store time up to which the consume queues are synced."),
+    Field("index_msg_timestamp_ms", "q", "End time of the last index file that is full and synced."),
+    Field("master_flushed_offset", "q", "On a slave: offset up to which the master had synced its log."),
     Field("confirm_physical_offset", "q", "Confirmed end of the log."),
 )
 _RECOVERY_MARGIN_MS: Final = 3000
@@ -25,13 +25,13 @@ _RECOVERY_MARGIN_MS: Final = 3000
 
 @dataclass(slots=True)
 class StoreCheckpoint:
-    """How far each part of a store has been written.
+    """How far each part of a store is synced.
 
     Args:
-        physic_msg_timestamp_ms: store time up to which the commit log was flushed.
-        logics_msg_timestamp_ms: store time of the last unit written to any consume queue.
-        index_msg_timestamp_ms: end time of the last index file that was full and flushed.
-        master_flushed_offset: on a slave, the master's flushed offset.
+        physic_msg_timestamp_ms: store time up to which the commit log is synced.
+        logics_msg_timestamp_ms: store time up to which the consume queues are synced.
+        index_msg_timestamp_ms: end time of the last index file that is full and synced.
+        master_flushed_offset: on a slave, the offset up to which the master had synced its log.
         confirm_physical_offset: confirmed end of the log.
     """
 
@@ -43,7 +43,9 @@ class StoreCheckpoint:
 
     @property
     def min_timestamp_ms(self) -> int:
-        """Store time from which recovery reads: 3 s before the earlier of the times of log and queues, at least 0."""
+        """Store time from which recovery reads the log: 3 s before the commit log's or the consume queues' time,
+        whichever is earlier; at least 0.
+        """
         return max(0, min(self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms) - _RECOVERY_MARGIN_MS)
 
     def encode(self) -> bytes:

@@ -45,7 +45,7 @@ _TYPES = {
 def check_compression(kind: CompressionType) -> None:
     """Raises ``ConfigError`` when the package for ``kind`` is not installed."""
     if kind in _PACKAGES and _package(kind) is None:
-        raise ConfigError("compressType", kind.value, f"ZLIB; {kind.value} with pip install 'rucola[compression]'")
+        raise ConfigError("compressType", kind.value, f"ZLIB, or {kind.value} after pip install 'rucola[compression]'")
 
 
 def compress(body: bytes, level: int = 5, kind: CompressionType = CompressionType.ZLIB) -> tuple[bytes, int]:
@@ -76,12 +76,12 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
         return _inflate(body)
     package = _package(kind)
     if package is None:
-        raise FormatError("compressed body", 0, "zlib (others with pip install 'rucola[compression]')", kind.value)
+        raise FormatError("compressed body", 0, "zlib (others after pip install 'rucola[compression]')", kind.value)
     return _unpack_lz4(package, body) if kind is CompressionType.LZ4 else _unpack_zstd(package, body)
 
 
 def is_compressed(body: bytes | memoryview, sys_flag: int) -> bool:
-    """Whether ``sys_flag`` says that the body is compressed, and the body begins with the header of that type."""
+    """Whether ``sys_flag`` names a compression type, and the body begins with the header of this type."""
     kind = _TYPES.get(sys_flag & COMPRESSION_MASK) if sys_flag & MessageSysFlag.COMPRESSED else None
     head = bytes(body[:4])
     if kind is CompressionType.ZLIB:

@@ -8,8 +8,8 @@ position  bytes field
 12        8     tags code: the signed hash of TAGS, 0 without tags; in the schedule topic, the due time in ms
 ========= ===== ============================================================================================
 
-If the first message of a queue has a higher queue offset than 0, the units before it in its segment are
-``PRE_FILL_UNIT``.
+If a queue begins at a queue offset above 0, its first unit may lie in the middle of a segment. The earlier units of
+this segment are then ``PRE_FILL_UNIT``.
 """
 
 from __future__ import annotations

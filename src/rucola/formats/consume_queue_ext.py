@@ -10,9 +10,9 @@ position  bytes field
 20        b     bloom filter bits of the subscriptions that match; bit k is ``1 << k % 8`` of byte ``k // 8``
 ========= ===== ============================================================================================
 
-A unit's position does not follow from its index. The consume-queue unit holds an address in its tags-code field: the
-position of the extension unit over all segments, minus 2^63. All numbers up to ``ADDRESS_MAX``, and only these, are
-addresses; no hash of tags is as small.
+An extension unit's position does not follow from its index. Therefore the tags-code field of the consume-queue unit
+holds an address: the extension unit's position, counted from the first segment on, minus 2^63. All numbers up to
+``ADDRESS_MAX``, and only these, are addresses; no hash of tags is as small.
 """
 
 from __future__ import annotations

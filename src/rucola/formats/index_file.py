@@ -144,7 +144,7 @@ def query(
     cycle cannot make it endless.
 
     Args:
-        look: called with position and length of bytes before they are read.
+        look: called before each read, with the position and the number of the bytes.
 
     Raises:
         FormatError: the file is too short for its slots and entries.

@@ -1,9 +1,9 @@
 """Splits records of BatchCQ topics, which can hold several messages, into single messages for consumers (RocketMQ
 5.3.3, ``MessageDecoder#decodeMessage``).
 
-The body of such a record is the body of the producer's request: messages without gaps. A message consists of these
-fields, all big-endian: 4 bytes total size, 4 magic code, 4 body checksum, 4 flag, 4 body length, the body, 2 property
-length, the properties.
+The body of such a record is the body of the producer's request: messages that follow each other without gaps. A
+message consists of these fields, all big-endian: 4 bytes total size, 4 magic code, 4 body checksum, 4 flag, 4 body
+length, the body, 2 property length, the properties.
 """
 
 from __future__ import annotations

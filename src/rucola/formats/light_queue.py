@@ -1,9 +1,10 @@
-"""Light queues: a message can name light queues, and has an entry in each of them in addition to its own queue.
+"""Light queues: a message can name light queues. Each of them then has an entry for the message, in addition to the
+entry in the message's own queue.
 
-The property ``INNER_MULTI_DISPATCH`` holds the names, all of which begin with ``%LMQ%``. The store adds
-``INNER_MULTI_QUEUE_OFFSET`` with the message's offset in each light queue (RocketMQ 5.3.3, ``LmqDispatch``). Both
-properties are lists separated by commas; the offset is empty for a name that no light queue can have. The queue id of a
-light queue is always 0.
+The property ``INNER_MULTI_DISPATCH`` holds the names. A valid name begins with ``%LMQ%``, is longer than that, has at
+most 255 bytes, and holds neither slash, backslash nor zero byte. The store adds ``INNER_MULTI_QUEUE_OFFSET`` with the
+message's offset in each light queue (RocketMQ 5.3.3, ``LmqDispatch``). Both properties are lists separated by commas;
+the offset for an invalid name is empty. The queue id of a light queue is always 0.
 """
 
 from __future__ import annotations
@@ -25,9 +26,7 @@ def allows_light_queues(topic: bytes) -> bool:
 
 
 def light_queue_names(text: str) -> list[bytes | None]:
-    """Returns the names in the value of ``INNER_MULTI_DISPATCH``, in order; None replaces a name that no light
-    queue can have.
-    """
+    """Returns the names in the value of ``INNER_MULTI_DISPATCH``, in order; None replaces an invalid name."""
     if not text.strip():
         return []
     names: list[bytes | None] = []

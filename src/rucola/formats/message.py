@@ -8,8 +8,8 @@ bytes.
 ======================= ===== =======================================================================================
 position                bytes field
 ======================= ===== =======================================================================================
-0                       48    ``RECORD_HEAD``: size of the record, magic, CRC-32 of the body without its top bit,
-                              queue id, user flag, queue offset, own physical offset, sysFlag, born time in ms
+0                       48    ``RECORD_HEAD``: size of the record, magic, low 31 bits of the body's CRC-32, queue
+                              id, user flag, queue offset, own physical offset, sysFlag, born time in ms
 48                      B     born host: address, then port as 32 bits
 48 + B                  8     store time in ms
 56 + B                  S     store host, in the same form
@@ -21,9 +21,9 @@ position                bytes field
 74 + B + S + L + T + t  p     properties (``formats.properties``), the record CRC last if there is one
 ======================= ===== =======================================================================================
 
-A segment ends with a blank record: ``BLANK``, whose size field covers all the space left; the bytes after its 8 header
-bytes are arbitrary. The record CRC is the property ``__CRC32#`` with ten decimal digits, least significant first: the
-CRC-32, without its top bit, of all bytes of the record before the property.
+A segment ends with a blank record, ``BLANK``. Its size is the space left in the segment; the bytes after its 8 header
+bytes are arbitrary. The record CRC is the property ``__CRC32#``: the low 31 bits of the CRC-32 of all bytes of the
+record before the property. It is written as ten decimal digits, least significant first.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ RECORD_MIDDLE: Final = Layout(
 BLANK: Final = Layout(
     "end-of-file record",
     8,
-    Field("space_left", "i", "Number of bytes from here to the end of the segment."),
+    Field("space_left", "i", "Number of bytes from the start of this record to the end of the segment."),
     Field("magic", "i", "`MAGIC_BLANK`."),
 )
 BATCH_MEMBER_HEAD: Final = Layout(
@@ -162,7 +162,9 @@ def encode_message(
 
 
 def fill_row(table: array[int], row: int, message: StoreMessage, body_position: int) -> None:
-    """Describes a message in one row for ``encode_rows``; its body lies at ``body_position``, its properties follow."""
+    """Describes ``message`` in row ``row`` of ``table`` for ``encode_rows``. In the source of ``encode_rows``, the body
+    of the message begins at ``body_position``, and the properties follow the body.
+    """
     base = row * ROW_WIDTH
     table[base + FrameColumn.QUEUE_ID] = message.queue_id
     table[base + FrameColumn.SYS_FLAG] = message.sys_flag

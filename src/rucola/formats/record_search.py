@@ -27,8 +27,8 @@ class Searchable(Protocol):
 
 
 def find_record(buffer: Searchable, position: int, end: int) -> int:
-    """Returns the first position from ``position`` on at which a record may begin; -1 if there is none. The magic code
-    of the record lies before ``end``.
+    """Returns the first position from ``position`` on at which a record may begin; -1 if there is none. At least
+    the record's magic code lies wholly before ``end``.
     """
     at = position + MAGIC_POSITION
     while at + MAGIC_BYTES <= end:

@@ -1,4 +1,4 @@
-"""The tables that a broker keeps in ``config/``: topics, groups, offsets of consumers and of delay levels.
+"""The tables that a broker keeps in ``config/``: topics, groups, filters, offsets of consumers and of delay levels.
 
 Each pair of functions decodes and encodes the content of one file. The code that owns a file replaces it as a whole,
 and reads its ``.bak`` when the file is damaged. Unknown members are ignored.
@@ -247,7 +247,9 @@ _GROUP_NAME = '"groupName":""'
 
 
 def _group_text(group: SubscriptionGroupConfig) -> str:
-    """Returns what ``dump_value`` returns for ``group.to_dict()``. Most groups differ in their names only."""
+    """Returns what ``dump_value`` returns for ``group.to_dict()``. Most groups differ only in their names: these
+    share one prepared text.
+    """
     if replace(group, group_name="") == _USUAL_GROUP:
         return _USUAL_GROUP_TEXT.replace(_GROUP_NAME, f'"groupName":{dump_text(group.group_name)}', 1)
     return dump_value(group.to_dict(), ENTRY_LINE)
@@ -292,7 +294,7 @@ def _version(root: Mapping[str, Any], what: str) -> DataVersion:
     try:
         return DataVersion.from_dict(root.get("dataVersion") or {})
     except (TypeError, ValueError, AttributeError) as error:
-        raise FormatError(what, 0, "a dataVersion of numbers", str(error)) from error
+        raise FormatError(what, 0, "a dataVersion whose members are integers", str(error)) from error
 
 
 def _table(root: Mapping[str, Any], name: str, value_of: Callable[[Any], _Value], what: str) -> dict[str, _Value]:

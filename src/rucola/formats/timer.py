@@ -44,7 +44,7 @@ TIMER_UNIT_BYTES: Final = TIMER_UNIT.size
 TIMER_BLANK: Final = Layout(
     "timer log blank",
     16,
-    Field("space_left", "i", "Number of bytes from here to the end of the segment."),
+    Field("space_left", "i", "Number of bytes from the start of this blank to the end of the segment."),
     Field("reserved", "q", "Always 0."),
     Field("magic", "i", "`TIMER_BLANK_MAGIC`."),
 )
@@ -53,7 +53,7 @@ MAGIC_PLAIN: Final = 1
 MAGIC_ROLL: Final = 2
 """The message waits longer than a unit allows; it is stored again when this unit is due."""
 MAGIC_DELETE: Final = 4
-"""The message cancels another message with the same due time."""
+"""The message recalls another message with the same due time."""
 MAGIC_MAX: Final = 15
 STOP_AT_LIMIT: Final = 0
 STOP_AT_BLANK: Final = 1
@@ -68,7 +68,7 @@ TIMER_SLOT: Final = Layout(
     Field("step", "q", "Due time, divided by `timerPrecisionMs`."),
     Field("first_position", "q", "Position in the timer log of this slot's oldest unit."),
     Field("last_position", "q", "Position in the timer log of this slot's newest unit."),
-    Field("count", "i", "Number of units with this due time, not counting recalled messages."),
+    Field("count", "i", "Number of messages with this due time, minus the number of recalls."),
     Field("magic", "i", "As in a unit."),
 )
 WHEEL_SLOTS: Final = 2 * 7 * 86_400
@@ -80,7 +80,7 @@ TIMER_CHECKPOINT: Final = Layout(
     Field("last_read_time_ms", "q", "Time steps before this time were delivered."),
     Field("last_timer_log_flush_position", "q", "Position up to which the timer log is synced."),
     Field("last_timer_queue_offset", "q", "Messages of the timer topic before this queue offset are in the timer log."),
-    Field("master_timer_queue_offset", "q", "The same value on the master; a master writes its own value."),
+    Field("master_timer_queue_offset", "q", "The master's `last_timer_queue_offset`; a master writes its own."),
     Field("state_version", "q", "State version of the data version."),
     Field("timestamp_ms", "q", "Time of the data version."),
     Field("counter", "q", "Counter of the data version."),
@@ -88,8 +88,8 @@ TIMER_CHECKPOINT: Final = Layout(
 
 
 class TimerSlot(NamedTuple):
-    """The units of one time step: positions of the oldest and the newest unit, and the number of units not counting
-    deletions.
+    """The units of one time step: positions of the oldest and the newest unit, and the number of messages minus the
+    number of recalls.
     """
 
     step: int

@@ -1,5 +1,6 @@
-"""The engine laboratory: common claims about this kind of storage engine, measured on this machine.
+"""The engine laboratory: tests common claims about the storage engines of message brokers on this machine.
 
-A lesson is one file of ``lessons``. This package is a tool and not a part of the engine; only the command ``rucola
-lab`` imports it. Unlike the engine, lessons may open files and read clocks without ``rucola.runtime`` (decision 6).
+Each lesson is a module of the package ``lessons``. This package is a tool and not a part of the engine; only the
+command ``rucola lab`` imports it. Unlike the engine, lessons may open files and read clocks without
+``rucola.runtime`` (decision 6).
 """

@@ -46,7 +46,7 @@ def lesson_named(name: str) -> Lesson:
 
 
 def program_of(name: str) -> str:
-    """Returns the source code of a lesson, without the functions that draw its picture and explain its figures."""
+    """Returns the source code of a lesson, without the functions that draw its picture and explain its results."""
     program = getsource(_module(name))
     for end in ("\nLESSON = ", "\ndef draw(", "\ndef say_"):
         program = program.partition(end)[0]

@@ -88,7 +88,7 @@ class Run:
 
     @classmethod
     def of(cls, messages: list[StoreMessage]) -> Run:
-        """Encodes the messages as rows of a table and the buffer to which the rows refer."""
+        """Prepares the messages: a table with a row for each message, and a buffer with their bodies and properties."""
         source, table = bytearray(), new_table(len(messages))
         for row, one in enumerate(messages):
             fill_row(table, row, one, len(source))

@@ -29,12 +29,12 @@ MOMENT = 50
 SHOWN_MAX = 60
 """Largest number of labels that fit below the picture."""
 BROKEN = -1
-"""Returned as the number of messages found again if the store broke a promise or did not load."""
+"""Result of ``recovered`` if the store broke a promise or did not load."""
 
 
 @dataclass
 class Moment:
-    """The time just before a call to the disk, and what may be on the disk then."""
+    """The time just before a call to the disk or an acknowledgement, and what may be on the disk then."""
 
     number: int
     call: str
@@ -90,7 +90,9 @@ def config(flush: FlushDiskType) -> MessageStoreConfig:
 
 
 def recovered(flush: FlushDiskType, state: CrashState, model: StoreModel) -> int:
-    """Starts the engine on this state and compares the messages found with those sent; returns how many were found."""
+    """Starts the engine on this state and compares the messages found with those sent; returns how many were found,
+    or ``BROKEN``.
+    """
     life = StoreLife(SimulatedDisk.of(state.image), config(flush), model)
     try:
         life.load()
@@ -242,7 +244,7 @@ LESSON = Lesson(
                 f"with a kill at the worst moment, {say_count(sum(n['states'][KILL].values()))} missing in both "
                 "flush modes together"
             ),
-            "The operating system keeps the bytes that were stored through a map or by a call.",
+            "The operating system keeps the bytes that the process stored in a map or passed to a write call.",
             "At some moment a killed process loses an acknowledged message: that is a defect, please report it.",
         ),
         Claim(

@@ -61,7 +61,7 @@ def remove(segments: list[Path]) -> int:
 
 
 def compact(segments: list[Path]) -> int:
-    """Cleans segments like a compacted topic: finds the newest message of each key, then copies only these messages."""
+    """Cleans segments as Kafka compacts a topic: finds the newest message of each key, then copies only these."""
     newest: dict[bytes, tuple[int, int]] = {}
     for number, path in enumerate(segments):
         for key, position, _ in records(path.read_bytes()):
@@ -100,7 +100,7 @@ def _space(size: Size) -> int:
 LESSON = Lesson(
     title="Expiry: removing whole segments beside compaction",
     intro=(
-        "A log that keeps growing has to give up its oldest messages at some time. RocketMQ removes a whole segment "
+        "A log that keeps growing has to give up its oldest messages at some point. RocketMQ removes a whole segment "
         "when its time is over (`fileReservedTime`), whatever it contains. Kafka can do that too. It can also "
         "**compact** a topic, to keep only the newest message of each key: a cleaner reads the segments and copies the "
         "messages to be kept into new segments. In this lesson the engine writes a log in which keys are repeated "

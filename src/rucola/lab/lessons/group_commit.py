@@ -161,8 +161,8 @@ def say_gap(n: Numbers) -> str:
             f"{text}. So most of the difference is paid once for a group: for example, the switch to the sync thread."
         )
     return (
-        f"{text}. So most of the difference is a cost per message, about {Amount((together - alone) / 255)} µs: a "
-        "record is built, checked and stored into fresh pages of a map."
+        f"{text}. So most of the difference is a cost per message, about {Amount((together - alone) / 255)} µs: "
+        "each record is built, checked and stored in fresh pages of a map."
     )
 
 
@@ -213,7 +213,8 @@ LESSON = Lesson(
         ),
         Claim(
             "This project",
-            "the engine's group commit costs at most twice what bare calls cost, with 16 senders or more",
+            "the engine's group commit costs at most twice what bare calls of write and fdatasync cost, with 16 "
+            "senders or more",
             lambda n: all(n["message"][ENGINE][g] < 2 * n["message"][PLAIN][g] for g in (16, 64, 256)),
             "in µs per message, engine and bare calls: "
             + ", ".join(
