@@ -159,7 +159,8 @@ def say_requests(n: Numbers) -> str:
     )
     return (
         f"{text} It asks again after each response, {ratio(held['last'], rate)} times for each message at the highest "
-        "rate, and gets each message at once. Short polling collects the messages of a pause, and gets them later."
+        "rate, and gets each message at once. With short polling, one response brings all messages that came during a "
+        "pause, but brings them later."
     )
 
 

@@ -1,4 +1,4 @@
-"""Writes the same messages to one log, a file per queue and random places; then reads them in and out of order."""
+"""Writes messages to one log, to a file per queue and at random places; then reads a file in order and at random."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class Files:
 
 
 def read_back(bench: Workbench, random: Random) -> None:
-    """Measures reads in order and at random, from the disk and from the page cache, and copies of the same bytes in
-    memory.
+    """Measures reads of a file, in order and at random, from the disk and from the page cache; for comparison, it also
+    measures how fast the same bytes are copied in memory.
     """
     with bench.directory() as directory:
         path = directory / "log"
@@ -138,12 +138,12 @@ def say_single(n: Numbers) -> str:
 LESSON = Lesson(
     title="Sequential and random: one log, a file per queue, random places",
     intro=(
-        "The program makes messages of 1 KiB for 100 queues durable in three layouts. RocketMQ appends them to one "
-        "log. Kafka's partitions append them to a file per queue. A database that changes pages in place writes them "
-        "at random places of one file. A **group** is a number of messages that become durable together. Its messages "
-        "share one sync if they are in one file; with a file per queue, each file that the group touched needs a sync. "
-        "Then the program reads a file in order and at random, **cold** and **warm**. For comparison it copies the "
-        "same bytes within its memory."
+        "The program writes messages of 1 KiB for 100 queues in three layouts, and syncs them to the disk. RocketMQ "
+        "appends messages to one log. Kafka appends them to a file per partition, here per queue. A database that "
+        "changes pages in place writes at random places of one file. A **group** is a number of messages that become "
+        "durable together. Its messages share one sync if they are in one file; with a file per queue, each file that "
+        "the group touched needs a sync. Then the program reads a file in order and at random, **cold** and **warm**. "
+        "For comparison, it copies the same bytes within its memory."
     ),
     design="There is one log per broker, and one `fdatasync` covers all messages since the previous one.",
     quantities=(

@@ -37,7 +37,7 @@ def run(bench: Workbench) -> None:
                 (MAP, store_to_fresh_map),
                 (WARM, store_to_warm_map),
             ):
-                for _ in range(2):  # the first run only lets the system find free memory; the second counts
+                for _ in range(2):  # the first run only lets the system find free memory; only the second is noted
                     with bench.directory() as directory:
                         seconds, faults = way(allocated(directory / "log", file_bytes), record, count)
                 bench.note("write", name, record_bytes, seconds / count * 1e6)
@@ -118,7 +118,7 @@ def store_to_map(file: int, record: bytes, count: int, warm: bool) -> tuple[floa
 
 
 def by_engine(directory: Path, messages: int, total: int, by_calls: bool) -> float:
-    """Returns the CPU time in microseconds of one append of 1 KiB by the engine, with ``messages`` in each call."""
+    """Returns the engine's CPU time for each message of 1 KiB in microseconds; a call appends ``messages`` messages."""
     one_run = Run.of([message(number, 1024) for number in range(messages)])
     with open_store(directory, write_without_mmap=by_calls) as store:
         one_run.append(store)
@@ -203,7 +203,7 @@ LESSON = Lesson(
         ),
         Claim(
             "RocketMQ's documentation (Message Storage), for small records",
-            "a fresh map takes a record of 128 bytes in less time than a call does",
+            "a record of 128 bytes takes less time through a fresh map than by a call",
             lambda n: n["write"][MAP][128] < n["write"][WRITE][128],
             f"{{write[{MAP}][128]}} µs against {{write[{WRITE}][128]}} µs",
             lambda n: (
@@ -212,7 +212,7 @@ LESSON = Lesson(
             ),
             lambda n: (
                 f"A page fault makes one page or more: on average, {say_records_a_fault(n)} such records share one "
-                "page fault. But this fault costs more than a call for each of them."
+                "page fault. But the fault costs more than a call for each of these records."
             ),
         ),
         Claim(

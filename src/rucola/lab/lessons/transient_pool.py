@@ -95,11 +95,11 @@ LESSON = Lesson(
     title="The transient pool: writing apart from the page cache, and its price",
     intro=(
         "An append through the map writes to memory pages. The flush thread may be writing the same pages to the disk, "
-        "and then the append has to wait. RocketMQ's **transient store pool** (`transientStorePoolEnable`) puts memory "
-        "of the process in between: a message goes there first, a **commit** thread writes it to the file a little "
-        "later, and then the flush thread syncs the file. Here one sender appends messages of 1 KiB while the store "
-        "syncs as often as it can; each append is timed. The process is not killed. Instead, the program checks from "
-        "time to time how many acknowledged bytes are in no file yet, and would be lost in a kill."
+        "and then the append has to wait. RocketMQ's **transient store pool** (`transientStorePoolEnable`) adds "
+        "buffers in the memory of the process: a message goes to a buffer first, a **commit** thread writes it to the "
+        "file a little later, and then the flush thread syncs the file. Here one sender appends messages of 1 KiB "
+        "while the store syncs as often as it can; each append is timed. The process is not killed. Instead, the "
+        "program checks from time to time how many acknowledged bytes are in no file yet: a kill would lose them."
     ),
     design=(
         "Rucola can write the log through the map, through the pool, or by calls to write. The map is the default: "
@@ -120,8 +120,8 @@ LESSON = Lesson(
             f"{{append[{MAP}][{MOST}]}} µs through the map; the longest took {{append[{POOL}][{LONGEST}]}} and "
             f"{{append[{MAP}][{LONGEST}]}} µs",
             lambda n: f"An append to the pool never waits for a page under writeback. {say_longest(n)}",
-            "Here appends through the map are no slower: the map's pages are made ahead of the writer, and not every "
-            "system makes an append wait for a page under writeback.",
+            "Here appends through the map are no slower: the system creates the map's pages before the writer reaches "
+            "them, and not every system makes an append wait for a page under writeback.",
         ),
         Claim(
             "RocketMQ's operations guide, for the median append",
