@@ -21,7 +21,7 @@ def facts(directory: Path) -> dict[str, str]:
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "Python": platform.python_version(),
         "file system": file_system(directory),
-        "load before": f"{os.getloadavg()[0]:.1f} runnable processes in the last minute",
+        "load before": f"{os.getloadavg()[0]:.1f} (average of the last minute)",
     }
 
 

@@ -1,6 +1,6 @@
-"""Distinguishes reads of the page cache from reads of the disk: pages are dropped and counted, never guessed.
+"""Tells reads from the page cache and reads from the disk apart: drops pages, and reads the system's counts of them.
 
-Linux only. A page that a process has mapped and touched cannot be dropped, so files are closed first.
+Linux only. A page that a process has mapped and touched cannot be dropped, so a file must be unmapped before ``drop``.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Readings:
 
     Attributes:
         lesson: name of the lesson.
-        size: how long the run was (``Size``).
+        size: the chosen ``Size``, as text.
         seconds: duration of the run.
         values: one value per repetition, by quantity, series and row.
         listings: tables that are not measurements.

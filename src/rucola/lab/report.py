@@ -18,18 +18,18 @@ from rucola.lab.text import claim_text, is_listing, tables
 TITLE = "The engine laboratory"
 _INTRODUCTION = (
     "RocketMQ's broker keeps messages in a storage engine with a few strong ideas: one log for all topics, small "
-    "queue files that point into it, files used through the page cache, a disk sync for many messages at once. Texts "
-    "about it, and about Kafka's engine, make claims about these ideas. This report tests the claims on one machine, "
-    "with Rucola's engine, whose files are RocketMQ's byte for byte."
+    "queue files that point into this log, files used through the page cache, a disk sync for many messages at once. "
+    "Texts about this engine, and about Kafka's, make claims about these ideas. This report tests the claims on one "
+    "machine, with Rucola's engine, whose files equal RocketMQ's byte for byte."
 )
 _METHOD = (
     f"Each number was measured {REPETITIONS_TEXT} times in one run; the compared variants took turns. Tables show the "
     "median, followed by the least and the greatest value in parentheses unless all values are equal. Pictures show "
     "the medians as points or bars, and the least and the greatest value as whiskers. A whisker that is shorter than "
     "its marker is hidden. Most claims give no threshold: *our test*, in parentheses, is the threshold that we "
-    f"chose. Each repetition tests the claim: it **holds** when all {REPETITIONS_TEXT} agree with it, **does not hold "
-    "here** when none does, and is **undecided** otherwise, even where the medians seem clear. A program writes the "
-    "sentences below from these numbers, so the report of another machine may say something else."
+    f"chose. Each repetition tests each claim: a claim **holds** when all {REPETITIONS_TEXT} repetitions agree with "
+    "it, **does not hold here** when none does, and is **undecided** otherwise, even where the medians seem clear. A "
+    "program writes the sentences below from these numbers, so the report of another machine may say something else."
 )
 _TERMS = (
     (
@@ -99,7 +99,9 @@ def pages(outcome: Outcome) -> dict[str, bytes]:
         pictures = {f"{one.lesson}.png": draw(lesson_named(one.lesson), one) for one in outcome.readings}
         blocks = list(report_blocks(outcome))
     except (KeyError, IndexError) as error:
-        raise FormatError("readings of a report", 0, "the numbers of today's lessons", f"none for {error}") from error
+        raise FormatError(
+            "readings of a report", 0, "all numbers of this version's lessons", f"none for {error}"
+        ) from error
     return {
         "lab.html": to_html(TITLE, blocks, pictures).encode(),
         "README.md": to_markdown(blocks).encode(),

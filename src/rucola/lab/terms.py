@@ -25,18 +25,18 @@ class Size(Enum):
     NORMAL = "normal"
     """A lesson takes less than a minute."""
     LARGE = "large"
-    """A lesson takes minutes. This size is for a machine on which the repetitions of a measurement differ much."""
+    """A lesson takes minutes. This size is for a machine on which the repetitions of a measurement differ a lot."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A measured quantity: a block of the table and a panel of the picture.
+    """A measured quantity. It has a table of its own and, if ``drawn``, a panel of the picture.
 
     Attributes:
         name: its name in programs and texts.
         title: title of its panel and its table.
         unit: unit of the measured values.
-        rows: what the rows of the table stand for; if they are numbers, also the unit of these.
+        rows: what the rows of the table stand for; if the rows are numbers, also their unit.
         drawn: whether it has a panel.
         linear: whether the axis always begins at zero and is never logarithmic.
     """

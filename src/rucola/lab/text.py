@@ -34,7 +34,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def ratio(number: float, unit: float) -> Amount:
-    """Returns how many times ``unit`` fits into ``number``; a unit of 0 counts as one."""
+    """Returns ``number`` divided by ``unit``; a ``unit`` of 0 is replaced by 1."""
     return Amount(number / (unit or 1))
 
 

@@ -93,7 +93,7 @@ def room(name: str, needed_bytes: int, below: Path, tell: Callable[[str], None])
         raise DiskFullError(
             str(below),
             f"lesson {name}",
-            f"it needs {mebibytes(needed_bytes)}, {mebibytes(free)} are free; --dir names another directory",
+            f"it needs {mebibytes(needed_bytes)}, {mebibytes(free)} are free; choose another directory with --dir",
         )
     path = Path(tempfile.mkdtemp(prefix="rucola-lab-", dir=below))
     try:

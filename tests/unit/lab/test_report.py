@@ -98,7 +98,7 @@ def test_readings_of_a_lesson_that_has_changed(outcome: Outcome, tmp_path: Path,
     (tmp_path / "file").write_bytes(outcome.to_json().replace(b"by its queue unit", b"by something else"))
     assert main(["lab", "report", "--from", str(tmp_path / "file"), "--out", str(tmp_path / "o")]) == 5
     error = capsys.readouterr().err
-    assert "by its queue unit" in error and "today's lessons" in error and error.count("\n") == 1
+    assert "by its queue unit" in error and "this version's lessons" in error and error.count("\n") == 1
     (tmp_path / "file").write_bytes(outcome.to_json().replace(b"smallest-store", b"largest-store"))
     assert main(["lab", "report", "--from", str(tmp_path / "file"), "--out", str(tmp_path / "o")]) == 2
     assert "largest-store" in capsys.readouterr().err

@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
 
 
 class Ticking(SystemClock):
-    """A clock that the program sets. It advances by 1 ms each time every queue has got one more message."""
+    """A clock that the program sets. It advances by 1 ms after each round of messages, one for each queue."""
 
     now_ms = FIRST_MS
 
@@ -152,13 +152,13 @@ def same(found: int, wanted: int) -> int:
 LESSON = Lesson(
     title="Kafka's layout beside RocketMQ's: reading, and finding by time and by key",
     intro=(
-        f"{QUEUES} queues got messages of 1 KiB in turn. So in the one log of RocketMQ's layout, two messages of a "
-        "queue lie about 110 KiB apart. In Kafka's layout, the messages of a partition lie side by side. Everything is "
-        "read **cold**: before each reading, the program takes all files out of the page cache. It counts the bytes "
-        "that came from the disk, and the memory that holds pages of the files afterwards. The second number can be "
-        "greater: a page that was allocated but never written, such as the rest of a queue file, needs no read from "
-        "the disk. Kafka's layout is a model in plain Python; RocketMQ's layout is the real engine. So their bytes can "
-        "be compared, but not their times."
+        f"{QUEUES} queues got messages of 1 KiB in turn. So in the one log of RocketMQ's layout, successive messages "
+        "of a queue lie about 110 KiB apart. In Kafka's layout, the messages of a partition lie side by side. "
+        "Everything is read **cold**: before each reading, the program drops all files from the page cache. It counts "
+        "the bytes that came from the disk, and the memory that holds pages of the files afterwards. The memory can be "
+        "more than these bytes: pages that were allocated but never written, such as the unused rest of a queue file, "
+        "need no read from the disk. Kafka's layout is a model in plain Python; RocketMQ's layout is the real engine. "
+        "So their bytes can be compared, but not their times."
     ),
     design=(
         "A consumer that keeps up reads from the page cache what producers have just written. A consumer that is far "
@@ -173,8 +173,8 @@ LESSON = Lesson(
     claims=(
         Claim(
             "Kafka's documentation (Design, Persistence)",
-            "a partition's messages lie together, so reading one partition brings in little else (our test: it "
-            "brings in less than half of what one log brings in)",
+            "a partition's messages lie together, so a reader of one partition reads little else from the disk (our "
+            "test: less than half as much as a reader of one queue reads from one log)",
             lambda n: n["disk"][KAFKA][ONE] < 0.5 * n["disk"][ENGINE][ONE],
             f"one queue of {QUEUES} takes {{disk[{KAFKA}][{ONE}]}} KiB from the disk with a log per partition, "
             f"{{disk[{ENGINE}][{ONE}]}} KiB from one log",
@@ -214,13 +214,13 @@ LESSON = Lesson(
             lambda n: n["disk"][ENGINE][BY_KEY] < 0.5 * n["disk"][KAFKA][BY_KEY],
             f"{{disk[{ENGINE}][{BY_KEY}]}} KiB through the index, {{disk[{KAFKA}][{BY_KEY}]}} KiB by reading a "
             "partition until the key comes",
-            "The index reads a slot, an entry and a record; without it, all messages before the wanted one are read. "
-            "A reader without an index must also know the partition, or read all partitions.",
+            "A look-up in the index reads a slot, an entry and a record; without the index, all messages before the "
+            "wanted one are read. A reader without an index must also know the partition, or read all partitions.",
             lambda n: (
-                f"The index look-up reads {ratio(n['disk'][ENGINE][BY_KEY], n['disk'][KAFKA][BY_KEY])} times as much: "
-                "the system reads ahead around slot, entry and record. A partition is short here: a longer partition "
-                "takes more reads from the disk, a longer index does not. Without an index a reader also has to know "
-                "the partition, or to read all partitions."
+                f"The index look-up reads {ratio(n['disk'][ENGINE][BY_KEY], n['disk'][KAFKA][BY_KEY])} times as many "
+                "bytes as the search in the partition: the system reads ahead around slot, entry and record. The "
+                "partition is short here: a longer partition takes more reads from the disk, a longer index does not. "
+                "A reader without an index must also know the partition, or read all partitions."
             ),
         ),
     ),

@@ -28,7 +28,7 @@ Burst = Callable[[], tuple[float, float]]
 
 
 def run(bench: Workbench) -> None:
-    """Makes the files once; each repetition sends one more burst, spread over all queues in turn."""
+    """Makes the files once. Each repetition sends one more burst to each layout, but two to ``PLAIN``."""
     messages = bench.choose(24, 10_000, 40_000)
     many = min(bench.choose(12, 10_000, 10_000), raise_file_limit() - 4000)
     with ExitStack() as stack:
@@ -36,7 +36,7 @@ def run(bench: Workbench) -> None:
         for queues in (1, many // 100 or 4, many // 10 or 8, many):
             for name, open_layout in ((KAFKA, partitions), (PLAIN, one_log), (ENGINE, engine)):
                 if name == ENGINE and queues == many:
-                    continue  # making so many queues would take longer than all the rest
+                    continue  # the engine would take longer to make so many queues than the rest of the lesson takes
                 directory = stack.enter_context(bench.directory())
                 burst = stack.enter_context(open_layout(directory, queues, messages))
                 bursts[name, queues] = burst, directory
@@ -152,39 +152,38 @@ def say_queues(n: Numbers, quantity: str, holds: Callable[[float, float], bool])
 
 
 def say_when(n: Numbers) -> str:
-    """Compares the times of partitions with those of one log, and names the numbers of queues with which partitions
-    take more than three times as long.
+    """Compares the times of partitions with those of one log, and lists the numbers of queues at which partitions take
+    more than three times as long.
     """
     first, last = (ratio(n["durable"][KAFKA][row], n["durable"][PLAIN][row]) for row in ("first", "last"))
     many = say_queues(n, "durable", lambda kafka, plain: kafka > 3 * plain)
     return (
         f"With one queue, partitions take {first} times as long as one log; with the most queues, {last} times as "
-        "long. Compared with one log, partitions take more than three times as long with "
-        f"{many or 'no number of queues'}."
+        f"long. Partitions take more than three times as long as one log in these cases: {many or 'none'}."
     )
 
 
 def say_page_cache(n: Numbers) -> str:
-    """Says with how many queues the single log is slower as long as nothing is synced."""
+    """Says with how many queues one log takes longer to reach the page cache than partitions do."""
     slower = say_queues(n, "write", lambda kafka, plain: plain >= kafka)
     return (
-        f"With {slower} one log is slower. The program opens and closes the file of each queue to write its units, and "
-        "with many queues it does so for only one or two units. The logs of all partitions stay open."
+        f"With {slower}, one log is slower. The program opens and closes the file of each queue to write its units, "
+        "and with many queues it does so for only a few units. The logs of all partitions stay open."
         if slower
         else "The medians agree with the claim, but the repetitions differ too much."
     )
 
 
 def say_pages(n: Numbers) -> str:
-    """Says what the single log gains by syncing its queue files seldom."""
+    """Says what one log gains because its queue files are synced only rarely."""
     clean, dirty = n["pages"][CLEAN]["last"], n["pages"][PLAIN]["last"]
-    text = f"When all queue files were written back before the burst, one log changes {clean} KiB per message"
+    text = f"If all queue files were written back before a burst, one log makes {clean} KiB of pages dirty per message"
     if clean < 1.5 * dirty:
         return f"{text}, hardly more than with queue files that are still dirty."
     return (
         f"{text}: with so few messages per queue, nearly every unit of 20 bytes then makes another page dirty. A unit "
-        "in a page that is already dirty costs nothing more. RocketMQ syncs queue files only now and then, so up to "
-        "204 units share a page."
+        "in a page that is already dirty costs nothing more. RocketMQ syncs queue files only now and then, so a page "
+        "can collect up to 204 units before it is written to the disk."
     )
 
 

@@ -76,8 +76,8 @@ class Files:
 
 
 def read_back(bench: Workbench, random: Random) -> None:
-    """Measures reads in order and at random, from the disk and from the page cache, and copies of the same bytes in
-    memory.
+    """Measures reads of a file, in order and at random, from the disk and from the page cache; for comparison, it also
+    measures how fast the same bytes are copied in memory.
     """
     with bench.directory() as directory:
         path = directory / "log"

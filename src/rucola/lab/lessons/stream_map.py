@@ -37,7 +37,7 @@ def run(bench: Workbench) -> None:
                 (MAP, store_to_fresh_map),
                 (WARM, store_to_warm_map),
             ):
-                for _ in range(2):  # the first run only lets the system find free memory; the second counts
+                for _ in range(2):  # the first run only lets the system find free memory; only the second is noted
                     with bench.directory() as directory:
                         seconds, faults = way(allocated(directory / "log", file_bytes), record, count)
                 bench.note("write", name, record_bytes, seconds / count * 1e6)
@@ -118,7 +118,7 @@ def store_to_map(file: int, record: bytes, count: int, warm: bool) -> tuple[floa
 
 
 def by_engine(directory: Path, messages: int, total: int, by_calls: bool) -> float:
-    """Returns the CPU time in microseconds of one append of 1 KiB by the engine, with ``messages`` in each call."""
+    """Returns the engine's CPU time for each message of 1 KiB in microseconds; a call appends ``messages`` messages."""
     one_run = Run.of([message(number, 1024) for number in range(messages)])
     with open_store(directory, write_without_mmap=by_calls) as store:
         one_run.append(store)

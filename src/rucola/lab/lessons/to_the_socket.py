@@ -34,7 +34,7 @@ Way = Callable[["Log", socket.socket, Slices], None]
 
 
 def run(bench: Workbench) -> None:
-    """Measures the CPU time of the sending thread, in the process and in the system; the log is in the page cache."""
+    """Measures the sending thread's CPU time, user and system time together; the log is in the page cache."""
     answers_max, bytes_max = bench.choose(2, 300, 1000), bench.choose(1, 24, 200) << 20
     with bench.directory() as directory, Log(directory / "log") as log, connection() as out:
         ways: dict[str, Way] = {
@@ -110,7 +110,7 @@ def gather(log: Log, out: socket.socket, slices: Slices) -> None:
 
 
 def join(log: Log, out: socket.socket, slices: Slices) -> None:
-    """Copies the records together in the process, and sends them as one piece."""
+    """Copies header and records together into one buffer, and sends the buffer."""
     send_parts(out, [memoryview(b"".join([HEADER, *(log.view[at : at + length] for at, length in slices)]))])
 
 
@@ -153,7 +153,7 @@ def say_gathered(n: Numbers) -> str:
 
 
 def say_large(n: Numbers) -> str:
-    """Says at which sizes copying records together costs more than a gathered write."""
+    """Says at which sizes copying records together into one buffer costs over 1.1 times as much as a gathered write."""
     dearer = [size_text(size) for size in SIZES if n["far"][JOIN][size] > 1.1 * n["far"][GATHER][size]]
     if not dearer:
         return "Copying costs no more at any size measured."
@@ -236,8 +236,8 @@ LESSON = Lesson(
         ),
         Claim(
             "This project",
-            "copying small records together costs no more than a gathered write (our test: at most 1.1 times as "
-            "much, with records of 128 bytes)",
+            "copying small records together into one buffer costs no more than a gathered write (our test: at most 1.1 "
+            "times as much, with records of 128 bytes)",
             lambda n: n["far"][JOIN][128] <= 1.1 * n["far"][GATHER][128],
             f"{{far[{JOIN}][128]}} µs copied together, {{far[{GATHER}][128]}} µs gathered; at 64 KiB "
             f"{{far[{JOIN}][65536]}} and {{far[{GATHER}][65536]}} µs",

@@ -1,4 +1,4 @@
-"""Counts the pages that searches touch in a sparse index that grows while readers look up entries near its end."""
+"""Counts the pages of a growing sparse index that searches touch; the searches look for entries near its end."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ LESSON = Lesson(
     title="The warm section of a growing index",
     intro=(
         "Kafka looks up offsets by a binary search in an index file, mostly for readers near the end of the log. A "
-        "**plain** binary search begins in the middle of the whole index. As the index grows, the search comes to "
-        "pages that nobody has touched for a long time. Each of these pages may have to come from the disk while a "
-        f"request waits. Kafka therefore searches the last {WARM_BYTES:,} bytes first, the **warm section**. The "
-        f"program lets an index grow by {GROWN_PAGES} pages. Every few entries it looks up the newest record. In the "
-        "end the program counts the pages that were brought into memory. Index and search are a model of Kafka's, "
-        "written from the documentation and comments."
+        "**plain** binary search begins in the middle of the whole index. As the index grows, the search reaches pages "
+        "that nobody has touched for a long time. Each of these pages may have to come from the disk while a request "
+        f"waits. Kafka therefore searches the last {WARM_BYTES:,} bytes first, the **warm section**. The program lets "
+        f"an index grow by {GROWN_PAGES} pages. Every few entries, it looks up the newest record. At the end, it "
+        "counts the pages that were loaded into memory. Index and search are a model of Kafka's, written from its "
+        "documentation and the comments in its source."
     ),
     design=(
         "RocketMQ's queues need no search by offset: unit *n* is at byte 20 × *n*. Only a search by time, which is "
