@@ -1,4 +1,4 @@
-"""A file of the store that is mapped into memory: gives access to the map, and wraps the calls on the descriptor."""
+"""A store file that is mapped into memory: its map, and the system calls on its file descriptor."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class MappedSegment:
         return True
 
     def unmap(self) -> None:
-        """Unmaps the file without closing it. Existing slices keep the memory valid."""
+        """Unmaps the file without closing it. While slices exist, their memory stays mapped."""
         with self._guard:
             self._mapped = False
         self._release()
@@ -99,14 +99,15 @@ class MappedSegment:
         """Triggers, in one call, the page faults that later writes to ``length`` bytes from ``position`` would cause
         (Linux 5.14 or newer).
 
-        The first write to a page of a fresh file causes a fault, which takes several microseconds. In a batch, a fault
-        takes a tenth of that. The content of the file does not change. ``position`` is a multiple of the page size.
+        The first write to a page of a fresh file causes a fault, which takes several microseconds. If one call triggers
+        many faults, each takes a tenth of that. The content of the file does not change. ``position`` is a multiple of
+        the page size.
         """
         if self._files.populate_write:
             try:
                 self.buffer.madvise(_MADV_POPULATE_WRITE, position, min(length, self.size - position))
             except (AttributeError, OSError):
-                # Unknown to this system, or refused: each write then causes its own fault.
+                # The system does not know this advice or refuses it: each page then causes a fault at its first write.
                 self._files.populate_write = False
 
     def expect_scattered(self) -> None:
@@ -120,7 +121,7 @@ class MappedSegment:
 
     def read_ahead(self, ahead: bool) -> None:
         """Sets whether a page fault, or a read by system call, also loads the bytes after those requested."""
-        # only advice; another thread may be unmapping the file at this moment
+        # Both calls are only advice, and another thread may be unmapping the file at this moment.
         with suppress(AttributeError, OSError, ValueError):
             self.buffer.madvise(mmap.MADV_NORMAL if ahead else mmap.MADV_RANDOM)
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_NORMAL if ahead else os.POSIX_FADV_RANDOM)
@@ -133,8 +134,8 @@ class MappedSegment:
             write_all(self._descriptor, content, position)
 
     def lock(self, position: int, length: int) -> str:
-        """Locks part of the file in memory until the map is closed; returns the reason if the system refused, otherwise
-        an empty text.
+        """Locks part of the file in memory until the file is unmapped; returns the reason if the system refused,
+        otherwise an empty string.
         """
         return lock_memory(self.buffer, position, length)
 
@@ -144,8 +145,8 @@ class MappedSegment:
             self.buffer.madvise(mmap.MADV_WILLNEED)
 
     def rewrite(self, position: int, content: bytes | bytearray) -> None:
-        """Writes ``content`` into the map, even if the map already holds it: the next sync then writes it to disk, also
-        after a failed sync.
+        """Writes ``content`` into the map, even if the map already holds it, so that the next sync writes it to disk.
+        An earlier sync may have failed to write it.
         """
         self.view[position : position + len(content)] = content
 
@@ -168,7 +169,7 @@ class MappedSegment:
         return ranges
 
     def read(self, position: int, length: int) -> bytes:
-        """Returns a copy of ``length`` bytes. Waits for the disk while other threads run.
+        """Returns a copy of ``length`` bytes. Other threads run while this call waits for the disk.
 
         Raises:
             DiskError: the disk cannot read these bytes; an access through the map would kill the process.
@@ -251,7 +252,7 @@ class MappedSegment:
         try:
             return os.preadv(self._descriptor, [into], position, _NO_WAIT) == len(into)
         except OSError:
-            # Not in memory, not reported by this file system, or unreadable: ``read`` finds out.
+            # The bytes are not in memory or not readable, or the file system cannot tell: ``read`` handles each case.
             return False
 
     def is_resident(self, position: int, length: int) -> bool:
@@ -287,8 +288,8 @@ class MappedSegment:
             self._end_use()
 
     def _begin_use(self) -> bool:
-        """Keeps the descriptor open until ``_end_use``: after a close, the system may reuse its number for another
-        file.
+        """Keeps the descriptor open until ``_end_use``: the system may reuse the number of a closed descriptor for
+        another file.
 
         Returns:
             False if the file is closed.
@@ -304,7 +305,7 @@ class MappedSegment:
                 self._close()
 
     def close(self) -> None:
-        """Closes the file and unmaps it. The memory stays mapped until the last slice is released."""
+        """Closes and unmaps the file. While slices exist, their memory stays mapped."""
         with self._guard:
             closed, mapped = self._closed, self._mapped
             self._mapped = False

@@ -38,22 +38,22 @@ def lock_memory(buffer: mmap.mmap, position: int, length: int) -> str:
     Other threads run during the call.
 
     Returns:
-        The reason if the system refused, usually a limit (``ulimit -l``); otherwise an empty text.
+        The reason if the system refused, usually a limit (``ulimit -l``); otherwise an empty string.
     """
     return _call("mlock", buffer, position, length)
 
 
 def unlock_memory(buffer: mmap.mmap, position: int, length: int) -> str:
-    """Unlocks the pages that ``lock_memory`` locked."""
+    """Unlocks the pages that ``lock_memory`` locked; returns a reason or an empty string like ``lock_memory``."""
     return _call("munlock", buffer, position, length)
 
 
 def trim_heap() -> None:
     """Returns the free pages of the C heap to the operating system. Does nothing unless the C library is glibc.
 
-    After hundreds of large blocks of different sizes, glibc would keep the memory of all of them, because a small block
-    in use lies behind them. This call takes 60 µs for each MiB that it returns, and 30 µs if there is none. Meanwhile,
-    other threads run until they need a large block.
+    Without this call, glibc may keep the memory of hundreds of freed large blocks of different sizes, because a small
+    block in use lies after them in the heap. The call takes 60 µs for each MiB that it returns, and 30 µs if it returns
+    nothing. Other threads run during the call, but a thread that needs a large block waits until the call has ended.
     """
     trim = getattr(_library(), "malloc_trim", None)
     if trim is not None:
@@ -66,7 +66,7 @@ def _call(name: str, buffer: mmap.mmap, position: int, length: int) -> str:
     function = getattr(_library(), name, None)
     if function is None:
         return os.strerror(errno.ENOSYS)
-    # Keeps the map open during the call.
+    # This reference keeps the buffer open during the call.
     first = ctypes.c_char.from_buffer(buffer, position)
     refused = function(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(length))
     return os.strerror(ctypes.get_errno()) if refused else ""
@@ -74,7 +74,7 @@ def _call(name: str, buffer: mmap.mmap, position: int, length: int) -> str:
 
 @cache
 def _library() -> CDLL | None:
-    # Imported when the first function is called; otherwise the import would slow every start.
+    # ctypes is imported at the first call, because the import would slow every start.
     import ctypes
 
     return None if sys.platform == "win32" else ctypes.CDLL(None, use_errno=True)

@@ -1,6 +1,6 @@
 """Reports the state of this process to the service manager that started it (systemd, sd_notify(3)).
 
-Each message is one datagram to the socket named by ``NOTIFY_SOCKET``. Without that variable nothing is sent. If a
+Each message is one datagram to the socket named by ``NOTIFY_SOCKET``. Without that variable, nothing is sent. If a
 message cannot be sent, the server keeps running.
 """
 
@@ -18,7 +18,7 @@ _PATH_BYTES_MAX = 107
 
 
 class ServiceManager:
-    """Sends messages to the service manager. Any thread may use it.
+    """Sends messages to the service manager. Any thread may call the methods.
 
     Args:
         environment: the environment of this process; ``NOTIFY_SOCKET`` is removed from it, so that child processes do

@@ -47,7 +47,7 @@ class Supervisor:
             event(_log, logging.INFO, "work succeeds again", work=name)
 
     def call(self, name: str, work: Callable[..., object], *arguments: Any) -> None:
-        """Calls ``work``; an error does not affect the caller."""
+        """Calls ``work``; counts and logs an error instead of raising it."""
         try:
             work(*arguments)
         except Exception as error:  # noqa: BLE001 - an error must not affect the caller
@@ -65,7 +65,7 @@ class Supervisor:
         after_error_s: Pause = None,
         interruptible: bool = True,
     ) -> PeriodicWork:
-        """Runs ``work`` again and again until it is stopped; see ``PeriodicWork``."""
+        """Runs ``work`` periodically until ``PeriodicWork.stop`` is called; see ``PeriodicWork``."""
         return PeriodicWork(self, name, pause_s, work, loop, first_s, after_error_s, interruptible)
 
 
@@ -79,7 +79,7 @@ class PeriodicWork:
         work: a plain or asynchronous function; it may return the next pause itself.
         first_s: the first pause in seconds.
         after_error_s: the pause after a failure, in seconds.
-        interruptible: whether a stop may cancel an asynchronous run; otherwise the stop waits for its end.
+        interruptible: whether ``stop`` cancels an asynchronous run; otherwise ``stop`` waits until the run has ended.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Writes a server's tables on a thread, many changes in one write, so that the event loop never waits for the disk.
 
-Each change gets a future, which ends with the write that includes the change. The first change is written immediately;
-changes during a write share the next write. A thread encodes and syncs the file; the event loop only takes the
-snapshot. After a write, the next write of the table waits for twice the duration of that write, but at most for
+Each change gets a future, which completes when the write that includes the change ends. The first change is written
+immediately; changes during a write share the next write. A thread encodes and syncs the file; the event loop only takes
+the snapshot. After a write, the next write of the table waits for twice the duration of that write, but at most for
 ``REST_MAX_S``. So a table of 100,000 topics does not occupy a processor all the time, and a small table is written
 nearly as often as the disk allows.
 
@@ -58,9 +58,9 @@ class TableWriter:
 
         Args:
             name: name of the file.
-            replace: writes the file in the thread; raises ``DiskError``.
+            replace: writes the file, in the writer's thread or in ``write``; raises ``DiskError``.
             snapshot: called on the loop when a write begins.
-            ended: called on the loop after a write, before the futures end; its argument is the error, or None.
+            ended: called on the loop after a write, before the futures complete; its argument is the error, or None.
         """
         table = KeptTable(self, name, replace, snapshot, ended)
         self._tables.append(table)
@@ -72,7 +72,7 @@ class TableWriter:
         self.works = True
 
     def stop(self) -> None:
-        """Begins no further write; returns when the current write has ended."""
+        """Begins no further writes; returns when the running writes have ended."""
         self.works = False
         self._worker.stop()
 
@@ -85,12 +85,12 @@ class TableWriter:
         self._worker.wake()
 
     def write_failed_again(self) -> None:
-        """Repeats writes that failed; nobody waits for them any more."""
+        """Repeats the failed writes of all tables; the futures of these writes have already failed."""
         for table in self._tables:
             table.write_failed_again()
 
     def write(self) -> None:
-        """Writes the remaining changes in this thread; failures go to the supervisor."""
+        """Writes the remaining changes in the calling thread; failures go to the supervisor."""
         for table in self._tables:
             table.write()
 
@@ -120,14 +120,14 @@ class KeptTable:
         self._rests_until_s = float("-inf")
 
     def changed(self) -> asyncio.Future[None]:
-        """Registers a change; the future ends when the change is synced, or fails with the error of the write."""
+        """Registers a change; the future completes when the change is synced, or fails with the error of the write."""
         if self._open is None:
             self._open = self.new_future()
             self._plan()
         return self._open
 
     def new_future(self) -> asyncio.Future[None]:
-        """Returns a future that the caller ends itself, at or after the write; its error need not be retrieved."""
+        """Returns a future that the caller completes when a write has ended; nobody has to retrieve its error."""
         future: asyncio.Future[None] = asyncio.Future(loop=self._writer.loop)
         future.add_done_callback(_retrieve)
         return future
@@ -138,7 +138,7 @@ class KeptTable:
             self.changed()
 
     def write(self) -> None:
-        """Writes the changes now, in this thread. Call it only while no thread writes, such as after
+        """Writes the changes now, in the calling thread. Call it only while no other thread writes, such as after
         ``TableWriter.stop``.
         """
         if self._open is None and self._job is None and not self._failed:
@@ -149,7 +149,7 @@ class KeptTable:
         self.written(job)
 
     def written(self, job: _Write) -> None:
-        """Ends the futures of a finished write, and plans the next write."""
+        """Completes the futures of a finished write, and plans the next write."""
         if job is not self._job:
             return  # ``write`` has been called directly and has handled this job
         self._job = None
@@ -214,7 +214,7 @@ class _Write:
         self._monotonic = monotonic
 
     def run(self) -> None:
-        """Runs the write. Any thread may call it, once."""
+        """Runs the write. Called once, on any thread."""
         began_s = self._monotonic()
         try:
             self._replace(self._content)
@@ -231,7 +231,7 @@ class Undo(Generic[_Value]):
         self._writing: dict[str, _Value | None] = {}
 
     def note(self, name: str, before: _Value | None) -> None:
-        """Notes that entry ``name`` is about to change; ``before`` is its value, None if it is about to be created."""
+        """Notes that entry ``name`` is about to change; ``before`` is its present value, None for a new entry."""
         self._open.setdefault(name, before)
 
     def forget(self, name: str) -> None:
@@ -245,8 +245,8 @@ class Undo(Generic[_Value]):
         self._open = {}
 
     def end(self, table: dict[str, _Value], failed: bool) -> bool:
-        """Handles the end of a write; if it failed, the entries in ``table`` get their former values back. Returns
-        whether the table changed.
+        """Handles the end of a write; if the write failed, the entries in ``table`` get their former values back.
+        Returns whether this call changed ``table``.
         """
         writing, self._writing = self._writing, {}
         if not failed:
@@ -266,6 +266,6 @@ class Undo(Generic[_Value]):
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:
-    """Retrieves the error of a future for which perhaps nobody waits; the supervisor has reported it."""
+    """Retrieves the error of a future, so that asyncio does not log it again; the supervisor has reported the error."""
     if not future.cancelled():
         future.exception()

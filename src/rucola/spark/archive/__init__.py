@@ -1,7 +1,8 @@
 """The log as a lakehouse: topics archived into tables of Parquet, read together with the store, and restored.
 
-``archive`` copies new messages, in one run or continuously. ``topic_table`` is one table over archive and store.
-``compact`` and ``expire`` keep tables in order. ``archive_raw`` and ``restore`` copy a whole log, byte for byte.
+``archive`` copies new messages, in one run or continuously. ``topic_table`` reads table and store as one DataFrame.
+``compact`` joins small files, and ``expire`` removes old days. ``archive_raw`` and ``restore`` copy a whole log, byte
+for byte.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def archive(
 ) -> int:
     """Copies messages that are not in the table yet; returns the number of messages copied.
 
-    Each message gets into the table once, even if runs overlap in time or are killed.
+    The table gets each message exactly once, even if runs overlap in time or are killed.
 
     Args:
         table: directory of the table; the first run creates it.
@@ -58,16 +59,16 @@ def archive(
         record: adds column ``record``, the stored bytes of each message.
         messages_per_commit: largest number of messages in one commit.
         every_s: interval between runs, in seconds; None for a single run.
-        stop: ends a continuous run.
-        on_step: gets each commit.
+        stop: when this event is set, the function returns after the current commit.
+        on_step: called with each commit.
         options: further fields of ``rucola.arrow.read_options.ReadOptions``.
 
     Raises:
         AnotherLogError: the store is not the one whose messages are in the table.
         ConfigError: arguments exclude each other, a topic does not exist, or a typed column has another type than
             before.
-        DataLossError: a queue has lost archived messages; or messages expired before they were archived, and
-            ``fail_on_data_loss`` is set.
+        DataLossError: a queue of the store ends before its archived offset; or messages expired before they were
+            archived, and ``fail_on_data_loss`` is set.
     """
     from rucola.arrow.topic_dataset import topic_options
 
@@ -94,17 +95,17 @@ def archive_raw(
         store: directory of the store.
         spark: the session whose executors read and write; None reads and writes in this process, without Java.
         broker_name: name of the store's broker; a table may hold the logs of several brokers.
-        commit_log_path: directory of the log if it is elsewhere; several are separated by commas.
+        commit_log_path: directory of the log if it is not in ``store``; several are separated by commas.
         every_s: interval between runs, in seconds; None for a single run.
-        stop: ends a continuous run.
-        on_step: gets each commit.
+        stop: when this event is set, the function returns after the current commit.
+        on_step: called with each commit.
 
     Returns:
-        The number of rows: records, ends of segments, and stretches of bytes that are not a record.
+        The number of new rows: records, blank records, stretches of other bytes, and files of ``config``.
 
     Raises:
         AnotherLogError: the store is not the one whose log is in the table.
-        DataLossError: segments expired before they were archived.
+        DataLossError: segments expired before they were archived, or the log became shorter.
         StoreDamagedError: the directory holds no store.
     """
     log = ManifestLog(os.fspath(table), TableKind.RAW)
@@ -129,8 +130,8 @@ def restore(
         table: directory of the table.
         target: directory of the new store; it must either be empty or not exist yet.
         spark: the session whose executors write; None writes in this process.
-        broker_name: whose log to restore; empty if the table has only one.
-        rebuild: builds queues and index from the log. If the log is damaged, they are left to the broker.
+        broker_name: broker whose log is restored; may be empty if the table has only one log.
+        rebuild: builds queues and index from the log. If the log is damaged, the broker builds them instead.
         broker_conf: entries of the broker's configuration, which sets the sizes of queue files and index files.
 
     Raises:
@@ -147,7 +148,9 @@ def _repeated(
     stop: threading.Event | None,
     on_step: Callable[[Step], None] | None,
 ) -> int:
-    """Runs ``steps`` once, or every ``every_s`` seconds until ``stop`` is set; returns the number of archived rows."""
+    """Runs ``steps`` once, or with pauses of ``every_s`` seconds until ``stop`` is set; returns the number of archived
+    rows.
+    """
     count, stop = 0, stop or threading.Event()
     while True:
         for step in steps():

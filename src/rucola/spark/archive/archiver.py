@@ -73,15 +73,15 @@ class Archiver:
 
     Args:
         table: the table's log.
-        options: where and what to read; all messages of the topics are taken.
+        options: where and what to read; all messages of the topics are copied.
         spark: the session whose executors read and write; None reads and writes in this process, without Java.
         decode: adds typed columns; needs a session.
         messages_per_commit: largest number of messages in one step; after a failure, only that step starts over.
         clock: source of time.
 
     Raises:
-        ConfigError: the options filter messages, name columns, or set another form of columns or bodies than the
-            default; or ``decode`` is given without ``spark``.
+        ConfigError: the options filter messages, name columns, or change ``schema_style`` or ``body``; or ``decode``
+            is given without ``spark``.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Archiver:
         clock: Clock | None = None,
     ) -> None:
         if options.schema_style is not SchemaStyle.ROCKETMQ or options.columns or not options.expression.matches_all:
-            raise ConfigError("columns, schemaStyle, subExpression", "given", "nothing: a table has whole topics")
+            raise ConfigError("columns, schemaStyle, subExpression", "given", "the defaults; a table has whole topics")
         if options.body is not BodyForm.DECOMPRESSED:
             raise ConfigError("body", options.body, "decompressed; include_record adds the stored bytes")
         if decode is not None and spark is None:
@@ -116,8 +116,8 @@ class Archiver:
 
         Raises:
             AnotherLogError: the last archived record of a queue is no longer at its position.
-            DataLossError: a queue has lost archived messages; or messages expired before they were archived, and
-                ``fail_on_data_loss`` is set.
+            DataLossError: a queue of the store ends before its archived offset; or messages expired before they were
+                archived, and ``fail_on_data_loss`` is set.
             TableConflictError: other writers were faster many times in a row.
         """
         for attempt in range(CONFLICTS_MAX):
@@ -130,7 +130,7 @@ class Archiver:
             try:
                 version = commit_rebased(self._table, plan.base, change)
             except TableConflictError:
-                # The other writer has archived these messages, or some of them.
+                # Another writer has archived some of these messages, or has added columns.
                 for one in added:
                     Files().remove(f"{self._table.root}/{one.path}")
                 if attempt == CONFLICTS_MAX - 1:
@@ -160,7 +160,7 @@ class Archiver:
             catalog.close()
 
     def _check_same_log(self, base: Snapshot, catalog: Catalog, bounds: Mapping[MessageQueue, Bounds]) -> None:
-        """Checks that the queues still hold what was archived.
+        """Checks that the queues are those that were archived.
 
         Raises:
             AnotherLogError: the store is not the one whose messages are in the table.
@@ -239,13 +239,13 @@ def _row_writer(root: str, schema: dict[str, Any]) -> Callable[[Iterable[pa.Reco
 
 
 def start_offsets(base: Snapshot, bounds: Mapping[MessageQueue, Bounds]) -> QueueOffsets:
-    """For each queue, the lowest queue offset that is not in the table yet."""
+    """The offset at which archiving continues in each queue: the archived offset, or the min offset of a new queue."""
     archived = {queue: base.end_of(queue) for queue in bounds}
     return {queue: held.min if (end := archived[queue]) is None else end for queue, held in bounds.items()}
 
 
 def plannable_queues(options: ReadOptions, catalog: Catalog) -> list[MessageQueue]:
-    """The queues of the subscription. With a pattern, topics whose queues cannot be planned are left out."""
+    """The queues of the subscription. With a pattern, topics are left out if their queues are of type BatchCQ."""
     queues = catalog.queues(all_needed=not options.subscription.pattern)
     if not options.subscription.pattern:
         return queues
@@ -259,7 +259,7 @@ def commit_rebased(table: TableLog, base: Snapshot, change: Change) -> int:
     """Commits ``change`` after ``base``, or after a newer commit that does not conflict; returns the new version.
 
     Raises:
-        TableConflictError: another commit advanced the same queues or removed the same files.
+        TableConflictError: another commit advanced the same queues, removed the same files, or changed the schema.
     """
     while True:
         try:

@@ -29,7 +29,7 @@ def source_schema(options: ReadOptions, names: Iterable[str] = ()) -> StructType
 
 
 def with_day(schema: StructType) -> StructType:
-    """The columns of ``schema`` and the day."""
+    """The columns of ``schema``, and ``DAY`` as the last column."""
     from pyspark.sql.types import DateType, StructField, StructType
 
     return StructType([*schema.fields, StructField(DAY, DateType())])

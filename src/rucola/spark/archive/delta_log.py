@@ -1,8 +1,8 @@
 """The log of a Delta table, through delta-rs: any engine that reads Delta reads the table.
 
-Archived offsets are the versions of application transactions. Each queue has one transaction for its archived offset,
-and two for store time and physical offset of its last archived record. Delta commits the transactions in one step with
-the files. Of two concurrent commits with the same application transaction, Delta refuses the second.
+Archived offsets are stored as the versions of Delta's application transactions. Each queue has one transaction for its
+archived offset, and two for store time and physical offset of its last archived record. Delta commits the transactions
+in one step with the files. Of two concurrent commits with the same application transaction, Delta refuses the second.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableKind
 
 PARTITIONS = ["topic", DAY]
 STATISTICS = ("queueId", "queueOffset", "physicalOffset", "storeTimestamp", "tags")
-"""Columns whose minimum and maximum per file the log records, so that engines can skip files."""
+"""For each file, the log has the minimum and maximum of these columns, so that engines can skip files."""
 RETENTION_HOURS = 24
 REMOVALS = "rucola#removals"
 """Application id of the commits that remove files."""
@@ -68,10 +68,12 @@ class DeltaLog:
         return Snapshot(table.version(), now, TableKind.MESSAGES, schema, files, found)
 
     def commit(self, base: Snapshot, change: Change) -> int:
-        """Commits the files and the application transactions as one version.
+        """Commits the files and the application transactions as one version. A new schema is committed first, in a
+        version of its own.
 
         Raises:
-            TableConflictError: another commit has advanced the same queues or removed the same files.
+            TableConflictError: another commit has advanced the same queues, removed the same files, or changed the
+                schema.
         """
         from deltalake import CommitProperties, DeltaTable, Schema, Transaction
         from deltalake.exceptions import CommitFailedError, DeltaError

@@ -1,4 +1,4 @@
-"""Keeps tables in order: joins small files and removes old days.
+"""Maintains tables: joins small files and removes old days.
 
 Every change is a commit like those of the archiver, and maintenance may run while the archiver runs. Files that a
 commit removes stay on the disk for at least a day, for queries that began earlier.
@@ -87,7 +87,7 @@ def expire(table: TableLog, before: date) -> int:
         try:
             commit_rebased(table, base, Change("expire", (), removed))
         except TableConflictError:
-            continue  # a compaction has joined some of them
+            continue  # a compaction has joined some of these files; the new snapshot has the joined files
         return len(removed)
 
 

@@ -36,8 +36,8 @@ REPETITIVE = ("topic", DAY, "brokerName", "tags", "bornHost", "storeHost")
 GROUP_ROWS = 131_072
 GROUP_BYTES = 32 << 20
 HELD_BYTES = 96 << 20
-"""Largest size in bytes of the rows that are held in memory for the next row groups of all files; when it is reached,
-the largest of these row groups is written.
+"""The rows for the next row groups of all files wait in memory. When they reach this size in bytes, the largest of
+these row groups is written.
 """
 HIDDEN = "."
 _DAY_US = 86_400_000_000
@@ -145,7 +145,7 @@ class TableWriter:
         return {"topic": topic, DAY: (_EPOCH + timedelta(days=day)).isoformat()}
 
     def _flush(self, part: _Part) -> None:
-        """Writes the waiting rows as one row group."""
+        """Writes the rows that wait for ``part`` as one row group."""
         if not part.rows:
             return
         table = pa.Table.from_batches(part.batches)

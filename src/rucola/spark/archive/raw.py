@@ -1,10 +1,10 @@
 """Raw archives: every byte of a commit log as rows, so that ``restore`` writes the same files again.
 
 A row covers a stretch of a segment: a record of any topic (including half messages and the cluster's own topics), the
-blank record at the end of a segment, or bytes that are not a record. Zeros at the end of a stretch that is not a record
-are left out. The bytes after the end of the log (its tail), such as a torn record, are archived only while no broker
-uses the store. The tail may change later; a later commit then replaces the archived tail. The files of ``config`` are
-part of each commit as well.
+blank record at the end of a segment, or bytes that are not a record. A blank record, and bytes that are not a record,
+are stored without the zeros at their end. The bytes after the end of the log (its tail), such as a torn record, are
+archived only while no broker uses the store. If the tail changes, a later commit replaces or removes the archived tail.
+The commit that reaches the end of the log also archives the files of ``config`` if they have changed.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG_TOPIC = "#log"
-"""The topic name under which a table stores the offset of the log among queue offsets; no real topic can have it."""
+"""The archived offset of a log is stored like that of a queue, under this topic name, which no real topic can have."""
 RECORD, BLANK, BYTES = "record", "blank", "bytes"
-"""Kinds of rows."""
+"""Kinds of rows that cover bytes of the log."""
 LOG_PART, TAIL_PART, CONFIG_PART = "log", "tail", "config"
 """Kinds of data files. Files of the last two kinds are replaced when their content changes."""
 CONFIG = "config"
@@ -166,7 +166,7 @@ class RawArchiver:
         reached = chosen[-1].end if chosen else start
         offsets = StreamOffsets({self._queue: reached}, {self._queue: start})
         if len(every) > len(chosen):
-            # The log has grown over its former tail, so archived tails are removed.
+            # The log has grown past the archived tails, so they are removed.
             return _Plan(chosen, [], list(self._old(base, TAIL_PART)), offsets, len(every) - len(chosen))
         tail, old_tail = self._tail(base, segments, end)
         config, old_config = self._config(base)
@@ -207,7 +207,7 @@ class RawArchiver:
         return new, [file for key, file in old.items() if key not in same]
 
     def _empty_segments(self) -> Iterator[FileSpan]:
-        """Files of the log without content, which a crash may leave behind; they hold no part of the log."""
+        """Segment files of length 0, which a crash may leave behind; they hold no part of the log."""
         for directory in log_directories(self._files, self._store, self._commit_log_path or None):
             for name, length in self._files.list_sizes(directory).items():
                 start = segment_start(name)
@@ -298,7 +298,7 @@ class _Walk:
     """Walks the records of a segment.
 
     Attributes:
-        position: position in the segment of the first byte that is not part of a record.
+        position: end of the records read so far, relative to the start of the segment.
         is_blank: whether a blank record begins at ``position``.
     """
 
@@ -316,7 +316,7 @@ class _Walk:
         self.is_blank = False
 
     def batches(self, position: int, limit: int) -> Iterator[pa.RecordBatch]:
-        """Yields the records up to ``limit``, or up to the first bytes that are not a record."""
+        """Yields the records from ``position`` up to ``limit``, or up to the first bytes that are not a record."""
         from rucola.arrow.rows import Rows
 
         segment, self.position = self._segment, position
@@ -337,7 +337,7 @@ class _Walk:
         self.is_blank = stop == WalkStop.BLANK
 
     def _within_bytes(self, count: int) -> tuple[int, int]:
-        """Returns the number of rows that fit in about ``BATCH_BYTES``, at least 1, and the position after them."""
+        """Returns how many of ``count`` rows fit in about ``BATCH_BYTES``, at least 1, and the position after them."""
         starts = self._table[int(RecordColumn.RECORD_POS) :: ROW_WIDTH][:count]
         kept = max(1, bisect_right(starts, self.position + BATCH_BYTES) - 1)
         return kept, starts[kept]

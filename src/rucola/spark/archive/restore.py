@@ -1,4 +1,4 @@
-"""Writes the commit log of a raw table as files again, byte for byte.
+"""Restores the files of a commit log from a raw table, byte for byte.
 
 The store is written beside the target and then renamed to it, so the target is a complete store or does not exist. An
 existing store is never touched. Queues and index are not archived; they are rebuilt here from the log, because RocketMQ
@@ -68,7 +68,7 @@ def write_store(
 
     Raises:
         ConfigError: the table has no log of ``broker_name``, or ``target`` is not empty.
-        FormatError: a part of the log is missing in the table.
+        FormatError: a part of the log is missing in the table, or a file of the table is damaged.
     """
     files = Files()
     target = files.expand(target)
@@ -121,7 +121,7 @@ def _broker(root: str, names: Sequence[str], wanted: str) -> str:
         return wanted
     if not wanted and len(names) == 1:
         return names[0]
-    raise ConfigError("broker_name", wanted, f"one of those in {root}: {', '.join(names) or 'none'}")
+    raise ConfigError("broker_name", wanted, f"one of the brokers in {root}: {', '.join(names) or 'none'}")
 
 
 class _Segment(NamedTuple):
@@ -137,7 +137,7 @@ class _Segment(NamedTuple):
 
 
 def _segments(files: Iterable[DataFile]) -> list[_Segment]:
-    """Raises ``FormatError`` if a segment between two others is missing."""
+    """The segments in log order; raises ``FormatError`` if a segment between two others is missing."""
     found: dict[int, list[DataFile]] = {}
     for one in files:
         found.setdefault(int(one.partition["segment"]), []).append(one)
@@ -194,7 +194,7 @@ def _batches(path: str) -> Iterator[pa.RecordBatch]:
         try:
             yield from file.iter_batches(BATCH_ROWS, columns=["physicalOffset", "size", "record"])
         except (pa.ArrowException, OSError) as error:
-            raise FormatError("raw table", 0, "pages with right checksums", str(error), path) from error
+            raise FormatError("raw table", 0, "pages with matching checksums", str(error), path) from error
 
 
 def _first_offset(path: str) -> int:

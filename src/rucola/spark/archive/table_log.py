@@ -1,10 +1,10 @@
 """Commits of an archived table, and the interface of the logs that hold them.
 
-A commit is one atomic step: it adds and removes data files and moves the archived offset of each queue, at which the
-next run continues. Therefore, a table never holds a message twice, even if runs are killed or several drivers run at
-once. For each queue, the table holds the messages from the first archived offset up to, but not including, the archived
-offset, except those that ``expire`` removed and those that expired in the store before they were archived. Plain
-Parquet, Delta and Iceberg tables have a log each.
+A commit is one atomic step: it adds and removes data files and advances the archived offsets of queues. The next run
+continues at the archived offsets. Therefore, a table never holds a message twice, even if runs are killed or several
+drivers run at once. The table holds the messages of each queue before the archived offset, beginning with the first
+archived offset. It lacks only messages that ``expire`` removed, or that expired in the store before they were archived.
+Plain Parquet, Delta and Iceberg each have their own kind of log.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from rucola.arrow.offsets import Mark, QueueOffsets, StreamOffsets
 from rucola.common.message_queue import MessageQueue
 
 STALE_S = 24 * 3600.0
-"""In plain Parquet tables: the age, in seconds, above which a plan may not be committed, and a file that is not in the
-table may be deleted. ``clean`` keeps a file for this time after the file was written, and after it left the table. So
-``clean`` never deletes a file that a running writer will commit, or that a query of less than a day reads.
+"""Age in seconds, for plain Parquet tables. A plan older than this cannot be committed. ``clean`` keeps a file for this
+time after the file was written, and after the file left the table. So ``clean`` never deletes a file that a writer can
+still commit, or that is needed by a query that began less than a day ago.
 """
 
 
@@ -88,7 +88,7 @@ class Snapshot:
         kind: what a row is.
         schema: the columns, as a schema in Spark's JSON form; None without commits.
         files: the data files, by path.
-        offsets: archived offset, first archived offset and ``Mark`` of each queue.
+        offsets: archived offset, first archived offset (not in Delta tables) and ``Mark`` of each queue.
         removed: paths of files that left the table and are not deleted yet, with the time when they left, in
             milliseconds since the epoch.
     """
@@ -149,10 +149,12 @@ class TableLog(Protocol):
         ...
 
     def commit(self, base: Snapshot, change: Change) -> int:
-        """Durably commits ``change`` right after ``base``, or changes nothing; returns the number of the commit.
+        """Durably commits the files and offsets of ``change`` after ``base``, all or none; returns the number of the
+        commit.
 
         Raises:
-            TableConflictError: a newer commit exists. A log may accept a change that newer commits do not contradict.
+            TableConflictError: a commit newer than ``base`` exists; in a Delta table, only if it conflicts with
+                ``change``.
         """
         ...
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Task = Callable[[int], str]
-"""Runs the task with the given number and returns a text. A task may run several times, even in parallel."""
+"""Runs the task with the given number; returns its result. A task may run several times, even in parallel."""
 ANSWER = "answer string"
 
 
 def run_tasks(spark: SparkSession | None, task: Task, count: int) -> list[str]:
-    """Runs the tasks 0 to ``count`` - 1; returns their texts in order.
+    """Runs the tasks 0 to ``count`` - 1; returns their results in order.
 
     Args:
         spark: the session whose executors run the tasks; None for this process, which needs no Java.
@@ -60,7 +60,7 @@ def reading(
 
 
 def writing(rows: DataFrame, write: Callable[[Iterable[pa.RecordBatch]], str]) -> list[str]:
-    """Calls ``write`` with the rows of each partition; returns the texts from all calls."""
+    """Calls ``write`` with the rows of each partition; returns the results of all calls."""
 
     def write_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

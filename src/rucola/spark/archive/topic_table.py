@@ -1,4 +1,4 @@
-"""One table over archive and store: the archived messages of a topic, then those that only the store has.
+"""Reads table and store as one DataFrame: the archived messages of a topic, and those that only the store has.
 
 The archived offsets of one commit separate the two parts. Spark's own reader reads the files of this commit, so columns
 are pruned and filters pushed down as in any Parquet table. Tasks read the other messages from the store directory, or
@@ -116,7 +116,7 @@ def as_archived(options: ReadOptions, schema: dict[str, Any] | None) -> ReadOpti
 
 
 def _plan(table: TableLog, options: ReadOptions) -> _Plan:
-    """Returns the newest commit, and the pieces of the store after the offsets that this commit has archived."""
+    """Returns the newest snapshot, and the ranges of the store from the archived offsets of this snapshot on."""
     for _ in range(PLANS_MAX):
         # The snapshot is taken first, so that messages archived after it are read as part of the tail.
         snapshot = _snapshot(table, options)
@@ -130,7 +130,7 @@ def _plan(table: TableLog, options: ReadOptions) -> _Plan:
         "table",
         table.root,
         "a table into which messages are archived well before retention removes them; "
-        f"{PLANS_MAX} attempts to plan failed, because messages were gone",
+        f"planning failed {PLANS_MAX} times, because retention had removed messages",
     )
 
 
@@ -143,15 +143,15 @@ def _snapshot(table: TableLog, options: ReadOptions) -> Snapshot:
 
 
 def _tail(snapshot: Snapshot, options: ReadOptions, fails: bool = False) -> Sequence[SourceRange] | None:
-    """The pieces of the store after the offsets that ``snapshot`` has archived; None if messages of these pieces are
-    gone.
+    """The ranges of the store from the archived offsets of ``snapshot`` on; None if the store no longer has some
+    messages of these ranges.
 
     Raises:
-        DataLossError: messages are gone, and both ``fails`` and ``fail_on_data_loss`` are set.
+        DataLossError: messages are gone from the store, and both ``fails`` and ``fail_on_data_loss`` are set.
     """
     if options.store_path and snapshot.offsets.offsets:
-        # If messages expire before a task reads them, the table can supply them for a piece of a queue, but not for a
-        # piece of the log.
+        # If messages expire before a task reads them, the table can supply them for a range of a queue, but not for a
+        # range of the log.
         options = replace(options, scan_order=ScanOrder.QUEUE)
     catalog = open_catalog(options)
     try:
@@ -177,13 +177,13 @@ def _tail_reader(table: TableLog, options: ReadOptions, schema: StructType, piec
 def tail_batches(
     table: TableLog, options: ReadOptions, schema: StructType, piece: SourceRange
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a piece. Runs in tasks.
+    """The rows of ``piece``, a range of a queue or of the log. Runs in tasks.
 
-    If the store no longer has some messages from a piece of a queue, their rows come from the table, provided that
-    ``fail_on_data_loss`` is set. The rows of a piece of the log come only from the store.
+    If the store no longer has some messages of a range of a queue, their rows come from the table, provided that
+    ``fail_on_data_loss`` is set. The rows of a range of the log come only from the store.
 
     Raises:
-        DataLossError: a message of the piece is gone from the store, and the table cannot supply it.
+        DataLossError: a message of the range is gone from the store, and the table cannot supply it.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
