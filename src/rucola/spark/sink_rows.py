@@ -78,8 +78,8 @@ class Chunk:
     Attributes:
         rows: the rows, from which dead letters are made.
         messages: one message for each row, even an invalid one; empty while ``packed`` holds the messages.
-        queues: if a column chooses queues, the broker name (empty for any broker) and queue id for each row index.
-        invalid: for the index of each invalid row, the reason why no message can be made from it.
+        queues: broker name (empty for any broker) and queue id of each row that names a queue, by row index.
+        invalid: the reason why no message can be made from an invalid row, by row index.
         size: total size of the bodies in bytes.
         topic: the topic of packed rows.
         packed: the requests that hold all rows, if the rows could be packed.
@@ -94,7 +94,7 @@ class Chunk:
     packed: list[PackedBatch] = field(default_factory=list)
 
     def unpack(self) -> None:
-        """Replaces the packed requests by single messages."""
+        """Replaces the packed requests with single messages."""
         for batch in self.packed:
             self.messages += batch.messages(self.topic)
         self.packed = []
@@ -121,7 +121,7 @@ class RowReader:
         """Yields the messages for the rows of ``batch`` in chunks, in order.
 
         Raises:
-            ConfigError: two rows have the same source position, so consumers would drop one message as a repeat.
+            ConfigError: two rows have the same source position, so consumers would drop one message as a duplicate.
         """
         start = 0
         mean = max(1, batch.nbytes // max(1, batch.num_rows))
@@ -142,7 +142,7 @@ class RowReader:
         return self._row_by_row(rows)
 
     def _has_objects(self, rows: pa.RecordBatch) -> bool:
-        """True if columns of other types than text contribute to the properties of a row."""
+        """Whether there is a column that ``RowPacker`` cannot read: ``properties``, or ``keys`` if it is not text."""
         keys = self._layout.fields.get("keys")
         return "properties" in self._layout.fields or (
             keys is not None and not pa.types.is_string(rows.column(keys).type)

@@ -1,4 +1,4 @@
-"""Sends the messages of a task to the brokers: checks each response, repeats failed messages, reports refused ones.
+"""Sends the messages of a task to the brokers: checks each response, retries failed sends, reports refused messages.
 
 Messages that may go to any queue are sent in batches, to the queues in turn. Messages for a specific queue, or with a
 sharding key, are sent to their queue in order, one batch after another. Delayed messages are sent one by one, because
@@ -33,7 +33,9 @@ PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 1.0
 BATCH_MESSAGES_MAX = 1_000
 REFUSALS = frozenset({int(ResponseCode.NO_PERMISSION), int(ResponseCode.TOPIC_NOT_EXIST)})
-"""Response codes that may be temporary. If they persist until the time limit, the message itself is refused."""
+"""Response codes whose cause may be temporary. If a broker still returns one of them at the time limit, the message
+counts as refused.
+"""
 _STATUS_CODES = {
     SendStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     SendStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
@@ -69,7 +71,7 @@ class RowSender:
 
     Args:
         options: options of the sink.
-        clock: measures how long failed requests are repeated.
+        clock: measures how long failed requests are retried.
 
     Raises:
         ConfigError: the address of a name server is invalid, or the CA certificate cannot be read.
@@ -103,7 +105,7 @@ class RowSender:
                 has the queue.
 
         Returns:
-            For the index of each refused message, the reason why no attempt can send it.
+            The reason for each refusal, by the index of the refused message.
 
         Raises:
             RucolaError: brokers failed until the time limit; some of the messages may be stored.
@@ -218,7 +220,7 @@ class RowSender:
         return await self._until_settled(messages, list(queues), attempt)
 
     async def _send_lane(self, messages: Sequence[Message], numbers: list[int], queue: MessageQueue) -> Refused:
-        """Sends messages for one queue in order: a batch is sent when the previous one is stored."""
+        """Sends messages for one queue in order: each batch waits until the previous batch is stored or refused."""
 
         async def attempt(waiting: list[int]) -> list[Outcome]:
             batch = [messages[number] for number in waiting]

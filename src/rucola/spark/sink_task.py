@@ -88,10 +88,10 @@ def write_rows(
 
 
 class _Task:
-    """The chunks that are in flight.
+    """Sends the chunks of one task; several chunks may be in flight at once.
 
-    A chunk with rows that have a queue or a sharding key waits for the chunk before it, so that these rows keep their
-    order.
+    A chunk with rows that have a queue or a sharding key waits for all earlier chunks, and the next chunk waits for
+    this one. So these rows keep their order.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""``format("rocketmq")``: the class that Spark finds, creates on the driver, and asks for readers.
+"""``format("rocketmq")``: the class that Spark finds, creates on the driver, and asks for readers and writers.
 
-Spark runs ``schema()``, planning and reading in different processes and passes copies of these objects between them, so
-they hold options only. ``pip install`` makes the name known through ``pyspark_rocketmq``; ``spark.dataSource.register``
-with this class does the same for one session.
+Spark calls ``schema()``, plans and reads in different processes, and passes copies of the data source and its readers
+between these processes. So no copy holds open files or connections. ``pip install`` makes the format known through
+``pyspark_rocketmq``; ``spark.dataSource.register`` with this class does the same for one session.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RocketMQDataSource(DataSource):
         """Returns the reader for batches."""
         options = parse_options(self.options)
         check_schema(options, schema)
-        # Spark plans a query in this worker module only if filter pushdown is on.
+        # Spark plans a query in the worker module ``data_source_pushdown_filters`` only if filter pushdown is on.
         pushes = options.push_filters and "pyspark.sql.worker.data_source_pushdown_filters" in sys.argv
         return FilteringReader(options, schema) if pushes else RocketMQReader(options, schema)
 

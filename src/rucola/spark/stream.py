@@ -1,8 +1,8 @@
-"""The stream reader: the driver decides how far each micro-batch goes; tasks read the messages from start to end.
+"""The stream reader: the driver decides where each micro-batch ends; tasks read its messages.
 
 For each query, one process on the driver holds the reader that Spark asks for ``latestOffset``; this reader keeps the
 catalog open. The reader that runs ``read`` in a task is a copy. Spark replays a logged but uncommitted micro-batch with
-the same two offsets.
+the same start and end offsets.
 """
 
 from __future__ import annotations
@@ -74,9 +74,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The limit on messages, or else the limit on bytes. If both are set, ``latestOffset`` applies the limit on
-        bytes.
-        """
+        """The limit on messages if set, else the limit on bytes. If both are set, ``latestOffset`` applies both."""
         if self.options.offsets_per_trigger_max is not None:
             return ReadMaxRows(self.options.offsets_per_trigger_max)
         if self.options.bytes_per_trigger_max is not None:
@@ -174,8 +172,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return look.bounds | logged | catalog.bounds(sorted(waiting - first.keys()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition. Spark has logged the partition's end offset, so the task must wait for an
-        unavailable broker.
+        """The rows of one partition. If the broker is unavailable, the task waits for the broker, because Spark has
+        already logged the partition's end offset.
         """
         options = replace(self.options, waits_for_brokers=True)
         return read_range(options, self.schema, partition.value)
@@ -211,7 +209,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             mark, bounds = begin.marks.get(queue), look.bounds[queue]
             kind = AnotherLogError if bounds.max >= own[queue] else DataLossError
             self._lost(kind(queue_text(queue), own[queue], own[queue], *bounds))
-            # Older versions logged no ``Mark``. Without it, the stream waits until the queue reaches the old offset.
+            # There is no mark if an older version logged the offset, or if no record existed before the offset. Without
+            # a mark, the stream waits until the end of the queue reaches the logged offset.
             if mark is not None:
                 starts[queue] = catalog.offset_at(queue, mark.store_timestamp_ms + 1)
         return {queue: at for queue, at in starts.items() if at != own.get(queue)}

@@ -1,7 +1,8 @@
 """The fields of JSON bodies as columns of a view. Names and types come from a sample of the topic.
 
-DuckDB extracts a field from the body when a query uses it. The fields of a body that is not JSON are null, and so is a
-value that does not fit the type found in the sample. No body makes a query fail, and no number is rounded.
+DuckDB extracts a field from the body when a query uses it. If a body is not a JSON object, all these columns are null.
+A value that does not fit the type found in the sample is null, too. No body makes a query fail. In a column of whole
+numbers, no number is rounded.
 """
 
 from __future__ import annotations

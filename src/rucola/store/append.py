@@ -160,8 +160,8 @@ class MessageAppender:
         elif log.lacks_segment():
             condition.space_is_gone("segment")
             if not log.lacks_segment():
-                # The allocating thread may have created the segment before the cause was noted. In that case, the
-                # thread did not clear the cause.
+                # If the allocating thread created the segment before the cause was noted here, that thread has not
+                # cleared the cause.
                 condition.space_is_back("segment")
 
     def put_messages(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:
@@ -190,7 +190,9 @@ class MessageAppender:
         return result
 
     def _is_too_long(self, message: StoreMessage) -> bool:
-        """Whether the record of a light-queue message is longer than ``maxMessageSize``, the limit for bodies."""
+        """Whether the whole record of a light-queue message exceeds ``maxMessageSize``. For other messages, this option
+        limits only the body.
+        """
         if message.sys_flag & MessageSysFlag.INNER_BATCH:
             return False
         config = self._config

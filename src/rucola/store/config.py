@@ -1,5 +1,6 @@
-"""Options of the message store, with RocketMQ's keys (``MessageStoreConfig``). Defaults are those of RocketMQ 5.3.3
-unless an option's text says otherwise; without a configuration file, the broker chooses ``SYNC_FLUSH`` (``cli``).
+"""Options of the message store, with RocketMQ's keys (``MessageStoreConfig``). Options that RocketMQ does not have are
+marked "Rucola's own". Defaults are those of RocketMQ 5.3.3 unless an option's text says otherwise. One default depends
+on the command: without a configuration file, ``rucola broker`` and ``rucola up`` use ``SYNC_FLUSH``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class FlushDiskType(Enum):
     not a power failure.
     """
     SYNC_FLUSH = "SYNC_FLUSH"
-    """The broker responds once a sync that began after the message was written has succeeded."""
+    """The broker responds once a sync has succeeded that began after the message was written."""
 
 
 class CheckOnRead(Enum):
@@ -299,8 +300,8 @@ class MessageStoreConfig:
     enabled_append_prop_crc: bool = option(
         "enabledAppendPropCRC",
         True,
-        "Whether each record carries a checksum of the whole record. RocketMQ has this option since 5.0, with default "
-        "false.",
+        "Whether each record carries a checksum of the whole record. RocketMQ's default is false; its older versions "
+        "do not have this option.",
     )
     check_on_read: CheckOnRead = option(  # noqa: RUF009 - as above
         "checkOnRead",

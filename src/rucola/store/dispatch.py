@@ -32,8 +32,8 @@ ROWS_MAX = 512
 """Largest number of records in a batch; their rows fit into the cache of the CPU."""
 
 _ROWS_PER_QUEUE_MIN = 4
-"""Smallest average number of rows per queue for which units are put queue by queue. With fewer rows, putting records
-one by one takes less CPU time than a scan of all rows for each queue.
+"""If consecutive rows of a topic average at least this many rows per queue, their units are put queue by queue. With
+fewer rows, putting the records one by one takes less CPU time than a scan of all rows for each queue.
 """
 
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
@@ -148,8 +148,8 @@ class Dispatcher:
             queues_from: physical offset; a batch that ends at or below this offset is not put into the queues, because
                 recovery knows that the queues have the batch's entries.
             index_from: the same for the index.
-            maps_max: ends early once this number of queue segments was mapped, but never between consecutive records of
-                the same topic in a batch.
+            maps_max: number of newly mapped queue segments after which the dispatch ends early, at the next change of
+                topic within a batch.
 
         Returns:
             The number of records dispatched.
@@ -182,9 +182,10 @@ class Dispatcher:
         return count
 
     def publish(self) -> None:
-        """Publishes the dispatch progress and the files written since the last call. Calls no listener.
+        """Makes the dispatch progress visible to other threads, together with the queues and index files that must
+        be synced for it. Calls no listener.
 
-        ``dispatch`` publishes by itself. Code that removes queues or their files must call this function afterwards.
+        ``dispatch`` calls this method. Code that removes queues or their files must also call it afterwards.
         """
         queues, touched = self.queues, self._touched
         if touched:

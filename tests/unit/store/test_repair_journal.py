@@ -70,6 +70,6 @@ def test_an_entry_that_was_not_written_whole_is_none(damage: str, store: Path) -
 
 def test_bytes_after_the_end_of_a_file_are_never_written(store: Path) -> None:
     before, journal = contents(store), Journal.begin(Files(), str(store))
-    with pytest.raises(StoreDamagedError, match="the file ends here"):
+    with pytest.raises(StoreDamagedError, match="the file is too short"):
         journal.write("a", 8, b"xxxx")
     assert contents(store) == before

@@ -1,9 +1,9 @@
 """The undo journal of a repair: what was there before each change.
 
 Each entry is synced before its change is made, so an interrupted repair can always be undone. An entry records one of
-three things: bytes that were replaced, with the file's path below the store and their position in the file; a file that
-was made; a file or directory that was moved away. A torn entry at the end belongs to a change that was never made.
-``undo`` reverts the changes, newest first; it may be interrupted and run again.
+four things: bytes that were replaced, with the file's path below the store and the position in the file; a file or
+directory that was made; a file or directory that was moved away; the end of the repair. If the last entry is torn, its
+change was never made. ``undo`` reverts the changes, newest first; it may be interrupted and run again.
 
 ========= ===== ============================================================================================
 position  bytes field
@@ -37,7 +37,7 @@ class ChangeKind(IntEnum):
     MADE = 2
     """A file or directory was made where none was."""
     MOVED = 3
-    """A file or directory was moved away; the old bytes contain its new path."""
+    """A file or directory was moved away; the field for the old bytes holds its new path."""
     DONE = 4
     """The repair ended; the position is the end of the log."""
 
@@ -103,7 +103,9 @@ class Journal:
             piece = content[start : start + _PIECE]
             old = self._files.read_at(f"{self._root}/{path}", position + start, len(piece))
             if len(old) < len(piece):
-                raise StoreDamagedError(f"{self._root}/{path}", position, "the file ends here", "repair it again")
+                raise StoreDamagedError(
+                    f"{self._root}/{path}", position, "the file is too short", "repair the store again"
+                )
             self._append(Change(ChangeKind.BYTES, path, position + start, old))
             self._files.write_at(f"{self._root}/{path}", position + start, piece)
         self.changed_bytes += len(content)
@@ -127,7 +129,7 @@ class Journal:
         self._files.sync_directory(f"{self._root}/{path}".rpartition("/")[0])
 
     def moved(self) -> set[str]:
-        """Paths of the files and directories that were moved away."""
+        """Original paths of the files and directories that were moved away."""
         changes, _ = _read(self._files, self.path)
         return {change.path for change in changes if change.kind is ChangeKind.MOVED}
 

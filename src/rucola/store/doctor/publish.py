@@ -94,8 +94,8 @@ class Exchange:
                 raise ValueError(f"unknown parts {sorted(unknown)}")
         except (ValueError, TypeError, LookupError) as error:
             advice = (
-                "move this file, consumequeue, batchconsumequeue, consumequeue_ext and index out of the store, "
-                "then run the rebuild"
+                "move this file and the directories consumequeue, batchconsumequeue, consumequeue_ext and index "
+                "out of the store, then run the rebuild"
             )
             raise StoreDamagedError(self._mark, 0, f"not the mark of a rebuild: {error}", advice) from error
         return made, gone, log_end
