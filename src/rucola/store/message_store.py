@@ -59,18 +59,17 @@ class MessageStore:
             then dispatches.
         is_batch_topic: returns whether the attribute ``queue.type`` of a topic is BatchCQ. It returns None for an
             unknown topic; then the topic's directory decides.
-        bit_map: computes the filter bits that ``enableConsumeQueueExt`` stores, from topic and properties.
+        bit_map: computes, from topic and properties, the filter bits that ``enableConsumeQueueExt`` stores.
 
     Attributes:
         config: the options.
         root: absolute path of the directory.
         stats: counters since start-up.
         recovered: whether ``load`` had to recover the store; queues may then end earlier than before.
-        mended: the number of entries of queues that ``load`` wrote again; other than 0 only after damage on the disk.
-        append_rows: ``MessageAppender.append_rows``, as an attribute instead of a method, which saves a call for each
-            append.
+        mended: the number of queue entries that ``load`` wrote again; other than 0 only after damage on the disk.
+        append_rows: ``MessageAppender.append_rows``. An attribute instead of a method saves a call for each append.
         take_arrivals: ``Dispatcher.take_arrivals``. It returns the queues that got messages since the last call, each
-            once, also those that got messages from a ``dispatch`` that failed half-way.
+            queue once. Messages of a ``dispatch`` that failed half-way count as well.
     """
 
     def __init__(

@@ -128,7 +128,7 @@ def test_the_same_segment_twice_and_a_missing_directory_are_damage(tmp_path: Pat
         opened(tmp_path / "store", **options)
     (tmp_path / "disks" / "elsewhere").rename(tmp_path / "disks" / "b")
     shutil.copy(tmp_path / "disks" / "a" / segment_name(0), tmp_path / "disks" / "b")
-    with pytest.raises(StoreDamagedError, match="is a file of the same segment"):
+    with pytest.raises(StoreDamagedError, match="holds the same segment"):
         opened(tmp_path / "store", **options)
     found = verify(str(tmp_path / "store"), commit_log_path=options["store_path_commit_log"]).findings
     assert [str(one.kind) for one in found] == ["stray_file"]

@@ -1,8 +1,8 @@
 """Syncs the commit log to the disk: by group commit (``SYNC_FLUSH``) or at intervals (``ASYNC_FLUSH``).
 
 A separate thread waits for the disk while appends and reads continue. One sync confirms everything that was appended
-before it began. A failed sync is never retried, because the operating system reports an error only once: from
-then on, the flushed offset stays unchanged until the process ends.
+before the sync began. A failed sync is never retried, because the operating system reports an error only once. After a
+failure, the flushed offset stays unchanged until the process ends.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class FlushService:
         self._worker.start()
 
     def ask(self) -> None:
-        """Requests a sync of everything appended so far, even if it is little."""
+        """Requests a sync of everything appended so far, however little that is."""
         self._asked = True
         self._worker.wake()
 

@@ -28,10 +28,10 @@ class LogEnd:
     """Where and why a scan of the log stopped.
 
     Attributes:
-        physical_offset: physical offset after the last good record.
-        store_timestamp_ms: store time of that record; 0 if the scan met no record.
+        physical_offset: physical offset at which the scan stopped.
+        store_timestamp_ms: store time of the last good record; 0 if the scan met none.
         problem: the reason why the scan stopped.
-        unreadable: True if the scan stopped because the disk cannot read the next bytes; they may be another record.
+        unreadable: True if the scan stopped because the disk cannot read the next bytes; they may hold a record.
         torn_blanks: segment and position of each blank record whose size field was lost in a crash.
         last_record: physical offset of the last good record; -1 if the scan met none.
     """
@@ -47,13 +47,13 @@ class LogEnd:
 def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: IsEntry | None = None) -> LogEnd:
     """Walks the log from the record at ``start`` up to the first bytes that are not a good record.
 
-    A blank record at the end of the last segment ends the log at the blank record's position: the next append
-    overwrites it.
+    If a blank record ends the last segment, the log ends where the blank record starts: the next append overwrites the
+    blank record.
 
     Args:
-        trusted_to: physical offset. Before this offset, the walk does not stop at a record whose only fault is its
-            physical offset field, provided that a good or blank record follows directly, or that the queue entry for
-            the faulty record's topic, queue id and queue offset points to the faulty record.
+        trusted_to: physical offset. Before this offset, a wrong physical offset field alone does not stop the walk if
+            something else confirms the record: a good or blank record follows directly, or the queue entry for the
+            record's topic, queue id and queue offset points to the record.
         is_entry: reads a queue entry; None if queue entries are not to be consulted.
     """
     table, offset, timestamp_ms, last = new_table(_ROWS_MAX), start, 0, -1
@@ -87,8 +87,8 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
 def _misplaced(
     log: LogReader, file: MappedFile, position: int, check: int, walk: CheckedWalk, is_entry: IsEntry | None
 ) -> tuple[int, int] | None:
-    """Returns the offset after a record that is right except for its physical offset field, and the record's store
-    time; None for any other record.
+    """Returns the offset after the record at ``position``, and the record's store time. Returns None unless the
+    record's only fault is its physical offset field, and something else confirms the record (see ``scan``).
     """
     segment, table, start = file.segment, new_table(1), file.start + position
     limit = walk.read_to(file, min(position + _LOOK_BYTES, file.size))

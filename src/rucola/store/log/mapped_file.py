@@ -1,8 +1,8 @@
 """One segment: a file of fixed length that holds the bytes of a log from ``start`` on. The file is mapped when it is
 needed.
 
-One thread maps, parks (unmaps for a while) and closes the file. Another thread may sync at any time, and the sync
-covers everything written before its call.
+One thread maps, parks (unmaps for a while) and closes the file. Another thread may sync the file at any time, except
+while it is being parked. A sync covers everything written before ``sync`` was called.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class MappedFile:
             self._parked = None
 
     def park(self, unsynced: bool) -> bool:
-        """Unmaps the file for a while. Must not be called during a ``sync``.
+        """Unmaps the file for a while. The caller makes sure that no ``sync`` of the file runs at the same time.
 
         Args:
             unsynced: whether the file was written after the last sync; if True, its descriptor is kept for the next

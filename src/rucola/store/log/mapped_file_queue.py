@@ -96,8 +96,8 @@ class MappedFileQueue:
                 ``remove_empty``.
 
         Raises:
-            StoreDamagedError: a file is not a segment or has the wrong length, or a segment between two others is
-                missing.
+            StoreDamagedError: a file is not a segment or has the wrong length, two files hold the same segment, or a
+                segment between two others is missing.
         """
         found = self.list_files()
         self._empty = ""
@@ -110,7 +110,7 @@ class MappedFileQueue:
                 raise StoreDamagedError(
                     file.path,
                     0,
-                    f"{segments[-1].path} is a file of the same segment",
+                    f"{segments[-1].path} holds the same segment",
                     "move away the file that does not belong to the store",
                 )
             if segments and segments[-1].end != file.start:

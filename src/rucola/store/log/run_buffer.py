@@ -1,12 +1,12 @@
-"""Memory in which, with ``writeWithoutMmap``, the records of a run (one append) are built before one system call writes
-them.
+"""Memory for ``writeWithoutMmap``: the records of a run (one append) are built in this memory, then one system call
+writes them to the file.
 
 A write through a map causes a page fault for each fresh page, and kills the process if the file system turns out to
 have no space. A system call reports the error instead. Written bytes are in the page cache either way: they survive the
 end of the process, and the map shows them at once.
 
-Deliberate difference from RocketMQ: zeros follow the blank record that ends a segment, not leftover bytes of the
-buffer.
+Deliberate difference from RocketMQ: the blank record that ends a segment is followed by zeros, not by leftover bytes
+of the buffer.
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@ continues from this time, more slowly than the clock, until the clock has caught
 still, because the waits of delayed messages and retries are measured in store time. The more slowly store time runs,
 the sooner the clock catches up, but the longer those waits take:
 
-=================== ============= ===================================================================
-clock is behind by  store time    waits take
-=================== ============= ===================================================================
-a minute or less    half speed    up to twice as long, for at most 2 minutes
-more                nine tenths   up to 1.12 times as long, for 10 times the excess over a minute
-=================== ============= ===================================================================
+=================== =========== ======================== =================================
+clock is behind by  store time  waits take               this lasts
+=================== =========== ======================== =================================
+a minute or less    half speed  up to twice as long      at most 2 minutes
+more                nine tenths up to 1.12 times as long 10 times the excess over a minute
+=================== =========== ======================== =================================
 """
 
 from __future__ import annotations

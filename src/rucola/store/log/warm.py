@@ -29,7 +29,7 @@ Step = Callable[[], None]
 
 
 class SegmentWarmer:
-    """Warms up and locks segments. For one thread."""
+    """Warms up and locks segments. Only one thread at a time may use it."""
 
     def __init__(self, files: Files, config: MessageStoreConfig) -> None:
         self._files = files
@@ -42,7 +42,7 @@ class SegmentWarmer:
 
         Args:
             while_free: runs the step that it is given, and returns True. If an append already uses the segment, or the
-                thread should end, it does not run the step and returns False.
+                thread should end, ``while_free`` does not run the step and returns False.
         """
         # The segment in use stays locked.
         while len(self._held) > 1:

@@ -198,4 +198,4 @@ class Hexdump:
         return Dump(file.path, title, fields)
 
     def _nowhere(self, part: str, position: int, problem: str) -> StoreDamagedError:
-        return StoreDamagedError(f"{self._root}/{part}", position, problem, "rucola store ls and info show more")
+        return StoreDamagedError(f"{self._root}/{part}", position, problem, "see rucola store ls and rucola store info")

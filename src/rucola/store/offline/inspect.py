@@ -52,8 +52,8 @@ class StoreInfo:
         queue_segment_bytes: length of a queue segment in bytes; 0 if there is none.
         messages: number of messages in all queues; a message with entries in light queues counts once.
         checkpoint: None if the file does not exist.
-        watermark: None if the file does not exist, as in a store of RocketMQ.
-        abort: whether the abort file exists, because the store is in use or was not stopped cleanly.
+        watermark: None if no complete watermark was found; RocketMQ writes none.
+        abort: whether the abort file exists; if so, the store is in use or was not stopped cleanly.
         lock_held: whether a process is using the store.
     """
 

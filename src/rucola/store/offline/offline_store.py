@@ -255,7 +255,8 @@ class OfflineStore:
         self._queues.factory.placement.trusted_to = ALL_OFFSETS if watermark is None else watermark.queues_offset
 
     def _find_end(self, known: int = 0) -> int:
-        """Searches for the end of the log, from the watermark on, or from the last segment that begins with a record.
+        """Searches for the end of the log. The search starts at the watermark's flushed offset. Without a watermark, or
+        if this offset lies outside of the log, the search starts at the last segment that begins with a record.
 
         Args:
             known: the end that an earlier search found; the log below this end is not checked again.
@@ -274,8 +275,8 @@ class OfflineStore:
         return queue.start
 
     def _is_being_written(self, end: LogEnd) -> bool:
-        """Whether the last record is incomplete, because one of its last bytes is still zero. If the record
-        has no checksum of its own, nothing else shows that its end is missing.
+        """Whether the last record is incomplete. It counts as incomplete if one of the last bytes of its properties is
+        zero: in a record without ``__CRC32#``, nothing else shows that the end is missing.
 
         Only the last record can be incomplete. Earlier records may end in zero bytes that their senders wrote.
         """
