@@ -2,8 +2,8 @@
 
 The archived offsets of one commit separate the two parts. Spark's own reader reads the files of this commit, so columns
 are pruned and filters pushed down as in any Parquet table. Tasks read the other messages from the store directory, or
-through brokers. Retention may remove messages from the store before a task reads them. With ``fail_on_data_loss``, the
-task then reads these messages from the table if a later commit has archived them.
+through brokers. Retention may remove messages from the store before a task reads them. The task then reads these
+messages from the table if a later commit has archived them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from rucola.spark.archive.table_log import DataFile, Snapshot, TableLog
 from rucola.spark.archive.tasks import reading
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -179,14 +181,18 @@ def tail_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of ``piece``, a range of a queue or of the log. Runs in tasks.
 
-    If the store no longer has some messages of a range of a queue, their rows come from the table, provided that
-    ``fail_on_data_loss`` is set. The rows of a range of the log come only from the store.
+    If the store no longer has some messages of a range of a queue, their rows come from the table. Without
+    ``fail_on_data_loss``, messages that the table does not have either are left out. The rows of a range of the log
+    come only from the store.
 
     Raises:
-        DataLossError: a message of the range is gone from the store, and the table cannot supply it.
+        DataLossError: a message of the range is gone from the store, the table cannot supply it, and
+            ``fail_on_data_loss`` is set.
     """
+    import numpy as np
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    from rucola.arrow.buffers import numbers_of
     from rucola.arrow.reading import read_range
 
     wanted = piece.wanted if isinstance(piece, UnitRange) else piece
@@ -200,7 +206,10 @@ def tail_batches(
         for batch in read_range(options, reads, piece):
             if batch.num_rows:
                 yield batch.select(schema.names)
-                at = batch.column("queueOffset")[batch.num_rows - 1].as_py() + 1
+                offsets = numbers_of(batch.column("queueOffset"), np.int64)
+                for gap in _gaps(at, offsets):
+                    yield from _from_table(table, arrow, QueueRange(wanted.queue, *gap))
+                at = int(offsets[-1]) + 1
     except DataLossError as error:
         left = QueueRange(wanted.queue, at, wanted.end)
         if not left.count:
@@ -208,7 +217,16 @@ def tail_batches(
         end = table.snapshot([left.queue]).end_of(left.queue)
         if end is None or end < left.end:
             raise error
-        yield from _from_table(table, arrow, left)
+    if at < wanted.end:
+        yield from _from_table(table, arrow, QueueRange(wanted.queue, at, wanted.end))
+
+
+def _gaps(start: int, offsets: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """The intervals between ``start`` and the last of ``offsets``, which ascend, that hold none of them."""
+    import numpy as np
+
+    before = np.concatenate(([start - 1], offsets[:-1]))
+    return [(int(before[at]) + 1, int(offsets[at])) for at in np.flatnonzero(offsets - before > 1)]
 
 
 def _from_table(table: TableLog, schema: pa.Schema, wanted: QueueRange) -> Iterator[pa.RecordBatch]:
@@ -218,6 +236,8 @@ def _from_table(table: TableLog, schema: pa.Schema, wanted: QueueRange) -> Itera
 
     queue, snapshot = wanted.queue, table.snapshot([wanted.queue])
     paths = [f"{table.root}/{one.path}" for one in snapshot.files.values() if one.partition["topic"] == queue.topic]
+    if not paths:
+        return
     broker, queue_id, offset = (pc.field(name) for name in PLACE)
     here = (broker == queue.broker_name) & (queue_id == queue.queue_id)
     here &= (offset >= wanted.start) & (offset < wanted.end)
