@@ -1,8 +1,8 @@
 """The maintenance thread ``rucola-keeper`` syncs queues and index at intervals, and records how much of them is synced.
 
-The thread writes two files: the watermark and, for the case that RocketMQ opens the store next, ``checkpoint``. Both
-files lag behind, because a value is written only after the sync that makes it true. The thread also removes expired
-files (``retention``).
+The thread writes two files: the watermark (``recovery.watermark``), and ``checkpoint`` in case RocketMQ opens the store
+next. Both files lag behind, because a value is written only after the sync that makes it true. The thread also removes
+expired files (``retention``).
 """
 
 from __future__ import annotations
@@ -63,13 +63,14 @@ class StoreKeeper:
         self._worker = Worker("rucola-keeper", self._work, config.flush_interval_consume_queue_ms / 1000)
 
     def load(self) -> None:
-        """Notes that recovery has ended: queues and index are synced up to the dispatch position."""
+        """Takes over after recovery: queues and index count as synced up to the dispatch position."""
         self._dispatcher.publish()
         published = self._dispatcher.progress.current
         self._synced = published._replace(store_timestamp_ms=self._flush.flushed_timestamp_ms)
 
     def start(self) -> None:
-        """Writes the state after recovery, which replaces the watermark of a clean stop; starts the thread.
+        """Records the progress that recovery reached, and starts the thread. The watermark then no longer says that the
+        store was stopped cleanly.
 
         Raises:
             DiskError: the state cannot be recorded.
@@ -106,8 +107,8 @@ class StoreKeeper:
         self._worker.stop()
 
     def sync_queues(self) -> None:
-        """Syncs queues and index, then records the progress that was published before these syncs. Only one thread at a
-        time may call it.
+        """Syncs queues and index up to the progress that the dispatching thread has published, then notes this progress
+        as synced. Only one thread at a time may call this method.
         """
         if self.failed:
             self._dispatcher.progress.take()  # No further sync will follow.

@@ -1,7 +1,8 @@
-"""The job of a rebuild: a store and its options, as a value that tasks on other machines can read.
+"""The job of a rebuild of queues and index: a store and its options. Tasks on other machines can read the job as JSON.
 
-The job is determined once; until the rebuild ends, nobody may write to the store. Segment lengths and the kinds of
-queues come from the existing files, unless the configuration says otherwise; the broker would decide in the same way.
+The job is determined once; until the rebuild ends, nobody may write to the store. File lengths come from the existing
+files; for queues and index, the configuration takes precedence. The kinds of queues come from the existing directories
+and the topic table.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class RebuildJob:
         end: physical offset after the last record.
         modified_ms: times of the last change of the segments.
         options: the store's options, by RocketMQ's keys.
-        batch_topics: for each topic with a known kind, whether its queues are batch consume queues.
+        batch_topics: for each topic whose kind of queues is known, whether they are batch consume queues.
         deleted: for each deleted topic, the physical offset below which its records belong to no queue.
         gaps: physical offsets of the start and the end (excluded) of each part of the log whose messages were lost.
         trusted_to: see ``Placement.trusted_to``.
@@ -73,15 +74,17 @@ class RebuildJob:
         return self.end - self.segments[0][1]
 
     def queue_options(self) -> QueueOptions:
-        """Options for the queues to be written. Extensions get no filter bits, because past filters are unknown."""
+        """Options for the queues to be written. Units in consume queue extensions get no filter bit map, because the
+        filters in use when the messages were stored are unknown.
+        """
         return QueueOptions.of(self.config, self._is_batch_topic, None)
 
     def deleted_to(self) -> dict[bytes, int]:
-        """Returns the content of ``deleted``; its keys are topics as bytes."""
+        """Returns ``deleted`` with topics as bytes."""
         return {topic.encode("utf-8", _TEXT_ERRORS): end for topic, end in self.deleted.items()}
 
     def to_json(self) -> str:
-        """Returns the job as text."""
+        """Returns the job as JSON."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
@@ -99,7 +102,7 @@ class RebuildJob:
 def find_job(
     files: Files, root: str, options: Mapping[str, str] | None = None, commit_log_path: str | None = None
 ) -> RebuildJob:
-    """Returns the job that rebuilds a store. Nobody may write to the store from this call until the job is done.
+    """Returns the job that rebuilds a store. Nobody may write to the store from this call until the rebuild ends.
 
     Args:
         root: absolute path of the store.
@@ -107,7 +110,7 @@ def find_job(
         commit_log_path: the directories of the log, separated by `,`, if they are not in the store.
 
     Raises:
-        StoreDamagedError: there is no store, the log has no records, or one of its files is not a segment.
+        StoreDamagedError: there is no store, or the log has no records, or a file of the log is not a segment.
         ConfigError: an option has an invalid value.
     """
     known = {entry.key for entry in options_of(MessageStoreConfig)}
@@ -121,7 +124,7 @@ def find_job(
     try:
         end = store.end_offset()
         if watermark is None and marks.in_use:
-            # RocketMQ was killed, so the end of the log must be found in the same way as by recovery.
+            # RocketMQ was killed, so the log ends where recovery would find its end.
             end = _end_of_recovery(files, root, store, marks)
         segments = [segment for segment in store.log_segments() if segment[1] < end]
         found = _options(files, root, store)
@@ -150,7 +153,7 @@ def find_job(
 
 
 def _end_of_recovery(files: Files, root: str, store: OfflineStore, marks: StoreMarks) -> int:
-    """Returns the offset at which recovery would end the log of a store without a watermark. Nothing is changed."""
+    """Returns the end of the log that recovery would find in a store without a watermark. Changes nothing."""
     config, log = MessageStoreConfig(), store.log
     # The old queues are replaced by the rebuild, so nothing is derived from them.
     queues = ConsumeQueueStore(files, f"{root}/rebuild/none", store.queue_options(), log, writable=False)

@@ -1,8 +1,9 @@
 """Second step of a rebuild: writes the files of some queues, or one index file, from the files of the scans.
 
 The broker's own queue objects write the queues: many entries at once while queue offsets are consecutive, and one entry
-at a time where a record's queue offset is not the expected one. So the result equals that of the broker's dispatch,
-also for damaged records, holes and all kinds of queues. Every file is synced before a task ends.
+at a time where a record's queue offset is not the expected one. So the files equal those that the broker's dispatch
+writes: for all kinds of queues, and even if records are damaged or queue offsets are missing. Every file is synced
+before a task ends.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class IndexWork:
             index of the first key to take, and the index after the last key to take.
         previous_end_ms, previous_end_offset: store time and physical offset of the last key of the previous index file;
             -1 for the first index file.
-        first_ms: store time of the record at whose dispatch the broker would create this index file.
+        first_ms: store time of the record for which the broker creates this index file; determines the file's name.
     """
 
     pieces: list[tuple[str, int, int]]
@@ -134,7 +135,7 @@ class QueueLayout:
         for one in work:
             topic = one.topic.encode("utf-8", "surrogateescape")
             if not self._factory.can_hold(topic, one.queue_id):
-                continue  # Recovery, too, makes no queue for an impossible topic or queue id (``recovery.screen``).
+                continue  # An invalid topic or queue id has no queue, as in recovery (``recovery.screen``).
             queue = self._factory.make(topic, one.queue_id)
             queue.open()
             for run in one.runs:
@@ -182,7 +183,9 @@ class QueueLayout:
             position = run.position + first * UNIT_BYTES
             units = self._files.read_at(run.path, position, count * UNIT_BYTES)
             if len(units) < count * UNIT_BYTES:
-                raise StoreDamagedError(run.path, position, "units written by the scan are missing", "remove the file")
+                raise StoreDamagedError(
+                    run.path, position, "units written by the scan are missing", "remove the store's directory rebuild/"
+                )
             yield run.queue_offset + first, bytearray(units)
 
 
@@ -207,7 +210,10 @@ def lay_out_index(files: Files, job: RebuildJob, work: IndexWork, path: str) -> 
             keys = bytearray(files.read_at(key_path, start * KEY.size, count * KEY.size))
             if put_keys(file.buffer, config.max_hash_slot_num, file.room(count), keys, 0, count) != count:
                 raise StoreDamagedError(
-                    file.path, 0, f"{count} more keys do not fit into the file", "remove the directory rebuild"
+                    file.path,
+                    0,
+                    f"the file has no room for the next {count} keys",
+                    "remove the store's directory rebuild/",
                 )
             total += count
     file.sync()

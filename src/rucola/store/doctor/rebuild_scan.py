@@ -2,8 +2,8 @@
 into two files.
 
 The units are written in parts; a part is sorted by queue, and within a queue by the order of the log. The keys have the
-order of the log. Both files are pure functions of the segment and the job, so the result of any attempt of a task may
-be used.
+order of the log. The content of both files depends only on the segment and the job. So if a task runs more than once,
+any of the results may be used.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ScanResult:
         first_ms: store time of the first record; -1 without records.
         units, keys: names of the two files.
         key_count: number of keys.
-        skipped: number of entries of light queues with an offset that no store can have assigned.
+        skipped: number of entries of light queues that are left out, because their name or queue offset is impossible.
     """
 
     records: int
@@ -273,7 +273,7 @@ def _runs(offsets: Sequence[int], position: int) -> list[Run]:
 
 
 class _Sink:
-    """A new file that grows; it replaces an old file of the same name.
+    """A file to which bytes are appended. If the file exists, it is emptied first.
 
     Attributes:
         size: number of bytes written.

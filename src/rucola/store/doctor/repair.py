@@ -56,7 +56,7 @@ class RepairReport:
         changes: number of changes; ``undo`` reverts all of them.
         changed_bytes: number of bytes replaced in place.
         left: number of findings after the repair; with ``dry_run``, the same as before.
-        remaining: the findings after the repair, as far as they are listed.
+        remaining: the findings after the repair, of each kind at most ``findings.LISTED_MAX``.
     """
 
     root: str
@@ -219,7 +219,7 @@ def _likely_size(data: bytes) -> int:
 def _is_certain(content: bytearray, size: int, physical_offset: int) -> bool:
     """Whether the bytes right after a record of ``size`` bytes are another record, a blank record or zeros.
 
-    If fewer than 8 bytes follow, they cannot be judged and count as right.
+    If fewer than 8 bytes follow, they cannot be checked and count as right.
     """
     if size + BLANK.size > len(content):
         return size <= len(content)
@@ -251,7 +251,7 @@ def _replace(
     rebuild: Rebuild,
     options: Mapping[str, str] | None,
 ) -> None:
-    """Gives damaged queues and the index the content that a rebuild produces. Nothing happens if the log is damaged."""
+    """Replaces ``parts`` (queues, index) by what a rebuild produces. Does nothing if the log is damaged."""
     with suppress(StoreDamagedError):
         job = find_job(files, root, options)
         rebuild.build(job)
@@ -288,8 +288,8 @@ def _replace_queue(files: Files, root: str, journal: Journal, part: str, new: st
 
 
 def _with_expired(right: bytes, there: bytes, position: int, log_start: int) -> bytes:
-    """Returns a copy of ``right``. Where ``right`` has a unit that points nowhere and ``there`` has a unit of an
-    expired record, the copy has the unit from ``there``.
+    """Returns ``right`` with the units of expired records from ``there``. Such a unit replaces only a pre-filled unit,
+    which points to no record.
     """
     merged = bytearray(right)
     first = -position % UNIT_BYTES

@@ -6,8 +6,8 @@ name of a segment, a record must also lie at the physical offset that it states;
 stored record would count as two. In other files, the offset that a record states is used.
 
 The new log has every record at its old physical offset, so queue offsets and the progress of consumers stay valid.
-Places without a record are filled in the same way as by ``recovery.repair``, and listed as gaps. Records of deleted
-topics and of lost queues reappear. A rebuild then creates queues and index.
+Ranges without messages are filled as ``recovery.repair`` fills them, and are listed as gaps. Records of deleted topics
+and of lost queues reappear. A rebuild then creates queues and index.
 
 ====== ========================= ===========================================================
 phase  one task for each         writes
@@ -86,10 +86,10 @@ class SalvageReport:
         found: number of whole records found; every copy counts.
         copies: number of additional copies of records.
         torn: number of places where an incomplete or damaged record begins.
-        misplaced: number of records left out, because another record is at their place or no segment can hold them.
+        misplaced: number of records left out, because they overlap another record or do not fit into the new log.
         saved: number of records in the new store.
         topics: number of topics found.
-        gaps: number of places in the new log without messages.
+        gaps: number of ranges of the new log without messages.
         unreadable: number of parts that the disk could not read.
         resumed: number of tasks whose results came from an interrupted salvage.
     """
@@ -322,7 +322,8 @@ class _Search:
             if stop == WalkStop.TABLE_FULL:
                 position = behind
                 continue
-            # In a disk image, anything may follow a blank record, so the search goes on right after its start.
+            # In a disk image, anything may follow a blank record. The search therefore continues one byte after the
+            # place where the walk stopped.
             following = find_record(segment.buffer, behind + 1, len(segment.buffer))
             at = behind + MAGIC_POSITION
             self.torn += stop == WalkStop.TORN and bytes(segment.view[at : at + MAGIC_BYTES]) in RECORD_MAGICS
@@ -348,7 +349,7 @@ def _chosen(found: list[Found], segment_bytes: int) -> tuple[list[Found], int, i
     """
     chosen: list[Found] = []
     copies = misplaced = 0
-    # If two records have the same offset, the later one was written after the log was cut and grew again.
+    # Of two records with the same offset, the newer one counts: it was written after the log had been truncated.
     for one in sorted(found, key=lambda one: (one.physical_offset, -one.store_timestamp_ms)):
         last = chosen[-1] if chosen else None
         if last is not None and one[:3] == last[:3]:
@@ -361,8 +362,8 @@ def _chosen(found: list[Found], segment_bytes: int) -> tuple[list[Found], int, i
 
 
 def _has_place(one: Found, last: Found | None, segment_bytes: int) -> bool:
-    """Whether a record can follow the last record: the space between them must be empty or large enough for a filler
-    record.
+    """Whether a record fits into a segment and can follow the last record. There must be no space between the two, or
+    enough space for a filler record.
     """
     position = one.physical_offset % segment_bytes
     if position + one.size + BLANK.size > segment_bytes:
@@ -394,8 +395,8 @@ def _write_log(files: Files, work: Staged, length: int, chosen: list[Found], new
 
 
 def _segment_works(files: Files, staging: str, length: int, chosen: list[Found]) -> Iterator[SegmentWork]:
-    """Yields all segments of the new log, also those without records; for each segment, writes a file that lists its
-    records.
+    """Yields all segments of the new log, including those without records. For each segment, writes a file that lists
+    its records.
     """
     start, end, first = chosen[0].physical_offset // length * length, chosen[-1].physical_offset, 0
     stored_ms = chosen[0].store_timestamp_ms

@@ -1,8 +1,9 @@
-"""Runs work as phases of tasks; the results lie in a staging directory that all machines see.
+"""Runs work in phases of independent tasks. The results lie in a staging directory that all machines can access.
 
-A task writes files named after its attempt; at the end it describes its result in a file ``PHASE-NUMBER.ATTEMPT.json``.
-The result of any attempt may be used, because all attempts write the same bytes: retries and speculative copies do no
-harm. When work is started again, it skips finished tasks.
+A task may run several times. Each attempt has its own name, which is part of the names of the files that the attempt
+writes; the last of them describes the result: ``PHASE-NUMBER.ATTEMPT.json``. All attempts of a task write the same
+bytes, so any result may be used: retries and speculative copies do no harm. When work is started again, finished tasks
+are skipped.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def run_serially(phase: str, staging: str, numbers: Sequence[int], look: Callabl
 
 
 def run_task(phase: str, staging: str, number: int, attempt: str) -> None:
-    """Runs one task. Any process may call this, on any machine that sees the staging directory and the task's files.
+    """Runs one task. Any process may call this function, on any machine that can access the staging directory and the
+    task's files.
 
     Args:
         attempt: the name of this attempt, unique among all attempts; consists of letters, digits, ``-`` and ``_``.
@@ -58,7 +60,7 @@ class Staged:
         progress: called whenever tasks have ended.
 
     Attributes:
-        resumed: number of tasks whose results were there already.
+        resumed: number of tasks whose results existed already.
     """
 
     def __init__(self, files: Files, path: str, run: Runner, progress: Progress) -> None:

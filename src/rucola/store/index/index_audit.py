@@ -1,9 +1,9 @@
 """Decides which index files of a store with unknown history can be kept: files that agree completely with the log.
 
-The keys of the log are put into a temporary index file with one slot. The entries of this file are compared, as
-columns, with the next entries of the store's files. This checks hash, position and time of every entry, and also that
-no entry is missing and every chain is complete. A file with more entries than the log has keys is wrong, and so are all
-files after a wrong one.
+The keys of the log are put, batch by batch, into a temporary index file with one slot. Its entries must equal the next
+entries of the store's files in hash, physical offset and time; so missing entries are noticed, too. The entries are
+compared column by column. The chains of a file are checked separately. A file with more entries than the log has keys
+is wrong, and so are all files after a wrong one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _offset_of = INDEX_ENTRY.struct.unpack_from
 
 
 def sound_files(files: Iterable[IndexFile], log: LogReader) -> list[IndexFile]:
-    """Returns the files that agree with the log up to its end, oldest records first. Changes nothing.
+    """Returns the files whose entries all agree with the log, in the order of their records. Changes nothing.
 
     Entries of expired records are accepted unchecked.
     """
@@ -68,7 +68,7 @@ def sound_files(files: Iterable[IndexFile], log: LogReader) -> list[IndexFile]:
 
 
 class _FileAudit:
-    """Compares one file entry by entry.
+    """Compares the entries of one file with the log.
 
     Attributes:
         left: number of entries that are not yet compared.

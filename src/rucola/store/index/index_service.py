@@ -160,8 +160,8 @@ class IndexFile:
     def query(
         self, wanted_hash: int, count_max: int, begin_ms: int, end_ms: int, budget: ChainBudget
     ) -> list[PhysicalOffset]:
-        """Returns the physical offsets of the entries with the wanted hash, newest first. The records there are
-        candidates, because only the hash is compared.
+        """Returns the physical offsets of the entries with the wanted hash, newest first. The records at these offsets
+        are candidates, because only the hash is compared.
 
         The file truncates times to seconds. Records up to one second too old may be included, but none is missed.
         """
@@ -170,8 +170,8 @@ class IndexFile:
         return query(view, self.slot_count, wanted_hash, count_max, begin_ms, end_ms, budget, self._file.ensure)
 
     def keys_at_end(self) -> int:
-        """Returns how many keys of the newest record are in the file, which may have become full in the middle of that
-        record's keys.
+        """Returns how many keys of the newest record are in the file. The file may have become full before the last key
+        of that record.
         """
         header, view = self.header(), self._file.segment.view
         last = min(header.index_count, self.entry_max) - 1
@@ -271,7 +271,7 @@ class IndexService:
         Returns:
             Physical offset of the first record whose keys may be missing.
         """
-        # If a file is not valid, keys are put again from the end of the file before it.
+        # Files after an invalid file are removed like the invalid file itself; their keys are put again.
         trusted = 0
         while trusted < len(self.files) and self.files[trusted].plausible:
             trusted += 1
@@ -282,7 +282,7 @@ class IndexService:
             synced = header.index_count >= self._config.max_index_num and header.end_physical_offset < synced_end
             if behind or (unclean and (file is self.files[-1] or not synced)):
                 dropped.append(file)
-        # Headers may be damaged as well. A wrong begin offset can only make recovery start earlier.
+        # The headers of these files may be damaged. A wrong begin offset can only make recovery start earlier.
         begins = [begin for file in dropped if (begin := file.header().begin_physical_offset) > 0]
         self._remove(dropped)
         self._find_end(*begins)
@@ -290,12 +290,12 @@ class IndexService:
 
     def keep(self, sound: list[IndexFile], unclean: bool, synced_ms: int) -> int:
         """Removes the files that do not agree with the log. After a crash, also removes the newest file, the first
-        file that may not be synced, and all files after that one. See ``drop``.
+        file that is not known to be synced, and all files after that one. See ``drop``.
 
         Args:
-            sound: the files that agree with the log, oldest records first.
+            sound: the files that agree with the log, in the order of their records.
             unclean: whether there was a crash.
-            synced_ms: store time; full files whose end time is not later were synced.
+            synced_ms: store time; full files whose end time is not later than this time are synced.
         """
         kept = sound
         if unclean:
@@ -320,10 +320,8 @@ class IndexService:
             self._files.sync_directory(self.path)
 
     def _find_end(self, *begins: int) -> None:
-        """Finds the physical offset from which keys must be put.
-
-        This is the lowest of ``begins`` or, if lower, the offset of the newest record in the index, because some keys
-        of that record may be missing.
+        """Finds the physical offset from which keys must be put: the offset of the newest record in the index, because
+        some keys of that record may be missing, or the lowest of ``begins`` if that is lower.
 
         Sets ``full_timestamp_ms`` from all full files, because each of them was synced when it became full.
         """
@@ -332,7 +330,7 @@ class IndexService:
         self._end_offset = min([end, *begins])
         self._keys_done = 0
         if self._end_offset == end:
-            # Two files have entries for a record whose keys did not all fit into the first of them.
+            # Two files have entries for the newest record if its keys did not all fit into one file.
             self._keys_done = sum(
                 file.keys_at_end() for file, last in zip(self.files, ends, strict=True) if last == end
             )
@@ -372,7 +370,7 @@ class IndexService:
             file = self._next_file()
         config = self._config
         while True:
-            # The dispatcher publishes the file after these writes, so no sync can come before these writes.
+            # The maintenance thread gets the file only after these writes, so its next sync covers them.
             self._written[file] = 0
             # Allocates space for one key per record. Records with more keys cause further allocations.
             limit = file.room(rows + 1)
@@ -408,10 +406,11 @@ class IndexService:
         return 0
 
     def detach_before(self, min_offset: int) -> list[IndexFile]:
-        """Removes from the list the oldest files, as long as they refer only to records before ``min_offset``. The
-        files themselves are not deleted.
+        """Removes the oldest files from the list: those that refer only to records before ``min_offset``. The files
+        themselves are not deleted.
 
-        Never removes the last file, or one that is not yet synced (RocketMQ 5.3.3, ``IndexService#deleteExpiredFile``).
+        The last file stays, and so do a file that is not yet synced and all files after it (RocketMQ 5.3.3,
+        ``IndexService#deleteExpiredFile``).
         """
         count = 0
         while count < len(self.files) - 1 and self.files[count].on_disk:

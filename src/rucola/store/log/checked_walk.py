@@ -1,7 +1,7 @@
 """Walks records of segments on a disk that may have unreadable sectors.
 
-An access through a map that touches an unreadable sector kills the process. Each part is therefore read with a system
-call before the walk reaches it.
+An access through a map that touches an unreadable sector kills the process. Each part of a segment is therefore read
+with a system call before the walk reaches that part.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class CheckedWalk:
         self._bad = False
 
     def walk(self, file: MappedFile, position: int, check: int) -> tuple[int, int, int]:
-        """Does what ``walk_records`` does, from ``position`` of the segment on. It may stop between any two records."""
+        """Does the same as ``walk_records``, beginning at ``position`` of the segment. This method may stop after any
+        record, as if the table were full.
+        """
         if file is not self._file or position > self._end:
             self._file, self._end, self._bad = file, position, False
         segment, rows_max = file.segment, len(self.table) // ROW_WIDTH

@@ -21,7 +21,7 @@ from rucola.store.log.mapped_file import MappedFile
 
 COPY_MAX_BYTES = 8 << 20
 """Largest number of bytes that are copied at a time. A unit with a larger size is either damaged or belongs to one of
-the rare giant messages. Its record is read through the map, which loads only the pages accessed.
+the rare giant messages. The record of such a unit is read through the map, which loads only the pages accessed.
 """
 _SIZE_BYTES = 4
 """Length in bytes of the size field at the start of a record."""
@@ -98,7 +98,7 @@ class ColdRecords:
     memory, then fetches them.
 
     One object serves one operation, from its first attempt to its last. Records that were fetched for the operation
-    count as in memory.
+    count as being in memory.
     """
 
     def __init__(self) -> None:
@@ -237,8 +237,8 @@ class Copies:
 
 
 def _apart(spans: list[tuple[int, int, MappedFile, int]]) -> list[tuple[int, int, MappedFile, int]]:
-    """Merges spans that overlap. Only a damaged unit makes spans overlap; without the merge, the span of this unit
-    could end in the middle of a record to which a sound unit points, and truncate that record.
+    """Merges spans that overlap. Spans overlap only if a unit is damaged. The span of the damaged unit may end in the
+    middle of the record of an intact unit; without the merge, the copy of that record could be incomplete.
 
     Args:
         spans: begin, end, segment, and the start of the last record.

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 _PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
 _RECORD_SIZE = int(FrameColumn.RECORD_SIZE)
 _POPULATE_BYTES = 1 << 20
-"""Number of bytes of the segment that are loaded into memory ahead of the appends; loading takes some tenths of a
+"""Number of bytes of the segment that are loaded into memory ahead of the appends; loading takes a few tenths of a
 millisecond.
 """
 _START_BYTES = 8
@@ -60,17 +60,17 @@ class CommitLog(LogReader):
         store_host: address and port of this broker, 8 or 20 bytes, written into each record.
         suffix: property text that ``append_rows`` adds to each message on the fast path.
         written_offset: physical offset after the newest record; without a pool, it equals ``max_offset``.
-        store_timestamp_ms: store time of the newest record. If a thread reads first this time and then
-            ``written_offset``, the time is never later than the store time of the newest record below that offset.
-        published_timestamp_ms: store time of the newest visible record, or of an older one. If a thread reads first
-            this time and then ``max_offset``, the time is never later than the store time of the newest record below
-            that offset.
-        pool: lends memory to new segments; None writes them through their maps.
+        store_timestamp_ms: store time of the newest record. A thread that needs this time and ``written_offset`` must
+            read the time first. Then the time is never later than the store time of the newest record below the offset.
+        published_timestamp_ms: store time of the newest visible record, or of an older one. A thread that needs this
+            time and ``max_offset`` must read the time first. Then the time is never later than the store time of the
+            newest record below the offset.
+        pool: lends memory to new segments; None without a transient store pool.
         refusal: why the last ``append_rows`` stopped early.
         unwritten: whether the last write of a run (records built in a ``RunBuffer``) found no space; another attempt is
             allowed.
-        failed: whether a write of a run failed for another reason, or the sync after erasing its bytes failed. Then it
-            is unknown which bytes follow the end of the log, in the file and on disk.
+        failed: whether a write of a run failed for another reason, or the sync after erasing its bytes failed. After
+            such a failure, it is unknown which bytes follow the end of the log, in the file and on disk.
     """
 
     def __init__(
@@ -139,12 +139,12 @@ class CommitLog(LogReader):
         self.store_timestamp_ms = self.published_timestamp_ms = store_timestamp_ms
 
     def publish(self, end_offset: int, store_timestamp_ms: int) -> None:
-        """Makes the records below ``end_offset`` visible to other threads and to readers. After recovery, no other
-        method does that.
+        """Makes the records below ``end_offset`` visible to readers on all threads. After recovery, no other method
+        does that.
 
-        The offset is set before the time. So, if a thread reads first the time and then the offset, the time is never
-        later than the store time of the newest record below that offset. Called by the appending thread or, with a
-        pool, by the committing thread, never by both at once.
+        The offset is set before the time, and must be read after the time. Then the time is never later than the store
+        time of the newest record below the offset. Called by the appending thread or, with a pool, by the committing
+        thread, never by both at once.
         """
         self.max_offset = end_offset
         self.published_timestamp_ms = store_timestamp_ms
@@ -160,8 +160,8 @@ class CommitLog(LogReader):
             self._erase()
 
     def lacks_segment(self) -> bool:
-        """True if the allocating thread could not create a segment and retries; the thread itself reports when it
-        succeeds.
+        """True if the allocating thread could not create a segment. The thread keeps trying, and calls ``on_space``
+        when it succeeds.
         """
         return self._allocator.failing
 
@@ -259,7 +259,7 @@ class CommitLog(LogReader):
         """Makes sure that all rows fit into the current segment. Returns False, and sets ``refusal``, if they cannot.
 
         Everything is checked before the first row is encoded, because a record that a reader of the files may have seen
-        is never removed again.
+        is never removed.
         """
         file = self._file
         assert file is not None
@@ -376,7 +376,7 @@ class CommitLog(LogReader):
             event(_log, logging.ERROR, "log has no next segment, messages are refused", start=file.end, error=error)
             self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
             return False
-        # From here on nothing may fail: a blank record is final, also for readers of the files.
+        # Once the blank record is written, nothing may fail: readers of the files may have seen it, so it must stay.
         if self._run is not None and not self._write(BLANK.pack(file.size - position, MAGIC_BLANK)):
             following.close()
             return False
@@ -410,8 +410,8 @@ class CommitLog(LogReader):
 
     def _use(self, file: MappedFile, end: int) -> None:
         self._file, self._target = file, self._run or file.target
-        # The next segment is requested when this one is half full, so that it is ready when this one is full. Small
-        # stores never need a second segment.
+        # The next segment is requested when this one is half full. So the next segment is ready in time, and small
+        # stores never create a second segment.
         self._request_at = file.start + file.size // 2
         self._populated_to = end - (end - file.start) % _POPULATE_BYTES
         if self._target is not file.segment:
