@@ -339,6 +339,7 @@ class Broker:
             unique_ids.next,
             len(services.delay_levels_ms),
             not self.config.reject_transaction_message,
+            self.config.client_host,
             services.timers.rewriter,
         )
 

@@ -108,6 +108,7 @@ class Rewriter:
         unique_id: creates a UNIQ_KEY.
         level_max: the highest delay level.
         transactions: whether transactional messages are accepted.
+        host: the broker's IP address, for the error if they are not.
         timer: handles messages that name a delivery time.
     """
 
@@ -117,12 +118,14 @@ class Rewriter:
         unique_id: Callable[[], str],
         level_max: int,
         transactions: bool,
+        host: str,
         timer: TimerRewriter,
     ) -> None:
         self._broker_properties = decode_properties(broker_properties)
         self._unique_id = unique_id
         self._level_max = level_max
         self._transactions = transactions
+        self._host = host
         self._timer = timer
 
     def rewrite(self, source: bytearray, table: array[int], row: int) -> tuple[MadeRow, Detour | None]:
@@ -168,7 +171,9 @@ class Rewriter:
             made[FrameColumn.RECONSUME_TIMES] > 0 and delay_level(properties) > 0
         ):
             if not self._transactions:
-                raise BrokerError(ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden")
+                raise BrokerError(
+                    ResponseCode.NO_PERMISSION, f"the broker[{self._host}] sending transaction message is forbidden"
+                )
             # If the message has a delay, the delay begins with the commit. An impossible time is refused now, not at
             # the commit.
             self._timer.due_ms(topic, properties)
