@@ -1,6 +1,6 @@
 """Runs ``runtime.files`` and the modules that it uses over a ``SimulatedDisk``: their source is unchanged, but their
-system calls are replaced. The explored order of system calls is therefore the order in the real modules, not in a
-second implementation.
+system calls are replaced. Crash tests therefore cut the power between the system calls of the real modules, not between
+those of a second implementation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DEVICE = 1
 
 
 def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Files:
-    """Makes a ``Files`` on ``disk`` for one process; this process does not see locks and open files of other processes.
+    """Makes a ``Files`` on ``disk`` for one process, which does not see other processes' locks and open files.
 
     Args:
         interleaver: chooses, at each system call, which thread of the process continues; None for a single thread.
@@ -43,7 +43,8 @@ def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Fil
     memory = types.SimpleNamespace(lock_memory=lambda *_: "")
     modules: dict[str, Any] = {"os": system, "mmap": _Mmap(system), "fcntl": _Fcntl(), "rucola.runtime.memory": memory}
     if interleaver is not None:
-        # A thread may pause at a call while it holds a segment's lock; threads that wait for this lock are not chosen.
+        # A thread may pause at a system call while it holds a segment's lock. Threads that wait for this lock are not
+        # chosen.
         modules["threading"] = types.SimpleNamespace(Lock=partial(InterleavedLock, interleaver))
 
     def import_module(
@@ -67,8 +68,8 @@ def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Fil
 
 
 def _noticed(rewrite: Callable[[Any, int, bytes], None]) -> Callable[[Any, int, bytes], None]:
-    """Wraps ``rewrite`` so that the simulated disk notices each write. The disk finds other writes by comparing bytes,
-    which does not show a write that leaves the bytes equal.
+    """Wraps ``rewrite`` so that the simulated disk notices even a write that changes no byte. Without this, the disk
+    would only compare bytes and miss such a write.
     """
 
     def noticed(segment: Any, position: int, content: bytes) -> None:
@@ -137,8 +138,8 @@ class SimulatedOs:
                 disk.step("truncate", path)
                 node.data[:] = b""
                 node.capture()
-        # The lowest free number is used, as by a real system, so a closed descriptor that is used by mistake refers to
-        # a different file.
+        # As on a real system, the lowest free number is used. A descriptor that is used by mistake after its close may
+        # therefore refer to a different file.
         descriptor = next(number for number in count(3) if number not in self._open)
         self._open[descriptor] = path, node
         return descriptor
@@ -215,7 +216,7 @@ class SimulatedOs:
     fdatasync = fsync
 
     def lseek(self, descriptor: int, position: int, whence: int) -> int:
-        """``os.lseek`` for files without holes: the whole file counts as data."""
+        """``os.lseek`` on a file system that does not report holes: it fails, so the whole file counts as data."""
         raise _error(errno.EINVAL, self.file(descriptor)[0])
 
     def fstat(self, descriptor: int) -> _Status:
@@ -308,9 +309,9 @@ class SimulatedOs:
 
 
 class InterleavedOs(SimulatedOs):
-    """A ``SimulatedOs`` in which threads take turns: another thread may continue before and after each call, and during
-    the sync of a file. ``interleaver`` chooses this thread. A page of a file counts as in memory only if this process
-    has read it by ``pread``.
+    """A ``SimulatedOs`` in which threads take turns. Before and after each call, and during the sync of a file,
+    ``interleaver`` chooses which thread continues. A page of a file counts as in memory only if this process has read
+    it with ``pread``.
     """
 
     def __init__(self, disk: SimulatedDisk, interleaver: Interleaver) -> None:
@@ -419,7 +420,7 @@ class _Mmap:
 
 
 class _Fcntl:
-    """Replaces ``fcntl``. No other process holds a lock, because each process of a test has its own ``Files``."""
+    """Replaces ``fcntl``. Each process of a test has its own ``Files`` and does not see other processes' locks."""
 
     LOCK_EX = 2
     LOCK_NB = 4

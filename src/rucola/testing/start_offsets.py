@@ -1,7 +1,7 @@
-"""Tracks which queues the consumers of a group have begun to read, from their requests to the broker.
+"""Watches the requests of consumers to learn which queues of their group they have begun to read.
 
 A consumer that joins a group requests the list of members, then the offset of each of its queues, and then it pulls.
-After its first pull its start offset is fixed: no message that is stored later is skipped, not even with
+Its first pull from a queue fixes its start offset there: no message that is stored later is skipped, not even with
 CONSUME_FROM_LAST_OFFSET.
 """
 
@@ -32,7 +32,7 @@ _Queue = tuple[str, str, str]
 
 
 class StartOffsets:
-    """The progress of consumers, as far as their requests have shown it. It is used on the broker's event loop only."""
+    """The progress of consumers, as far as their requests have shown it. Used on the broker's event loop only."""
 
     def __init__(self) -> None:
         self._informed: dict[str, set[Peer]] = {}
@@ -56,12 +56,13 @@ class StartOffsets:
                 del self._beginning[queue]
 
     def group_changed(self, group: ConsumerGroup) -> None:
-        """Records a change of a group's members, after which they divide the queues again."""
+        """Records that the members of a group changed; they will divide the queues again."""
         self._informed.pop(group.group, None)
 
     def all_known(self, group: ConsumerGroup, topics: Mapping[str, TopicConfig]) -> bool:
-        """Whether a consumer has begun to read each queue of the group; with BROADCASTING, whether all consumers have.
-        Always true for POP consumers, whose offsets the broker keeps.
+        """Whether every queue of the group's topics has a consumer that has begun to read it; with BROADCASTING,
+        whether all consumers have begun to read every queue. Always true for POP consumers, whose offsets the broker
+        keeps.
         """
         if group.consume_type == ConsumeType.CONSUME_POP.name:
             return True

@@ -1,6 +1,6 @@
 """A message store on a simulated disk, driven step by step, with a model that records what the store reports.
 
-Methods (``flush``, ``keep``, ``allocate``) do the work of the store's threads, so that a run is reproducible.
+Calls of ``flush``, ``commit``, ``allocate`` and ``keep`` replace the store's threads, so that a run is reproducible.
 """
 
 from __future__ import annotations
@@ -57,21 +57,22 @@ def empty_disk() -> SimulatedDisk:
 
 
 class StoreLife:
-    """A store through all its starts and ends on one disk.
+    """A store on one disk, which may be started, stopped and killed many times.
 
     Attributes:
         disk: disk of the store.
         config: configuration of the store.
         model: the expected content.
         store: the running store.
-        known_changes: ids of the name changes that were not durable when the store was loaded.
+        known_changes: ids of the name changes (creation, rename, removal) that were not durable when the store was
+            loaded.
         pulls: number of pulls for each result, ``found`` or ``cold``; counted only if there is an interleaver.
         progress: checks what the running store reports as synced; None before its start.
 
     Args:
         prepare: function that changes the ``Files``, for example to plant a defect.
-        interleave: function that creates an interleaver for the threads of a process; without an interleaver they run
-            one after another.
+        interleave: function that creates the interleaver for the threads of a process; if it returns None, the work
+            of the threads runs in the calling thread.
     """
 
     def __init__(
@@ -103,11 +104,11 @@ class StoreLife:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Opens the directory in a new process and recovers it.
+        """Opens the store's directory in a new process and recovers the store.
 
         Raises:
             StartRefused: a disk call failed.
-            Mismatch: queue entries that had been reported as synced were missing or wrong; the start restored them.
+            Mismatch: recovery had to restore queue entries that had been reported as synced.
         """
         self._kept_end = self.kept_end
         self.end()
@@ -183,7 +184,8 @@ class StoreLife:
     def stop(self) -> None:
         """Stops the store; after a clean stop, all its messages must be on disk."""
         if self.interleaver is not None:
-            self.interleaver.wait(lambda: self._cold is None or self._cold.done)  # the broker does the same
+            # The broker, too, waits for reads from the disk before it shuts the store down.
+            self.interleaver.wait(lambda: self._cold is None or self._cold.done)
         self.store.shutdown()
         if f"{ROOT}/abort" not in self.disk.names:
             self.model.acked_end = self.model.end
@@ -192,10 +194,10 @@ class StoreLife:
         self.disk.step("stopped", ROOT)
 
     def settle(self) -> None:
-        """Completes all work that was begun or requested; no thread may wait afterwards.
+        """Completes all work that was begun or requested, and checks that none is left.
 
         Raises:
-            Mismatch: a thread still waits.
+            Mismatch: a sender still waits, or work was not done.
         """
         store = self.store
         self.finish()
@@ -207,15 +209,17 @@ class StoreLife:
                     worker.run()
                     self.finish()
         if store.state is StoreState.RUNNING and self.config.sync_flush and store.flushed_offset < store.max_offset:
-            raise Mismatch(f"senders wait from {store.flushed_offset} to {store.max_offset}, but no thread syncs")
+            raise Mismatch(
+                f"senders wait until {store.max_offset} is synced, but no thread syncs beyond {store.flushed_offset}"
+            )
         self.dispatch()
         if store.state is StoreState.RUNNING and store.dispatch_behind_bytes:
-            raise Mismatch(f"{store.dispatch_behind_bytes} bytes may be visible but are not dispatched")
+            raise Mismatch(f"{store.dispatch_behind_bytes} bytes should have been dispatched but were not")
         for _ in range(2):
             self.keep()
             self.finish()
         if store._keeper.failed:
-            raise Mismatch("the removal of old files gave up although no call had failed")
+            raise Mismatch("queues and index are no longer synced although no call had failed")
 
     def finish(self) -> None:
         """Lets the threads finish their work in progress."""
@@ -228,12 +232,12 @@ class StoreLife:
 
     @property
     def promised_end(self) -> int:
-        """Messages below this offset survive a power failure, because they were acknowledged, or reported as synced."""
+        """Messages below this offset survive a power failure, because they were acknowledged or reported as synced."""
         return max(self.model.acked_end, self._reported_end())
 
     @property
     def kept_end(self) -> int:
-        """Messages below this offset survive the end of the process, because they have left its memory."""
+        """Messages below this offset survive the end of the process, because they are in the page cache."""
         if not self.config.pooled:
             return self.model.end
         return self.store._log.max_offset if self._started else self._kept_end
@@ -261,12 +265,12 @@ class StoreLife:
         return results[0].status is PutMessageStatus.PUT_OK
 
     def _check_together(self, before: int, offsets: list[int]) -> None:
-        """Checks that an accepted batch is in one segment, and that a refused batch left nothing in the log."""
+        """Checks that an accepted batch is in one segment, and that a refused batch left no message in the log."""
         size, end = self.config.mapped_file_size_commit_log, self.store._log.written_offset
         if min(offsets) >= 0 and offsets[0] // size != offsets[-1] // size:
             raise Mismatch(f"a batch is in two segments, from {offsets[0]} to {offsets[-1]}")
         if min(offsets) < 0 and end not in (before, before - before % size + size):
-            raise Mismatch(f"a batch was refused, but the log continues from {before} to {end}")
+            raise Mismatch(f"a batch was refused, but the log grew from {before} to {end}")
 
     def put_rows(self, *messages: StoreMessage) -> int:
         """Appends messages of one topic; returns how many were accepted."""
@@ -291,8 +295,8 @@ class StoreLife:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Within the block, a sync does not call the disk's ``meanwhile``: that function appends messages, but the only
-        appending thread is the one that waits for the sync.
+        """Within the block, a sync does not call the disk's ``meanwhile``, because ``meanwhile`` appends messages and
+        the only thread that appends is waiting for the sync.
         """
         self._refuses = self._io_error
         meanwhile, self.disk.meanwhile = self.disk.meanwhile, None
@@ -300,7 +304,9 @@ class StoreLife:
         self.disk.meanwhile = meanwhile
 
     def flush(self, meanwhile: Callable[[], None] | None = None) -> None:
-        """Does the work of the flush thread; ``meanwhile`` is called while it waits for the disk."""
+        """Does the work of the flush thread; ``meanwhile`` is called while that thread waits for the disk (with an
+        interleaver: when it pauses or has ended).
+        """
         if self.interleaver is None:
             self.disk.meanwhile = meanwhile
         self._flush.run()
@@ -377,7 +383,7 @@ class StoreLife:
             # After a failed read the minimum offset may be too low: a pull then skips the records that have expired.
             first = next(n for n in range(queue_offset, high) if records[n].physical_offset >= self.store.min_offset)
             if first > queue_offset and self.disk.faults is None:
-                raise Mismatch(f"queue {topic!r} {queue_id} begins at {low}, but its messages at {first}")
+                raise Mismatch(f"queue {topic!r} {queue_id} begins at {low}, but its messages begin at {first}")
             wanted = [record.record for record in records[first : first + result.message_count]]
             if b"".join(map(bytes, result.views)) != b"".join(wanted):
                 raise Mismatch(
@@ -411,8 +417,8 @@ class StoreLife:
     def _full_segments_may_expire(self) -> None:
         """Allows full segments to expire: those that end at or before the log's end.
 
-        The end of the newest record does not show all of them. A blank record may have filled that record's segment,
-        although the next record could not be written.
+        The log's end may lie beyond the newest message: a blank record may have filled this message's segment although
+        the next message could not be written.
         """
         end, size = self.store.max_offset, self.model.segment_bytes
         self.model.may_expire = end - end % size
@@ -433,15 +439,16 @@ class StoreLife:
         self.disk.step("deleted", ROOT)
 
     def turn(self) -> None:
-        """Runs each kind of waiting work once."""
+        """Allocates, commits, flushes and dispatches once."""
         self.allocate()
         self.commit()
         self.flush()
         self.dispatch()
 
     def _place(self, message: StoreMessage, physical_offset: int, size: int) -> None:
-        if self._refuses:  # all messages of the failed run were appended earlier
-            raise Mismatch("a message was accepted after a failed sync")
+        # ``_refuses`` was set before the call: a call whose write fails midway may have accepted its first messages.
+        if self._refuses:
+            raise Mismatch("a message was accepted after a failed write or sync")
         file = self.store._log.queue.find(physical_offset)
         assert file is not None
         position = physical_offset - file.start
@@ -512,8 +519,8 @@ def _check_recovered(life: StoreLife, failing: bool) -> StoreModel:
 def check_kept_aside(life: StoreLife, image: Image) -> None:
     """Checks that the quarantine holds what a recovery of ``image`` removed.
 
-    The quarantine may hold more if power failed during an earlier recovery: that recovery may have copied data that was
-    only in the page cache, or may have already zeroed part of the copied data in the log.
+    If power failed during an earlier recovery, the quarantine may hold more: data that was only in the page cache, or
+    data that the earlier recovery had already zeroed in the log.
 
     Raises:
         Mismatch: data is missing.
@@ -530,7 +537,7 @@ def check_kept_aside(life: StoreLife, image: Image) -> None:
 
 
 def _holds(kept: bytes, tail: bytes, offset: int) -> bool:
-    """Whether each sector of ``tail`` is empty or equal to that of ``kept``; both begin at log offset ``offset``."""
+    """Whether each sector of ``tail`` is zero or equal to that of ``kept``; both begin at log offset ``offset``."""
     borders = [0, *range(-offset % SECTOR, len(tail), SECTOR), len(tail)]
     return all(tail[a:b] == kept[a:b] or not any(tail[a:b]) for a, b in pairwise(borders))
 
@@ -549,7 +556,7 @@ def _files(disk: SimulatedDisk, prefix: str) -> dict[str, bytes]:
 
 
 def _log_files(image: Image, config: MessageStoreConfig) -> dict[str, bytes]:
-    """The segments of the log by path, in all directories.
+    """The content of the log's segments in all directories, by path.
 
     Raises:
         Mismatch: a segment exists twice.
@@ -584,14 +591,16 @@ def _queue_units(disk: SimulatedDisk) -> dict[QueueName, tuple[int, bytes]]:
 
 
 def _check_counts(disk: SimulatedDisk) -> None:
-    """Checks that the watermark's counts match the files after a clean stop, because the next start relies on them."""
+    """Checks that the watermark's counts match the files after a clean stop; the next start relies on the counts."""
     files: Counter[str] = Counter()
     for kind in ("consumequeue", "batchconsumequeue"):
         files.update(path[:-21] for path in _files(disk, f"{ROOT}/{kind}/") if not path.endswith(".tmp"))
     watermark = WatermarkFile(files_on(disk), ROOT).read()
     later_files = files.total() - len(files)
     if watermark is None or (watermark.queue_count, watermark.later_files) != (len(files), later_files):
-        raise Mismatch(f"{watermark}, but there are {len(files)} queues and {later_files} later files")
+        raise Mismatch(
+            f"{watermark}, but there are {len(files)} queues, and {later_files} files besides the first of each queue"
+        )
 
 
 def _index_entries(disk: SimulatedDisk, config: MessageStoreConfig) -> list[tuple[int, int]]:
@@ -621,7 +630,7 @@ def _check_reads(store: MessageStore, model: StoreModel) -> None:
             raise Mismatch(f"a pull of queue {topic!r} {queue_id} returns bytes that differ from those sent")
     for topic, queue_id in store.queue_names():
         if (topic, queue_id) not in queues and store.max_queue_offset(topic, queue_id):
-            raise Mismatch(f"queue {topic!r} {queue_id} shows messages, but has none")
+            raise Mismatch(f"queue {topic!r} {queue_id} shows messages, but should have none")
 
 
 def _check_synced(life: StoreLife, failing: bool) -> None:

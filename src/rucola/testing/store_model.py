@@ -1,7 +1,7 @@
 """The expected content of a message store, kept in dictionaries and lists, independent of the store's code.
 
 The model records what was sent, acknowledged and seen; ``check_recovered`` compares it with the result of a recovery.
-It uses the formats only through the plain codecs.
+The model encodes and decodes bytes with the codecs of ``formats``, as the store does.
 """
 
 from __future__ import annotations

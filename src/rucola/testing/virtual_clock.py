@@ -23,7 +23,7 @@ class UnmovedClock(SystemClock):
 
 
 class VirtualClock:
-    """``rocketmq.clock``. Any thread may call its methods.
+    """The object ``rocketmq.clock``. Any thread may call its methods.
 
     Args:
         catch_up: function that does the work that has become due; it is called after each change, including changes by
@@ -52,10 +52,11 @@ class VirtualClock:
         seconds: float = 0,
         milliseconds: float = 0,
     ) -> None:
-        """Advances the time; returns when the broker has done the work that is due by then.
+        """Advances the time; returns when the broker has done the work that is due at the new time.
 
         Delayed messages and retries are then in their topics, and popped messages whose invisible time has ended are in
-        their retry topics. Producers were asked about transactions that are old enough, and expired files are removed.
+        their retry topics. Producers have been asked about half messages that are due for a check. Expired files are
+        removed soon afterwards.
 
         Raises:
             ValueError: the time would go back.
