@@ -158,7 +158,7 @@ def test_old_records_behind_the_end_are_no_torn_tail_after_a_crash_either(tmp_pa
     (tmp_path / "abort").write_text("1")
     report = verify(str(tmp_path))
     assert "torn_tail" not in {str(kind) for kind in report.counts}
-    assert any("2398 old bytes behind the end of the log, 5 whole records" in note for note in report.notes)
+    assert any("2398 old bytes after the end of the log, including 5 whole records" in note for note in report.notes)
 
 
 def test_every_damaged_case_is_there() -> None:

@@ -1,4 +1,4 @@
-"""A clock that moves only when a test moves it."""
+"""A clock that tests set and move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Runs a workload, simulates many power failures at every step, recovers each state, and compares it with the model."""
+"""Runs a workload and simulates many power failures at every step. Recovers the store after each power failure, and
+compares the recovered store with a model of its expected content.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The states in which a crash may leave a ``SimulatedDisk``.
 
 Each page, file length and name change may or may not be on the disk. Some states are always included: nothing lost (as
-after the process was killed), everything lost, all content lost, all names lost. A seeded sample is drawn from the
+when only the process is killed), everything lost, all content lost, all names lost. A seeded sample is drawn from the
 others: one item lost, one item kept, random versions of every item, pages torn at 512 bytes.
 """
 
@@ -48,8 +48,8 @@ def crash_states(disk: SimulatedDisk, random: Random, sample: int, randoms: int 
     Args:
         random: source of the sample and of the random states.
         sample: number of states drawn in addition to the fixed ones.
-        randoms: the sample is drawn from this many random states, as many torn states, and all states in which one item
-            is lost or kept.
+        randoms: the sample is drawn from this many random states, the same number of torn states, and all states in
+            which only one item is lost or only one is kept.
     """
     disk.capture()
     items = list(_items(disk))

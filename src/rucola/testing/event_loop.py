@@ -1,4 +1,4 @@
-"""An event loop with real sockets and a time that tests can advance, so that no test waits for a timeout."""
+"""An event loop with real sockets and a clock that tests can advance, so that no test waits for a timeout."""
 
 from __future__ import annotations
 

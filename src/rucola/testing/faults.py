@@ -142,7 +142,7 @@ def request_codes(requests: str | int | None) -> frozenset[int] | None:
     if isinstance(requests, int):
         return frozenset((requests,))
     if requests not in REQUESTS:
-        raise ValueError(f"requests are {', '.join(map(repr, REQUESTS))} or a code, not {requests!r}")
+        raise ValueError(f"requests must be one of {', '.join(map(repr, REQUESTS))} or a code, not {requests!r}")
     return REQUESTS[requests]
 
 
@@ -151,7 +151,8 @@ class Faults:
 
     Args:
         rules: the faults of requests.
-        blackhole, slow_disk, full_disk: start a fault of connections or of the disk; a value of 0 ends it.
+        blackhole, slow_disk, full_disk: functions that start a fault of connections or of the disk; the argument False
+            or 0 ends the fault.
     """
 
     def __init__(

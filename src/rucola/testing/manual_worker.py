@@ -12,8 +12,8 @@ from rucola.testing.interleaver import InterleavedLock, Interleaver, Task
 
 
 class ManualWorker:
-    """Replaces ``runtime.background.Worker``: it has the same methods but no thread, except those of an
-    ``Interleaver``.
+    """Replaces ``runtime.background.Worker``: it has the same methods, but no thread of its own. With an
+    ``Interleaver``, it runs in the interleaver's threads.
 
     Attributes:
         started: whether ``start`` was called, and ``stop`` was not.
@@ -82,8 +82,8 @@ class ManualWorker:
 
 @contextmanager
 def manual_workers(*modules: str, interleaver: Interleaver | None = None) -> Iterator[None]:
-    """Within the block, ``modules`` use ``ManualWorker`` instead of ``Worker``; locks are those of ``interleaver``, if
-    any.
+    """Within the block, ``modules`` use ``ManualWorker`` instead of ``Worker``. With an ``interleaver``,
+    ``threading.Lock`` returns an ``InterleavedLock``.
     """
     with ExitStack() as stack:
         for module in modules:

@@ -1,7 +1,8 @@
 """Compares what a store reports as synced with what is durable on the simulated disk, at every step.
 
-If a report is ahead of the disk, a simulated power failure reveals this only if recovery relies on the report and the
-check examines the lost bytes. This module compares the reported offsets themselves, whenever one of them changes.
+A simulated power failure does not always reveal a report that is ahead of the disk: recovery must rely on the report,
+and the check of the recovered store must examine the lost bytes. This module compares the reported offsets themselves,
+whenever one of them changes.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from rucola.testing.store_model import Mismatch, SentRecord, StoreModel
 
 
 class ProgressCheck:
-    """Checks one process after its start; the result of its recovery has already been compared.
+    """Checks one process after its recovery, whose result has already been compared.
 
     Args:
         disk: the disk of the store.
         root: the store directory.
-        store: the loaded store before its start; its watermarks are checked before they are written.
+        store: the store, loaded but not started yet, so that each watermark is checked before it is written.
         model: function that returns the currently expected content.
 
     Attributes:

@@ -4,8 +4,9 @@ that had two owners at once.
 A test records what it did and observed as a ``History``. The check returns findings; there are none if the history
 keeps every promise. The promises are RocketMQ's. A message whose send was acknowledged is delivered at least once; a
 message whose send was refused is never delivered. A message whose outcome is unknown may be delivered; after its first
-delivery it must not be lost. A queue keeps the order in which one producer's sends were acknowledged. Values are
-unique. All times are of one clock, in any unit.
+delivery it must not be lost. A queue keeps the order in which one producer's sends were acknowledged.
+
+A message is identified by its value, which no other message has. All times are of one clock, in any unit.
 
 A delivery through a retry topic (``retried``) has a queue and an offset of that topic: it counts as a delivery of the
 value, but its offset is not checked. The module uses no clock and no I/O.
@@ -35,8 +36,8 @@ class Kind(Enum):
     LOST = "acknowledged but never delivered"
     PHANTOM = "delivered but never sent"
     ABORTED_READ = "delivered although its send was refused"
-    INCONSISTENT_OFFSET = "one position has two values"
-    DUPLICATE_POSITION = "one value has more positions than its producer's retries explain"
+    INCONSISTENT_OFFSET = "two messages have the same queue offset"
+    DUPLICATE_POSITION = "a message has more queue offsets than its producer's retries explain"
     REDELIVERY = "delivered more often than the faults explain"
     NON_MONOTONIC = "a consumer went back in a queue"
     SKIPPED = "a consumer skipped a message"
@@ -260,7 +261,7 @@ def _delivery_order(history: History) -> Iterator[Finding]:
             continue
         seen.add(delivery.value)
         if delivery.offset < highest.get(delivery.queue, -1):
-            detail = f"{delivery.value} at {delivery.offset}, first delivered after {highest[delivery.queue]}"
+            detail = f"{delivery.value} at {delivery.offset}, first delivered after offset {highest[delivery.queue]}"
             yield Finding(Kind.ORDER, delivery.queue, detail)
         highest[delivery.queue] = max(delivery.offset, highest.get(delivery.queue, -1))
 

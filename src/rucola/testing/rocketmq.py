@@ -120,7 +120,7 @@ class RocketMQ:
     # -- start and stop of the broker
 
     def start(self) -> None:
-        """Starts the broker over the same store, on the same port.
+        """Starts the broker again with the same store and the same port.
 
         Raises:
             RuntimeError: the broker is running.

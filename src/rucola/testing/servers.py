@@ -2,8 +2,8 @@
 
 The broker may stop and start again; the name server, the port and the directory stay the same. A kill is simulated with
 a copy of the store. The connections are closed and the store is copied in one iteration of the event loop, so that
-nothing is appended meanwhile. Then the broker is shut down cleanly, and the copy replaces the store that it used. The
-copy equals the store after SIGKILL, because pages in the page cache survive the process.
+nothing is appended meanwhile. Then the broker is shut down cleanly, and its store is replaced by the copy. The copy
+equals the store after SIGKILL, because pages in the page cache survive the process.
 """
 
 from __future__ import annotations

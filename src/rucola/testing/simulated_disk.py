@@ -1,9 +1,9 @@
 """A disk in memory that records what a power failure could leave of it.
 
-The disk lies below ``runtime.files`` (see ``simulated_os``), which runs unchanged. It holds the content that a running
-process sees. For each page of 4 KiB it also holds every content that a real disk may have after a power failure. It
-records the name changes that are not durable because their directory was not synced. The rules are the weakest that a
-file system may have:
+The code of ``runtime.files`` runs unchanged on this disk (see ``simulated_os``). The disk holds the content that a
+running process sees. For each page of 4 KiB, the disk also holds every content that a real disk may have after a power
+failure. It records the name changes that are not durable because their directory was not synced. The rules are the
+weakest that a file system may have:
 
 * A written page may reach the disk at any time before it is synced, or never. Pages are independent; each may have any
   version since its last sync. Versions are recorded at every call that reaches the disk.
@@ -291,7 +291,7 @@ class SimulatedDisk:
         return image
 
     def seen(self) -> Image:
-        """The content that processes see; it also remains after a process was killed."""
+        """The content that processes see, which also remains when a process is killed."""
         return {
             path: bytes(node.data) if isinstance(node, Inode) else None for path, node in sorted(self.names.items())
         }

@@ -124,7 +124,7 @@ def test_wait_ends_with_the_request_that_the_fault_met(servers: RocketMQ) -> Non
 
 
 def test_unknown_requests_are_refused_with_those_there_are(servers: RocketMQ) -> None:
-    with pytest.raises(ValueError, match=r"requests are 'send', 'pull', .*, not 'sned'"):
+    with pytest.raises(ValueError, match=r"requests must be one of 'send', 'pull', .*, not 'sned'"):
         servers.faults.drop("sned")
 
 

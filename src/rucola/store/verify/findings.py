@@ -21,7 +21,7 @@ class FindingKind(StrEnum):
     SEGMENT_LENGTH = "segment_length"
     """A segment that is shorter or longer than the others."""
     SEGMENT_MISSING = "segment_missing"
-    """A segment is missing: between two others, or after the last one, if queues point into the missing segment."""
+    """A missing segment, either between two others or, if entries of queues point into it, after the last one."""
     RECORD = "record"
     """Bytes in the log that are not a record, with intact records after them."""
     BODY_CRC = "body_crc"
@@ -51,9 +51,7 @@ class FindingKind(StrEnum):
     LOG_SHORT = "log_short"
     """The log ends below the offset up to which it was known to be synced."""
     QUEUE_OFFSET = "queue_offset"
-    """A record whose queue offset differs from that of the entry that points to the record, or is also the queue offset
-    of a different record.
-    """
+    """A record whose queue offset differs from that of its entry, or is also that of another record in the queue."""
     RECORD_WITHOUT_UNIT = "record_without_unit"
     """A record without an entry in its consume queue."""
     UNIT = "unit"
@@ -63,8 +61,8 @@ class FindingKind(StrEnum):
     UNIT_WITHOUT_RECORD = "unit_without_record"
     """An entry of a consume queue that points to no record with the entry's queue and queue offset."""
     STALE_UNIT = "stale_unit"
-    """A unit after the last entry of its queue, left over from a cut of the log. RocketMQ may treat the unit as an
-    entry again.
+    """An entry after the last valid entry of its queue, left over when the log was truncated. RocketMQ may treat the
+    stale entry as valid again.
     """
     QUEUE_HOLE = "queue_hole"
     """Entries in the middle of a consume queue that point to nothing."""
@@ -108,9 +106,9 @@ class Findings:
     """Collects findings and notes.
 
     Attributes:
-        counts: number of findings by kind; includes findings that are not listed, and counts adjacent ones singly.
+        counts: number of findings by kind, including those that are not listed; each adjacent finding counts.
         notes: remarks that are not faults.
-        affected: number of entries of queues and index that are right themselves, but point into damaged parts of the
+        affected: number of queue and index entries that are not faulty themselves, but point into damaged parts of the
             log.
     """
 
@@ -126,8 +124,8 @@ class Findings:
         """Adds one finding.
 
         Args:
-            length: length in bytes of the faulty item; a finding of the same kind that begins right after it counts as
-                adjacent.
+            length: length in bytes of the faulty item; -1 if no further finding can be adjacent. A finding of the same
+                kind is adjacent if it begins where the item ends.
         """
         self.counts[kind] = self.counts.get(kind, 0) + 1
         listed = self._listed.setdefault(kind, [])

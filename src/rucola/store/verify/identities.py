@@ -4,8 +4,8 @@ The record is wrong if it differs from the entry in only one field, unless a sec
 has the topic, queue id and queue offset that the record states. In all other cases the first entry is wrong.
 
 A single fault in a record can appear twice: as a record without an entry, and as an entry that its record contradicts.
-The walk meets these two at different times, so the decision about records without an entry is postponed until all
-entries are checked.
+The check comes to the record and to the entry at different times. The decision about records without an entry is
+therefore postponed until all entries are checked.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RecordIdentities:
         self._waiting: dict[int, tuple[FindingKind, str, int, str, int]] = {}
 
     def wait(self, physical_offset: int, kind: FindingKind, place: tuple[str, int], detail: str, length: int) -> None:
-        """Adds a postponed finding: it is dropped if a different entry turns out to be the right one for the record."""
+        """Adds a postponed finding, which is dropped if a different entry proves to be the right one for the record."""
         if len(self._waiting) < _WAITING_MAX:
             self._waiting[physical_offset] = (kind, *place, detail, length)
         else:
@@ -57,9 +57,11 @@ class RecordIdentities:
         self._waiting.clear()
 
     def is_right(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
-        """Whether an entry is right although its record states a different entry. If so, the record is reported.
+        """Whether an entry is right although its record states a different topic, queue id or queue offset. If so, the
+        record is reported.
 
-        An entry is also right if the record's only fault is that it claims to have no entry (prepared or rolled back).
+        An entry is also right if its record is wrong only in the sysFlag, which marks the record as prepared or rolled
+        back: such records have no entry.
         """
         hit = None if self._log.damaged(place[0]) else self._log.row_at(place[0], 0)
         if hit is None or hit[1][RecordColumn.RECORD_SIZE] != place[1]:
@@ -87,8 +89,8 @@ class RecordIdentities:
         return True
 
     def _has_wrong_state(self, file: MappedFile, row: array[int], queue_offset: int) -> bool:
-        """Whether a record claims to have no entry, although entry ``queue_offset`` points to it. If so, the record is
-        reported.
+        """Whether a record's sysFlag marks the record as prepared or rolled back, although entry ``queue_offset``
+        points to the record. If so, the record is reported.
         """
         flags = row[RecordColumn.SYS_FLAG]
         if not flags & _PREPARED_BIT:

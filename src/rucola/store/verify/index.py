@@ -1,8 +1,9 @@
-"""Compares index files with the log: every entry must point to a record that has a key with the entry's hash, and every
-chain must end.
+"""Checks index files: every entry must point to a record that has a key with the entry's hash, and the entries of each
+slot must be linked from the newest to the oldest.
 
-The Cython kernel that writes index files puts the keys of a batch of records into an empty index. The entries of this
-index are compared with the next entries of the file, as columns. Only entries that differ are examined one by one.
+The Cython kernel that writes index files puts the keys of a batch of records into an empty index in memory. The entries
+in memory are compared, column by column, with the next entries of the file. If any differ, the entries of the batch
+are examined one by one.
 """
 
 from __future__ import annotations
@@ -96,13 +97,13 @@ class IndexFileCheck:
     """One index file, up to the entry that was the newest at the beginning of the check.
 
     Attributes:
-        count: number of the next entry according to the header at the beginning of the check.
-        cursor: number of the first entry that is not yet compared with the log.
+        count: ``index_count`` of the header at the beginning of the check; one more than the number of the last entry.
+        cursor: number of the first entry that has not been compared with the log yet.
         header: the header at the beginning of the check.
         begin_ms, end_ms: store times in the header.
         first_offset, last_offset: physical offsets of the first and the last entry.
-        next_offset: physical offset in the entry at ``cursor``; kept here so that the file is mapped only while the
-            walk reads records that the file indexes.
+        next_offset: physical offset in the entry at ``cursor``; kept here so that the file need not be mapped before
+            the walk over the log reaches this offset.
     """
 
     def __init__(self, file: MappedFile, slots: int, count: int) -> None:
@@ -162,11 +163,11 @@ class IndexFileCheck:
             ("end_physical_offset", self.header.end_physical_offset, self.last_offset),
         ):
             if said != entry_offset and not live:
-                detail = f"{name} is {said}, but its entry states {entry_offset}"
+                detail = f"{name} is {said}, but according to the entries it is {entry_offset}"
                 found.add(FindingKind.INDEX_HEADER, self.file.path, INDEX_HEADER.position(name), detail)
         seconds = self.entry(1)[2]
         if seconds not in (0, max(self.begin_ms - previous_ms, 0) // 1000):
-            detail = f"entry 1 has {seconds} seconds, although it is the first"
+            detail = f"entry 1 has {seconds} seconds, although seconds are counted from this entry"
             found.add(FindingKind.INDEX_ENTRY, self.file.path, self.position(1), detail, INDEX_ENTRY.size)
 
     def check_chains(self, found: Findings, live: bool) -> None:
@@ -256,8 +257,9 @@ class IndexChecks:
         self._complete_to = newest if live or unclean or newest < 0 else _FOREVER
 
     def _check_order(self) -> None:
-        """Checks the order of the files. A file with a later name must hold later records or, if the writer's clock was
-        set back, later store times.
+        """Checks the order of the files by name, that is, by time of creation. A file must not begin with both a lower
+        physical offset and an earlier store time than the previous file. A lower offset alone is no fault: RocketMQ's
+        clock was set back before the previous file was created.
         """
         for before, after in pairwise(check for check in self._checks if check.count > 1):
             if after.first_offset < before.first_offset and after.begin_ms < before.begin_ms:
@@ -266,7 +268,7 @@ class IndexChecks:
 
     def _open(self, file: MappedFile) -> None:
         if file.size < INDEX_HEADER.size:
-            self._found.add(FindingKind.INDEX_HEADER, file.path, 0, f"{file.size} bytes do not hold a header")
+            self._found.add(FindingKind.INDEX_HEADER, file.path, 0, f"{file.size} bytes are too few for a header")
             return
         count = IndexHeader.decode(file.segment.view).index_count
         geometry = index_geometry(file)
@@ -331,7 +333,9 @@ class IndexChecks:
         return b"".join(keys)
 
     def finish(self) -> None:
-        """Checks the entries that belong to none of the walked records. Must be called after all queues are checked."""
+        """Checks the entries that match none of the records passed to ``rows``. Must be called after all queues are
+        checked.
+        """
         previous_ms = 0
         for check in self._checks:
             self._compare_entries(check, {}, 0, 0)
@@ -383,7 +387,7 @@ class IndexChecks:
         physical_offset, log = entry[1], self._log
         before = check.entry(check.cursor - 1)[1] if check.cursor > 1 else 0
         if 0 <= physical_offset < log.start > before or (self._live and physical_offset >= log.end):
-            return  # the record has expired, or has not been walked yet
+            return  # the record has expired, or was appended after the check began
         if log.damaged(physical_offset):
             self._found.affected += 1
         else:

@@ -1,9 +1,9 @@
 """Walks a whole commit log, continues after damage, and distinguishes damage from the ordinary end.
 
-If a record cannot be read, the walk searches for the next intact record, that is, one with the right checksums and
-physical offset. If that record is not older than the last record read, the bytes between the two are damage, and the
-walk continues at that record. If there is no such record, the log ends before the record that cannot be read. Older
-records may follow the end, because RocketMQ leaves their bytes in the file when it cuts a log.
+If a record cannot be read, the walk searches for the next intact record (right checksums, right physical offset) that
+was not stored before the last record read. The bytes before the intact record are damage, and the walk continues at the
+intact record. If there is no such record, the log ends before the record that cannot be read. Records that were stored
+earlier may lie after this end, because RocketMQ leaves their bytes in the file when it truncates the log.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def load_segments(
         if segments and segments[-1].start + length < start:
             missing = segments[-1].start + length
             count = -(-(start - missing) // length)
-            detail = f"{count} segments from here to {segment_name(start)} are missing"
+            detail = f"{count} segments before {segment_name(start)} are missing"
             found.add(FindingKind.SEGMENT_MISSING, f"{directory}/{segment_name(missing)}", 0, detail)
         if size:
             segments.append(readable_file(files, path, start, size, found))
@@ -330,8 +330,8 @@ class LogCheck:
         return position + row[RecordColumn.RECORD_SIZE]
 
     def _next_record(self, number: int, file: MappedFile, position: int) -> int:
-        """Returns the position of the next intact record that is not older than the last record read; the end of this
-        segment if the next record lies in a later segment.
+        """Returns the position of the next intact record that was not stored before the last record read; the end of
+        this segment if the intact record lies in a later segment.
 
         Returns -1 if there is no such record.
         """
@@ -384,8 +384,8 @@ class LogCheck:
         old = sum(1 for _ in self._intact(file, position + 1))
         if old or not (begun or self._unclean):
             self._found.note(
-                f"{file.path}, position {position}: {stop - position} old bytes behind the end of the log, "
-                f"{old} whole records among them"
+                f"{file.path}, position {position}: {stop - position} old bytes after the end of the log, "
+                f"including {old} whole records"
             )
             return
         what = "a truncated record" if begun else "no record"

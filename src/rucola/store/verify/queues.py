@@ -1,8 +1,8 @@
-"""Compares consume queues with the log: every record must have its unit, every unit must have its record, and the units
-of a queue must have no holes between them.
+"""Compares consume queues with the log: every record must have its unit, every unit must have its record, and a queue
+must have no holes. The texts of findings call a unit an entry.
 
 For each batch of records, the Cython kernel that writes queues produces the expected units, queue by queue. These units
-are compared with the file as bytes. Only records whose units differ are examined one by one.
+are compared with the file as bytes. If they differ, the records of this queue in the batch are examined one by one.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
 
 
 class QueueCheck:
-    """The files of one queue, and how many of its entries the walk over the log has compared.
+    """The files of one queue, and how many of its units the walk over the log has compared.
 
     Attributes:
         path: path of the queue's directory.
-        first: queue offset of the first record in the log; -1 if none was met yet.
-        next: queue offset after the newest record met.
+        first: queue offset of the queue's first record in the log; -1 until the walk meets a record of the queue.
+        next: queue offset after the queue's newest record that the walk has met; -1 like ``first``.
     """
 
     def __init__(self, path: str, segments: list[MappedFile]) -> None:
@@ -96,7 +96,7 @@ class QueueCheck:
         return physical_offset, size
 
     def find(self, place: tuple[int, int]) -> int:
-        """Returns the queue offset of the entry that points to a record; -1 if there is none."""
+        """Returns the queue offset of the unit that points to a record; -1 if there is no such unit."""
         if self.next >= 0 and self.place_of(self.next) == place:
             return self.next
         low, high = self.start, self.end
@@ -120,8 +120,8 @@ class QueueCheck:
             self._mapped = None
 
     def spans(self, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
-        """Splits a range of queue offsets at the borders of files. Yields for each part its first queue offset, the one
-        after its last, and whether it has a file.
+        """Splits a range of queue offsets at the borders of files. Yields for each part its first queue offset, its
+        last queue offset plus 1, and whether a file holds the part.
         """
         at = first
         for file in self.segments:
@@ -154,7 +154,7 @@ class QueueChecks:
     Attributes:
         queues: the queues met so far, by topic and queue id; after ``finish`` all queues.
         units: number of units that agree with their record.
-        far: for entries that point beyond the last segment, the physical offsets at which their records end.
+        far: for each unit that points beyond the last segment, the physical offset at which its record would end.
 
     Args:
         path: the directory ``consumequeue``.
@@ -237,8 +237,8 @@ class QueueChecks:
 
     @property
     def named_end(self) -> int:
-        """Physical offset up to which the log formerly extended, according to the entries that point beyond its end; 0
-        if there are fewer than two such entries.
+        """Physical offset up to which the log formerly extended, according to the units that point beyond its last
+        segment; 0 if there are fewer than two such units.
         """
         return max(self.far) if len(self.far) > 1 else 0
 
@@ -310,8 +310,8 @@ class QueueChecks:
     def _without_unit(
         self, topic: bytes, queue: QueueCheck, file: MappedFile, table: array[int], row: int, unit: bytes
     ) -> None:
-        """Handles a record to which no entry of its queue points: either the entry or the queue stated in the record is
-        wrong.
+        """Handles a record to which no unit of its queue points. Either the unit at the record's queue offset is wrong
+        or missing, or the record states a wrong queue or queue offset.
 
         Args:
             unit: the unit at the record's queue offset.
@@ -327,7 +327,10 @@ class QueueChecks:
         )
         follows = queue.next < 0 or queue_offset == queue.next
         if 0 <= queue_offset < queue.next or taken:
-            detail = f"record {physical_offset} states entry {queue_offset} of {_name(queue)}, which another record has"
+            detail = (
+                f"the record at physical offset {physical_offset} states that it is entry {queue_offset} of "
+                f"{_name(queue)}, but this entry belongs to another record"
+            )
             self._identities.wait(physical_offset, FindingKind.QUEUE_OFFSET, (file.path, table[row]), detail, -1)
             return
         if follows and queue.segments:
@@ -362,7 +365,7 @@ class QueueChecks:
         """Checks the units from ``first`` to ``last`` (excluded), for which the walk over the log found no record.
 
         Args:
-            inside: whether the units lie between two entries whose records the walk found.
+            inside: whether the units lie between two units whose records the walk found.
         """
         for begin, end, there in queue.spans(first, last):
             if not there:
@@ -386,7 +389,7 @@ class QueueChecks:
                         self._found.add(FindingKind.QUEUE_HOLE, *queue.place(start + at), detail, UNIT_BYTES)
 
     def leads_to(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
-        """Whether an entry points to the record with this physical offset and size."""
+        """Whether a unit points to the record with this physical offset and size."""
         return self._queue(topic, queue_id).place_of(queue_offset) == place
 
     def _judge_loose(self, queue: QueueCheck, queue_offset: int, physical_offset: int, size: int, inside: bool) -> None:

@@ -1,7 +1,7 @@
 """Checks the store times along a log: a time that is not between the times of its neighbours is damaged.
 
-Times never decrease, unless the clock was set back; in that case all following times are lower too. Differences of up
-to a minute are not reported.
+Times never decrease, unless the clock was set back; then the following times continue from the lower time.
+Differences of up to a minute are not reported.
 """
 
 from __future__ import annotations
