@@ -45,13 +45,13 @@ class StoreState(Enum):
     """The store has not been loaded or started, or is shut down. It accepts no messages."""
     RUNNING = "RUNNING"
     DISK_FULL = "READ_ONLY/disk_full"
-    """Space is missing: a file could not be allocated, a write failed for want of space, or the disk is fuller than the
-    limit. The store accepts no messages until there is space, then continues by itself.
+    """Disk space is short: a file could not be allocated, a write failed because the disk was full, or disk use is
+    above the limit. The store accepts no messages until there is space, then continues by itself.
     """
     IO_ERROR = "READ_ONLY/io_error"
-    """A sync of the log or of a new index file failed, or a write to the log or to a queue failed for a reason other
-    than missing space or too many open files. The messages that a failed sync of the log covered may be lost, whatever
-    a later sync reports. Only a restart ends this state.
+    """A sync of the log or of a new index file failed, or a write to the log or a queue failed. A write that fails
+    for lack of disk space or file descriptors does not count. The messages that a failed sync of the log covered may be
+    lost, whatever a later sync reports. Only a restart ends this state.
     """
 
 

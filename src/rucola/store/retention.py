@@ -3,16 +3,16 @@
 
 Two threads share the work. The maintenance thread checks disk space, the hour of the day and the age of files, and
 removes files. Only the event loop's thread changes the lists of segments. A check therefore only decides up to which
-offset the log may be removed. The event loop then takes those segments out of its list, which makes the new minimum
-visible. Afterwards the maintenance thread removes their files, oldest first, and syncs each removal before the next.
-The memory of a removed segment stays valid as long as slices of it exist.
+offset the log may be removed. The event loop then takes the segments below this offset out of its list, so that readers
+see the new minimum offset. Afterwards the maintenance thread removes the files of these segments, oldest first, and
+syncs each removal before the next. The memory of a removed segment stays valid as long as slices of it exist.
 
 A segment is removed only after it is synced and dispatched, and its queue entries are synced too. Otherwise, after a
 crash, queue offsets that consumers have seen would be assigned again. Index entries that are still missing do not delay
 the removal.
 
-Deliberate differences from RocketMQ 5.3.3: after the wall clock jumped forward, nothing expires by age for ten minutes;
-forced removals are counted, and logged with offsets and ages.
+Deliberate differences from RocketMQ 5.3.3: after the wall clock has jumped forward, nothing expires by age for ten
+minutes; forced removals are counted, and logged with offsets and ages.
 """
 
 from __future__ import annotations
@@ -78,12 +78,13 @@ class Retention:
 
     Attributes:
         waiting: whether ``hand_over`` has something to do.
-        wants_sync: whether the maintenance thread should sync the queues now, because segments can only be removed
-            after that sync, or because queues or their files were removed.
+        wants_sync: whether the maintenance thread should sync the queues now. Either segments wait for this sync
+            before they are removed, or queues or queue files were removed.
 
     Args:
-        condition: ``look`` tells it that the used space is above the warning ratio, or that it is not above the ratio
-            of forced removal. Both threads notify it when ``hand_over`` has something to do.
+        condition: ``look`` calls ``condition.judged`` with True if disk use is above the warning ratio, and with False
+            if disk use is not above the ratio of forced removal. Both threads call ``condition.tell`` when
+            ``hand_over`` has something to do.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Retention:
         self._failed = False
 
     def start(self) -> None:
-        """Must be called after the store was loaded. The first check follows a minute later."""
+        """Must be called after the store has been loaded. The first check follows a minute later."""
         now = self._clock.monotonic()
         self._next_look = now + _FIRST_LOOK_S
         self._clocks = self._clock.wall_ms(), now
@@ -219,7 +220,8 @@ class Retention:
         """Returns whether space is so short that segments are removed before they expire, and whether expired segments
         are removed now.
 
-        If the log has several directories, the one with the most space decides, because new segments avoid full ones.
+        If the log has several directories, the least full directory counts, because new segments avoid full
+        directories. The disk of the store's own directory counts in any case.
         """
         config, queue = self._config, self._log.queue
         shares = {path: self._used_percent(path) for path in queue.writable_paths}

@@ -1,14 +1,15 @@
 """Deletes the queues of a topic so that they stay deleted.
 
 The records of the topic stay in the log until they expire. The file ``rucola-deleted-topics``, which RocketMQ does not
-know, keeps the physical offset up to which each topic is deleted. Records below that offset get no place in a queue,
-even if they are dispatched again. The file is a JSON object: ``{"topic": {"end": physical offset, "pending": whether
-the queues may still exist}}``. An entry is dropped once the log begins after the entry's offset.
+know, keeps the physical offset up to which each topic is deleted. Records of the topic below that offset get no unit in
+a queue, even if they are dispatched again. The file is a JSON object: ``{"topic": {"end": physical offset, "pending":
+whether the queues may still exist}}``. Start-up drops an entry if the log no longer has records below the entry's
+offset.
 
-A deletion first writes the entry as pending, then renames the directories into ``deleted-queues``, then writes the
-entry again as completed. The next load completes a deletion that a crash interrupted, and dispatches the records after
-the entry's offset again, because a new topic with that name may have got messages since. The maintenance thread removes
-the files afterwards.
+A deletion first writes the entry as pending, then moves the queue directories into ``deleted-queues``, then writes the
+entry again as completed. The maintenance thread removes the moved directories afterwards. If a crash interrupts a
+deletion, the next start-up completes it. Start-up then also dispatches the records after the entry's offset again,
+because a new topic with that name may have received messages in the meantime.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ class TopicDeletion:
 
     @property
     def replay_from(self) -> int | None:
-        """Physical offset from which on records may lack their units once ``resume`` has run; None if no deletion is
-        pending.
+        """Physical offset at and above which records may lack their units once ``resume`` has run; None if no deletion
+        is pending.
         """
         return min((self.ends[topic] for topic in self._pending), default=None)
 
@@ -94,8 +95,8 @@ class TopicDeletion:
 
         Args:
             min_offset: the offset where the log begins.
-            max_offset: the offset where the log ends. After a crash the log may end before a deletion's offset; new
-                messages below that offset belong to queues.
+            max_offset: the offset where the log ends. After a crash the log may end before a deletion's offset. That
+                offset is then lowered to ``max_offset``, because later messages belong to queues.
         """
         gone = [topic for topic, end in self.ends.items() if end <= min_offset]
         taken = {topic: max_offset for topic, end in self.ends.items() if end > max_offset}
@@ -107,7 +108,7 @@ class TopicDeletion:
             self._write()
 
     def begin(self, topic: bytes, end: int) -> None:
-        """Writes to the file that ``topic`` is deleted up to ``end``, and syncs the file.
+        """Writes a pending entry: ``topic`` is deleted up to ``end``. Syncs the file.
 
         Raises:
             DiskError: the file could not be written or synced; only the next load shows whether the topic is deleted.

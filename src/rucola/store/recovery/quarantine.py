@@ -36,7 +36,8 @@ class Quarantine:
         """Returns the recorded gaps of the log.
 
         Raises:
-            StoreDamagedError: the list cannot be read, so queue offsets in use could be assigned again.
+            StoreDamagedError: the list cannot be read. Without the list, recovery could assign used queue offsets
+                again.
         """
         path = f"{self.path}/gaps.json"
         content = self._files.read_file(path)
@@ -96,9 +97,9 @@ class Quarantine:
         """Returns the path at which to keep ``content``. Also returns the bytes of the file at this path if they
         already include ``content``.
 
-        If a crash interrupted the zeroing of the log, the log now has only a part of the bytes that the earlier
-        recovery copied to this file. If the log is cut at the same offset again and has other bytes there, these bytes
-        get a file of their own.
+        A crash may have interrupted an earlier recovery while it zeroed bytes that it had copied to this file.
+        ``content`` then has only some of these bytes, and zeros in place of the others. If the file holds different
+        bytes, from an earlier cut at the same offset, ``content`` gets a file of its own.
         """
         path, number = f"{self.path}/{offset:020d}", 0
         while (kept := self._files.read_file(path)) is not None and not _is_rest(content, kept, offset):

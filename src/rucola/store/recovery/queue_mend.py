@@ -1,13 +1,13 @@
 """Rewrites single queue entries that were synced but no longer point to their records.
 
-After a crash, RocketMQ refills its queues from the newest synced segment of the log on. This also restores damaged
-entries for the records in that part of the log. Rucola's recovery trusts synced entries instead. It therefore compares
-the records in the same part of the log with their entries in a separate step. Only an entry that does not point to a
-matching record is rewritten, and only from a record that passes all checks (``ConsumeQueue.mend``). A damaged record
-therefore changes no entry of another record.
+After a crash, RocketMQ dispatches the records again, beginning with the newest segment that is known to be synced. This
+also restores entries whose physical offset or size has become invalid. Rucola's recovery does not dispatch records
+again if their entries were synced. Instead, it compares the records in the same part of the log with their entries in a
+separate step. An entry is rewritten only if it does not point to a matching record, and only from a record that passes
+all checks (``ConsumeQueue.mend``). A damaged record therefore changes no entry of another record.
 
-The number of compared records is limited. Damaged entries of further records stay; ``verify`` reports them, and
-``repair`` corrects them.
+The number of compared records is limited. Recovery leaves damaged entries beyond the limit as they are; ``verify``
+reports them, and ``repair`` corrects them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from rucola.store.queue.consume_queue import ConsumeQueue
 
 _log = logging.getLogger(__name__)
 _RECORDS_MAX = 4_000_000
-"""Largest number of records that are examined; takes about 0.4 s of CPU time."""
+"""Largest number of records that are examined. Examining them takes about 0.4 s of CPU time."""
 _RUNS_MAX = 100_000
-"""Largest number of comparisons, which take about 0.5 s of CPU time. If several consecutive records have the same
-topic, one comparison covers all of them that belong to the same queue.
+"""Largest number of comparisons, which take about 0.5 s of CPU time. One comparison covers all records of one queue
+among consecutive records of the same topic.
 """
 _FOUND_MAX = 10_000
 _LIGHT = LMQ_PREFIX.encode()
@@ -47,7 +47,9 @@ class _Entry(NamedTuple):
 
 
 class QueueMend:
-    """Searches a part of the log once; must run before the queues of ``dispatcher`` are used."""
+    """Compares a part of the log with its queue entries, once. The queues of ``dispatcher`` must be opened again
+    afterwards.
+    """
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -57,13 +59,17 @@ class QueueMend:
         self._table = new_table(ROWS_MAX)
         self._units = bytearray(ROWS_MAX * UNIT_BYTES)
         self._runs = 0
-        # If two records state the same entry, the newer one counts, because a topic may have been deleted and created
-        # again.
+        # If two records state the same queue and queue offset, the newer record counts, because the topic may have been
+        # deleted and created again.
         self._found: dict[tuple[ConsumeQueue, int], _Entry] = {}
 
     def run(self, start: int, end: int) -> int:
-        """Compares the records from physical offset ``start``, where a record begins, to ``end``; syncs the queues that
-        it changes and returns the number of entries written.
+        """Compares the records from ``start`` to ``end`` with their entries, rewrites wrong entries, and syncs the
+        changed queues. Returns the number of entries written.
+
+        Args:
+            start: physical offset at which a record begins.
+            end: physical offset at which the comparison ends.
 
         Raises:
             DiskError: a changed queue could not be synced.
@@ -106,11 +112,13 @@ class QueueMend:
                     end=end,
                 )
                 return
-            # Dispatch and readers report what cannot be read.
+            # If a record cannot be read, the rest of its segment is skipped. Dispatch and readers report such a record.
             offset = file.start + position if stop in (WalkStop.TABLE_FULL, WalkStop.LIMIT) else file.end
 
     def _compare_topic(self, file: MappedFile, first: int, rows: int) -> int:
-        """Compares consecutive records of the same topic; returns the row after the last of these records."""
+        """Compares consecutive records of the same topic with their entries; returns the row after the last of these
+        records.
+        """
         table, view = self._table, file.segment.view
         same_topic = table[first * ROW_WIDTH + RecordColumn.SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
         last = first + 1

@@ -1,16 +1,16 @@
 """Brings a store from any state left by a stop or a crash into a state in which appends can continue.
 
-Recovery proceeds in this order. It finds the end of the log without changing anything, and refuses to continue if that
-end lies below the offset up to which the log was known to be synced. Then it creates the abort file, cuts the log at
-this end, syncs what remains of the log, and brings queues and index up to the end.
+First, recovery finds the end of the log without changing anything. It refuses to continue if the end lies below the
+offset up to which the log was known to be synced. Then recovery creates the abort file and cuts the log: it zeroes the
+bytes after the end and removes later segments. Finally it syncs the log and brings queues and index up to the end.
 
-Recovery starts at offsets that were recorded as synced (``watermark``); it never compares times. A store of RocketMQ
-has no watermark. The whole log of such a store is checked; its index files are kept unchanged if they agree with the
-log. An interrupted recovery reaches the same result when it runs again.
+In a store of Rucola, recovery starts at offsets that were recorded as synced (``watermark``), without a comparison of
+times. A store of RocketMQ has no watermark. The whole log of such a store is checked; its index files are kept
+unchanged if they agree with the log. An interrupted recovery reaches the same result when it runs again.
 
-Deliberate differences from RocketMQ 5.3.3: bytes after the cut are zeroed; unless they are all zeros, they are first
-copied to quarantine; queue units after the end are zeroed; missing queues are rebuilt completely; the newest index file
-is rebuilt instead of lost.
+Recovery deliberately differs from RocketMQ 5.3.3. It zeroes the bytes after the end of the log; unless they are all
+zeros, it first copies them to quarantine. It zeroes queue units after the end. It rebuilds missing queues completely,
+and rebuilds the newest index file, which RocketMQ deletes.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ class Recovery:
             if self.unclean and end.physical_offset > watermark.flushed_offset:
                 flushed = log.boundary(max(watermark.flushed_offset, log.min_offset))
                 torn = scan(log, flushed, CHECK_ALL | CHECK_TORN_END)
-                # The earlier scan could read the log, but the pages may no longer be in memory.
+                # The earlier scan could read these records. If their pages are no longer in memory, this scan may fail
+                # to read them again.
                 self._refuse_unreadable(torn)
                 if torn.physical_offset < end.physical_offset:
                     end = replace(torn, store_timestamp_ms=torn.store_timestamp_ms or end.store_timestamp_ms)
@@ -147,8 +148,8 @@ class Recovery:
             self._refuse(end, "it may be there")
 
     def _check_readable(self, start: int, end: int) -> None:
-        """Checks that the disk can read the records that will be dispatched. Dispatch reads through the map, and the
-        search for the end of the log did not read this part.
+        """Checks that the disk can read the records that will be dispatched. Dispatch reads through the memory map,
+        where a read error would kill the process. The search for the end of the log did not read this part.
         """
         for file in self._log.queue.segments:
             first, last = max(start, file.start), min(end, file.end)
@@ -214,8 +215,8 @@ class Recovery:
         log = self._log
         log.max_offset = end.physical_offset
         log.queue.remove_empty()
-        # This is needed after a clean stop too, because a segment that was created but could not be mapped still
-        # exists.
+        # Later segments may exist after a clean stop too: a segment that was created but could not be mapped is not
+        # removed.
         later = [file for file in log.queue.segments if file.start > end.physical_offset]
         for file in reversed(later):
             self._set_aside(file, 0, end)
@@ -247,9 +248,9 @@ class Recovery:
                 self._queues.get(topic, queue_id).rewind(queues_from)
         watermark = self._watermark
         if watermark is not None and queues_from < physical_end:
-            # Without this watermark, a crash during this recovery would leave queues that look complete. The watermark
-            # is written even if the file already has this content, because a killed process, or one whose sync failed,
-            # may have left the content in memory only.
+            # Without this watermark, queues would look complete after a crash during this recovery. The watermark is
+            # written even if the file already has this content. The content may be in memory only, because an earlier
+            # process was killed or failed to sync it.
             queues_offset = min(queues_from, watermark.queues_offset)
             self._marks.watermark.write(replace(watermark, queues_offset=queues_offset, end_offset=-1))
         if self._index is not None:

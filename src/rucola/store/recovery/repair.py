@@ -2,10 +2,10 @@
 ``--quarantine``).
 
 No byte is lost: overwritten bytes are first copied to ``quarantine/``, and unknown files are moved there. Afterwards
-the log is complete again, also for RocketMQ. A damaged part becomes one record that belongs to no queue (a rolled-back
-message). If the damage reaches to the end of a segment, a blank record fills the rest instead, as at the end of every
-full segment. An interrupted repair reaches the same result when it runs again. A repair runs before recovery, on the
-same thread.
+the log has no holes, so RocketMQ can read it as well. A damaged part becomes one record that belongs to no queue (a
+rolled-back message). If the damage reaches the end of a segment, a blank record fills the rest of the segment instead,
+as at the end of every full segment. An interrupted repair reaches the same result when it runs again. A repair runs
+before recovery, on the same thread.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class LogRepair:
             damaged_at = file.end
             following_file = queue.find(damaged_at)
             if following_file is None and damaged_at >= durable_to:
-                # A blank record ends its segment only if another segment follows.
+                # A blank record at the end of the last segment would be overwritten by the next append.
                 queue.append(damaged_at)
                 return
             if following_file is not None:

@@ -1,4 +1,4 @@
-"""Decides, while recovery dispatches a log that may be damaged, which records belong to the queue that they state.
+"""Decides which records belong to the queue that they name. Used while recovery dispatches a log that may be damaged.
 
 A record with a negative queue id, or with a topic that cannot be a directory name, belongs to no queue. A record that
 would be the first of a new queue belongs to the new queue, unless another queue has a unit for the record at the

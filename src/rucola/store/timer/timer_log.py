@@ -64,11 +64,12 @@ class TimerLog:
     def recover(
         self, position: int, wheel: MappedSegment, precision_ms: int, physical_end: int, seen_from: int
     ) -> tuple[set[int], int]:
-        """Finds the end of the timer log and cuts what follows it. Adds the units to the wheel, beginning with those of
-        the segment that holds ``position``.
+        """Finds the end of the timer log, zeroes the bytes after the end, and removes later segments. Adds the units to
+        the wheel, beginning with those of the segment that holds ``position``.
 
         Args:
-            physical_end: end of the commit log; the timer log is cut at the first unit whose record reaches beyond it.
+            physical_end: end of the commit log; the timer log ends before the first unit whose record reaches beyond
+                ``physical_end``.
             seen_from: the result lists only records from this physical offset on.
 
         Returns:
@@ -82,11 +83,12 @@ class TimerLog:
         for file in list(self.files.segments):
             whole = True
             if file.end > position or file is self.files.segments[-1]:
-                # A killed process may have left bytes of the segment in memory only. Mapping the segment makes the
-                # next sync cover them.
+                # A killed process may have left bytes of the segment in memory only. The segment is mapped here, so
+                # that the next sync covers these bytes.
                 _ = file.segment
                 for at in range(0, file.size, _PIECE_BYTES):
-                    # The bytes are read, not mapped, because accessed pages of a map stay in the memory of the process.
+                    # The bytes are read by a system call, because pages that are accessed through the memory map stay
+                    # in the memory of the process.
                     piece = self._files.read_at(file.path, at, _PIECE_BYTES)
                     done, stop, count, newest = scan_units(
                         piece, 0, file.start + at, physical_end, wheel.buffer, precision_ms, seen_from, room

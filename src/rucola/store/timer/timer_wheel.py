@@ -1,8 +1,8 @@
 """The timer wheel: each slot points to the chain of units of one time step in the timer log (``formats.timer``).
 
-Changes stay in memory until the units to which they point are synced. Only then are they written to the map, so the
-file never points to units that a power failure has removed. The event loop's thread reads and changes the wheel; one
-thread at a time may call ``apply``.
+Changes stay in memory until the units to which they point are synced. Only then are the changes written to the mapped
+file, which therefore never points to units that a power failure has removed. The event loop's thread reads and changes
+the wheel; one thread at a time may call ``apply``.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class TimerWheel:
     def _used(self) -> Iterator[tuple[int, bytes]]:
         """Yields the parts of the file that are not empty, each with its position.
 
-        The parts are read, not mapped, because accessed pages of a map stay in the memory of the process.
+        The parts are read by system calls, because pages that are accessed through the memory map stay in the memory of
+        the process.
         """
         for first, last in self.segment.data_ranges(0):
             for start in range(first - first % _PIECE_BYTES, last, _PIECE_BYTES):

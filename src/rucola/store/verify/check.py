@@ -162,7 +162,7 @@ def verify(
         _check_last_segments(found, log, directory, max(queues.named_end, batch.named_end), live)
         checkpoint.finish()
         if checkpoint.index_ms and not live and not files.list_files(f"{root}/index"):
-            detail = f"there is no index file, but one ended at {checkpoint.index_ms} according to the checkpoint"
+            detail = f"there is no index file, but the checkpoint has the end time of one: {checkpoint.index_ms}"
             found.add(FindingKind.KEYS_MISSING, f"{root}/index", 0, detail)
         ends = {name: queue.next for name, queue in queues.queues.items() if queue.next >= 0}
         ends |= {name: queue.next for name, queue in batch.queues.items() if queue.next >= 0}
@@ -185,7 +185,9 @@ def verify(
 
 
 def _check_last_segments(found: Findings, log: LogCheck, directory: str, named_end: int, live: bool) -> None:
-    """Reports missing segments after the last one, if the last one is full and queue entries point beyond it."""
+    """Reports segments missing at the end of the log: queue entries point beyond the last existing segment, which is
+    full.
+    """
     length, first = log.segment_bytes, log.segments_end
     if live or not length or not log.is_blank(log.end) or not first < named_end <= first + _SEGMENTS_MAX * length:
         return

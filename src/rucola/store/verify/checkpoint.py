@@ -1,8 +1,8 @@
 """Compares the file ``checkpoint`` with the log.
 
-Each of the file's three times is the store time of a record: the newest synced record, the newest one with an entry in
-its queue, or the last one in a full index file. The times may lag behind the log; only a time that no record has is
-wrong.
+Each of the file's three times is the store time of a record: the newest synced record, the newest record with an entry
+in its queue, or the last record in a full index file. The times may lag behind the log; only a time that no record has
+is wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class CheckpointCheck:
     """The check of a checkpoint, which is read before the walk over the log.
 
     Attributes:
-        index_ms: end time of the last full index file; 0 if there was none.
+        index_ms: end time of the last full index file; 0 if no record in the log has this time.
 
     Args:
         path: path of the file.
@@ -70,7 +70,7 @@ class CheckpointCheck:
             self._add(CHECKPOINT.size + len(rest) - len(rest.lstrip(b"\0")), "bytes after the fields are not zero")
         for name in _names(""):
             if CHECKPOINT.position(name) + _FIELD_BYTES > len(data):
-                return  # the file was cut
+                return  # the file ends before this field
             check = self._check_time if name.endswith("timestamp_ms") else self._check_offset
             check(name, getattr(self._checkpoint, name))
 
@@ -100,7 +100,7 @@ class CheckpointCheck:
         elif self._live or not log.records or offset <= log.start:
             return
         elif offset > log.end:
-            # The log of a slave may be shorter than that of its master.
+            # The other offset, the master's, may be right: the log of a slave may be shorter than that of its master.
             if name == "confirm_physical_offset" and log.sound_tail:
                 self._add(position, f"{name} is {offset}, but the log only reaches {log.end}")
         elif not log.damaged(offset) and not log.is_border(offset):

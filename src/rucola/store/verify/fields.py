@@ -1,6 +1,6 @@
-"""Checks those fields of a record that are stored nowhere else in the store, but for which not every value is possible.
+"""Checks fields of a record that are stored nowhere else in the store. Some values of these fields are impossible.
 
-The checks matter for records without a checksum of their own, as RocketMQ writes them by default.
+The checks matter for records whose fields no checksum covers, as RocketMQ writes them by default.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PORT_BYTES = 4
 _PORT_MAX = 65_535
 _KNOWN_FLAGS = COMPRESSION_MASK | sum(MessageSysFlag)
 _USUAL_FLAGS = frozenset(state | tags for state in range(0, 16, 4) for tags in (0, int(MessageSysFlag.MULTI_TAGS)))
-"""Flags that need no check: the state of a transaction, and the kind of the topic's tags."""
+"""Flags that need no check: the state of a transaction, and whether the topic allows several tags."""
 Fault = tuple[FindingKind, str]
 
 
@@ -63,7 +63,9 @@ class FieldChecks:
                     self._found.add(kind, file.path, table[base], detail)
 
     def _has_sound_hosts(self, view: memoryview, table: array[int], end: int) -> bool:
-        """Whether all hosts in IPv4 records are possible. Records of one producer have the same hosts."""
+        """Whether all hosts in IPv4 records are possible. Hosts that an earlier call found possible are not checked
+        again.
+        """
         for column in (_BORN_HOST, _STORE_HOST):
             hosts = {bytes(view[at : at + _V4_BYTES]) for at in table[column:end:ROW_WIDTH]} - self._sound_hosts
             if any(_port(host) > _PORT_MAX for host in hosts):
@@ -109,7 +111,7 @@ def _flag_problem(view: memoryview, row: array[int]) -> str:
         if not is_compressed(view[start : start + row[RecordColumn.BODY_LEN]], flags):
             return "the body is not compressed in this way"
     if flags & MessageSysFlag.NEED_UNWRAP and not flags & MessageSysFlag.INNER_BATCH:
-        return "a single message cannot be unwrapped"
+        return "NEED_UNWRAP is set, but the record is not a batch"
     if flags & MessageSysFlag.INNER_BATCH and INNER_NUM not in _properties(view, row):
         return f"a batch without property {INNER_NUM}"
     return ""
