@@ -1,9 +1,9 @@
 """Locks a store's directory, opens the store and recovers it if necessary.
 
-Each part is opened after the parts that it relies on: lock, segments of the log, deleted topics, queues, index. Until
-recovery has found the end of the log, nothing is changed, except that ``quarantine`` moves damaged parts out of the
-log. From then on the abort file marks the directory as in use, so that the next start-up treats an interrupted recovery
-like a crash.
+Each part is opened after the parts that it relies on, in this order: lock, segments of the log, deleted topics, queues,
+index. Until recovery has found the end of the log, nothing is changed, except that ``quarantine`` moves damaged parts
+out of the log. From then on the abort file marks the directory as in use, so that the next start-up treats an
+interrupted recovery like a crash.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StoreOpening:
         root: the store's directory.
         dispatcher: holds the log, the queues and the index to open.
         deletion: deletes topics; completes deletions that a crash interrupted.
-        marks: the files that the last run left.
+        marks: reads and writes the files that tell how the last run ended.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class StoreOpening:
         """Opens the parts, makes them consistent, and returns the end of the log.
 
         Raises:
-            StoreDamagedError: a file is damaged; nothing was changed.
+            StoreDamagedError: a file is damaged; if the end of the log had not been found yet, nothing was changed.
             DiskError: a call of the operating system failed.
         """
         if limit := raise_file_limit():
@@ -166,7 +166,7 @@ class StoreOpening:
             index.load()
 
     def _sync_parent(self) -> None:
-        """Syncs the parent directory, because an earlier process, killed right after its start, may have created the
-        store's directory in memory only.
+        """Syncs the parent directory: an earlier process may have created the store's directory and been killed before
+        it synced the parent.
         """
         self._files.sync_parent(self._root)

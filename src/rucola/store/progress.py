@@ -1,4 +1,4 @@
-"""The progress of queues and index, and their files that are not synced yet: both are published as one value.
+"""Publishes the progress of queues and index together with their unsynced files, as one value.
 
 The syncing thread takes progress and files together. After the sync it records the progress that it took, never a value
 read at another time. The recorded progress can therefore never be ahead of the sync, whichever threads run in between.
@@ -32,7 +32,7 @@ class Progress(NamedTuple):
 
 
 class Unsynced(NamedTuple):
-    """Progress, and the files that must be synced before it may be recorded.
+    """Progress, and the files that must be synced before this progress may be recorded.
 
     Attributes:
         queues: the written queues in the order of their first write, so that a simulation syncs in the same order in
@@ -47,7 +47,7 @@ class Unsynced(NamedTuple):
 
 
 class PublishedProgress:
-    """Passes progress from the dispatching thread, which publishes, to the maintenance thread, which takes it."""
+    """Passes progress from the dispatching thread, which publishes it, to the maintenance thread, which takes it."""
 
     def __init__(self) -> None:
         # A plain tuple, because it is created at each dispatch and read only once a second.
@@ -78,8 +78,8 @@ class PublishedProgress:
         return Progress._make(self._fields)
 
     def take(self) -> Unsynced:
-        """Takes everything published since the last call. The caller must sync these files; otherwise no progress is
-        ever recorded again.
+        """Takes everything published since the last call. The caller must sync the files; otherwise no progress may
+        ever be recorded again.
         """
         with self._lock:
             taken = Unsynced(Progress._make(self._fields), self._queues, self._index_files)
@@ -87,7 +87,7 @@ class PublishedProgress:
         return taken
 
     def forget(self, queues: list[ConsumeQueue]) -> None:
-        """Forgets these queues: they no longer belong to the store."""
+        """Forgets ``queues``, which no longer belong to the store."""
         with self._lock:
             for queue in queues:
                 self._queues.pop(queue, None)

@@ -50,9 +50,9 @@ class ReadCheck:
         self._reported: set[int] = set()
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
-        """Sets, after recovery, which records are checked. With ``OLD``, these are the records below the current end of
-        the log, which come from the disk. Records up to the end of the last gap are always checked, so that no bytes of
-        a gap are delivered as a message.
+        """Called after recovery; determines which records are checked. With ``OLD``, these are the records below the
+        current end of the log, which come from the disk. Records up to the end of the last gap are always checked, so
+        that no bytes of a gap are delivered as a message.
         """
         if self._check is CheckOnRead.OLD:
             self.below = physical_end

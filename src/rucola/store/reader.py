@@ -44,9 +44,17 @@ with the same hash can create millions.
 _OTHER_BYTES_MAX = 16 << 20
 """A query stops after it has read this many bytes of records that do not have the wanted key."""
 JOIN_BELOW_BYTES = 4096
-"""Average slice length in bytes below which copying takes less CPU time than sending slices separately. CPU time of a
-response with 32 slices, measured on uvloop over loopback: with 200 B a slice, 27 us sent separately, 15 us copied; with
-1,250 B, 33 us separately, 25 us copied; with 4,096 B, 44 to 55 us separately, 39 to 61 us copied.
+"""Average slice length in bytes below which copying takes less CPU time than sending slices separately.
+
+CPU time of a response with 32 slices, measured on uvloop over loopback:
+
+============ =============== ===========
+slice length sent separately copied
+============ =============== ===========
+200 B        27 us           15 us
+1,250 B      33 us           25 us
+4,096 B      44 to 55 us     39 to 61 us
+============ =============== ===========
 """
 _ALL_TAGS = array("q")
 
@@ -86,8 +94,11 @@ class MessageReader:
         self._codes_count = 0
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
-        """Must be called after recovery. Records below ``physical_end`` may not be in memory; ``gaps`` hold no
-        messages.
+        """Must be called after recovery.
+
+        Args:
+            physical_end: end of the log; earlier records are possibly not in memory.
+            gaps: parts of the log without messages.
         """
         self._written_from = physical_end
         self.check.loaded(physical_end, gaps)
@@ -191,8 +202,11 @@ class MessageReader:
         return file.segment.is_resident(physical_offset - file.start, min(size, COPY_MAX_BYTES))
 
     def _searched_time(self, cold: ColdRecords | None, physical_offset: int) -> int:
-        """Returns the store time of a record. Without this time, a search by time would go wrong, so an unreadable
-        record raises an error.
+        """Returns the store time of a record for a search by time, which would go wrong without this time.
+
+        Raises:
+            DiskError: the disk cannot read the record.
+            NotInMemoryError: the record must be fetched first.
         """
         if not self._readable(physical_offset, cold, HEAD_BYTES):
             file = self._log.queue.find(physical_offset)
@@ -347,8 +361,8 @@ class MessageReader:
         return False
 
     def _waits(self, physical_offset: int, cold: ColdRecords | None, length: int = 0) -> bool:
-        """Whether a record must not be read now, because it must first be fetched (noted in ``cold``) or the disk
-        cannot read it.
+        """Whether a record must not be read now: the disk cannot read it, or it must first be fetched. In the second
+        case, notes the record in ``cold``.
         """
         if cold is None or not self._may_be_cold(physical_offset):
             return False
@@ -367,7 +381,7 @@ class MessageReader:
         The index compares hashes only: ``Aa`` and ``BB`` have the same hash.
         """
         log = self._log
-        # The index entry states where the record is.
+        # The record's own physical offset is not checked, because the index entry states where the record is.
         row = log.row_at(physical_offset, CHECK_BODY_CRC | CHECK_RECORD_CRC)
         if row is None:
             return 0, False

@@ -1,6 +1,4 @@
-"""Finds messages in a store directory: by key through the index, otherwise by a walk over the log, which skips
-damage.
-"""
+"""Finds messages in a store directory: by key through the index, or in a walk over the log that skips damage."""
 
 from __future__ import annotations
 
@@ -95,7 +93,7 @@ class MessageQuery:
         return chosen
 
     def _has_text(self, view: memoryview, table: array[int], base: int) -> bool:
-        """Whether key and properties of a record match."""
+        """Whether a record has the wanted key and properties."""
         at = table[base + RecordColumn.PROPERTIES_POS]
         text = bytes(view[at : at + table[base + RecordColumn.PROPERTIES_LEN]])
         # A record contains its keys literally, in KEYS or UNIQ_KEY.
@@ -126,7 +124,7 @@ def has_index(store: OfflineStore, files: Files) -> bool:
 
 
 def search_index(store: OfflineStore, files: Files, wanted: MessageQuery) -> Iterator[Rows]:
-    """Yields the messages for which the index has ``wanted.key`` and which match all other criteria, in log order.
+    """Yields the messages that have ``wanted.key`` according to the index and match all other criteria, in log order.
 
     The index holds hashes only, so the key is compared with the record's keys.
     """
@@ -153,7 +151,8 @@ def index_hits(
     found: set[int] = set()
     for header, slots, view in _index_files(store, files):
         for wanted_hash in hashes:
-            # An index file truncates times to seconds. The exact comparison uses the record.
+            # An index file truncates times to seconds, so the query begins one second earlier. The exact times are in
+            # the records.
             found.update(query(view, slots, wanted_hash, header.index_count, begin_ms - _INDEX_SECOND_MS, end_ms))
     return sorted(found)
 

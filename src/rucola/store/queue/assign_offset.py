@@ -1,7 +1,7 @@
 """Writes queue offsets into a message's properties, for inner batches and light queues.
 
 RocketMQ 5.3.3, ``BatchConsumeQueue#assignQueueOffset`` and ``LmqDispatch``. Only appends of single messages need this,
-not appends of rows.
+not ``append_rows``.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _INNER_BATCH = int(MessageSysFlag.INNER_BATCH)
 
 
 class OffsetAssigner:
-    """Assigns these offsets.
+    """Assigns queue offsets to inner batches and to messages with light queues.
 
     Args:
-        light: whether light queues get offsets (``enableLmq``).
+        light: whether messages get offsets in light queues (``enableLmq``).
     """
 
     def __init__(self, queues: ConsumeQueueStore, light: bool) -> None:
@@ -67,13 +67,16 @@ class OffsetAssigner:
             taken = [str(self._next(name)) if name is not None else "" for name in names]
             values[INNER_MULTI_QUEUE_OFFSET] = ",".join(taken)
             if WAIT in values:
-                values[WAIT] = values.pop(WAIT)  # RocketMQ also removes ``WAIT`` and adds it again
+                values[WAIT] = values.pop(WAIT)  # last in its ``HashMap`` bucket, as in RocketMQ
         ordered = java_order(values.items(), message.properties_capacity)
         return "".join(f"{name}\x01{value}{PROPERTY_SEPARATOR}" for name, value in ordered.items()).encode()
 
     def stored(self, message: StoreMessage) -> int:
-        """Updates the offsets after an append: the queue's next offset has already risen by one, and rises further if
-        the message is a batch.
+        """Updates the next offsets after an append, which has already advanced the queue's next offset by one. Counts
+        the other messages of an inner batch, and one message for each light queue.
+
+        Returns:
+            The number of messages in the batch after the first one; 0 if the message is not a batch.
         """
         more = 0
         if message.sys_flag & _INNER_BATCH:

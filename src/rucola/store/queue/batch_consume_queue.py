@@ -1,11 +1,11 @@
-"""The queue of a topic of type BatchCQ: one unit per record, which may hold several messages
+"""The queue of a topic of type BatchCQ: one unit per record; a record may hold several messages
 (``formats.batch_consume_queue``).
 
 Units are addressed by number, counted over all segments from the start of the first one. A search finds the unit for a
-queue offset. After a crash, dispatch puts records again, from some physical offset on. An existing unit of such a
-record is not valid until the record has been put. If this unit differs from the one computed from the record, and does
-not fit its neighbours better, dispatch writes this unit and all later units anew. The rules for threads are those of
-``ConsumeQueue``.
+queue offset. After a crash, the records from some physical offset on are put again. The existing unit of such a record
+is not valid until the record has been put. The unit is kept if it equals the unit computed from the record, or if it
+fits its neighbours better than the computed unit; otherwise, it and all later units are replaced. The rules for threads
+are those of ``ConsumeQueue``.
 """
 
 from __future__ import annotations
@@ -147,17 +147,17 @@ class BatchConsumeQueue(ConsumeQueue):
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def put_record(self, request: DispatchRequest) -> None:
-        """Writes the unit of a record, unless it is already there.
+        """Writes the unit of a record, unless the record was put before.
 
         Raises:
-            DiskFullError: no space for the unit; nothing was changed.
+            DiskFullError: no space; the unit was not written.
         """
         physical_offset = request.physical_offset
         if physical_offset <= self._last_physical_offset:
             return
         queue_offset, batch_size = batch_of(request)
         if queue_offset < 0 or batch_size <= 0:
-            return  # RocketMQ too leaves such a record out
+            return  # RocketMQ does not put such a record, either
         unit = BatchUnit(
             physical_offset, request.size, request.tags_code, request.store_timestamp_ms, queue_offset, batch_size
         )
@@ -165,7 +165,8 @@ class BatchConsumeQueue(ConsumeQueue):
         while number < self._end and 0 < (known := self.unit_at(number)).physical_offset < physical_offset:
             if not (known.valid and self._is_of(known)):
                 break
-            # Dispatch does not put this unit's record any more: the record names a different queue, or was left out.
+            # Dispatch has passed this unit's record without putting it into this queue: the record names a different
+            # queue, or was skipped.
             number = self._checked = number + 1
         if number < self._end:
             known = self.unit_at(number)
@@ -184,7 +185,7 @@ class BatchConsumeQueue(ConsumeQueue):
             unit = unit._replace(base_offset=queue_offset)
         position = number * BATCH_UNIT_BYTES
         if number < self._end:
-            # A killed process may have left the unit in memory only.
+            # An unchanged unit is written, too: a killed process may not have synced it.
             file = self.files.find(position)
             assert file is not None
             file.segment.rewrite(position - file.start, encode_batch_unit(unit))
@@ -254,7 +255,9 @@ class BatchConsumeQueue(ConsumeQueue):
         return max(low - 1, self._first)
 
     def units(self, first: int, last: int) -> list[BatchUnit]:
-        """Returns the units of the records with messages from ``first`` to ``last`` (excluded)."""
+        """Returns the units of the records that hold messages with queue offsets from ``first`` up to ``last``
+        (excluded).
+        """
         found = []
         for number in range(self.number_of(first), self._end):
             unit = self.unit_at(number)
@@ -288,7 +291,7 @@ class BatchConsumeQueue(ConsumeQueue):
         """
         number = self.number_of(queue_offset)
         if self.unit_at(number).next_offset <= queue_offset:
-            number += 1  # no messages lie between the records of two units
+            number += 1  # ``queue_offset`` lies after the last message of this unit
         file = self.files.find(number * BATCH_UNIT_BYTES)
         if file is None:
             return None
@@ -358,8 +361,8 @@ class BatchConsumeQueue(ConsumeQueue):
         return -1
 
     def _segment_at_time(self, timestamp_ms: int) -> tuple[int, int]:
-        """Returns the numbers of the first and the last unit of a segment: the newest one that begins at or before the
-        time or, if there is none, the first segment.
+        """Returns the numbers of the first and the last unit of one segment. This is the newest segment whose first
+        record was stored at or before the time; if there is none, it is the first segment.
         """
         starts = [file.start // BATCH_UNIT_BYTES for file in self.files.segments]
         starts = [start for start in starts if start < self._end]

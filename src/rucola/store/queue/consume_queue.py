@@ -1,9 +1,9 @@
 """One consume queue: an array of units of 20 bytes that point into the commit log (``formats.consume_queue``).
 
 Unit ``n`` lies at byte ``20 * n`` counted over all segments. Units are valid from ``min_offset`` up to ``max_offset``.
-Both are determined when the queue is opened: a unit is an entry if the record to which it points states this queue and
-this queue offset. Entries are thus distinguished from holes, and from stale units that RocketMQ 5.3.3 leaves after a
-cut. No saved position has to be trusted.
+Both offsets are determined when the queue is opened, without relying on a saved position: a unit is an entry if the
+record to which it points states this queue and this queue offset. Holes are not entries, nor are stale units, which
+RocketMQ 5.3.3 leaves when it truncates a queue.
 
 The event loop's thread puts and reads entries; the maintenance thread syncs.
 """
@@ -55,13 +55,13 @@ class ConsumeQueue:
     Attributes:
         min_offset: queue offset of the oldest entry whose record is still in the log.
         max_offset: queue offset after the newest entry.
-        found_offset: ``max_offset`` when the queue was opened. Units below it existed on disk.
-        touched: whether entries were put since the last notification; used by the dispatcher. ``tags_code`` is the tags
-            code that all these entries share, or None if they differ.
-        counted: number of files of this queue that the store has counted.
+        found_offset: ``max_offset`` when the queue was opened; units below this offset were already on disk.
+        touched: whether entries were put since the dispatcher last published its progress.
+        tags_code: the tags code that all entries put since then share, or None if their tags codes differ.
+        counted: number of this queue's files that ``ConsumeQueueStore`` has included in its counts.
         on_map: called whenever a segment has been mapped.
         placement: decides what happens when a record and its unit do not agree.
-        used: whether units were put or delivered since this was last set to False.
+        used: whether units were put or delivered since ``used`` was last set to False.
     """
 
     __slots__ = (
@@ -198,11 +198,11 @@ class ConsumeQueue:
         self.min_offset = self._next_known(low, self.max_offset)
 
     def _next_known(self, number: int, end: int) -> int:
-        """Returns the number of the first unit, at or after unit ``number``, that points into the log or before it;
-        ``end`` if there is none.
+        """Returns the number of the first unit, at or after unit ``number``, that points to a record, even an expired
+        one; ``end`` if there is none.
 
-        Units that point nowhere lie before the first entry, and wherever messages were lost together with a part of the
-        log.
+        Units that point to nothing lie before the first entry, and wherever messages were lost together with a part of
+        the log.
         """
         while number < end:
             physical_offset, size, _ = self.unit(number)
@@ -223,10 +223,10 @@ class ConsumeQueue:
         """Begins recovery, in which the records from ``physical_offset`` on are put again."""
 
     def detach_expired(self) -> list[MappedFile]:
-        """Removes from the list the oldest segments, as long as their last entry points to an expired record; never
-        removes the last segment.
+        """Removes and returns the oldest segments in ``files``: each one whose last entry points to an expired record,
+        but never the last segment.
 
-        Their files stay. The caller must have corrected ``min_offset``.
+        The files stay on disk. The caller must have corrected ``min_offset``.
         """
         segments, count = self.files.segments, 0
         while count < len(segments) - 1:
@@ -253,7 +253,7 @@ class ConsumeQueue:
         self._file = None
         self._position = self._allocated = 0
         end = self.max_offset * UNIT_BYTES
-        # RocketMQ would treat the zeros in a new file as an entry.
+        # An empty queue keeps no file: RocketMQ would treat the zeros in a new file as an entry.
         changed = bool(self.files.remove_after(end - 1 if end == 0 else end))
         file = self.files.find(end)
         if file is not None and file.zero(end - file.start):
@@ -277,7 +277,7 @@ class ConsumeQueue:
         return self.placement.stands(self, queue_offset, physical_offset, size)
 
     def leads_to(self, physical_offset: int, size: int) -> bool:
-        """Whether an entry is right although its record states a different topic, queue or queue offset."""
+        """Whether the entry for a record is right although the record states a different topic, queue or offset."""
         number = self.number_from(physical_offset)
         if number >= self.max_offset or self.unit(number)[:2] != (physical_offset, size):
             return False
@@ -312,10 +312,11 @@ class ConsumeQueue:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
-        """Writes the unit of entry ``queue_offset``.
+        """Writes the unit of a record that states ``queue_offset``.
 
-        An existing entry is written once more. A gap is filled with units that point to nothing; RocketMQ would put the
-        unit at a wrong place.
+        If this is not the queue's next offset, ``placement`` decides whether and where the unit is written. An existing
+        unit is overwritten. A gap is filled with units that point to nothing; RocketMQ would put the unit at a wrong
+        place.
 
         Raises:
             DiskFullError: no space; the entry was not written, but part of a gap before it may be filled.
@@ -353,8 +354,8 @@ class ConsumeQueue:
     def put_units_again(self, queue_offset: int, units: bytearray, count: int) -> bool:
         """Writes the units of ``count`` entries, beginning at ``queue_offset``, which must be at most ``max_offset``.
 
-        Existing units are written once more. Returns False if other units are in their place; the records must then be
-        put one by one.
+        Existing units are overwritten. Returns False if one of them is the entry of a different record; the records
+        must then be put one by one.
 
         Raises:
             DiskFullError: there is space for only some of the units; these units are written.
@@ -393,9 +394,9 @@ class ConsumeQueue:
     def mend(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
         """Writes the entry of a record during recovery; returns whether the entry was written.
 
-        The entry must follow the last entry of the queue, or replace an entry that points to no record. Does nothing if
-        the existing entry points to its record, if the record already has another entry, or if the record does not lie
-        between the records of the neighbouring entries. The queue must be opened again afterwards.
+        The new entry must follow the last entry of the queue, or replace a wrong entry (``_has_record``). The record
+        must have no other entry, and must lie between the records of the neighbouring entries. Otherwise nothing is
+        written. The queue must be opened again afterwards.
 
         Args:
             queue_offset: the queue offset that the record states; topic and queue id of the record are those of this
@@ -447,8 +448,8 @@ class ConsumeQueue:
         self.put(queue_offset, physical_offset, size, tags_code)
 
     def _pass(self, physical_end: int) -> None:
-        """Skips one queue offset, whose record is lost or states a different queue offset. If its unit was never
-        written, writes a unit that points to nothing.
+        """Skips one queue offset, whose record is lost or states a different queue offset. Keeps the unit there if
+        it points to a record before ``physical_end``; otherwise writes a unit that points to nothing.
         """
         queue_offset = self.max_offset
         physical_offset, size, tags_code = self.unit(queue_offset)
@@ -457,11 +458,11 @@ class ConsumeQueue:
         self.put(queue_offset, physical_offset, size, tags_code)
 
     def _write_again(self, start: int, units: bytes | bytearray) -> None:
-        """Writes existing units again, beginning at byte ``start`` of the queue, unless their segment has expired. All
+        """Overwrites existing units, beginning at byte ``start`` of the queue, unless their segment has expired. All
         units must lie in the same segment.
 
-        If a process was killed, or its sync failed, the units may be in memory only, in pages that the system considers
-        written.
+        Unchanged units are written, too. An earlier process may have been killed before it synced them, and after a
+        failed sync the system may treat unsynced pages as written.
         """
         file = self.files.find(start)
         if file is not None:
@@ -505,8 +506,8 @@ class ConsumeQueue:
         self._sync_to(self.max_offset * UNIT_BYTES)
 
     def _sync_to(self, end: int) -> None:
-        # ``_synced`` is set before the sync, because a put during the sync lowers it; the next sync then covers that
-        # put.
+        # ``_synced`` is set before the sync, because a put during the sync may lower ``_synced``; the next sync then
+        # covers that put.
         first, self._synced = self._synced, end
         for file in list(self.files.segments):
             if file.end > first and file.start < end:
@@ -518,7 +519,7 @@ class ConsumeQueue:
         return self._synced < self.max_offset * UNIT_BYTES
 
     def park(self, keep_unsynced: bool) -> int:
-        """Unmaps the segments for a while; they are mapped again one by one. Must not be called during a ``sync``.
+        """Unmaps the segments; each is mapped again when it is next used. Must not be called during a ``sync``.
 
         Args:
             keep_unsynced: whether a sync will follow; if True, descriptors of unsynced segments are kept for this sync.
@@ -565,7 +566,7 @@ class ConsumeQueue:
         return bytes(file.segment.view[at : at + size])
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
-        """Like ``unit``, but always returns the hash of the tags, even if the queue stores this hash elsewhere."""
+        """Like ``unit``, but returns the hash of the tags even if the queue stores this hash in its extension."""
         return self.unit(queue_offset)
 
     def select(

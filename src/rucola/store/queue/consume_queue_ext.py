@@ -87,7 +87,7 @@ class ConsumeQueueExt:
         return address_of(position)
 
     def rewrite(self, address: int, size: int) -> None:
-        """Writes the unit at ``address`` once more, so that the next sync includes this unit."""
+        """Writes the unit at ``address`` again, unchanged, so that the next sync includes this unit."""
         position = position_of(address)
         file = self.files.find(position)
         if file is not None:
@@ -196,7 +196,8 @@ class ExtendedConsumeQueue(ConsumeQueue):
     def _find_ext_end(self) -> None:
         end = self._ext_end_before(self.max_offset)
         if end is None:
-            self._ext.find_end()  # The last entries were put while the extension was disabled.
+            # The last entry has no extension unit, perhaps because the entry was put while the extension was disabled.
+            self._ext.find_end()
         else:
             self._ext.end = end
 
@@ -233,7 +234,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
         bits = self._bit_map(self.topic, request.properties) if self._bit_map is not None else b""
         unit = ExtUnit(request.tags_code, request.store_timestamp_ms, bits)
         if unit.size > self._ext.unit_bytes_max:
-            super().put_record(request)  # as RocketMQ does
+            super().put_record(request)  # without an extension unit, as in RocketMQ
             return
         end = self._ext.end
         address = self._ext.append(unit)
@@ -244,7 +245,9 @@ class ExtendedConsumeQueue(ConsumeQueue):
             raise
 
     def _put_again(self, request: DispatchRequest) -> bool:
-        """Whether the queue already has the correct entry. If so, writes the entry and its extension unit once more."""
+        """Writes the entry of a record and its extension unit again if the queue already has them; returns whether it
+        has.
+        """
         physical_offset, size, address = self.unit(request.queue_offset)
         if (physical_offset, size) != (request.physical_offset, request.size):
             return False

@@ -2,8 +2,8 @@
 their number.
 
 ``queue_factory`` knows the kind of a queue and where its files are. Topic names come from clients. Each name has been
-checked against the alphabet of topics. ``queue_factory`` checks it again, so that it cannot lead out of the store's
-directory.
+checked against the alphabet of topics. ``queue_factory`` checks the names again, so that no path can lead out of the
+store's directory.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class ConsumeQueueStore:
     """The queues of a store. The maintenance thread uses ``sync``, ``fail`` and ``wants_sync``; the event loop's thread
     uses all other methods.
 
-    A sync uses the descriptor with which the data was written, because the path may lead to a different file or to none
-    by then, and a newly opened descriptor may not report an earlier write error. ``_lock`` prevents a queue from being
+    A sync uses the descriptor with which the data was written. A newly opened descriptor may not report an earlier
+    write error, and the path may meanwhile lead to a different file or to none. ``_lock`` prevents a queue from being
     unmapped during its sync, and protects the count of kept descriptors.
 
     Attributes:
@@ -57,11 +57,11 @@ class ConsumeQueueStore:
         lengths_right: whether ``load`` found only segments with the configured length.
         next_offset_tables: the tables that ``next_offsets`` has returned so far, by topic.
         first_counts: for each of those tables, the sum of its offsets when the table was created.
-        maps_max: largest number of mapped segments; beyond it, queues are unmapped, beginning with those that were
-            mapped, or checked by ``park_idle``, longest ago.
+        maps_max: largest number of mapped segments. Beyond it, queues are unmapped in the order in which they were
+            mapped; ``park_idle`` moves a queue that it has checked to the end of this order.
         maps_made: number of segments mapped so far.
-        maps_awaited: whether messages were appended whose dispatch must map a segment; False after a dispatch that was
-            complete or has failed.
+        maps_awaited: whether the next dispatch must map a segment to put appended messages. A dispatch that is complete
+            or fails sets it to False.
         held_max: largest number of descriptors of unsynced segments that may outlive their maps; beyond this number, a
             queue is synced before it is unmapped.
 
@@ -180,8 +180,8 @@ class ConsumeQueueStore:
                 raise ValueError(f"queue id {queue_id} is out of range")
             queue = self.factory.make(topic, queue_id)
             if type(queue) is ConsumeQueue:
-                # Maps of queues of other kinds are not counted: there are few such queues, and mapping them has further
-                # effects.
+                # Segments of other kinds of queues are not counted, and stay mapped. There are few such queues, and
+                # ``ConsumeQueue.park`` does not take account of extensions and batch units.
                 queue.on_map = self._mapped
             queue.open()
             queues[queue_id] = queue
@@ -293,7 +293,7 @@ class ConsumeQueueStore:
     @property
     def wants_sync(self) -> bool:
         """True if more than half of ``held_max`` descriptors are kept for the next sync, or if a sync has failed. If
-        the failed sync ran on the event loop's thread, the maintenance thread's next ``sync`` raises its error.
+        the sync failed on the event loop's thread, the maintenance thread's next ``sync`` raises that error.
         """
         return self._error is not None or self._held_count > self.held_max // 2
 
@@ -340,7 +340,8 @@ class ConsumeQueueStore:
         """Unmaps queues, in the order described at ``maps_max``, until no more than ``maps_max`` segments are mapped;
         looks at ``count + 2`` queues at most. Queues that are still in use are soon mapped again.
 
-        The descriptors of unsynced segments are kept. If too many would be kept, the queue is synced first.
+        The descriptors of unsynced segments are kept. If too many would be kept, a queue is synced before it is
+        unmapped.
         """
         for queue in list(islice(self._maps, count + 2)):
             if self._map_count <= self.maps_max:
@@ -358,7 +359,7 @@ class ConsumeQueueStore:
         """Checks the next part of the mapped queues. A round takes ``shares`` calls and checks each mapped queue once.
         A queue that was not used since the previous round is unmapped, and its descriptors are closed.
 
-        A queue that waits for a sync keeps its descriptors until the next round.
+        A queue that waits for a sync stays mapped until a later round.
         """
         if self._looks_left == 0:
             self._looks_left, self._unseen = shares, list(reversed(self._maps))

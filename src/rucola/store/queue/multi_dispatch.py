@@ -69,8 +69,8 @@ def light_entries(
 
 
 def is_possible(entry: LightEntry) -> bool:
-    """Whether the queue offset is plausible: the log before the entry's record must have space for that many records of
-    the smallest size.
+    """Whether the queue offset is plausible: it is at most the number of records of the smallest size that fit into the
+    log before the entry's record.
     """
     return entry.queue_offset * _RECORD_BYTES_MIN <= entry.physical_offset
 
@@ -80,7 +80,7 @@ def put_light_entry(queue: ConsumeQueue, entry: LightEntry) -> bool:
     offset.
 
     Raises:
-        DiskFullError: no space; the entry may be put again.
+        DiskFullError: no space; the call can be repeated.
     """
     queue_offset, physical_offset = entry.queue_offset, entry.physical_offset
     if queue.min_offset <= queue_offset < queue.max_offset and queue.unit(queue_offset)[0] < physical_offset:
@@ -106,7 +106,7 @@ class MultiDispatch:
             deleted: see ``light_entries``.
 
         Raises:
-            DiskFullError: no space; the entries may be put again.
+            DiskFullError: no space; the call can be repeated.
         """
         for entry in light_entries(file, table, rows, deleted):
             queue = None if entry is None or not is_possible(entry) else self._queues.get(entry.name, 0)

@@ -1,14 +1,14 @@
 """Decides to which queue offset a record belongs, if the record and its queue disagree.
 
 A record states its physical offset, its topic, its queue id and its queue offset. A unit states a physical offset and a
-size. Records of RocketMQ have no checksum over these fields, so only a comparison reveals a flipped bit in one of them.
+size. RocketMQ's records usually have no checksum over these fields, so only a comparison reveals a flipped bit in them.
 The decision uses the unit, the neighbouring units and the record's other fields, so that one wrong field moves neither
 a message nor its neighbours.
 
 Most records need no decision. Dispatch needs a decision if the queue offset of a record is not the next offset of the
 queue, and a reader needs one if it finds that a unit and its record differ. Wrong fields cannot make decisions costly.
-All searches together read hardly more bytes than the log has. The number of entries that a decision skips after the
-last entry is at most the number of records that fit into the log's gaps, plus one.
+In total, all searches read little more than the size of the log. After the last entry, ``entry_of`` skips at most as
+many queue offsets as records fit into the log's gaps, plus one.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ class Placement:
     def is_claimed(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
         """Whether some other queue has, at ``queue_offset``, an entry that points to the record at ``place``.
 
-        Only queues with the same topic or the same queue id are checked, and only a limited number of them in all calls
-        together.
+        Only queues that share the topic or the queue id are checked. The total number of checks over all calls is
+        limited.
         """
         for other_topic, other_id in self._queues_like(topic, queue_id):
             if self._asked >= _QUEUES_ASKED_MAX:
@@ -151,11 +151,12 @@ class Placement:
         return False
 
     def stands(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, size: int) -> bool:
-        """Whether a unit is right although its record contradicts it. If so, exactly one field of the record is wrong.
+        """Whether a unit is right even if its record contradicts it. If so, at most one field of the record is wrong.
 
-        The unit is wrong (left over from an earlier state) if the record contradicts it in several fields, if the
-        record's own checksum confirms the record's fields, or if a second entry points to the record and has the queue
-        and queue offset that the record states. The unit is also wrong if its file belongs to a different queue.
+        The unit is wrong (left over from an earlier state) if the record contradicts it in several fields, or if the
+        record's own checksum confirms the record's fields. The unit is also wrong if another unit points to the record,
+        in the queue and at the queue offset that the record states. Finally, it is wrong if its file belongs to a
+        different queue.
         """
         if physical_offset >= self.trusted_to or self._log.in_gap(physical_offset):
             return False

@@ -35,7 +35,7 @@ from rucola.store.queue.placement import Placement
 _INT32_MAX = 0x7FFFFFFF
 _QUEUE_OFFSET_MAX = 1 << 48
 _NAME_BYTES_MAX = 255
-"""Largest length in bytes of a name in a directory."""
+"""Largest length in bytes of the name of a directory."""
 _LIGHT = LMQ_PREFIX.encode()
 
 IsBatchTopic = Callable[[bytes], bool | None]
@@ -160,14 +160,14 @@ class QueueFactory:
         )
 
     def can_hold(self, topic: bytes, queue_id: int) -> bool:
-        """Whether a queue with this topic and id can exist. The name in a damaged record may be impossible."""
+        """Whether a queue with this topic and id can exist. A damaged record may state impossible values."""
         return 0 <= queue_id <= _INT32_MAX and _is_name(topic.decode("utf-8", "surrogateescape"), len(topic))
 
     def raw_unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int]:
         """Returns the physical offset and the size that a unit holds; zeros if there is no such unit.
 
         The queue need not be open: the file is read, not mapped. A unit for several messages is found by the queue
-        offset of the first message.
+        offset of its first message.
         """
         if not self.can_hold(topic, queue_id) or not 0 <= queue_offset < _QUEUE_OFFSET_MAX:
             return 0, 0
@@ -282,7 +282,7 @@ class QueueFactory:
         """Returns the path of a topic's queues, whether they exist or not.
 
         Raises:
-            StoreDamagedError: the name would lead out of the store's directory.
+            StoreDamagedError: ``topic`` cannot be the name of a directory.
         """
         name = self.name(topic)
         return f"{self._batch_path if self.is_batch(topic) else self._path}/{name}"
@@ -291,7 +291,7 @@ class QueueFactory:
         """Returns the topic as a directory name.
 
         Raises:
-            StoreDamagedError: the name would lead out of the store's directory.
+            StoreDamagedError: ``topic`` cannot be the name of a directory.
         """
         name = topic.decode("utf-8", "surrogateescape")
         if not _is_name(name, len(topic)):
