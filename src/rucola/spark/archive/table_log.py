@@ -149,7 +149,10 @@ class TableLog(Protocol):
         ...
 
     def commit(self, base: Snapshot, change: Change) -> int:
-        """Durably commits ``change`` right after ``base``, or changes nothing; returns the number of the commit.
+        """Durably commits ``change`` right after ``base``; returns the number of the commit.
+
+        A failed commit changes neither the table's files nor its archived offsets. But it may have created the table,
+        and in a Delta table it may have added columns.
 
         Raises:
             TableConflictError: a newer commit exists. A log may accept a change that newer commits do not contradict.
