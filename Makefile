@@ -10,7 +10,7 @@
 # make lake    every golden store archived and restored, 20 kills of archiving runs, archive and store as one at 50 moments
 # make threads a store with real threads, killed or stopped every few seconds, for half an hour (MINUTES=N)
 # make faults  every kind of consumer through killed brokers, lost connections, clocks set back (SEEDS=N)
-# make fuzz    10,000,000 changed inputs for the decoders, some of them for running servers (INPUTS=N for more or fewer)
+# make fuzz    10,000,000 changed inputs for the decoders, 100,000 more for running servers (INPUTS=N for more or fewer)
 # make rebuild  queues and index of 20,000,000 messages in 200 topics: our start, store rebuild, spark rebuild (MESSAGES=N)
 # make bench   figures against budgets       make conformance   official clients and store against ours
 # make siege   a random mix of 61 attacks for half an hour, three canaries beside it (MINUTES=N); single ones:

@@ -102,8 +102,8 @@ class DataLossError(StoreError):
     def __str__(self) -> str:
         return (
             f"queue {self.queue}: offsets {self.wanted_start} to {self.wanted_end} are wanted, "
-            f"{self.available_min} to {self.available_max} exist (end offsets excluded); failOnDataLoss=false reads "
-            "the remaining messages"
+            f"{self.available_min} to {self.available_max} exist (end offsets excluded); queries with "
+            "failOnDataLoss=false skip messages that expired or were deleted"
         )
 
 

@@ -1,6 +1,4 @@
-"""The power fails at every step with timed messages: none is lost, none is early, and none comes after it was
-withdrawn.
-"""
+"""The power fails at every step with timed messages: none is lost, none is early, and none comes after its recall."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from rucola.store.timer.timer_wheel import TimerWheel
 
 
 def come_and_go(life: TimerLife) -> None:
-    """Several messages are due in the same time step, one is due at once, and one is withdrawn. Their units extend over
+    """Several messages are due in the same time step, one is due at once, and one is recalled. Their units extend over
     two segments of the timer log.
     """
     life.open()

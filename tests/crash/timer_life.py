@@ -1,7 +1,7 @@
 """A store with timers on a simulated disk, and promises about its messages, which hold however often the power fails.
 
 An acknowledged message is delivered, but not before its due time. It is not delivered again if the progress on the disk
-includes its delivery. A message whose withdrawal was acknowledged is never delivered. The clock and the threads advance
+includes its delivery. A message whose recall was acknowledged is never delivered. The clock and the threads advance
 only when the workload makes them.
 """
 
@@ -48,7 +48,7 @@ class Promises:
     Attributes:
         due_ms: due time of each accepted message, by key; a multiple of ``STEP_MS``.
         ends: physical offset after the record of each accepted message, by key.
-        withdrawn: physical offset after the record of each accepted withdrawal, by the key of the withdrawn message.
+        withdrawn: physical offset after the record of each accepted recall, by the key of the recalled message.
         acked_end: records below this offset are acknowledged.
         read_time_ms: the progress on the disk says that all messages due before this time were delivered.
         rolled: keys of messages that are due later than a unit can express; a crash may duplicate each roll, as it may
@@ -123,8 +123,8 @@ class TimerLife:
         return [worker for worker in workers if isinstance(worker, ManualWorker)]
 
     def wait(self, key: str, delay_ms: int, withdraws: str = "", size: int = 100) -> None:
-        """Accepts a message. If ``withdraws`` is the key of an earlier message, accepts the withdrawal of that message
-        instead; the withdrawal has the same due time.
+        """Accepts a message. If ``withdraws`` is the key of an earlier message, accepts the recall of that message
+        instead; the recall has the same due time.
         """
         due_ms = self.promises.due_ms[withdraws] if withdraws else self.clock.wall_ms() + delay_ms
         due_ms -= due_ms % STEP_MS
@@ -270,7 +270,7 @@ def check(promises: Promises, before: dict[str, list[int]], came: dict[str, list
         if promises.ends[key] <= promises.acked_end and not times and not maybe_withdrawn:
             raise Broken(f"{key} was acknowledged and is lost")
         if withdrawn and len(times) > len(before.get(key, [])):
-            raise Broken(f"{key} was withdrawn and came at {times}")
+            raise Broken(f"{key} was recalled and came at {times}")
         if len(times) > len(before.get(key, [])) + 1 and key not in promises.rolled:
             raise Broken(f"{key} waited twice and came at {times}")
         if due_ms < promises.read_time_ms and len(times) > max(len(before.get(key, [])), 1):

@@ -84,7 +84,7 @@ def topic_options(
 
     Args:
         store: store directory.
-        topic: one topic, or several; None for all topics except system topics.
+        topic: one topic, or several; None for all topics except system topics and light queues.
         name_server: name servers, `host:port` separated by `;`, to read through brokers.
         more: further fields of ``ReadOptions``.
 

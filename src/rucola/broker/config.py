@@ -227,12 +227,17 @@ class BrokerConfig(TlsConfig):
         maximum=60_000,
     )
     max_pop_polling_size: int = option(
-        "maxPopPollingSize", 100_000, "Number of pops that may wait for a message.", minimum=1, maximum=10_000_000
+        "maxPopPollingSize",
+        100_000,
+        "Number of requests that may wait for a message: pops, and requests that only ask whether there is one.",
+        minimum=1,
+        maximum=10_000_000,
     )
     pop_polling_size: int = option(
         "popPollingSize",
         1024,
-        "Number of pops of one group that may wait for a message of one queue.",
+        "A pop may not wait at a queue while more pops of its group than this number wait there. The same limit "
+        "applies, separately, to requests that only ask whether there is a message.",
         minimum=1,
         maximum=10_000_000,
     )

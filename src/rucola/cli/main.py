@@ -252,7 +252,7 @@ def command_line() -> argparse.ArgumentParser:
     )
     sql("query", metavar="QUERY", help="One statement of DuckDB's SQL.")
     sql("--store", metavar="DIR", help="Store directory to read in place.")
-    sql("-n", "--namesrv", metavar="ADDRESSES", help="Name servers; their brokers are queried.")
+    sql("-n", "--namesrv", metavar="ADDRESSES", help="Name servers; messages are read from their brokers.")
     sql("--format", choices=FORMS, help="Format of the result. [default: by the ending of --output, else table]")
     sql("--json", action="store_true", help="The same as --format json: one object per line.")
     sql("-o", "--output", metavar="FILE", help="Write to this file; it must not exist.")

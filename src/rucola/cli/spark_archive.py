@@ -43,7 +43,10 @@ def archive(
     ] = None,
     store: Annotated[str | None, _STORE] = None,
     namesrv: Annotated[
-        str | None, typer.Option("-n", "--namesrv", metavar="ADDRESSES", help="Name servers of the brokers to read.")
+        str | None,
+        typer.Option(
+            "-n", "--namesrv", metavar="ADDRESSES", help="Name servers; messages are read from their brokers."
+        ),
     ] = None,
     broker_name: Annotated[
         str, typer.Option("--broker-name", metavar="NAME", help="Broker of the directory.")

@@ -4,7 +4,7 @@ The commands in ``store_doctor`` write. ``rebuild`` and ``repair`` change the st
 ``salvage`` writes a new store.
 
 Exit codes: 0 no problem found, 1 ``verify`` or ``repair`` ends with findings, 2 usage, 4 a broker uses the store, 5 the
-store cannot be read.
+store is damaged, or a file cannot be read or written.
 """
 
 from __future__ import annotations

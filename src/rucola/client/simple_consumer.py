@@ -45,8 +45,9 @@ class SimpleConsumer:
     ``auto_renew``, the consumer extends the invisible duration until the message is acknowledged or
     ``renew_max_duration_ms`` have passed.
 
-    In addition to the errors listed, all methods raise ``BrokerError`` if a broker refuses the request, and
-    ``RemotingError`` if a broker cannot be reached or does not respond in time; the call may be repeated.
+    In addition to the errors listed, ``receive``, ``ack`` and ``change_invisible_duration`` raise ``BrokerError`` if a
+    broker refuses, and ``RemotingError`` if it cannot be reached or does not respond in time. The application may
+    repeat the failed call.
 
     Args:
         group: consumer group.

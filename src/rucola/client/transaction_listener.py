@@ -41,7 +41,8 @@ class TransactionSendResult(NamedTuple):
 
     Attributes:
         send_result: result of the send of the half message.
-        local_transaction_state: state returned by the listener.
+        local_transaction_state: the state that the listener returned; ``UNKNOW`` if the listener raised an exception,
+            and ``ROLLBACK_MESSAGE`` if it was not called.
         local_error: exception raised by the listener, or None.
     """
 

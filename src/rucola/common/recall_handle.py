@@ -1,4 +1,4 @@
-"""The handle of a message that waits in the broker for its delivery time. It allows a producer to withdraw the
+"""The handle of a message that waits in the broker for its delivery time. With the handle, a producer can recall the
 message.
 """
 

@@ -15,9 +15,9 @@ class Peer(Protocol):
 
     Attributes:
         closed: whether the connection is gone.
-        costly: whether its last request used much processor time. The next request then waits until a turn of the event
-            loop has time left. Also True before the first request, because many new connections may begin with a costly
-            request.
+        costly: whether the connection's last request used much processor time. If so, the next request waits for a turn
+            (iteration) of the event loop whose time is not up. Also True before the first request, because many new
+            connections may begin with a costly request.
         remote_address: the client as ``ip:port``.
     """
 

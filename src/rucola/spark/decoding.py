@@ -73,8 +73,10 @@ def decode(
             the counts as ``rows`` and ``poison``.
 
     Raises:
-        ConfigError: the format is unknown, the schema cannot be read, the rows have no column ``body``, or a new column
-            would have the name of an existing column.
+        ConfigError: the format is unknown; ``schema`` is missing or cannot be used; ``message`` is missing for Protocol
+            Buffers, or is not in the descriptor set; the rows have no column ``body``; or a new column would have the
+            name of an existing column.
+        MissingProgramError: fastavro or protobuf is needed and is not installed.
     """
     from pyspark.sql import functions as f
 

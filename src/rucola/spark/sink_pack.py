@@ -1,8 +1,8 @@
 """Packs rows into the bodies of batch requests, column by column, without an object for each row.
 
-Rows are packed only if option ``topic`` is set, no row has a queue, sharding key, flag or delay, and no body needs
-compression. All other rows become messages one by one (``sink_rows``). This module imports no Spark, and is imported
-only inside ``write()``.
+Rows are packed only if option ``topic`` is set and no row has a queue, sharding key, flag or delay. In addition, no
+body may be null, empty, or so large that it needs compression. All other rows become messages one by one
+(``sink_rows``). This module imports no Spark, and is imported only inside ``write()``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Life cycle: ``load`` (lock, open, recover), ``start``, use, ``shutdown``. All methods must be called on the thread of
 the event loop; other threads may only read ``flushed_offset`` and ``max_offset``. Callbacks: ``on_append`` is called on
-that thread, ``on_flushed`` on a thread of the store. ``dispatch`` calls no listener; ``take_arrivals`` returns the
-queues that got messages.
+that thread, ``on_flushed`` on any thread. ``dispatch`` calls no listener; ``take_arrivals`` returns the queues that got
+messages.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class MessageStore:
         clock: for store times and intervals.
         on_append: called after messages were appended; the broker schedules one ``dispatch`` per iteration of the event
             loop.
-        on_flushed: called on a store thread when ``flushed_offset`` or ``state`` changed; the broker sends responses,
+        on_flushed: called when ``flushed_offset`` or ``state`` may have changed, and when a dispatch should be retried.
+            Any thread may call it: a thread of the store, or the thread of the event loop. The broker sends responses,
             then dispatches.
         is_batch_topic: returns whether the attribute ``queue.type`` of a topic is BatchCQ. It returns None for an
             unknown topic; then the topic's directory decides.

@@ -56,7 +56,7 @@ async def one_instant(addresses: Addresses) -> None:
     await storm(addresses.broker, itertools.islice(itertools.cycle([levels, timers]), 100_000))
 
 
-@attack("producers", "withdrawals of messages that are not there")
+@attack("producers", "recalls of messages that are not there")
 async def recalls(addresses: Addresses) -> None:
     def frames() -> Iterator[bytes]:
         for number in itertools.count():

@@ -1,4 +1,4 @@
-"""Messages with a delivery time: which of them wait, when they come, which are withdrawn, and the effect of a
+"""Messages with a delivery time: which of them wait, when they come, which are recalled, and the effect of a
 restart.
 """
 
@@ -205,7 +205,7 @@ def test_due_when_it_is_taken(life, clock):
 
 
 def test_withdrawn(life, clock):
-    """A withdrawal affects only the message with the same topic, key and due time step. After the delivery, it has no
+    """A recall affects only the message with the same topic, key and due time step. After the delivery, it has no
     effect.
     """
     due = clock.wall_ms() + 1000
@@ -226,14 +226,14 @@ def test_withdrawn(life, clock):
     life.work()
     assert life.bodies() == [b"stays", b"other time"]
     assert life.timers.metrics.topics["T"].count == 0
-    life.wait(b"0", due, key="x", TIMER_DEL_UNIQKEY="T+x")  # a withdrawal, but too late; consumers never get it
+    life.wait(b"0", due, key="x", TIMER_DEL_UNIQKEY="T+x")  # a recall, but too late; consumers never get it
     life.work()
     assert len(life.bodies()) == 2
 
 
 @pytest.mark.parametrize("prepared", [True, False])
 def test_very_many_withdrawals_of_one_time_are_read_in_pieces(life, clock, prepared):
-    """Before the fix, 30,000 withdrawals of one time made a turn of the event loop last 0.4 s."""
+    """Before the fix, 30,000 recalls of one time made a turn of the event loop last 0.4 s."""
     due = clock.wall_ms() + 4000
     for number in range(1000):
         life.wait(b"0", due, key=f"gone {number}", TIMER_DEL_UNIQKEY=f"T+{number}")
@@ -524,7 +524,7 @@ def golden(ended: str, directory: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_store_of_the_reference(tmp_path, ended):
-    """Each delayed message in a store of RocketMQ is delivered once, when it is due. The withdrawn message is never
+    """Each delayed message in a store of RocketMQ is delivered once, when it is due. The recalled message is never
     delivered, and the message due in the distant future is rolled.
     """
     expected = golden(ended, tmp_path)

@@ -1,4 +1,4 @@
-"""Messages with a delivery time, over the wire: responses to producers, deliveries to consumers, and withdrawal."""
+"""Messages with a delivery time, over the wire: responses to producers, deliveries to consumers, and recall."""
 
 from __future__ import annotations
 

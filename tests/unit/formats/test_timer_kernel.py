@@ -51,7 +51,7 @@ def slot(wheel: bytearray, step: int) -> tuple[int, ...]:
 
 
 def test_units_find_their_slots(timer):
-    """A slot of an old time step is reused, a slot that already includes a unit does not change, and withdrawals reduce
+    """A slot of an old time step is reused, a slot that already includes a unit does not change, and recalls reduce
     the count.
     """
     wheel = bytearray(32 * SLOTS)

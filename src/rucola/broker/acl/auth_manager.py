@@ -138,9 +138,8 @@ class AuthManager:
         self._use()
 
     def delete_rules(self, subject: str, policy_type: str, resource: str) -> None:
-        """Request 3008: deletes the user's rules for ``resource``; all rules of the user if ``resource`` is empty.
-
-        If ``policy_type`` is not empty, only rules for ``resource`` with this policy type are deleted.
+        """Request 3008: deletes the user's rules for ``resource``; if ``policy_type`` is not empty, only those of this
+        type. If ``resource`` is empty, all rules of the user are deleted.
         """
         name = self._subject(subject)
         kept = [

@@ -65,7 +65,7 @@ changes nothing.
 _BLACK_LIST = frozenset({"brokerConfigPath", "configBlackList"})
 """The keys that RocketMQ refuses to change; its refusal has the text ``_BLACK_LISTED``."""
 _BLACK_LISTED = "Can not update config in black list."
-_NOT_CHANGED = f"{_BLACK_LISTED} A request changes only {', '.join(sorted(REMOTE_KEYS))}."
+_NOT_CHANGED = f"{_BLACK_LISTED} A request can change only {', '.join(sorted(REMOTE_KEYS))}."
 CONFIG_BYTES_MAX = 64 * 1024
 """Largest size in bytes of a list of options; a longer list is refused unread."""
 

@@ -1,4 +1,4 @@
-"""Withdraws a message that waits for its delivery time (RocketMQ 5.3.3, ``RecallMessageProcessor``; request 370)."""
+"""Recalls a message that waits for its delivery time (RocketMQ 5.3.3, ``RecallMessageProcessor``; request 370)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TAG = "_RECALL_TAG_"
 
 class RecallMessageProcessor:
     """Serves request 370. The request stores a message in the timer topic. The stored message names the message to
-    withdraw; both are due at the same time.
+    recall; both are due at the same time.
     """
 
     def __init__(self, services: BrokerServices) -> None:

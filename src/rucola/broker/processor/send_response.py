@@ -55,7 +55,7 @@ class SendResponses:
         return self._answer(table, base, ResponseCode.SUCCESS, "", {**fields, "batchUniqId": fields["transactionId"]})
 
     def encode_recallable(self, source: bytearray, table: array[int], row: int, handle: str) -> bytes:
-        """The response to a message that its producer may withdraw with ``handle``; empty for a oneway request."""
+        """The response to a message that its producer may recall with ``handle``; empty for a oneway request."""
         base = row * ROW_WIDTH
         if table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
             return b""

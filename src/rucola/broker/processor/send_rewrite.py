@@ -61,7 +61,7 @@ class Detour(NamedTuple):
     asked_queue_id: int
     """The queue to which the message was sent; the response to its producer names this queue."""
     recall_handle: str = ""
-    """The handle with which the producer may withdraw the message."""
+    """The handle with which the producer may recall the message."""
 
 
 def row_of_command(command: RemotingCommand) -> MadeRow:

@@ -66,12 +66,12 @@ class TimeStep:
         """The messages to store, each with the topic under which it is counted."""
         self.ready_bytes = 0
         self.withdrawn: dict[str, str] = {}
-        """Maps topic and unique key of each withdrawn message to the topic of the withdrawal."""
+        """Maps topic and unique key of each recalled message to the topic of the message that recalls it."""
         self.met: set[str] = set()
-        """The keys of the withdrawn messages that were found."""
+        """The keys of the recalled messages that were found."""
         columns = range(0, len(units), UNIT_COLUMNS)
         self.withdrawals = [units[at] for at in columns if units[at + 2] & (MAGIC_DELETE | MAGIC_ROLL) == MAGIC_DELETE]
-        """Physical offsets of the unread messages that withdraw others, oldest last."""
+        """Physical offsets of the unread messages that recall others, oldest last."""
         self._units = units
         self._next = len(units) - UNIT_COLUMNS
 
@@ -186,7 +186,7 @@ class TimerMessageService:
             if not self._take(step_now_ms):
                 return RETRY_MS
             if timers.queue_offset < self._store.max_queue_offset(TIMER, 0):
-                # Messages still in the queue may belong to the next step, or withdraw messages of that step. After
+                # Messages still in the queue may belong to the next step, or recall messages of that step. After
                 # start-up, all messages in the queue are taken before the first delivery.
                 wait_for_backlog_ms = timers.geometry.span_ms if timers.queue_offset < self._first_end else _BACKLOG_MS
         if timers.is_empty:
@@ -334,7 +334,7 @@ class TimerMessageService:
         return self._step is not None
 
     def _read_withdrawals(self, step: TimeStep) -> bool:
-        """Reads up to ``_TAKE`` of the step's messages that withdraw others; returns whether all of them have been
+        """Reads up to ``_TAKE`` of the step's messages that recall others; returns whether all of them have been
         read. Until then, no message of the step can be delivered.
         """
         unread = step.withdrawals
@@ -348,7 +348,7 @@ class TimerMessageService:
 
     def _close_step(self, step: TimeStep) -> None:
         timers = self._timers
-        # These withdrawals were counted when they arrived, but no message had their keys.
+        # These recalls were counted when they arrived, but no message had their keys.
         for topic, count in Counter([step.withdrawn[key] for key in step.withdrawn.keys() - step.met]).items():
             timers.metrics.add(topic, count, self._wall_ms())
         self._step = None

@@ -142,7 +142,7 @@ LESSON = Lesson(
             "Not all of the log had to come from the disk: some of it was still in memory.",
         ),
         Claim(
-            "An expectation one may have",
+            "What one might expect",
             "removing is more than ten times as fast as compacting, however much stays",
             lambda n: all(n["time"][COMPACT][p] > 10 * n["time"][REMOVE][p] for p in STAYING),
             ", ".join(

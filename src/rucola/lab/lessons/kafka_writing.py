@@ -245,7 +245,7 @@ LESSON = Lesson(
             "Even without a sync, each file needs its own pages and index entry, even for only a message or two.",
         ),
         Claim(
-            "An expectation one may have",
+            "What one might expect",
             "one log is also faster if messages only go to the page cache, whatever the number of queues",
             lambda n: all(one < n["write"][KAFKA][row] for row, one in n["write"][PLAIN].items()),
             f"into the page cache with one queue {{write[{PLAIN}][first]}} µs per message by one log and "

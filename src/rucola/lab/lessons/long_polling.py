@@ -216,7 +216,7 @@ LESSON = Lesson(
             "Here empty requests cost too little, or requests find a message too often.",
         ),
         Claim(
-            "An expectation one may have",
+            "What one might expect",
             "polling less often saves requests, but half the interval is added to the latency (our test: an interval "
             "of 100 ms gives 20 to 80 ms at the middle rate)",
             lambda n: (
@@ -230,7 +230,7 @@ LESSON = Lesson(
             "Messages come so often that few requests find nothing.",
         ),
         Claim(
-            "An expectation one may have",
+            "What one might expect",
             "long polling needs fewer requests than polling every 10 ms, at each rate",
             lambda n: all(held < n["requests"][SHORT_10][rate] for rate, held in n["requests"][HELD].items()),
             f"long polling makes {{requests[{HELD}][first]}} requests a second at the lowest rate and "
@@ -240,7 +240,7 @@ LESSON = Lesson(
             say_requests,
         ),
         Claim(
-            "An expectation one may have",
+            "What one might expect",
             "at the highest rate push needs less CPU than long polling, since nobody has to ask",
             lambda n: n["cpu"][PUSHED]["last"] < n["cpu"][HELD]["last"],
             f"{{cpu[{PUSHED}][last]}} % of a core with push, {{cpu[{HELD}][last]}} % with long polling",

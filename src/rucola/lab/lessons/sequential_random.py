@@ -197,7 +197,7 @@ LESSON = Lesson(
             "The call, and the walk over the pages of the file, take more time than the copy itself.",
         ),
         Claim(
-            "An expectation one may have",
+            "What one might expect",
             "the system reads ahead, so reading a cold file in order is nearly as fast as reading a warm file in order "
             "(our test: more than half as fast)",
             lambda n: n["read"][COLD][IN_ORDER] > 0.5 * n["read"][WARM][IN_ORDER],

@@ -212,7 +212,7 @@ LESSON = Lesson(
             "That is a defect, please report it.",
         ),
         Claim(
-            "An expectation one may have",
+            "What one might expect",
             "60 lines of Python that only append messages are faster than a whole engine",
             lambda n: (
                 n["append"]["60 lines of Python"]["each for itself"] < n["append"]["Rucola's store"]["each for itself"]

@@ -92,7 +92,7 @@ def say_price(n: Numbers) -> str:
 
 
 LESSON = Lesson(
-    title="The transient pool: writing apart from the page cache, and its price",
+    title="The transient pool: appending to memory outside the page cache, and its price",
     intro=(
         "An append through the map writes to memory pages. The flush thread may be writing the same pages to the disk, "
         "and then the append has to wait. RocketMQ's **transient store pool** (`transientStorePoolEnable`) holds "
@@ -147,7 +147,7 @@ LESSON = Lesson(
             "Whenever the program checked, the commit thread had written everything.",
         ),
         Claim(
-            "An expectation one may have",
+            "What one might expect",
             "plain `write` calls shorten the slowest appends too, and put no message at risk (our test: the 99.9th "
             "percentile is lower than through the map)",
             lambda n: n["append"][CALLS][MOST] < n["append"][MAP][MOST] and n["memory"][CALLS]["most at a time"] == 0,

@@ -109,7 +109,7 @@ LESSON = Lesson(
             "Something else brought in pages of the index: the system read ahead, or another process read the index.",
         ),
         Claim(
-            "An expectation one may have",
+            "What one might expect",
             "the warm section also makes the look-up faster (our test: with 5 GiB of log, less than 0.8 times the "
             "time of a plain search)",
             lambda n: n["time"][WARM][5120] < 0.8 * n["time"][PLAIN][5120],

@@ -163,7 +163,7 @@ def _read_str(what: str, value: Any) -> str:
         return value
     if type(value) in (int, float, bool):
         return str(value).lower()
-    raise FormatError(what, 0, "a text", repr(value)[:80])
+    raise FormatError(what, 0, "a string", repr(value)[:80])
 
 
 def _read_int(what: str, value: Any) -> int:

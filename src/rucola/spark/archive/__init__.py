@@ -49,7 +49,7 @@ def archive(
 
     Args:
         table: directory of the table; the first run creates it.
-        topic: one topic, or several; without it, all topics except the cluster's own.
+        topic: one topic, or several; without it, all topics except system topics and light queues.
         spark: the session whose executors read and write; None reads and writes in this process, without Java.
         store: store directory; give either this or ``name_server``.
         name_server: name servers, `host:port` separated by `;`, to read through brokers.

@@ -1,6 +1,6 @@
 """Raw archives: every byte of a commit log as rows, so that ``restore`` writes the same files again.
 
-A row covers a stretch of a segment: a record of any topic (including half messages and the cluster's own topics), the
+A row covers a stretch of a segment: a record of any topic (including system topics, such as that of half messages), the
 blank record at the end of a segment, or bytes that are not a record. A blank record, and bytes that are not a record,
 are stored without the zeros at their end. The bytes after the end of the log (its tail), such as a torn record, are
 archived only while no broker uses the store. If the tail changes, a later commit replaces or removes the archived tail.

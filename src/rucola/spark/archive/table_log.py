@@ -149,8 +149,10 @@ class TableLog(Protocol):
         ...
 
     def commit(self, base: Snapshot, change: Change) -> int:
-        """Durably commits the files and offsets of ``change`` after ``base``, all or none; returns the number of the
-        commit.
+        """Durably commits the files and offsets of ``change`` after ``base``; returns the number of the commit.
+
+        A failed commit changes neither the table's files nor its archived offsets. But it may have created the table,
+        and in a Delta table it may have added columns.
 
         Raises:
             TableConflictError: a commit newer than ``base`` exists; in a Delta table, only if it conflicts with

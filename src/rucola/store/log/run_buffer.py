@@ -1,5 +1,5 @@
-"""Memory for ``writeWithoutMmap``: the records of a run (one append) are built in this memory, then one system call
-writes them to the file.
+"""Memory in which, with ``writeWithoutMmap``, the records of a run (one append) are built before they are written to
+the file. A single record takes one system call, several records take two.
 
 A write through a map causes a page fault for each fresh page, and kills the process if the file system turns out to
 have no space. A system call reports the error instead. Written bytes are in the page cache either way: they survive the

@@ -82,7 +82,7 @@ final class Timing {
         return Map.of("code", MESSAGE_ILLEGAL);
     }
 
-    /** A message that cancels another one with the same time keeps it from coming. */
+    /** A message that recalls another one with the same due time keeps it from coming. */
     private static Map<String, Object> withdrawn(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         String due = String.valueOf(System.currentTimeMillis() + 3000);
@@ -98,7 +98,7 @@ final class Timing {
         return onlyOneStays(peer);
     }
 
-    /** Cancels a message by the handle in the response to its send. */
+    /** Recalls a message by the handle in the response to its send. */
     private static Map<String, Object> recalled(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         String due = String.valueOf(System.currentTimeMillis() + 3000);
