@@ -27,7 +27,7 @@ class LitePullConsumer:
     is delivered again. ``for message in consumer`` polls automatically.
 
     In addition to the errors listed, methods that send requests raise ``BrokerError`` if a broker refuses, and
-    ``RemotingError`` if it cannot be reached or does not respond in time; the call may be repeated.
+    ``RemotingError`` if it cannot be reached or does not respond in time. The application may repeat the failed call.
 
     Args:
         group: consumer group.

@@ -133,7 +133,7 @@ class Producer:
         return self._loop.submit(self._async.submit, message, queue, selector=selector, timeout_ms=timeout_ms)
 
     def send_many(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[SendResult]:
-        """Sends any number of messages to any topics in few requests, many of which are in flight at a time.
+        """Sends any number of messages to any topics, with several requests in flight at a time.
 
         Messages of the same topic are combined into batches of up to ``send_many_batch_bytes``. Each batch goes to one
         queue; the order of the batches is not guaranteed. A message with a sharding key goes to the queue of its key.
@@ -166,8 +166,8 @@ class Producer:
         """Sends messages of the same topic to the same queue in a single request; all of them are stored, or none.
 
         Args:
-            messages: the messages; each gets a UNIQ_KEY unless it has one. None may be delayed or go to a retry topic,
-                and all must have the same ``wait_store_ok``.
+            messages: the messages; each gets a UNIQ_KEY unless it has one. They must not be delayed or go to a retry
+                topic, and all must have the same ``wait_store_ok``.
             queue: a queue of the messages' topic; by default the topic's queues in turn.
             timeout_ms: for all attempts together; by default as configured.
 

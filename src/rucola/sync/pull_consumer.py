@@ -22,8 +22,8 @@ class PullConsumer:
 
     Life cycle: ``with PullConsumer(...)``, or ``start`` and ``shutdown``.
 
-    In addition to the errors listed, all methods raise ``BrokerError`` if the broker refuses, and ``RemotingError`` if
-    it cannot be reached or does not respond in time; the call may be repeated.
+    In addition to the errors listed, methods that send requests raise ``BrokerError`` if a server refuses, and
+    ``RemotingError`` if it cannot be reached or does not respond in time. The application may repeat the failed call.
 
     Args:
         group: consumer group; ``committed`` reads its consumer offsets, and ``commit`` writes them.
@@ -206,7 +206,7 @@ class PullConsumer:
         )
 
     def query_index(self, topic: str, broker_name: str, key: str, max_messages: int) -> QueryAnswer:
-        """Returns the records that one broker's index finds for a key or UNIQ_KEY, neither decoded nor checked.
+        """Returns the stored records, neither decoded nor checked, that one broker's index finds for a key or UNIQ_KEY.
 
         Args:
             topic: the topic.

@@ -25,8 +25,9 @@ class PushConsumer:
     ``shutdown``. Without a listener, ``for message in consumer`` yields the messages; a
     message counts as consumed when the next one is requested.
 
-    If the listener fails, the message is delivered again later, with growing pauses, and after 16 retries it becomes a
-    dead letter (``%DLQ%<group>``). With ``consume_orderly`` it is retried before later messages.
+    If the listener fails, the message is delivered again later, with growing pauses; after 16 retries it becomes a dead
+    letter (``%DLQ%<group>``). With BROADCASTING it is dropped instead. With ``consume_orderly`` it is retried before
+    later messages, without limit. ``max_reconsume_times`` changes the number of retries.
 
     Args:
         group: consumer group; its consumers share the queues.
@@ -34,7 +35,7 @@ class PushConsumer:
         config: settings.
         allocate_strategy: divides the queues; must be the same for all consumers of the group. By default
             ``AllocateMessageQueueAveragely``.
-        clock: gives the time for client id, versions and the time slices of threads.
+        clock: source of the time; by default the clocks of the operating system.
 
     Raises:
         ClientError: the group's name is invalid.
@@ -97,11 +98,12 @@ class PushConsumer:
         """Registers the function that receives the messages. Must be called before ``start``.
 
         Args:
-            listener: a coroutine function, or a plain function, which runs in a thread. It succeeds if it returns
-                nothing or a status of success. It fails if it raises (for example ``ReconsumeLater``) or returns
+            listener: a coroutine function, or a plain function, which runs in a thread. The listener succeeds if it
+                returns None or a status of success. It fails if it raises (for example ``ReconsumeLater``) or returns
                 anything else.
-            batch: whether it takes a list of up to ``consume_message_batch_max_size`` messages of one queue and a
-                context (``ConsumeConcurrentlyContext``, ``ConsumeOrderlyContext``) instead of one message.
+            batch: whether the listener takes two arguments instead of one message: a list of messages of one queue, and
+                a context (``ConsumeConcurrentlyContext``, ``ConsumeOrderlyContext``). The list has up to
+                ``consume_message_batch_max_size`` messages.
 
         Raises:
             ClientError: the consumer has been started already.

@@ -23,17 +23,19 @@ class SimpleConsumer:
     Life cycle: ``subscribe``, then ``with consumer``, or ``start`` and ``shutdown``.
 
     A received message is hidden from the group for its invisible duration. Without an ``ack`` in that time, any
-    consumer of the group may receive it again; after 16 retries it becomes a dead letter. ``auto_renew`` keeps the
-    message hidden until it is acknowledged or the consumer shuts down.
+    consumer of the group may receive the message again; Rucola's broker does not limit the number of retries. With
+    ``auto_renew``, the consumer extends the invisible duration until the message is acknowledged or
+    ``renew_max_duration_ms`` have passed.
 
-    In addition to the errors listed, all methods raise ``BrokerError`` if a broker refuses, and ``RemotingError`` if it
-    cannot be reached or does not respond in time; the call may be repeated.
+    In addition to the errors listed, ``receive``, ``ack`` and ``change_invisible_duration`` raise ``BrokerError`` if a
+    broker refuses, and ``RemotingError`` if it cannot be reached or does not respond in time. The application may
+    repeat the failed call.
 
     Args:
         group: consumer group.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
-        clock: gives the time for client id and versions.
+        clock: gives the time for the client id, the versions of subscriptions and the start times of pops.
 
     Raises:
         ClientError: the group's name is invalid.

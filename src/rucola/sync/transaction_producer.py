@@ -65,13 +65,16 @@ class TransactionProducer(Producer):
     ) -> TransactionSendResult:
         """Stores ``message`` as a half message, calls the listener, and sends the listener's decision to the broker.
 
+        If the half message is stored with a status other than SEND_OK, it may be lost. The listener is then not called,
+        and the decision is ROLLBACK_MESSAGE.
+
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.
             argument: passed to the listener.
-            timeout_ms: for all attempts to store the half message together; by default as configured.
+            timeout_ms: total time for all attempts to store the half message; by default as configured.
 
         Returns:
-            The result of the send, and the listener's state. If the broker does not receive the state, it checks later.
+            The result of the send, and the decision. If the broker does not receive the decision, it checks later.
 
         Raises:
             ClientError: the message cannot be sent in a transaction, or its topic has no route.

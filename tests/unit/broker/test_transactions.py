@@ -642,7 +642,10 @@ def test_refused_where_transactions_are_not_wanted(tmp_path):
             await cluster.send("T", b"plain")
             text = properties_text(UNIQ_KEY="A", TRAN_MSG="true", PGROUP="pg")
             answer = await cluster.send("T", b"x", text, sys_flag=4)
-            assert (answer.code, answer.remark) == (16, "the broker[127.0.0.1] sending transaction message is forbidden")
+            assert (answer.code, answer.remark) == (
+                16,
+                "the broker[127.0.0.1] sending transaction message is forbidden",
+            )
             assert await cluster.bodies() == [b"plain"]
 
     run(scene())
