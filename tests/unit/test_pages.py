@@ -71,7 +71,7 @@ def test_commands_of_mqadmin_are_there_and_counted() -> None:
     names = {str(command.name) for command in app.registered_commands}
     shown = {words[1] for page in (START, OPERATIONS) for words in commands(page) if words[0] == "mqadmin"}
     assert shown and shown - {"--help"} <= names
-    assert f"has {len(names)} of RocketMQ's commands" in OPERATIONS
+    assert f"has {len(names)} commands of RocketMQ's `mqadmin`" in OPERATIONS
 
 
 def test_options_of_the_spark_example_are_known() -> None:

@@ -139,7 +139,7 @@ def test_a_run_with_odd_messages_in_it_keeps_its_order(tmp_path, sync_flush):
         (
             {"properties": properties_text(UNIQ_KEY="U", TIMER_DELIVER_MS="1", TIMER_DEL_UNIQKEY="T+V")},
             13,
-            "before the other is due",
+            "before that message is due",
         ),
         ({"properties": properties_text(UNIQ_KEY="U"), "sys_flag": 4}, 13, "transaction"),
         ({"batch": True, "body": b"garbage that is no batch"}, 1, "not a sequence of messages"),

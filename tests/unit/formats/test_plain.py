@@ -132,7 +132,7 @@ class TestCompression:
         bits = {"LZ4": 0x101, "ZSTD": 0x201}[kind.value]
         with pytest.raises(FormatError, match=rf"pip install 'rucola\[compression\]'\), got {kind.value}"):
             decompress(b"x", bits)
-        with pytest.raises(ConfigError, match=rf"compressType.*{kind.value} with pip install"):
+        with pytest.raises(ConfigError, match=rf"compressType.*{kind.value} after pip install"):
             check_compression(kind)
         check_compression(CompressionType.ZLIB)
 

@@ -88,7 +88,7 @@ def test_records_that_share_a_fault_are_counted() -> None:
         (
             [199, 215, 279, 507, 1170],
             "Does not",
-            ["With 64 and 256 senders, the engine takes at least twice as long", "about 2.62 µs: a record is built"],
+            ["With 64 and 256 senders, the engine takes at least twice as long", "about 2.62 µs: each record is built"],
         ),
         (
             [199, 215, 279, 300, 520],

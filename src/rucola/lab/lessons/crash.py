@@ -90,9 +90,7 @@ def config(flush: FlushDiskType) -> MessageStoreConfig:
 
 
 def recovered(flush: FlushDiskType, state: CrashState, model: StoreModel) -> int:
-    """Starts the engine on this state and compares the messages found with those sent; returns how many were found,
-    or ``BROKEN``.
-    """
+    """Starts the engine on this state, checks the messages found; returns their number, or ``BROKEN``."""
     life = StoreLife(SimulatedDisk.of(state.image), config(flush), model)
     try:
         life.load()
