@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rucola.client.admin import AdminClient
+from rucola.common.message import Message
+from rucola.common.message_queue import MessageQueue
 from rucola.spark.session import local_session
 from rucola.sync import Producer
 
@@ -92,6 +96,31 @@ class BrokerProcess:
     def producer(self) -> Producer:
         """Returns a producer, to be used in a ``with`` block."""
         return Producer("tests", self.namesrv)
+
+    def send_all(self, messages: Iterable[Message]) -> None:
+        """Sends messages of one topic; returns when all are stored and readable.
+
+        A broker of RocketMQ adds a message to its queue shortly after the acknowledgement.
+        """
+        ends: dict[MessageQueue, int] = {}
+        with self.producer() as producer:
+            futures = []
+            for message in messages:
+                producer.ready()
+                futures.append(producer.submit(message))
+            for result in (future.result() for future in futures):
+                queue = result.message_queue
+                ends[queue] = max(ends.get(queue, 0), result.queue_offset + 1)
+        asyncio.run(self._readable(ends))
+
+    async def _readable(self, ends: dict[MessageQueue, int]) -> None:
+        async with AdminClient(self.namesrv) as admin, asyncio.timeout(READY_TIMEOUT_S):
+            topic = next(iter(ends)).topic
+            while True:
+                offsets = await admin.topic_offsets(topic)
+                if all(queue in offsets and offsets[queue].max_offset >= end for queue, end in ends.items()):
+                    return
+                await asyncio.sleep(0.01)
 
     def _end(self) -> None:
         assert self._process is not None

@@ -26,11 +26,11 @@ NAMES = "topic,queueId,queueOffset,tags,keys,body,brokerName"
 
 
 def send(broker: BrokerProcess, topic: str, numbers: range) -> None:
-    with broker.producer() as producer:
-        for number in numbers:
-            body = f"body {number} ".encode() * (number % 50 + 1)
-            producer.submit(Message(topic, body, tags="odd" if number // 8 % 2 else "even", keys=str(number)))
-        producer.flush()
+    def message(number: int) -> Message:
+        body = f"body {number} ".encode() * (number % 50 + 1)
+        return Message(topic, body, tags="odd" if number // 8 % 2 else "even", keys=str(number))
+
+    broker.send_all(map(message, numbers))
 
 
 def options_of(broker: BrokerProcess, topic: str, **given: str) -> SourceOptions:

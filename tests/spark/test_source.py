@@ -152,10 +152,9 @@ def test_mistakes_are_told(spark: SparkSession, directory: Path, given: dict[str
 
 
 def test_through_a_broker(spark: SparkSession, shared_broker: BrokerProcess) -> None:
-    with shared_broker.producer() as producer:
-        for number in range(3000):
-            producer.submit(Message("batch", f"body {number}".encode(), tags="T", keys=str(number)))
-        producer.flush()
+    shared_broker.send_all(
+        Message("batch", f"body {number}".encode(), tags="T", keys=str(number)) for number in range(3000)
+    )
     rows = load(spark, nameServer=shared_broker.namesrv, topic="batch", maxRecordsPerPartition="500")
     row = rows.selectExpr("count(*)", "count(distinct keys)", "count(distinct brokerName, queueId)").first()
     assert row is not None

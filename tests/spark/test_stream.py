@@ -24,10 +24,7 @@ PATIENCE_S = 60
 
 
 def send(broker: BrokerProcess, topic: str, numbers: range) -> None:
-    with broker.producer() as producer:
-        for number in numbers:
-            producer.submit(Message(topic, b"x" * 100, keys=str(number)))
-        producer.flush()
+    broker.send_all(Message(topic, b"x" * 100, keys=str(number)) for number in numbers)
 
 
 def stream(spark: SparkSession, **options: str) -> DataFrame:
