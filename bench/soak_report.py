@@ -153,12 +153,12 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
             ("consumer lag, mean and maximum", f"{fmean(lags):,.0f} and {max(lags):,} messages"),
         ]
     for name, latencies in (
-        ("sent while a consumer had the queue", outcome.steady),
+        ("sent while the queue was assigned to a consumer", outcome.steady),
         ("sent before a consumer took over the queue", outcome.taken_over),
     ):
         if any(latencies):
             values = " / ".join(f"{quantile_ms(latencies, share):,.3g} ms" for share in QUANTILES)
-            rows.append((f"end to end, {name}: p50 / p99 / p99.9", values))
+            rows.append((f"end-to-end latency of messages {name}: p50 / p99 / p99.9", values))
     if len(samples) >= 6:
         middle, last = outcome.thirds()
         text = f"{middle:.1f} and {last:.1f} MB ({last / middle - 1:+.1%})"

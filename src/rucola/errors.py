@@ -48,7 +48,7 @@ class StoreLockedError(StoreError):
 
 
 class StoreDamagedError(StoreError):
-    """A file of the store is damaged; nothing was changed."""
+    """A file of the store is damaged."""
 
     def __init__(self, path: str, position: int, problem: str, advice: str) -> None:
         super().__init__(path, position, problem, advice)

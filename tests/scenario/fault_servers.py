@@ -26,7 +26,7 @@ class FaultServers(MixedServers):
         self._kill(self._processes.pop())
 
     def start_broker(self) -> None:
-        """Starts the broker over the same store, on a different port."""
+        """Starts the broker again with the same store, on a different port."""
         self.broker = self._rucola_broker("broker-rucola")
 
     def restart_namesrv(self) -> None:

@@ -98,7 +98,7 @@ def test_mistakes_are_told(spark: SparkSession, tmp_path: Path) -> None:
         ({"schema": "a nothing"}, "option schema"),
         ({"schema": None}, "sample_schema"),
         ({"schema": str(tmp_path / "none.json")}, "a file that can be read"),
-        ({"schema": DDL, "body": "value"}, "a column of the rows"),
+        ({"schema": DDL, "body": "value"}, "one of these columns"),
         ({"format": "protobuf", "schema": "f.desc"}, "full name"),
     ):
         with pytest.raises(ConfigError, match=text):

@@ -135,7 +135,7 @@ def _copied(span: FileSpan, segment: MappedSegment, positions: Numbers, sizes: N
             return out
     at = int(positions[np.argmax(wrong)])
     raise StoreDamagedError(
-        span.path, at, "a consume queue points here, but there is no whole record here", "verify the store"
+        span.path, at, "a consume queue points here, but there is no whole record here", "run rucola store verify"
     )
 
 

@@ -93,7 +93,9 @@ def topic_options(
             name, or is an empty sequence.
     """
     if (store is None) is not bool(name_server):
-        raise ConfigError("store, name_server", "both" if name_server else "neither", "exactly one of the two")
+        raise ConfigError(
+            "store, name_server", "both" if name_server else "neither", "exactly one of store and name_server"
+        )
     topics = (topic,) if isinstance(topic, str) else tuple(topic or ())
     if topic is not None and not all(topics or [""]):
         raise ConfigError("topic", "", "a topic name, several topic names, or None for all topics")

@@ -73,7 +73,7 @@ def package(
         typer.Option("--rucola", metavar="REQUIREMENT", help="Wheel, directory or version. [default: the one in use]"),
     ] = None,
     add: Annotated[
-        list[str] | None, typer.Option("--add", metavar="REQUIREMENT", help="A further package; may be given often.")
+        list[str] | None, typer.Option("--add", metavar="REQUIREMENT", help="A further package; may be repeated.")
     ] = None,
     python: Annotated[
         str | None,

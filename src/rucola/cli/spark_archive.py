@@ -39,7 +39,7 @@ _JSON = typer.Option("--json", help="One object for each line of output.")
 def archive(
     table: Annotated[str, _TABLE],
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="May be given often. [default: all]")
+        list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="May be repeated. [default: all]")
     ] = None,
     store: Annotated[str | None, _STORE] = None,
     namesrv: Annotated[

@@ -46,7 +46,7 @@ Master = Annotated[
     ),
 ]
 Conf = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be given often.")
+    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
 ]
 
 

@@ -46,7 +46,7 @@ def _query(options: argparse.Namespace) -> None:
     if store is not None and not Path(store).expanduser().is_dir():
         raise ConfigError("--store", store, "an existing directory")
     if (store is None) is (namesrv is None):
-        raise ConfigError("--store, -n", "both" if store else "neither", "exactly one of the two")
+        raise ConfigError("--store, -n", "both" if store else "neither", "exactly one of --store and -n")
     with connect(store, name_server=namesrv or "", use_index=not options.no_index) as session:
         result = session.run(options.query)
         gc.freeze()  # The imported modules are never garbage, so the collector skips them.

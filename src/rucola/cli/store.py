@@ -199,7 +199,7 @@ def _opened(directory: str, commit_log: str | None) -> Iterator[OfflineStore]:
     try:
         store = OfflineStore(directory, commit_log_path=commit_log)
     except FormatError as error:
-        raise StoreDamagedError(directory, error.position, str(error), "verify the store") from error
+        raise StoreDamagedError(directory, error.position, str(error), "run rucola store verify") from error
     try:
         yield store
     finally:

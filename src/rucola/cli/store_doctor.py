@@ -30,7 +30,7 @@ Sources = Annotated[
 Target = Annotated[
     str, typer.Option("-o", "--output", metavar="DIR", help="Directory of the new store.", show_default=False)
 ]
-Only = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be given often.")]
+Only = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be repeated.")]
 SegmentBytes = Annotated[
     int, typer.Option("--segment-bytes", min=0, show_default="as in the sources", help="Length of the new segments.")
 ]

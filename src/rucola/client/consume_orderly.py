@@ -186,7 +186,7 @@ class ConsumeOrderly:
         if queue.dropped:
             return -1  # the queue's new consumer gets these messages again
         if status is ConsumeOrderlyStatus.SUCCESS:
-            return -1  # these messages wait for a COMMIT
+            return -1  # only a later COMMIT commits these messages
         if status is ConsumeOrderlyStatus.COMMIT:
             self._commit(queue)
             return -1

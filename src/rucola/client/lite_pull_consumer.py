@@ -62,7 +62,7 @@ class LitePullConsumer:
         self._strategy = allocate_strategy or AllocateMessageQueueAveragely()
         self._member = GroupMember(group, namesrv, self._config, self._clock, ConsumeType.CONSUME_ACTIVELY)
         self._service = LitePullService(self._member, self._config)
-        self._wanted: tuple[MessageQueue, ...] | None = None  # assigned by the application
+        self._wanted: tuple[MessageQueue, ...] | None = None  # queues that the application assigned
         traced = self._config.enable_trace
         self._trace = tracing(group, "CONSUME", namesrv, self._config, self._clock) if traced else None
         self._started = self._ended = False

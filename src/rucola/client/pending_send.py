@@ -140,7 +140,8 @@ class PendingSend(Waiter):
         self.timeout_ms = timeout_ms
         self._retries_left = retries
         self._attempts = 1  # number of the next or current attempt
-        self._target: SendTarget  # target of the latest attempt
+        # target of the latest attempt
+        self._target: SendTarget
         # outcome of an attempt in which the message was stored but not flushed
         self._stored: tuple[SendStatus, SendAnswer, SendTarget] | None = None
         self.future: asyncio.Future[SendResult] = loop.create_future()

@@ -244,7 +244,7 @@ def sort_units(
     the order of the log.
 
     Args:
-        places: has one number per queue; receives the number of units up to the end of each queue.
+        places: has one number per queue; receives the total number of units of the queue and all queues before it.
         units_out: receives ``count`` units.
         offsets_out: receives the queue offset of each unit.
 

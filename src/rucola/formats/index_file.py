@@ -153,7 +153,9 @@ def query(
     entries = INDEX_HEADER.size + INDEX_SLOT.size * slot_count
     if entries + INDEX_ENTRY.size * header.index_count > len(index) and header.index_count > 1:
         got = f"{header.index_count - 1} entries in {len(index)} bytes"
-        raise FormatError("index file", INDEX_HEADER.position("index_count"), "a count that fits the file", got)
+        raise FormatError(
+            "index file", INDEX_HEADER.position("index_count"), "no more entries than fit into the file", got
+        )
     found: list[PhysicalOffset] = []
     if header.index_count <= 1:
         return found

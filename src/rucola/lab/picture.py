@@ -183,7 +183,7 @@ def _beside(own: Sequence[X], rows: Sequence[X], part: float, logarithmic: bool)
 
 
 def _scale_x(axes: Axes, rows: Sequence[X], numeric: bool, name: str) -> bool:
-    """Prepares the axis of rows; returns whether it is logarithmic."""
+    """Prepares the x axis, which shows ``rows``; returns whether the axis is logarithmic."""
     if not numeric:
         axes.set_xticks(range(len(rows)), [fill(row_text(row), _LABEL_CHARACTERS) for row in rows])
         axes.set_xlim(-0.5, len(rows) - 0.5)

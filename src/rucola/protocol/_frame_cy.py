@@ -579,7 +579,7 @@ def _read_value(
     limit: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
     """Reads a string, an integer or a literal into the field's columns; returns the position after the value, or -1 if
-    it has an unusual form. The value begins at ``position``, which must be below ``limit``.
+    the value has an unusual form. The value begins at ``position``, which must be below ``limit``.
     """
     start: cython.Py_ssize_t = position
     end: cython.Py_ssize_t
@@ -658,7 +658,7 @@ def _value_start(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cytho
 @cython.exceptval(check=False)
 @cython.nogil
 def _integer_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Returns the end of the JSON integer of at most 18 digits at ``position``, or -1."""
+    """Returns the position after the JSON integer at ``position``; -1 if there is none of at most 18 digits."""
     start: cython.Py_ssize_t
     negative: cython.bint = position < limit and data[position] == 0x2D
     if negative:
@@ -676,7 +676,9 @@ def _integer_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cytho
 @cython.exceptval(check=False)
 @cython.nogil
 def _literal_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Returns the end of an integer, ``true``, ``false`` or ``null`` at ``position``, or -1."""
+    """Returns the position after the literal (``true``, ``false`` or ``null``) or integer at ``position``; -1 if
+    there is neither, or the integer has more than 18 digits.
+    """
     if limit - position >= 4 and (holds(data, position, 4, b"true") or holds(data, position, 4, b"null")):
         return position + 4
     if limit - position >= 5 and holds(data, position, 5, b"false"):

@@ -29,7 +29,9 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 
 _HEADER_BYTES_MAX = (1 << 24) - 1
 HEADER_BYTES_READ_MAX = 256 * 1024
-"""Size limit of a received header: 32,767 bytes of properties, each escaped as six bytes, plus the other fields."""
+"""Size limit of a received header. It has room for 32,767 bytes of properties, even if each byte is escaped as six
+bytes, and for the other fields.
+"""
 _LANGUAGES = {language.name: language for language in LanguageCode}
 _LANGUAGE_CODES = {int(language): language for language in LanguageCode}
 

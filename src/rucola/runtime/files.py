@@ -251,7 +251,7 @@ class Files:
         try:
             self.sync_directory(os.path.dirname(path))  # noqa: PTH120
         except DiskError as error:
-            # If this user may not open the parent, another user created the directory, so there is nothing to sync.
+            # Without permission to open the parent, this user did not create ``path``, so there is nothing to sync.
             if not isinstance(error.__cause__, PermissionError):
                 raise
 

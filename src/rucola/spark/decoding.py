@@ -86,7 +86,7 @@ def decode(
         raise ConfigError("format", format, " or ".join(BodyFormat)) from error
     facts = facts_of(rows)
     if facts is not None and body not in facts.columns:
-        raise ConfigError("body", body, "a column of the rows: " + ", ".join(facts.columns))
+        raise ConfigError("body", body, "one of these columns: " + ", ".join(facts.columns))
     if kind is BodyFormat.STRING:
         names, value, problem = _decode_text(f.col(body))
         decoded = rows.withColumn(_DECODED, value).withColumn(_PROBLEM, problem)

@@ -243,7 +243,7 @@ def _named(options: SinkOptions, option: str, numbers: Mapping[str, int]) -> int
     """Index of the column named in an option; None if the option is not given."""
     name = options.id_column if option == "idColumn" else options.queue_column
     if name and name.lower() not in numbers:
-        raise ConfigError(option, name, "a column of the rows: " + ", ".join(numbers))
+        raise ConfigError(option, name, "one of these columns: " + ", ".join(numbers))
     return numbers[name.lower()] if name else None
 
 

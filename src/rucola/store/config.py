@@ -143,7 +143,8 @@ class MessageStoreConfig:
     flush_commit_log_thorough_interval_ms: int = option(
         "flushCommitLogThoroughInterval",
         10_000,
-        "With ASYNC_FLUSH: time after which a sync happens even with fewer dirty pages.",
+        "With ASYNC_FLUSH: time after which a sync happens even if fewer pages than "
+        "`flushCommitLogLeastPages` are dirty.",
         unit="ms",
         minimum=1,
         maximum=3_600_000,
@@ -194,7 +195,8 @@ class MessageStoreConfig:
     commit_commit_log_thorough_interval_ms: int = option(
         "commitCommitLogThoroughInterval",
         200,
-        "With a store pool: time after which a commit happens even with fewer uncommitted pages.",
+        "With a store pool: time after which a commit happens even if fewer pages than "
+        "`commitCommitLogLeastPages` are uncommitted.",
         unit="ms",
         minimum=1,
         maximum=3_600_000,

@@ -167,11 +167,11 @@ class Dispatcher:
                 position = self.position
                 file = self.log.queue.find(position)
                 if file is None or not file.start <= position < file.end:
-                    raise StoreDamagedError(self.log.queue.path, position, "no such segment", "verify the store")
+                    raise StoreDamagedError(self.log.queue.path, position, "no such segment", "run rucola store verify")
                 count += self._dispatch_batch(file, end, queues_from, index_from)
                 if self.position <= position:
                     raise StoreDamagedError(
-                        file.path, position - file.start, f"no record ends before {end}", "verify the store"
+                        file.path, position - file.start, f"no record ends before {end}", "run rucola store verify"
                     )
             self.queues.maps_awaited = self.paused
             if self.index is not None and self.index.due:
@@ -260,7 +260,7 @@ class Dispatcher:
                 self.index.put(file, table, rows, self.position)
             self.store_timestamp_ms = table[(rows - 1) * ROW_WIDTH + RecordColumn.STORE_TIMESTAMP]
         if stop == WalkStop.TORN:
-            raise StoreDamagedError(file.path, position, "a record cannot be read", "verify the store")
+            raise StoreDamagedError(file.path, position, "a record cannot be read", "run rucola store verify")
         self.position = file.end if stop == WalkStop.BLANK else start + position
         return rows
 

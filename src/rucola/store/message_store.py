@@ -116,7 +116,7 @@ class MessageStore:
 
         Raises:
             StoreLockedError: another process uses the store; nothing was touched.
-            StoreDamagedError: a file is damaged; nothing was changed.
+            StoreDamagedError: a file is damaged; if the end of the log had not been found yet, nothing was changed.
             DiskError: a call of the operating system failed.
         """
         opening = StoreOpening(self._files, self.root, self.config, self._dispatcher, self._deletion, self._marks)

@@ -78,8 +78,8 @@ class Retention:
 
     Attributes:
         waiting: whether ``hand_over`` has something to do.
-        wants_sync: whether the maintenance thread should sync the queues now. Either segments wait for this sync
-            before they are removed, or queues or queue files were removed.
+        wants_sync: whether the maintenance thread should sync the queues now, because segments cannot be removed
+            before this sync, or because queues or queue files have been removed.
 
     Args:
         condition: ``look`` calls ``condition.judged`` with True if disk use is above the warning ratio, and with False
@@ -155,7 +155,7 @@ class Retention:
                 self._choose(safe_offset, forced, asked, now)
             self._find_long_queues()
         except DiskError as error:
-            event(_log, logging.ERROR, "check for expired files failed, tried again later", error=error)
+            event(_log, logging.ERROR, "check for expired files failed, will retry later", error=error)
         if self.waiting:
             self._condition.tell()
 
@@ -178,7 +178,7 @@ class Retention:
                 self._remove_next()
         except DiskError as error:
             if not self._failed:
-                event(_log, logging.ERROR, "expired file not removed, tried again later", error=error)
+                event(_log, logging.ERROR, "expired file not removed, will retry later", error=error)
             self._failed = True
             return
         self._failed = False

@@ -295,8 +295,8 @@ class StoreLife:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Within the block, a sync does not call the disk's ``meanwhile``, because ``meanwhile`` appends messages and
-        the only thread that appends is waiting for the sync.
+        """Within the block, a sync does not call the disk's ``meanwhile``: ``meanwhile`` appends messages, but the
+        only thread that may append is waiting for the sync.
         """
         self._refuses = self._io_error
         meanwhile, self.disk.meanwhile = self.disk.meanwhile, None

@@ -234,9 +234,9 @@ def test_errors_name_what_there_is(directory: Path, tmp_path: Path) -> None:
         scan(directory, "flight")
     with pytest.raises(ConfigError, match=r"columns.*colour.*queueOffset"):
         scan(directory, "flights", ["colour"])
-    with pytest.raises(ConfigError, match="exactly one of the two"):
+    with pytest.raises(ConfigError, match="exactly one of store and name_server"):
         scan(directory, name_server="localhost:9876")
-    with pytest.raises(ConfigError, match="exactly one of the two"):
+    with pytest.raises(ConfigError, match="exactly one of store and name_server"):
         scan()
     with pytest.raises(StoreDamagedError, match="no store here"):
         scan(tmp_path)

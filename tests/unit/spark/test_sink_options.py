@@ -80,7 +80,7 @@ def test_other_rows_go_to_the_queue_they_name() -> None:
         ("body string, tag string", {}, "nearest is tags"),
         ("body string, value string", {}, "one column for body"),
         ("body string, queueOffset bigint", {}, "topic, brokerName, queueId, the rest of"),
-        ("body string", {"idColumn": "id"}, "a column of the rows"),
+        ("body string", {"idColumn": "id"}, "one of these columns"),
         ("body string, q string", {"queueColumn": "q"}, "whole numbers"),
         ("body string", {"topic": ""}, "or a column topic"),
         ("body string, Body string", {}, "regardless of case"),

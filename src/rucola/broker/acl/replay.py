@@ -30,12 +30,12 @@ class NonceTable:
     def take(self, access_key: str, nonce: str, now_s: float) -> bool:
         """Records ``nonce`` and returns True if it is new.
 
-        Returns False if the nonce was used before, its number is lower than the remembered numbers, its form is wrong,
-        or the table has no room for its session.
+        Returns False if the nonce was used before or has the wrong form, if its number is lower than all numbers that
+        the table remembers of the session, or if the table has no room for a new session.
 
         Args:
             access_key: the account that uses the nonce.
-            nonce: 16 to 48 characters, a dot, up to 18 digits.
+            nonce: ``session.number``: 16 to 48 characters, a dot, up to 18 digits.
             now_s: monotonic time in seconds.
         """
         session, _, digits = nonce.partition(".")

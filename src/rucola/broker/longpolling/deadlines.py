@@ -1,7 +1,7 @@
-"""Timeouts of waiting requests: a wheel of moments, each with the entries that expire then. Event loop only.
+"""Timeouts of waiting requests, grouped by the moment at which they expire. Event loop only.
 
 Adding and removing an entry takes constant time, and the loop has one timer for all entries. Moments are rounded up to
-``STEP_S``. When the last entry of a moment is removed, the empty moment stays until its time.
+a multiple of ``STEP_S``. When the last entry of a moment is removed, the empty moment stays, at most until its time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ W = TypeVar("W")
 
 
 class Deadlines(Generic[W]):
-    """The moments.
+    """Calls ``expired`` with each entry when its time is over.
 
     Args:
         monotonic: returns monotonic seconds.

@@ -31,7 +31,7 @@ class OrderInfo:
     Attributes:
         next_visible_ms: when a message becomes visible again, by queue offset; only for messages whose invisible time
             was changed.
-        consumed_counts: how often a message was delivered before, by queue offset; no entry for 0.
+        consumed_counts: number of earlier deliveries of a message, by queue offset; no entry for 0.
         acknowledged: a bit for each message.
     """
 
@@ -96,7 +96,7 @@ class OrderInfo:
                 {int(offset): int(count) for offset, count in (members.get("oc") or {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FormatError(_FILE, 0, "the last pop of a queue", repr(error)[:64]) from error
+            raise FormatError(_FILE, 0, "an object that describes a pop", repr(error)[:64]) from error
 
 
 class OrderInfoManager:

@@ -261,7 +261,7 @@ class TimerMessageService:
         try:
             timers.add(due_ms, WaitingUnit(physical_offset, size, magic, step_now_ms), string_hash(topic))
         except DiskError as error:
-            event(_log, logging.ERROR, "timer message not added to the timer log, tried again later", error=error)
+            event(_log, logging.ERROR, "timer message not added to the timer log, will retry later", error=error)
             return False
         timers.metrics.add(topic, -1 if magic & MAGIC_DELETE else 1, self._wall_ms())
         return True

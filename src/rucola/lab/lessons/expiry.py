@@ -98,15 +98,15 @@ def _space(size: Size) -> int:
 
 
 LESSON = Lesson(
-    title="Expiry: removing whole segments beside compaction",
+    title="Expiry: removing whole segments, compared with compaction",
     intro=(
         "A log that keeps growing has to give up its oldest messages at some point. RocketMQ removes a whole segment "
         "when its time is over (`fileReservedTime`), whatever it contains. Kafka can do that too. It can also "
         "**compact** a topic, to keep only the newest message of each key: a cleaner reads the segments and copies the "
-        "messages to be kept into new segments. In this lesson the engine writes a log in which keys are repeated "
-        "often. Then the program removes or compacts all full segments, none of which is in memory. The compaction is "
-        "our own program in Python, so the number of bytes that it reads and writes means more than the time that it "
-        "takes."
+        "messages to be kept into new segments. In this lesson the engine writes a log in which every key "
+        "occurs more than once. Then the program removes or compacts all full segments, none of which is in memory. "
+        "The compaction is our own program in Python, so the number of bytes that it reads and writes means more than "
+        "the time that it takes."
     ),
     design=(
         "Age, time of day and disk space decide when a segment is removed. Queues and index then drop the entries that "

@@ -204,7 +204,7 @@ LESSON = Lesson(
             lambda n: n["wait"][PLAIN][64] < 2 * n["wait"][PLAIN][1],
             f"with bare calls, a sender waits {{wait[{PLAIN}][1]}} µs alone, {{wait[{PLAIN}][16]}} µs with 15 others, "
             f"{{wait[{PLAIN}][64]}} µs with 63 others",
-            "The time to write the bytes is small beside the round trip to the disk.",
+            "The time to write the bytes is small compared with the round trip to the disk.",
             lambda n: (
                 "Here the number of bytes matters as well as the round trip to the disk. Still, a sync for 64 "
                 f"messages takes {ratio(n['wait'][PLAIN][64], n['wait'][PLAIN][1])} times as long as a sync for a "
@@ -220,7 +220,7 @@ LESSON = Lesson(
             + ", ".join(
                 f"{{message[{ENGINE}][{g}]}} and {{message[{PLAIN}][{g}]}} with {g} senders" for g in (16, 64, 256)
             ),
-            lambda n: f"What the engine adds is small beside the sync. {say_gap(n)}",
+            lambda n: f"What the engine adds is small compared with the sync. {say_gap(n)}",
             say_gap,
         ),
         Claim(

@@ -150,7 +150,7 @@ def same(found: int, wanted: int) -> int:
 
 
 LESSON = Lesson(
-    title="Kafka's layout beside RocketMQ's: reading, and finding by time and by key",
+    title="Kafka's layout compared with RocketMQ's: reading, and finding by time and by key",
     intro=(
         f"{QUEUES} queues got messages of 1 KiB in turn. So in the one log of RocketMQ's layout, successive messages "
         "of a queue lie about 110 KiB apart. In Kafka's layout, the messages of a partition lie side by side. "
@@ -185,7 +185,7 @@ LESSON = Lesson(
         Claim(
             "RocketMQ's documentation (Message Storage)",
             "reading messages through a queue causes random reads of the CommitLog, which weigh on performance (our "
-            "test: reading one queue alone costs more than three times its share of reading all)",
+            "test: reading one queue alone takes more than three times as long as each queue takes when all are read)",
             lambda n: n["time"][ENGINE][ONE] * QUEUES > 3 * n["time"][ENGINE][ALL],
             lambda n: (
                 f"with one log, one queue alone takes {n['time'][ENGINE][ONE]} ms and all {QUEUES} one after the other "
@@ -193,8 +193,8 @@ LESSON = Lesson(
             ),
             "A queue that is read alone waits for the disk at each record; later queues find pages that earlier ones "
             "loaded.",
-            "Reading one queue alone costs hardly more than its share of reading all: scattered reads of this disk "
-            "are quick enough.",
+            "Reading one queue alone takes not much longer than each queue takes when all are read: scattered reads of "
+            "this disk are quick enough.",
         ),
         Claim(
             "Kafka's documentation (Implementation, Log)",

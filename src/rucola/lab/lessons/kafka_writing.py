@@ -177,18 +177,18 @@ def say_page_cache(n: Numbers) -> str:
 def say_pages(n: Numbers) -> str:
     """Says what one log gains because its queue files are synced only rarely."""
     clean, dirty = n["pages"][CLEAN]["last"], n["pages"][PLAIN]["last"]
-    text = f"If all queue files were written back before a burst, one log makes {clean} KiB of pages dirty per message"
+    text = f"After all queue files have been written back, one log makes {clean} KiB of pages dirty per message"
     if clean < 1.5 * dirty:
         return f"{text}, hardly more than with queue files that are still dirty."
     return (
-        f"{text}: with so few messages per queue, nearly every unit of 20 bytes then makes another page dirty. A unit "
-        "in a page that is already dirty costs nothing more. RocketMQ syncs queue files only now and then, so a page "
-        "can collect up to 204 units before it is written to the disk."
+        f"{text}: each queue gets only a few messages, so nearly every unit of 20 bytes makes a clean page dirty. A "
+        "unit in a page that is already dirty costs nothing more. RocketMQ syncs queue files only now and then, so a "
+        "page can collect up to 204 units before it is written to the disk."
     )
 
 
 LESSON = Lesson(
-    title="Kafka's layout beside RocketMQ's: writing to 1, 100, 1,000 and 10,000 queues",
+    title="Kafka's layout compared with RocketMQ's: writing to 1, 100, 1,000 and 10,000 queues",
     intro=(
         "Kafka gives each partition a directory with a log of its own, and sparse indexes next to the log. RocketMQ "
         "writes all messages of all queues to one log, and for each message a unit of 20 bytes to the small file of "

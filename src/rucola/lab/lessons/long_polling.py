@@ -165,7 +165,7 @@ def say_requests(n: Numbers) -> str:
 
 
 LESSON = Lesson(
-    title="Long polling beside short polling and push",
+    title="Long polling compared with short polling and push",
     intro=(
         "A consumer that pulls does not know when a message has arrived. With **short polling** it asks, and pauses "
         "after an empty response before it asks again; after a response with messages (at most 32) it asks again "
@@ -245,8 +245,8 @@ LESSON = Lesson(
             lambda n: n["cpu"][PUSHED]["last"] < n["cpu"][HELD]["last"],
             f"{{cpu[{PUSHED}][last]}} % of a core with push, {{cpu[{HELD}][last]}} % with long polling",
             "Push saves one request for each response.",
-            "A request costs little beside what each message costs anyway, and one response brings all messages that "
-            "came meanwhile.",
+            "A request costs little compared with what each message costs anyway, and one response brings all messages "
+            "that came meanwhile.",
         ),
     ),
     space_bytes=lambda size: 200 << 20,

@@ -126,7 +126,7 @@ def say_single(n: Numbers) -> str:
     figures = f"{log} µs in one log, {files} µs in a file per queue and {places} µs at a random place"
     if max(log, files, places) < 1.25 * min(log, files, places):
         return f"A single message needs one sync in each layout, and takes about as long in each: {figures}."
-    text = f"A single message needs one sync in each layout, and still takes {figures}."
+    text = f"A single message needs one sync in each layout, but the times differ: {figures}."
     if log > min(files, places):
         return text
     return (

@@ -257,7 +257,7 @@ LESSON = Lesson(
             lambda n: (
                 f"{say_filter(n)} The filter reads the bytes through the map anyway, so they can be sent from there."
             ),
-            lambda n: f"{say_filter(n)} Reading through the map costs little beside sending.",
+            lambda n: f"{say_filter(n)} Reading through the map costs little compared with sending.",
         ),
     ),
     space_bytes=_space,

@@ -116,8 +116,8 @@ LESSON = Lesson(
             f"with 5 GiB of log, a look-up takes {{time[{WARM}][5120]}} µs with the warm section and "
             f"{{time[{PLAIN}][5120]}} µs without it",
             "The search has fewer steps, and waits for fewer pages.",
-            "The cost of a step in this program dominates both times; the warm section only saves the wait for a cold "
-            "page now and then.",
+            "Both searches spend most of the time in the program's own code; the warm section only saves an occasional "
+            "wait for a cold page.",
         ),
     ),
     space_bytes=lambda size: 16 << 20,

@@ -96,7 +96,7 @@ class Archiver:
         if options.schema_style is not SchemaStyle.ROCKETMQ or options.columns or not options.expression.matches_all:
             raise ConfigError("columns, schemaStyle, subExpression", "given", "the defaults; a table has whole topics")
         if options.body is not BodyForm.DECOMPRESSED:
-            raise ConfigError("body", options.body, "decompressed; include_record adds the stored bytes")
+            raise ConfigError("body", options.body, "decompressed; the column record has the stored bytes")
         if decode is not None and spark is None:
             raise ConfigError("decode", "given", "with a Spark session only, since the JVM decodes")
         self._table = table

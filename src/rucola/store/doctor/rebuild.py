@@ -60,7 +60,7 @@ class RebuildReport:
         units: number of entries in all queues.
         keys: number of keys in all index files.
         index_files: number of index files.
-        skipped: number of entries of light queues with an offset that no store can have assigned.
+        skipped: number of entries of light queues that are left out, because their name or queue offset is impossible.
         resumed: number of tasks whose results came from an interrupted rebuild.
         published: whether the new files are in place.
     """

@@ -218,7 +218,10 @@ class MappedFileQueue:
         """
         if self.segments and self.segments[-1].end != file.start:
             raise StoreDamagedError(
-                file.path, 0, f"the segment is not the one that follows {self.segments[-1].path}", "verify the store"
+                file.path,
+                0,
+                f"the segment is not the one that follows {self.segments[-1].path}",
+                "run rucola store verify",
             )
         self.segments.append(file)
 

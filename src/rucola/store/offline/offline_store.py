@@ -241,7 +241,7 @@ class OfflineStore:
             path,
             physical_offset - start,
             f"entry {queue_offset} of {topic}/{queue_id} points to no whole record",
-            "verify the store",
+            "run rucola store verify",
         )
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:

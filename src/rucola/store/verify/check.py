@@ -56,8 +56,7 @@ class VerifyReport:
         units: number of queue units that agree with their records.
         index_entries: number of entries in all index files.
         tables: number of files read in ``config``.
-        affected: number of entries of queues and index that are right themselves, but point into damaged parts of the
-            log.
+        affected: number of intact entries of queues and index whose records lie in damaged parts of the log.
         counts: number of findings by kind.
         findings: the listed findings; of a very frequent kind, only the first ones are listed.
         notes: remarks that are not faults.
