@@ -128,8 +128,8 @@ class BrokerConfig(TlsConfig):
     auto_create_per_account_max: int = option(
         "autoCreatePerAccountMax",
         1000,
-        "Number of topics and groups that one account may create by using new names, until the broker restarts. "
-        "Rucola's own.",
+        "Number of topics and groups that the broker creates automatically for one account. A restart of the broker "
+        "resets the count. Rucola's own.",
         minimum=0,
         maximum=1_000_000,
     )
@@ -236,15 +236,15 @@ class BrokerConfig(TlsConfig):
     pop_polling_size: int = option(
         "popPollingSize",
         1024,
-        "A pop may not wait at a queue while more pops of its group than this number wait there. The same limit "
-        "applies, separately, to requests that only ask whether there is a message.",
+        "If more than this number of a group's pops wait for a queue, further pops of the group do not wait for this "
+        "queue. The same limit applies, separately, to requests that only ask whether there is a message.",
         minimum=1,
         maximum=10_000_000,
     )
     default_message_request_mode: str = option(
         "defaultMessageRequestMode",
         "PULL",
-        "How a group reads a topic if no mode was set for it.",
+        "How a group reads a topic if no mode was set for this group and topic.",
         choices=("PULL", "POP"),
     )
     default_pop_share_queue_num: int = option(

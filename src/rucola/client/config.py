@@ -48,7 +48,8 @@ class ClientConfig:
     trace_msg_batch_num: int = option(
         "traceMsgBatchNum",
         10,
-        "Largest number of trace records in one message. If fewer are waiting, they are sent 5 s after the first.",
+        "Largest number of trace records in one message. If fewer are waiting, they are sent 5 s after the first of "
+        "them was recorded.",
         minimum=1,
         maximum=20,
     )

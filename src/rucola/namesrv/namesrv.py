@@ -93,7 +93,8 @@ class NamesrvConfig(TlsConfig):
     topics_max: int = option(
         "topicsMax",
         500_000,
-        "Maximum number of topics of all brokers; a registration that would exceed it is refused. Rucola's own.",
+        "Maximum number of topics of all brokers together; a registration that would exceed this number is refused. "
+        "Rucola's own.",
         minimum=1,
         maximum=100_000_000,
     )

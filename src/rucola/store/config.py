@@ -28,7 +28,7 @@ class CheckOnRead(Enum):
 
     NONE = "NONE"
     OLD = "OLD"
-    """Messages stored before this start-up, because their bytes come from the disk."""
+    """Messages that were stored before the store was opened, because their bytes come from the disk."""
     ALL = "ALL"
 
 
@@ -222,7 +222,7 @@ class MessageStoreConfig:
     sync_flush_timeout_ms: int = option(
         "syncFlushTimeout",
         5000,
-        "With SYNC_FLUSH: time after which the response to a send that is not synced is FLUSH_DISK_TIMEOUT.",
+        "With SYNC_FLUSH: how long a send waits for its disk sync. After this time the response is FLUSH_DISK_TIMEOUT.",
         unit="ms",
         minimum=1,
         maximum=600_000,
@@ -308,8 +308,8 @@ class MessageStoreConfig:
     check_on_read: CheckOnRead = option(  # noqa: RUF009 - as above
         "checkOnRead",
         CheckOnRead.OLD,
-        "Which messages are compared with their checksums when they are read: those stored before this start-up, "
-        "all, or none. RocketMQ compares none. Rucola's own.",
+        "Which messages are compared with their checksums when they are read: none (NONE), those that were stored "
+        "before the broker started (OLD), or all (ALL). RocketMQ compares none. Rucola's own.",
     )
     damaged_message: DamagedMessage = option(  # noqa: RUF009 - as above
         "damagedMessage",
@@ -319,8 +319,8 @@ class MessageStoreConfig:
     quarantine: bool = option(
         "quarantine",
         False,
-        "Whether start-up moves damaged parts, if it finds any, to `quarantine/` and serves the rest, instead of "
-        "failing. RocketMQ drops everything after the damage. Rucola's own.",
+        "If the store is damaged: whether the broker moves the damaged parts to `quarantine/` at start-up and serves "
+        "the rest. Otherwise it does not start. RocketMQ drops everything after the damage. Rucola's own.",
     )
     message_delay_level: str = option(
         "messageDelayLevel",
@@ -364,9 +364,8 @@ class MessageStoreConfig:
     timer_congest_num_each_slot: int = option(
         "timerCongestNumEachSlot",
         (1 << 31) - 1,
-        "If more than this number of messages are due in one time step, the broker refuses some of the further "
-        "messages that are due in this step, chosen at random. If twice this number are due, it refuses all further "
-        "messages.",
+        "If more than this number of messages are due in one time step, the broker refuses a random part of the "
+        "further messages for this step. From twice this number on, it refuses all of them.",
         minimum=1,
         maximum=(1 << 31) - 1,
     )

@@ -45,7 +45,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.rucola_fields["meaning"] for record in caplog.records]
 
 
-ALONE = "no replication: a message is acknowledged when this broker alone has it"
+ALONE = "no replication: a message is acknowledged as soon as this broker has stored it"
 WEB_SHOP = """
 # 4.x, as blogs have it
 brokerName=broker-a
