@@ -1,4 +1,6 @@
-"""Account and encryption of a query's broker connections. Spark's tasks get the secrets, but no text shows them."""
+"""Account and encryption of a query's broker connections. Spark's tasks get the secrets, but logs, errors and ``repr``
+do not show them.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Asks brokers for the lowest and highest offsets of their queues (``Bounds``), although some brokers may be slow or
-unavailable. A stream asks for each micro-batch.
+"""Asks brokers for the lowest and highest offsets of their queues (``Bounds``), and copes with slow or unavailable
+brokers. A stream does this whenever Spark requests its latest offset.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 
 
 class BrokerAnswers:
-    """Requests from each broker the bounds of the broker's queues, and waits only briefly for a slow broker.
+    """Asks each broker for the bounds of its queues, and waits only briefly for a slow broker.
 
     A request without a response stays open: the broker gets no further request meanwhile, and a later ``look`` uses the
-    response. So the queues of a slow broker are seen late, but they are seen. A broker that never responds delays the
+    response. So the bounds of a slow broker arrive late, but they do arrive. A broker that never responds delays the
     first ``look`` by ``ANSWER_PATIENCE_S``, and each later one by ``DOUBT_PATIENCE_S``.
 
     Args:
@@ -85,7 +85,7 @@ class BrokerAnswers:
         if not isinstance(error, RucolaError) or not (error.retriable or isinstance(error, ClientError)):
             raise error
         if broker_name not in self._absences or not self._absences[broker_name].until_s:
-            log.warning("broker %s does not respond; its queues wait: %s", broker_name, error)
+            log.warning("broker %s does not respond; its queues are not read until it does: %s", broker_name, error)
         self._absences[broker_name] = _Absence(error, self._link.seconds() + AWAY_PAUSE_S)
 
     def close(self) -> None:

@@ -135,7 +135,7 @@ class BrokerCatalog:
     def plan_lookup(
         self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[SourceRange] | None:
-        """Pieces with all messages of the ranges that have one of ``keys`` in KEYS or as UNIQ_KEY.
+        """Pieces of the ranges that together hold every message with one of ``keys`` in KEYS or as UNIQ_KEY.
 
         Returns None if the brokers' indexes cannot be used, or if there are ``physical_offsets``: a physical offset
         does not show which broker has the record.

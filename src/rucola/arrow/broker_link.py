@@ -64,8 +64,8 @@ class BrokerLink:
 
         Args:
             question: coroutine function that makes the calls; runs on the client's event loop, possibly several times.
-            known: whether the topics certainly exist. A name server that lacks them must then have just started, so
-                ``question`` is also repeated after a ``ClientError``.
+            known: whether the topics are known to exist. If they are, a name server that lacks them has only just
+                started, so ``question`` is also repeated after a ``ClientError``.
 
         Raises:
             RucolaError: the last failure, if it is permanent or the time limit is reached.

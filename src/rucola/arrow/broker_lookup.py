@@ -37,7 +37,7 @@ _Query = tuple[str, str, str]
 def look_up(
     link: BrokerLink, marks: Marks, ranges: Sequence[QueueRange], keys: Iterable[str]
 ) -> list[QueueRange] | None:
-    """Finds the pieces of ``ranges`` that hold all messages with one of ``keys`` in KEYS or as UNIQ_KEY.
+    """Finds pieces of ``ranges`` that together hold every message with one of ``keys`` in KEYS or as UNIQ_KEY.
 
     Args:
         link: connection to the brokers.

@@ -78,7 +78,7 @@ class Catalog(Protocol):
     def plan_lookup(
         self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[SourceRange] | None:
-        """Pieces with all wanted messages of the ranges, and perhaps other messages; None if no index helps.
+        """Pieces of the ranges that together hold every wanted message, and perhaps others; None if no index helps.
 
         A message is wanted if it has one of ``keys`` in KEYS or as UNIQ_KEY, or begins at one of ``physical_offsets``.
         """
@@ -181,7 +181,7 @@ def checked_ranges(
 ) -> list[QueueRange]:
     """The ranges from ``start`` to ``end``, limited to the offsets that exist.
 
-    A queue that is only in ``end`` is new and is read from its minimum; a queue that is only in ``start`` is lost.
+    A queue only in ``end`` is new and is read from its minimum offset. A queue only in ``start`` counts as data loss.
 
     Raises:
         DataLossError: requested messages do not exist and ``fail_on_data_loss`` is set.

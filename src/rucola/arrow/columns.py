@@ -36,8 +36,8 @@ ARROW_TYPES = {
 BODY_COLUMNS = frozenset(("body", "value"))
 PROPERTY_COLUMNS = frozenset(("properties", "headers"))
 PLAIN_BYTES = 16 << 20
-"""Largest size in bytes of the decompressed bodies in a batch of several rows. A limit is needed, because a body of
-10 KiB can become 64 MiB.
+"""Largest total size in bytes of the decompressed bodies in a batch; only a single body may exceed it. A limit is
+needed, because a body of 10 KiB can become 64 MiB.
 """
 LOG_APPEND_TIME = 1
 """Kafka's timestampType for times set by the broker."""
@@ -107,7 +107,7 @@ class BatchBuilder:
 
 
 def _builders(options: ReadOptions, broker_name: str) -> dict[str, Builder]:
-    """Every column of the chosen style, by name."""
+    """The builder of every column of the chosen style, by column name."""
     if options.schema_style is SchemaStyle.KAFKA:
         return {
             "key": _bytes(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN),
