@@ -6,10 +6,11 @@ Spark compares documents as JSON text. Therefore keys are always sorted, queue i
 integers.
 
 In addition to topics, the document of a stream has two sections, whose names no topic can have. ``#from`` holds the
-start offset of each new queue, and of each queue that was replaced by a different one. For all other queues, the
-micro-batch starts where the previous one ended. So a replayed micro-batch has the same messages as the logged one.
-``#last`` holds the store time and physical offset of the record before each offset, so that a reader notices that a log
-was replaced. Documents of older versions lack these sections and can be read, too.
+start offset of each new queue, and of each queue that was replaced by a different queue. For all other queues, the
+micro-batch starts where the previous micro-batch ended. Therefore a micro-batch that Spark replays from its offset log
+has the same messages again. ``#last`` holds, for each queue, the store time and physical offset of the last record
+before the queue's offset. If a different record is found there later, the commit log was replaced. Documents of older
+versions lack these sections and can be read, too.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class StreamOffsets:
     starts: QueueOffsets = field(default_factory=dict)
     """Start offsets of new and of replaced queues. All other queues start where the previous micro-batch ended."""
     marks: dict[MessageQueue, Mark] = field(default_factory=dict)
-    """Mark of the record before each offset, if it is known."""
+    """For each queue, the mark of the last record before the queue's offset, if that mark is known."""
 
     @staticmethod
     def from_document(document: StreamDocument) -> StreamOffsets:

@@ -42,7 +42,7 @@ class QueueRange:
 
 @dataclass(frozen=True)
 class FileSpan:
-    """A file of a store. Its name gives ``start``, the position of the file's first byte in the log or queue."""
+    """A file of the commit log or of a consume queue. It begins at byte ``start`` of the log or queue."""
 
     path: str
     start: int

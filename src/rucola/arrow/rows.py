@@ -188,7 +188,7 @@ def text(values: pa.Array) -> pa.Array:
     """Converts byte strings to text; bytes that are not UTF-8 become U+FFFD, as in the JSON of the properties."""
     data = values.buffers()[2]
     if data is None or _columns_cy.is_ascii(data):
-        return values.view(pa.string())  # a cast would check each string, but ASCII is always valid UTF-8
+        return values.view(pa.string())  # a view skips the check that a cast makes; ASCII is always valid UTF-8
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

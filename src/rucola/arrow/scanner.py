@@ -210,7 +210,7 @@ def _topics_of(rows: Rows) -> tuple[list[bytes], npt.NDArray[np.int32]]:
 
 
 def gather_table(positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> array[int]:
-    """A record table that holds only the positions of records, so that they can be copied together."""
+    """A record table with only the positions and sizes of records; ``_columns_cy.gather`` copies these records."""
     table = new_table(len(positions))
     view = table_view(table)
     view[:, RecordColumn.RECORD_POS] = positions

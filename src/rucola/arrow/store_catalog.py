@@ -45,7 +45,9 @@ For some thousand queues, t is about 1.
 SAMPLE_UNITS = 512
 SAMPLE_UNITS_MIN = 4
 SAMPLE_UNITS_TOTAL = 16_384
-"""Largest number of entries examined for one plan; each queue gets at least ``SAMPLE_UNITS_MIN``."""
+"""An estimate of the wanted bytes examines at most this many entries, or ``SAMPLE_UNITS_MIN`` of each range if that is
+more.
+"""
 UNIT_BYTES = 20
 RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
 UNINDEXED_BYTES_MAX = 16 << 20
@@ -180,7 +182,7 @@ class StoreCatalog:
             store.log.queue.set_read_ahead(True)  # the log is read in order from ``first`` to ``last``
             unindexed = queues_from(store.log, first, last) if first < last else set()
             self._read_places()
-            if unindexed is None:  # the scan reports the damage
+            if unindexed is None:  # the log cannot be read up to ``last``; the scan will report the damage
                 return list(queues)
             found |= unindexed
         for at in {*physical_offsets, *(hit for key in keys for hit in index_hits(store, files, topics, key))}:
@@ -255,7 +257,7 @@ class StoreCatalog:
         for one in wanted:
             if self._store.is_batch(one.queue.topic):
                 raise ConfigError("topic", one.queue.topic, "topics whose queue.type is not BatchCQ")
-        # The records of a light queue belong to other topics; only the queue's units show which records it contains.
+        # The records of a light queue belong to other topics; only the queue's entries show which records it contains.
         light = any(is_light_queue(one.queue.topic) for one in wanted)
         if order is ScanOrder.LOG and light:
             raise ConfigError("scanOrder", order, f"queue or auto for topics that begin with {LMQ_PREFIX}")
@@ -322,8 +324,8 @@ class StoreCatalog:
         return (min(starts), max(ends)) if starts else None
 
     def _unit_from(self, one: QueueRange, queue_offset: int) -> tuple[int, int] | None:
-        """Physical offset and size of the first entry in the range, at or after ``queue_offset``, that points at a
-        record.
+        """Physical offset and size of the record of the first entry in the range at or after ``queue_offset``. Entries
+        that point at no record are skipped; None if no other entry is left.
         """
         units = self._store.units(one.queue.topic, one.queue.queue_id, queue_offset, one.end)
         return next(((physical_offset, size) for _, physical_offset, size, _ in units), None)

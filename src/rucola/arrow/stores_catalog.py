@@ -42,7 +42,7 @@ class StoresCatalog:
         return found
 
     def look(self, queues: Iterable[MessageQueue]) -> Look:
-        """The same.
+        """The result of ``bounds``; no queue is in ``waiting``, because no broker is asked.
 
         Raises:
             ConfigError: no directory belongs to the broker of a queue.
@@ -84,7 +84,7 @@ class StoresCatalog:
     def plan_lookup(
         self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[SourceRange]:
-        """The pieces of each directory, found by its index if the index helps."""
+        """The pieces of each directory, planned with its index, or as by ``plan`` if the index cannot be used."""
         keys, physical_offsets = list(keys), list(physical_offsets)
         pieces: list[SourceRange] = []
         for name, store in self._stores.items():

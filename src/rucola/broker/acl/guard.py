@@ -161,15 +161,15 @@ class AccessGuard:
             last = min(first + _JUDGED_ROWS, batch.count)
             self.refuse(channel, batch, first, last)
             batch.judged = last
-        # Requests of other connections may have been served since the rows were judged.
+        # Requests of other connections, served since the rows were judged, may have set a different account.
         self._quota.account = batch.account
         return batch.judged
 
     def refuse(self, channel: Channel, batch: FrameBatch, first: int, last: int) -> None:
         """Answers the forbidden requests in rows ``first`` to ``last`` (excluded) and marks their rows as done.
 
-        Also marks the rows of requests that can be judged only after a message is fetched or a long body is read. Those
-        requests are served or refused afterwards.
+        Some requests can be judged only after a message is fetched or a long body is read. Their rows are marked as
+        done, too, and these requests are served or refused after the read.
         """
         table, name = batch.table, ""
         for row in range(first, last):
@@ -194,7 +194,7 @@ class AccessGuard:
                 batch.pass_over(row)
             else:
                 name = command.ext_fields[ACCESS_KEY]
-        # New names of all these rows are charged to one account: the sender of the last allowed request.
+        # Topics and groups that these requests create count for one account: the sender of the last allowed request.
         batch.account = self._limited(name)
 
     def judge(self, channel: Channel, command: RemotingCommand) -> str:
@@ -270,7 +270,7 @@ class AccessGuard:
             self._answer(channel, command, reason)
 
     def _limited(self, name: str) -> str:
-        """The account ``name`` if its number of names is limited; otherwise empty."""
+        """``name`` if the number of topics and groups that this account may create is limited; otherwise empty."""
         account = self._snapshot().accounts.get(name)
         return "" if account is None or account.admin else name
 

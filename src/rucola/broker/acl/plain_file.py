@@ -1,8 +1,8 @@
 """``plain_acl.yml``: converts text to accounts and back (RocketMQ 5.3.2, ``PlainPermissionManager``; protocol.md 6.1).
 
-The file grants permissions, so it is read strictly: no tags, no aliases, no duplicate or unknown names, and limits on
-size and depth. A mistake never grants an unintended permission: it raises an error, except that an unknown permission
-means DENY. An error of the YAML parser has the line number.
+The file grants permissions, so it is read strictly. Aliases, duplicate or unknown keys, and tags other than YAML's own
+are errors; size and depth are limited. A mistake never grants an unintended permission: an unknown permission means
+DENY, and other mistakes are errors. An error of the YAML parser has the line number.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping whose keys are strings and occur once. The merge key has no special meaning."""
+        """A mapping whose keys are strings and occur once. YAML's merge key ``<<`` is not a string and is refused."""
         names: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str" or key.value in names:
@@ -70,9 +70,9 @@ def _scalar_text(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
     return str(loader.construct_scalar(node))
 
 
+# Numbers and times are read as strings; otherwise, a secret that consists of digits would become a number.
 for _tag in ("int", "float", "timestamp"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _scalar_text)
-    # Without this, YAML would read a secret made of digits as a number.
 
 
 def read_document(text: bytes, source: str) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _account(entry: object, source: str, weak_secrets: bool) -> Account:
     if is_weak_secret(secret, weak_secrets):
         allowed = (
             f"a secretKey of at least {_SECRET_CHARACTERS_MIN} characters that is not in a sample file (insecure=true "
-            "allows shorter and sample keys)"
+            "allows shorter secrets and those from sample files)"
         )
         raise FormatError(where, 0, allowed, "another", source)
     white = _text(entry, "whiteRemoteAddress", source).strip()
