@@ -59,7 +59,12 @@ def measure(context: Context) -> Iterator[Figure]:
             stored_ms, arrived_ms = asyncio.run(_lateness(servers.namesrv, first_ms, seconds))
     what = f"{count:,} waiting"
     yield _own(f"{what}: start until the first acknowledged send", "s", start_s, START_S_MAX)
-    yield _own(f"{what}: memory beyond an idle broker's, not counting pages of the log", "MB", more_mb, MEMORY_MB_MAX)
+    yield _own(
+        f"{what}: additional memory compared with an idle broker, without pages of the log",
+        "MB",
+        more_mb,
+        MEMORY_MB_MAX,
+    )
     yield _own(f"{what}: from the due time until stored for consumers, p99", "ms", _share(stored_ms, 0.99), LATE_MS_MAX)
     yield _own(f"{what}: from the due time until received, p50", "ms", _share(arrived_ms, 0.50))
     yield _own(f"{what}: from the due time until received, p99", "ms", _share(arrived_ms, 0.99), LATE_MS_MAX)

@@ -10,7 +10,7 @@ from bench.context import Context
 from bench.figure import Budget, Figure, rate
 from bench.program import Round, alternate, java_load, median, python_load
 
-GROUP = "SQL92 filters, one core, property texts of four properties"
+GROUP = "SQL92 filters, one core, four properties per message"
 PILOT = 2_000_000
 EXPRESSIONS = {
     "RocketMQ's example": "(TAGS is not null and TAGS in ('TagA','TagB')) and (a is not null and a between 0 and 3)",

@@ -47,7 +47,7 @@ SHORT = (
     ),
     (
         "Spark scan of a store in place, all columns",
-        "Spark scan of a store in place, local[2], every value to a sink that drops it",
+        "Spark scan of a store in place, local[2], into Spark's noop sink",
         "1 KiB bodies, all columns",
     ),
 )

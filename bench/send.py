@@ -82,7 +82,7 @@ def measure_java(context: Context) -> Iterator[Figure]:
         yield from _widths(context, on_ours, on_java, JAVA_GROUP, 1024)
         yield from _latency(context, on_ours, on_java)
     own = own_bytes(ours.pids) / 1e6, own_bytes(java.pids) / 1e6
-    what = "memory of the servers after the measurement, not counting pages of files"
+    what = "memory of the servers after the measurement, without file-backed pages"
     yield share(JAVA_GROUP, what, *own, "Java broker", unit="MB")
 
 

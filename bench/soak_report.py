@@ -42,7 +42,7 @@ class Sample:
         sent: messages acknowledged per second since the last sample.
         received: messages received for the first time, per second.
         lag: number of messages acknowledged and not yet received.
-        steady: latencies since the last sample, of messages whose consumer already had the queue.
+        steady: latencies, since the last sample, of messages sent after their consumer took over the queue.
         own_mb: RssAnon and RssShmem of the servers.
         resident_mb: VmRSS, which also counts the mapped pages of the log.
         cpu_share: fraction of one core that the servers used since the last sample.
@@ -108,7 +108,7 @@ class Outcome:
         return self.samples[-1].at_s if self.samples else 0.0
 
     def thirds(self) -> tuple[float, float]:
-        """The servers' mean memory in MB, not counting pages of files, in the middle and the last third of the soak."""
+        """The servers' mean memory in MB, without file-backed pages, in the middle and the last third of the soak."""
         values = [sample.own_mb for sample in self.samples]
         third = len(values) // 3
         return fmean(values[third : 2 * third]), fmean(values[-third:])
@@ -153,18 +153,18 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
             ("consumer lag, mean and maximum", f"{fmean(lags):,.0f} and {max(lags):,} messages"),
         ]
     for name, latencies in (
-        ("sent while the queue was assigned to a consumer", outcome.steady),
-        ("sent before a consumer took over the queue", outcome.taken_over),
+        ("messages sent after their consumer took over the queue", outcome.steady),
+        ("messages sent before their consumer took over the queue", outcome.taken_over),
     ):
         if any(latencies):
             values = " / ".join(f"{quantile_ms(latencies, share):,.3g} ms" for share in QUANTILES)
-            rows.append((f"end-to-end latency of messages {name}: p50 / p99 / p99.9", values))
+            rows.append((f"end-to-end latency of {name}: p50 / p99 / p99.9", values))
     if len(samples) >= 6:
         middle, last = outcome.thirds()
         text = f"{middle:.1f} and {last:.1f} MB ({last / middle - 1:+.1%})"
         rows += [
             (
-                "mean memory of the servers, not counting pages of files, in the middle and the last third of the soak",
+                "mean memory of the servers, without file-backed pages, in the middle and the last third of the soak",
                 text,
             ),
             (

@@ -16,7 +16,7 @@ from bench.figure import Budget, Figure, at_least, cost, rate
 from bench.program import Program, Round, median, python_load, scratch_directory
 from bench.scan import FEW
 
-GROUP = "Spark scan of a store in place, local[2], every value to a sink that drops it"
+GROUP = "Spark scan of a store in place, local[2], into Spark's noop sink"
 PREPARED = "one prepared batch"
 """Name of the peer that sends the same batch again and again: the rate at which Spark takes rows from Python."""
 PARQUET = "Parquet"
@@ -80,7 +80,7 @@ def _figures(
     bodies = f" ({store * body_bytes:,.0f} MB/s of bodies)" if "without" not in what else ""
     yield rate(GROUP, what + bodies, store, prepared, PREPARED, *budgets, unit="M rows/s")
     yield cost(GROUP, f"{what}: CPU per row", own_cpu, prepared_cpu, PREPARED)
-    yield rate(GROUP, f"{what}, beside Parquet", store, parquet, PARQUET, unit="M rows/s")
+    yield rate(GROUP, f"{what}, compared with Parquet", store, parquet, PARQUET, unit="M rows/s")
 
 
 def _cpu_us(one: Round) -> float:

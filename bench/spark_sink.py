@@ -21,7 +21,7 @@ RATE_MIN = 60_000
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Measures rows per second, and CPU time per row excluding the broker's, for rows with and without ids."""
+    """Measures rows per second, and CPU time per row excluding the broker's, for rows with and without a position."""
     servers = context.servers("rucola")
     count = QUICK_ROWS if context.quick else ROWS
     results: dict[str, list[Round]] = {side: [] for side in SIDES}
@@ -39,7 +39,7 @@ def measure(context: Context) -> Iterator[Figure]:
     peer_cpu = median(results["foreach"], _cpu_us)
     for side, what in (
         ("sink", "body alone"),
-        ("position", "body and source position (queue and offset), from which ids are made"),
+        ("position", "body and source position (queue and offset); ids are made from the position"),
     ):
         yield rate(GROUP, what, median(results[side], lambda one: one.rate), peer, PEER, budget, unit="rows/s")
         yield cost(GROUP, f"{what}: CPU per row", median(results[side], _cpu_us), peer_cpu, PEER)

@@ -67,7 +67,7 @@ def measure_sync(context: Context) -> Iterator[Figure]:
     ):
         java.round(f"put 64 {JAVA_SYNC_WARM_UP}")
         for waiters in (64, 1):
-            what = f"append 1 KiB, {waiters} waiter{'s' if waiters > 1 else ''}"
+            what = f"append 1 KiB, {waiters} message{'s' if waiters > 1 else ''} waiting at a time"
             context.show(f"store, sync flush: {what}")
             line = f"put {waiters} {{}}".format
             mine, theirs = alternate((ours, java), line, context.seconds, context.rounds, SYNC_PILOT)

@@ -88,7 +88,7 @@ RECORD_HEAD: Final = Layout(
 RECORD_MIDDLE: Final = Layout(
     "commit log record, after the hosts",
     16,
-    Field("reconsume_times", "i", "How often consumers sent the message back."),
+    Field("reconsume_times", "i", "Number of times that consumers sent the message back."),
     Field(
         "prepared_transaction_offset",
         "q",

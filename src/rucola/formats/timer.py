@@ -51,7 +51,7 @@ TIMER_BLANK: Final = Layout(
 TIMER_BLANK_MAGIC: Final = 0xCBD43194 - (1 << 32)
 MAGIC_PLAIN: Final = 1
 MAGIC_ROLL: Final = 2
-"""The message waits longer than a unit allows; it is stored again when this unit is due."""
+"""The delay reaches the roll window; when this unit is due, the message is stored again for the rest of the delay."""
 MAGIC_DELETE: Final = 4
 """The message recalls another message with the same due time."""
 MAGIC_MAX: Final = 15
@@ -77,9 +77,9 @@ TIMER_CHECKPOINT_BYTES: Final = 4096
 TIMER_CHECKPOINT: Final = Layout(
     "timer checkpoint",
     56,
-    Field("last_read_time_ms", "q", "Time steps before this time were delivered."),
+    Field("last_read_time_ms", "q", "Time of the first time step whose messages are not yet delivered."),
     Field("last_timer_log_flush_position", "q", "Position up to which the timer log is synced."),
-    Field("last_timer_queue_offset", "q", "Messages of the timer topic before this queue offset are in the timer log."),
+    Field("last_timer_queue_offset", "q", "Queue offset of the next message to read from the timer topic."),
     Field("master_timer_queue_offset", "q", "The master's `last_timer_queue_offset`; a master writes its own."),
     Field("state_version", "q", "State version of the data version."),
     Field("timestamp_ms", "q", "Time of the data version."),
@@ -104,9 +104,9 @@ class TimerCheckpoint:
     """Progress of the timer's deliveries.
 
     Attributes:
-        read_time_ms: time steps before this time have been delivered.
+        read_time_ms: time of the first time step whose messages are not yet delivered.
         log_flush_position: the timer log is on disk up to this position.
-        queue_offset: messages of the timer topic before this queue offset are in the timer log or have been delivered.
+        queue_offset: queue offset of the next message to read from the timer topic.
         master_queue_offset: the master's ``queue_offset``; on a master, its own.
         data_version: version of the checkpoint.
     """

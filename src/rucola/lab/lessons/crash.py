@@ -247,7 +247,7 @@ LESSON = Lesson(
         ),
         Claim(
             "This project",
-            "each state tried is recovered to a prefix of what was sent, byte for byte",
+            "from each tested state, recovery restores a prefix of the messages that were sent, byte for byte",
             lambda n: sum(n["states"]["of them recovered wrongly"].values()) == 0,
             "{states[of them recovered wrongly][SYNC_FLUSH]} of {states[states of the disk][SYNC_FLUSH]} states "
             "failed with SYNC_FLUSH, {states[of them recovered wrongly][ASYNC_FLUSH]} of "

@@ -185,7 +185,8 @@ LESSON = Lesson(
         Claim(
             "RocketMQ's documentation (Message Storage)",
             "reading messages through a queue causes random reads of the CommitLog, which weigh on performance (our "
-            "test: reading one queue alone takes more than three times as long as each queue takes when all are read)",
+            "test: reading one queue alone takes more than three times as long as one queue takes on average when all "
+            "are read)",
             lambda n: n["time"][ENGINE][ONE] * QUEUES > 3 * n["time"][ENGINE][ALL],
             lambda n: (
                 f"with one log, one queue alone takes {n['time'][ENGINE][ONE]} ms and all {QUEUES} one after the other "
@@ -193,19 +194,20 @@ LESSON = Lesson(
             ),
             "A queue that is read alone waits for the disk at each record; later queues find pages that earlier ones "
             "loaded.",
-            "Reading one queue alone takes not much longer than each queue takes when all are read: scattered reads of "
-            "this disk are quick enough.",
+            "Reading one queue alone takes at most three times as long as one queue takes when all are read: scattered "
+            "reads of this disk are quick enough.",
         ),
         Claim(
             "Kafka's documentation (Implementation, Log)",
-            "the time index and the offset index find a message by its time after reading a few pages (our test: "
-            "they read less from the disk than RocketMQ's search does)",
+            "with the time index and the offset index, a search by time reads only a few pages (our test: it reads "
+            "less from the disk than RocketMQ's search does)",
             lambda n: n["disk"][KAFKA][BY_TIME] < n["disk"][ENGINE][BY_TIME],
             f"{{disk[{KAFKA}][{BY_TIME}]}} KiB with the indexes, {{disk[{ENGINE}][{BY_TIME}]}} KiB by a search over "
             "units and records",
             "In the time index, times lie side by side. Without this index, each step of the search reads a record, "
             "and the system also reads pages around the record.",
-            "After the index search, a piece of the log is read. It is larger than everything RocketMQ's search reads.",
+            "After the index search, a piece of the log is read. This piece alone is larger than all that RocketMQ's "
+            "search reads.",
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",

@@ -158,15 +158,15 @@ LESSON = Lesson(
     title="The smallest store: one log and a queue of 20-byte units",
     intro=(
         "A message becomes a **record** at the end of the log. The record has a head of fixed fields, then the body, "
-        "the topic and the properties. Its queue gets a **unit** of 20 bytes: where the record starts (8 bytes), how "
-        "long it is (4), and a hash of the message's tag (8). The reader of a queue asks for message *n*: unit *n* is "
-        "at byte 20 × *n*. The program does this for 100 messages in 60 lines of plain Python, then lets the real "
-        "engine do the same, and compares the files byte by byte."
+        "the topic and the properties. The message's queue gets a **unit** of 20 bytes: where the record starts (8 "
+        "bytes), how long it is (4), and a hash of the message's tag (8). A reader finds message *n* of a queue "
+        "through unit *n*, at byte 20 × *n*. In this lesson, 60 lines of plain Python write 100 messages in this way, "
+        "and the real engine writes the same messages. Then the program compares the files byte by byte."
     ),
     design=(
-        "The engine adds segments, a checksum of the whole record, recovery, and compiled code that appends all "
-        "messages of a network read together. With that checksum switched off, as in this lesson, the engine's files "
-        "contain the same bytes as those of the 60 lines."
+        "The engine adds segments, a checksum of the whole record, recovery, and compiled code that appends many "
+        "messages in one call. With that checksum switched off, as in this lesson, the engine's files contain the "
+        "same bytes as those of the 60 lines."
     ),
     quantities=(
         Quantity("find", "Find message n of the queue", "µs", "n, position in the queue", linear=True),
@@ -204,7 +204,8 @@ LESSON = Lesson(
         ),
         Claim(
             "Rucola's README",
-            "Rucola's files are byte for byte what another program writes in the same format",
+            "Rucola's files are the same as RocketMQ's (our test: they equal, byte for byte, the files of another "
+            "program that writes the same messages in RocketMQ's format)",
             lambda n: sum(n["bytes"]["different bytes in Rucola's files"].values()) == 0,
             "{bytes[different bytes in Rucola's files][log]} bytes of the log and "
             "{bytes[different bytes in Rucola's files][queue file]} of the queue file differ",

@@ -167,10 +167,10 @@ LESSON = Lesson(
         "shows the file as memory: the program copies the bytes itself, without a call. But the first touch of each "
         "page of 4 KiB is a **page fault**, in which the system makes the page, and perhaps some of the pages after "
         "it. RocketMQ maps its files, and can **warm** them (`warmMapedFileEnable`): it touches each page of the next "
-        "segment before the segment is needed. The time of the warming is not counted here. Nothing waits for the "
-        "disk. The figures are CPU time of the writing thread: the system sometimes makes a fast writer pause until "
-        "the disk catches up, and CPU time does not include such a pause. Each way runs once before it is measured, so "
-        "that the figures do not include the time in which the system finds free memory."
+        "segment before the segment is needed. The time for warming is not counted here. Nothing is synced. The "
+        "figures are CPU time of the writing thread: the system sometimes makes a fast writer pause until the disk "
+        "catches up, and CPU time does not include such a pause. Each way runs once before it is measured, so that the "
+        "figures do not include the time in which the system finds free memory."
     ),
     design=(
         "Segments are written through their map. For a message that comes alone, the map takes less time than a call, "

@@ -141,15 +141,15 @@ def _space(size: Size) -> int:
 
 
 def say_gathered(n: Numbers) -> str:
-    """Says at which sizes one call for all records takes less than half the time of one call per record."""
+    """Says at which sizes one call for all records takes less than half as much CPU as separate calls."""
     half = [
         size_text(size)
         for size in SIZES
         if n["far"][GATHER][size] < 0.5 * min(n["far"][way][size] for way in (COPY, MAP, SENDFILE))
     ]
     if not half:
-        return "One call never takes less than half of the time."
-    return f"One call takes less than half of the time only with records of {listed(half)}."
+        return "One call never takes less than half as much CPU."
+    return f"One call takes less than half as much CPU only with records of {listed(half)}."
 
 
 def say_large(n: Numbers) -> str:
@@ -222,8 +222,8 @@ LESSON = Lesson(
         ),
         Claim(
             "This project",
-            "when records of up to 1 KiB lie apart, one gathered write takes less than half the time of a call for "
-            "each record",
+            "when records of up to 1 KiB lie apart, one gathered write takes less than half as much CPU as separate "
+            "calls, one for each record",
             lambda n: all(
                 n["far"][GATHER][size] < 0.5 * min(n["far"][way][size] for way in (COPY, MAP, SENDFILE))
                 for size in (128, 1024)

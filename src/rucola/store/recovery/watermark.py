@@ -30,7 +30,11 @@ WATERMARK_SLOT = Layout(
     "watermark slot",
     48,
     Field("magic", "8s", "`RUCOLAW1`."),
-    Field("sequence", "q", "Sequence number of this write. Of two slots with correct CRCs, the higher number counts."),
+    Field(
+        "sequence",
+        "q",
+        "Sequence number of this write. If both slots have correct CRCs, the slot with the higher number is valid.",
+    ),
     Field("flushed_offset", "q", "Physical offset up to which the commit log is synced; always the end of a record."),
     Field("queues_offset", "q", "Physical offset below which the queue and index entries of all records are synced."),
     Field("end_offset", "q", "End of the log at a clean stop; -1 while the store is in use."),
