@@ -126,7 +126,7 @@ def say_single(n: Numbers) -> str:
     figures = f"{log} µs in one log, {files} µs in a file per queue and {places} µs at a random place"
     if max(log, files, places) < 1.25 * min(log, files, places):
         return f"A single message needs one sync in each layout, and takes about as long in each: {figures}."
-    text = f"A single message needs one sync in each layout, and still takes {figures}."
+    text = f"A single message needs one sync in each layout, but the times differ: {figures}."
     if log > min(files, places):
         return text
     return (
@@ -145,7 +145,7 @@ LESSON = Lesson(
         "file that the group touched needs a sync. Then the program reads a file in order and at random, **cold** and "
         "**warm**. For comparison, the program copies the same bytes within its memory."
     ),
-    design="There is one log per broker, and one `fdatasync` covers all messages since the previous one.",
+    design="A broker has one log, and each `fdatasync` covers all messages written since the previous `fdatasync`.",
     quantities=(
         Quantity("durable", "Make messages of 1 KiB durable", "µs per message", "messages in a group"),
         Quantity("read", "Read a file", "MiB/s", "order and size of the reads"),
