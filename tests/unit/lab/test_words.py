@@ -158,7 +158,7 @@ def test_what_a_filter_takes_from_sendfile(
 @pytest.mark.parametrize(
     ("clean", "dirty", "sentence"),
     [
-        (5.1, 1.1, "nearly every unit of 20 bytes then makes another page dirty"),
+        (5.1, 1.1, "nearly every unit of 20 bytes makes a different page dirty"),
         (1.1, 1.1, "hardly more than with queue files that are still dirty"),
     ],
 )
@@ -174,14 +174,12 @@ def test_from_how_many_queues_on_it_matters() -> None:
         kafka_writing.PLAIN: {1: 5.0, 1000: 6.0, 10_000: 16.5},
     }
     text = said(kafka_writing.LESSON, 0, {"durable": many})  # type: ignore[dict-item]
-    assert "With one queue, partitions take 2 times as long as one log" in text
+    assert "With one queue, a log per partition takes 2 times as long as one log" in text
     assert "with the most queues, 7.15 times as long." in text
-    assert text.endswith("more than three times as long as one log in these cases: 1,000 and 10,000 queues.")
+    assert text.endswith("takes more than three times as long in these cases: 1,000 and 10,000 queues.")
     few = {kafka_writing.KAFKA: {1: 10.0, 10_000: 12.0}, kafka_writing.PLAIN: {1: 5.0, 10_000: 6.0}}
     text = said(kafka_writing.LESSON, 0, {"durable": few})  # type: ignore[dict-item]
-    assert text.startswith("**Does not") and text.endswith(
-        "more than three times as long as one log in these cases: none."
-    )
+    assert text.startswith("**Does not") and text.endswith("takes more than three times as long in these cases: none.")
 
 
 def test_what_a_crash_takes_is_said_with_and_without_losses() -> None:
@@ -190,7 +188,7 @@ def test_what_a_crash_takes_is_said_with_and_without_losses() -> None:
         (
             0.0,
             0.0,
-            ("no acknowledged message is missing in any of 191", "no acknowledged message is missing in both"),
+            ("no acknowledged message is missing in any of 191", "no acknowledged message is missing in total"),
         ),
         (1.0, 1.0, ("1 acknowledged message is missing in the worst of 191", "2 acknowledged messages are missing")),
     ):
@@ -232,7 +230,7 @@ def test_memory_is_what_the_page_cache_is_compared_with() -> None:
     [
         (123.0, "four messages share a block"),
         (200.0, "about as long in each"),
-        (400.0, "still takes 400 µs in one log"),
+        (400.0, "but the times differ: 400 µs in one log"),
     ],
 )
 def test_a_single_message_in_each_layout(log: float, sentence: str) -> None:

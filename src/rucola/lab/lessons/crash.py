@@ -122,7 +122,7 @@ def run(bench: Workbench) -> None:
             bench.note("states", "of them recovered wrongly", flush.value, broken)
             bench.note("states", CUT, flush.value, lost)
             bench.note("states", KILL, flush.value, killed)
-    header = ["moment: before", "call", "states with whole pages"]
+    header = ["moment: before", "call", "states without torn pages"]
     rows = [[str(one.number), one.call, str(len(one.whole))] for one in listed]
     bench.show("Moments under ASYNC_FLUSH", header, rows)
     bench.readings.listings.extend(every_state(MOMENT))
@@ -193,17 +193,18 @@ def say_count(lost: float) -> str:
 LESSON = Lesson(
     title="What a crash leaves: the states that files may be in, and what recovery makes of them",
     intro=(
-        "When power fails, the disk holds everything that was synced. Everything else may be there or not: each page, "
-        "each file's length, each new or removed name. A page may be **torn**: some of its sectors of 512 bytes are "
-        "new, and the others are old. A killed process loses nothing that it had already written to its files. The "
-        "real engine runs here on a simulated disk in memory, which knows what is synced. The simulation cuts the "
-        "power before every call to the disk. For each cut it makes one state for every combination of unsynced "
-        "changes that may have reached the disk, and a sample of states with torn pages. The engine starts on each of "
-        "these states, and the program compares the messages that the engine finds with the messages that were sent. "
-        "A **moment** is the time just before a call, or before the store acknowledges messages (`ack`). The table of "
-        "each flush mode shows the fewest and the most messages that the engine finds again after a power cut at each "
-        "moment. The column *after a kill only* shows how many messages the engine finds if the process is killed "
-        "while the power stays on. `rucola lab run crash --moment N` shows all states with whole pages at one moment."
+        "When power fails, the disk holds everything that was synced. Any other change may or may not have reached the "
+        "disk: a changed page, a file's new length, a created or removed file name. A page may be **torn**: some of "
+        "its sectors of 512 bytes are new, and the others are old. A killed process loses nothing that it had already "
+        "written to its files. The real engine runs here on a simulated disk in memory, which knows what is synced. "
+        "The simulation cuts the power before every call to the disk. For each cut it makes one state for every "
+        "combination of unsynced changes that may have reached the disk, and a sample of states with torn pages. The "
+        "engine starts on each of these states, and the program compares the messages that the engine finds with the "
+        "messages that were sent. A **moment** is the time just before a call, or before the store acknowledges "
+        "messages (`ack`). The table of each flush mode shows the fewest and the most messages that the engine finds "
+        "again after a power cut at each moment. The column *after a kill only* shows how many messages the engine "
+        "finds if the process is killed while the power stays on. `rucola lab run crash --moment N` shows all states "
+        "without torn pages at moment N."
     ),
     design=(
         "Recovery walks the log to the last whole record. It copies the bytes after this record to `quarantine/`, and "
@@ -239,15 +240,15 @@ LESSON = Lesson(
             "if only the process dies, no acknowledged message is lost, in either flush mode",
             lambda n: sum(n["states"][KILL].values()) == 0,
             lambda n: (
-                f"with a kill at the worst moment, {say_count(sum(n['states'][KILL].values()))} missing in both "
-                "flush modes together"
+                f"with a kill at the worst moment of each flush mode, {say_count(sum(n['states'][KILL].values()))} "
+                "missing in total"
             ),
             "The operating system keeps the bytes that the process stored in a map or passed to a write call.",
             "At some moment a killed process loses an acknowledged message: that is a defect, please report it.",
         ),
         Claim(
             "This project",
-            "from each tested state, recovery restores a prefix of the messages that were sent, byte for byte",
+            "from each state that was tried, recovery restores a prefix of what was sent, byte for byte",
             lambda n: sum(n["states"]["of them recovered wrongly"].values()) == 0,
             "{states[of them recovered wrongly][SYNC_FLUSH]} of {states[states of the disk][SYNC_FLUSH]} states "
             "failed with SYNC_FLUSH, {states[of them recovered wrongly][ASYNC_FLUSH]} of "

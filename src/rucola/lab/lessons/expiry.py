@@ -133,7 +133,7 @@ LESSON = Lesson(
         Claim(
             "Kafka's documentation (Design, Log Compaction)",
             "compaction reads the whole log at least once, and writes a second copy of the messages that stay (our "
-            "test: the bytes read and written are more than 90 % of the total size of the log and that copy)",
+            "test: the bytes read and written are more than 90 % of the log's size plus the copy's size)",
             lambda n: all(n["moved"][COMPACT][p] > 0.9 * (1 + p / 100) for p in STAYING),
             f"{{moved[{COMPACT}][1]}}, {{moved[{COMPACT}][10]}} and {{moved[{COMPACT}][50]}} bytes for each byte of "
             "log when 1, 10 and 50 % stay",

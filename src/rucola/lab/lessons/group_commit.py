@@ -21,7 +21,7 @@ PAGES = (1, 4, 16)
 PAGE_BYTES = 4096
 DATABASE_BYTES = 16 << 20
 PLAIN, ENGINE = "bare calls: write, fdatasync", "Rucola's store, SYNC_FLUSH"
-IN_PLACE, REDO = "pages changed in place, then synced", "changes to a redo log, then synced"
+IN_PLACE, REDO = "pages changed in place, then synced", "changes appended to a redo log, then synced"
 REDO_ALL = "redo log and later writes of the pages"
 
 
@@ -213,10 +213,10 @@ LESSON = Lesson(
         ),
         Claim(
             "This project",
-            "the engine's group commit costs at most twice what bare calls of write and fdatasync cost, with 16 "
-            "senders or more",
+            "with 16 senders or more, the engine's group commit costs at most twice as much as bare `write` and "
+            "`fdatasync` calls",
             lambda n: all(n["message"][ENGINE][g] < 2 * n["message"][PLAIN][g] for g in (16, 64, 256)),
-            "in µs per message, engine and bare calls: "
+            "in µs per message, with the engine and with bare calls: "
             + ", ".join(
                 f"{{message[{ENGINE}][{g}]}} and {{message[{PLAIN}][{g}]}} with {g} senders" for g in (16, 64, 256)
             ),
@@ -228,8 +228,8 @@ LESSON = Lesson(
             "a transaction that changes 16 pages is durable sooner when its changes go to a log than when the pages "
             "themselves are written",
             lambda n: n["transaction"][REDO][16] < n["transaction"][IN_PLACE][16],
-            f"{{transaction[{REDO}][16]}} µs by the log, {{transaction[{IN_PLACE}][16]}} µs in place; "
-            f"{{transaction[{REDO_ALL}][16]}} µs by the log including the pages, which are written later",
+            f"{{transaction[{REDO}][16]}} µs with the log, {{transaction[{IN_PLACE}][16]}} µs in place; "
+            f"{{transaction[{REDO_ALL}][16]}} µs with the log if the later writes of the pages are counted too",
             "The log takes one short write at its end, and the pages take 16 writes at 16 places.",
             "Here a sync of 16 places takes no longer than a sync of the log. The log is still needed: without it, a "
             "crash during a transaction may leave only some of its pages changed.",

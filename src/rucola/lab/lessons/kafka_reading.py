@@ -185,17 +185,16 @@ LESSON = Lesson(
         Claim(
             "RocketMQ's documentation (Message Storage)",
             "reading messages through a queue causes random reads of the CommitLog, which weigh on performance (our "
-            "test: reading one queue alone takes more than three times as long as one queue takes on average when all "
-            "are read)",
+            "test: reading one queue alone takes more than three times as long as a queue takes on average if all are "
+            "read)",
             lambda n: n["time"][ENGINE][ONE] * QUEUES > 3 * n["time"][ENGINE][ALL],
             lambda n: (
-                f"with one log, one queue alone takes {n['time'][ENGINE][ONE]} ms and all {QUEUES} one after the other "
-                f"take {n['time'][ENGINE][ALL]} ms, which is {ratio(n['time'][ENGINE][ALL], QUEUES)} ms for each"
+                f"with one log, one queue alone takes {n['time'][ENGINE][ONE]} ms; all {QUEUES} queues, one after the "
+                f"other, take {n['time'][ENGINE][ALL]} ms, which is {ratio(n['time'][ENGINE][ALL], QUEUES)} ms for each"
             ),
-            "A queue that is read alone waits for the disk at each record; later queues find pages that earlier ones "
-            "loaded.",
-            "Reading one queue alone takes at most three times as long as one queue takes when all are read: scattered "
-            "reads of this disk are quick enough.",
+            "The reader of one queue alone waits for the disk at each record. If all queues are read, the later ones "
+            "find pages that the earlier ones loaded.",
+            "Reading one queue alone takes at most three times as long: scattered reads of this disk are quick enough.",
         ),
         Claim(
             "Kafka's documentation (Implementation, Log)",

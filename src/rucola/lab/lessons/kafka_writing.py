@@ -152,19 +152,19 @@ def say_queues(n: Numbers, quantity: str, holds: Callable[[float, float], bool])
 
 
 def say_when(n: Numbers) -> str:
-    """Compares the times of partitions with those of one log, and lists the numbers of queues at which partitions take
-    more than three times as long.
+    """Compares the times of a log per partition with those of one log, and lists the numbers of queues with which a log
+    per partition takes more than three times as long.
     """
     first, last = (ratio(n["durable"][KAFKA][row], n["durable"][PLAIN][row]) for row in ("first", "last"))
     many = say_queues(n, "durable", lambda kafka, plain: kafka > 3 * plain)
     return (
-        f"With one queue, partitions take {first} times as long as one log; with the most queues, {last} times as "
-        f"long. Partitions take more than three times as long as one log in these cases: {many or 'none'}."
+        f"With one queue, a log per partition takes {first} times as long as one log; with the most queues, {last} "
+        f"times as long. A log per partition takes more than three times as long in these cases: {many or 'none'}."
     )
 
 
 def say_page_cache(n: Numbers) -> str:
-    """Says with how many queues one log takes longer to reach the page cache than partitions do."""
+    """Says with how many queues messages take longer to reach the page cache in one log than in a log per partition."""
     slower = say_queues(n, "write", lambda kafka, plain: plain >= kafka)
     return (
         f"With {slower}, one log is slower. The program opens and closes the file of each queue to write its units, "
@@ -177,11 +177,14 @@ def say_page_cache(n: Numbers) -> str:
 def say_pages(n: Numbers) -> str:
     """Says what one log gains because its queue files are synced only rarely."""
     clean, dirty = n["pages"][CLEAN]["last"], n["pages"][PLAIN]["last"]
-    text = f"After all queue files have been written back, one log makes {clean} KiB of pages dirty per message"
+    text = (
+        "With one log, a burst that begins after all queue files were written back makes "
+        f"{clean} KiB of pages dirty per message"
+    )
     if clean < 1.5 * dirty:
         return f"{text}, hardly more than with queue files that are still dirty."
     return (
-        f"{text}: each queue gets only a few messages, so nearly every unit of 20 bytes makes a clean page dirty. A "
+        f"{text}: each queue gets so few messages that nearly every unit of 20 bytes makes a different page dirty. A "
         "unit in a page that is already dirty costs nothing more. RocketMQ syncs queue files only now and then, so a "
         "page can collect up to 204 units before it is written to the disk."
     )
@@ -198,9 +201,9 @@ LESSON = Lesson(
         "that got a message. Kafka itself does not sync by default: it relies on replication, and leaves writeback to "
         "the operating system. Both layouts are written in plain Python here, so that they can be compared. A further "
         "column shows Rucola's store, whose inner loops are compiled, with up to 1,000 queues. The program counts a "
-        "page as changed when the page becomes dirty. For the one log there are two counts: one with queue files that "
-        "are still dirty from the previous burst, as is usual in a broker, and one with queue files that were all "
-        "written back before the burst."
+        "page as changed when the page becomes dirty. With one log, it counts twice: first in a burst after all queue "
+        "files were written back, then in a burst with queue files that are still dirty from the previous burst, as is "
+        "usual in a broker."
     ),
     design=(
         "Each queue has files of units. A send never syncs these files; after a crash, the next start rebuilds them "
@@ -248,8 +251,8 @@ LESSON = Lesson(
             "What one might expect",
             "one log is also faster if messages only go to the page cache, whatever the number of queues",
             lambda n: all(one < n["write"][KAFKA][row] for row, one in n["write"][PLAIN].items()),
-            f"into the page cache with one queue {{write[{PLAIN}][first]}} µs per message by one log and "
-            f"{{write[{KAFKA}][first]}} µs by partitions, with the most queues {{write[{PLAIN}][last]}} and "
+            f"into the page cache, with one queue {{write[{PLAIN}][first]}} µs per message in one log and "
+            f"{{write[{KAFKA}][first]}} µs in a log per partition; with the most queues {{write[{PLAIN}][last]}} and "
             f"{{write[{KAFKA}][last]}} µs",
             "Units are less work than sparse indexes, and the units of a queue are written together.",
             say_page_cache,

@@ -145,7 +145,7 @@ LESSON = Lesson(
         "file that the group touched needs a sync. Then the program reads a file in order and at random, **cold** and "
         "**warm**. For comparison, the program copies the same bytes within its memory."
     ),
-    design="There is one log per broker, and one `fdatasync` covers all messages since the previous one.",
+    design="A broker has one log, and each `fdatasync` covers all messages written since the previous `fdatasync`.",
     quantities=(
         Quantity("durable", "Make messages of 1 KiB durable", "µs per message", "messages in a group"),
         Quantity("read", "Read a file", "MiB/s", "order and size of the reads"),

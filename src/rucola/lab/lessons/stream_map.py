@@ -175,9 +175,9 @@ LESSON = Lesson(
     design=(
         "Segments are written through their map. For a message that comes alone, the map takes less time than a call, "
         "so the sender gets the response sooner. With `writeWithoutMmap`, one or two calls write all consecutive "
-        "messages of a topic that arrive in one network read. The store has the operating system create the next pages "
-        "of the map before messages are written to them. `docs/decisions/0005-map-or-calls.md` has the reasons for the "
-        "choice."
+        "messages of a topic that arrive in one network read. Before messages are written to the next pages of the "
+        "map, the store asks the operating system to create these pages. `docs/decisions/0005-map-or-calls.md` has the "
+        "reasons for the choice."
     ),
     quantities=(
         Quantity("write", "A record into the page cache", "µs of CPU per record", "record size, bytes"),

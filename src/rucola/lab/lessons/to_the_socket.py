@@ -141,7 +141,7 @@ def _space(size: Size) -> int:
 
 
 def say_gathered(n: Numbers) -> str:
-    """Says at which sizes one call for all records takes less than half as much CPU as separate calls."""
+    """Says at which sizes one call for all records takes less than half as long as the ways with a call per record."""
     half = [
         size_text(size)
         for size in SIZES
@@ -186,10 +186,10 @@ LESSON = Lesson(
         "the broker has to look into each record first."
     ),
     design=(
-        "The broker sends a response with one gathered write of views of the mapped log. Neighbouring records are one "
-        "view. Small records that lie apart are copied into one buffer by compiled code. The broker never uses "
+        "The broker sends a response with one gathered write of views of the mapped log. Neighbouring records share "
+        "one view. Small records that lie apart are copied into one buffer by compiled code. The broker never uses "
         "`sendfile`: a filter needs the bytes, and records that lie apart need a call each. TLS and a checksum on "
-        "read need the bytes too; they are not measured here."
+        "read need the bytes too; TLS and checksums are not measured here."
     ),
     quantities=(
         Quantity("near", "Records side by side", "µs of CPU per response", "record size, bytes"),
@@ -222,14 +222,14 @@ LESSON = Lesson(
         ),
         Claim(
             "This project",
-            "when records of up to 1 KiB lie apart, one gathered write takes less than half as much CPU as separate "
-            "calls, one for each record",
+            "for records of up to 1 KiB that lie apart, one gathered write takes less than half as long as any way "
+            "that makes a call for each record",
             lambda n: all(
                 n["far"][GATHER][size] < 0.5 * min(n["far"][way][size] for way in (COPY, MAP, SENDFILE))
                 for size in (128, 1024)
             ),
-            f"with records of 1 KiB {{far[{GATHER}][1024]}} µs gathered, {{far[{MAP}][1024]}} µs from the map by a "
-            f"call each, {{far[{SENDFILE}][1024]}} µs by sendfile; with 4 KiB {{far[{GATHER}][4096]}}, "
+            f"with records of 1 KiB {{far[{GATHER}][1024]}} µs gathered, {{far[{MAP}][1024]}} µs from the map, "
+            f"{{far[{SENDFILE}][1024]}} µs by sendfile; with records of 4 KiB {{far[{GATHER}][4096]}}, "
             f"{{far[{MAP}][4096]}} and {{far[{SENDFILE}][4096]}} µs",
             "Each call sends a TCP segment of its own through the network stack.",
             lambda n: f"The calls are only a part of the cost. {say_gathered(n)}",

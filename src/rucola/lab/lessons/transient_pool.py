@@ -99,8 +99,8 @@ LESSON = Lesson(
         "buffers in the memory of the process. An append copies the message into such a buffer, a **commit** thread "
         "writes the buffer to the file a little later, and then the flush thread syncs the file. Here one sender "
         "appends messages of 1 KiB while the store syncs as often as it can; each append is timed. The process is not "
-        "killed. Instead, the program checks from time to time how many acknowledged bytes are in no file yet, so that "
-        "a kill would lose them."
+        "killed. Instead, the program checks from time to time how many acknowledged bytes are in no file yet; a kill "
+        "at that time would lose these bytes."
     ),
     design=(
         "Rucola can write the log through the map, through the pool, or by `write` calls. The map is the default: "
@@ -125,7 +125,7 @@ LESSON = Lesson(
             "them, and not every operating system makes an append wait for a page under writeback.",
         ),
         Claim(
-            "RocketMQ's operations guide, for the median append",
+            "What one might infer from RocketMQ's operations guide",
             "the median append also takes less time with the pool than through the map",
             lambda n: n["append"][POOL][MEDIAN] < n["append"][MAP][MEDIAN],
             f"{{append[{POOL}][{MEDIAN}]}} µs with the pool, {{append[{MAP}][{MEDIAN}]}} µs through the map, "
@@ -140,10 +140,11 @@ LESSON = Lesson(
             "without the pool there are no such messages",
             lambda n: n["memory"][POOL]["most at a time"] > 0 == n["memory"][MAP]["most at a time"],
             f"with the pool, up to {{greatest memory[{POOL}][most at a time]}} KiB were only in the memory of the "
-            f"process (in the median repetition {{memory[{POOL}][most at a time]}} KiB), through the map "
+            f"process (in the median repetition {{memory[{POOL}][most at a time]}} KiB); with the map, "
             f"{{greatest memory[{MAP}][most at a time]}} KiB",
-            "The system keeps the bytes that a map or a call has stored, even if the process is killed. The commit "
-            "thread writes the pool's messages to the file a little later, and may fall behind a fast sender.",
+            "The system keeps the bytes that were written through a map or by a call, even if the process is killed. "
+            "The commit thread writes the pool's messages to the file a little later, and may fall behind a fast "
+            "sender.",
             "Whenever the program checked, the commit thread had written everything.",
         ),
         Claim(

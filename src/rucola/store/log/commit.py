@@ -105,7 +105,11 @@ class CommitService:
                 # The blocks were allocated, but copy-on-write file systems need new blocks for each write.
                 if not self._full:
                     event(
-                        _log, logging.ERROR, "no space to commit, it is tried again", offset=log.max_offset, error=error
+                        _log,
+                        logging.ERROR,
+                        "no space for a commit, tried again later",
+                        offset=log.max_offset,
+                        error=error,
                     )
                 self._full = True
                 return False
