@@ -109,7 +109,7 @@ _FIGURES = (
     ),
     Figure(
         "rucola_commitlog_min_offset_bytes",
-        "Start of the commit log: the oldest message that is kept.",
+        "Start of the commit log: physical offset of its oldest byte.",
         GaugeMetricFamily,
         lambda broker: broker.store.min_offset,
     ),
@@ -133,7 +133,7 @@ _FIGURES = (
     ),
     Figure(
         "rucola_queue_sync_failed",
-        "1 after a failed sync of queues or index: no file expires until a restart.",
+        "1 after a failed sync of queues or index; until a restart, only segments synced before the failure expire.",
         GaugeMetricFamily,
         lambda broker: broker.store.queue_sync_failed,
     ),
