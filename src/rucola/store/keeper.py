@@ -121,7 +121,7 @@ class StoreKeeper:
             event(
                 _log,
                 logging.CRITICAL,
-                "queues cannot be synced, nothing expires until a restart, which rebuilds them",
+                "queues cannot be synced; new segments do not expire until a restart, which rebuilds the queues",
                 error=error,
             )
             return

@@ -481,8 +481,8 @@ class MessageStore:
 
     @property
     def queue_sync_failed(self) -> bool:
-        """Whether a sync of queues or index failed. If so, messages are still accepted, nothing expires, and the next
-        start-up recovers the store.
+        """Whether a sync of queues or index failed. If so, messages are still accepted, segments that are not synced
+        yet do not expire, and the next start-up recovers the store.
         """
         return self._keeper.failed
 

@@ -209,7 +209,7 @@ def test_a_sync_that_fails_before_a_descriptor_is_given_up_is_told_by_the_keeper
     before = store._keeper._synced
     store._keeper.sync_queues()
     assert store.queue_sync_failed and store._keeper._synced == before
-    assert "nothing expires until a restart" in caplog.text
+    assert "new segments do not expire until a restart" in caplog.text
     assert len(everything(store)) == QUEUES
     store.shutdown()
     assert (tmp_path / "abort").exists()
