@@ -11,6 +11,7 @@ from rucola.cli.mqadmin.command import Cluster, Namesrv, Switch, Topic, administ
 from rucola.client.admin import AdminClient, unless
 from rucola.common.key_builder import RETRY_GROUP_TOPIC_PREFIX, is_retry_topic
 from rucola.common.message_queue import MessageQueue
+from rucola.errors import ConfigError
 from rucola.protocol.codes import ResponseCode
 
 _END = -1
@@ -96,7 +97,11 @@ def reset_offset_by_time(
 ) -> None:
     """Reset a group's offsets to a time; for one queue also to an offset."""
     moment_ms = time_ms("-s", timestamp)
+    if (broker is None) is not (queue_id is None):
+        raise ConfigError("-b, -q", "only one of them", "both for one queue, or neither for all queues")
     if broker is None or queue_id is None:
+        if consumer_offset is not None:
+            raise ConfigError("-o", str(consumer_offset), "an offset only together with -b and -q")
         _reset(namesrv, group, topic, moment_ms, switch("-f", force, True), cluster)
         return
 
