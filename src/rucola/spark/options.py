@@ -193,9 +193,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "retryTimeoutMs",
         "120000",
-        "how long a batch repeats requests to a failing broker before it fails; the first micro-batch of a stream "
-        "fails after this time, too, unless `startingOffsets` is `earliest`; a run with `Trigger.AvailableNow` leaves "
-        "out brokers that do not respond within this time; otherwise, a stream repeats requests without limit",
+        "how long requests to a failing broker are repeated; after this time, a batch fails, and so does the first "
+        "micro-batch of a stream, unless `startingOffsets` is `earliest`; a run with `Trigger.AvailableNow` leaves out "
+        "brokers that do not respond within this time; any other micro-batch repeats its requests without limit",
     ),
 )
 ELSEWHERE = {

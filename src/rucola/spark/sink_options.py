@@ -43,7 +43,8 @@ SINK_OPTIONS: tuple[Option, ...] = (
     Option(
         "deadLetterTopic",
         "",
-        "topic for rows that cannot be sent; without this option and `deadLetterPath`, such rows fail the query",
+        "topic for rows that cannot be sent; if neither this option nor `deadLetterPath` is set, such rows fail the "
+        "query",
     ),
     Option("deadLetterPath", "", "directory, or its URI, for rows that cannot be sent, as Parquet files"),
     Option(
