@@ -22,7 +22,7 @@ class PacedWork:
 
     Args:
         name: name of the work, for log and metrics.
-        step: does as much as it can, and returns the milliseconds until the next call; if it returns None, the next
+        step: does some of the due work, and returns the milliseconds until the next call; if it returns None, the next
             call is made when ``soon`` is called. If ``step`` raises ``NotInMemoryError``, the progress so far is kept,
             and ``step`` is called again after the missing messages were fetched.
     """
@@ -55,7 +55,7 @@ class PacedWork:
         self._schedule(0)
 
     async def catch_up(self) -> None:
-        """Does all the work that is due now; a step that must wait is continued later as usual."""
+        """Does the work that is due now: calls ``step`` until it returns a pause or None, then continues as usual."""
         while self._works and await self._cold_reads.done(self._step) == 0:
             await asyncio.sleep(0)
         self.soon()

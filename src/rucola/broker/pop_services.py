@@ -63,7 +63,7 @@ class PopServices:
         self._locks = OrderLocks(self._orders, self.hold, clock.wall_ms, self._call_later)
 
     def load(self, after_pops: bool) -> None:
-        """Loads POP data after the store and the consumer offsets.
+        """Loads POP data. The store and the consumer offsets must be loaded before.
 
         Args:
             after_pops: whether messages may have been popped before.
@@ -145,8 +145,8 @@ class PopServices:
         self._locks.clock_moved()
 
     def forget(self, concerned: Callable[[PoppedQueue], bool]) -> None:
-        """Forgets all pops from the queues of a deleted topic or group, so that a new topic or group with the same name
-        starts without them.
+        """Forgets the pops of a deleted topic or group: those for which ``concerned`` returns True. A new topic or
+        group with the same name then starts without them.
         """
         self._popped.forget_all(concerned)
         self._orders.forget_all(concerned)

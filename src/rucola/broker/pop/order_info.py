@@ -1,7 +1,8 @@
 """Messages popped in order (RocketMQ 5.3.3, ``ConsumerOrderInfoManager``). Event loop only.
 
-A queue gives a group no more messages until all messages of its last pop are acknowledged or their invisible time is
-over. Only a request with the attempt id of that pop gets the same messages again before that.
+After a group has popped messages of a queue in order, it gets no more messages of this queue until each of them is
+acknowledged or its invisible time is over. Until then, only a request with the attempt id of that pop gets messages of
+the queue: the same messages again.
 """
 
 from __future__ import annotations
@@ -202,7 +203,7 @@ class OrderInfoManager:
         self._changed = self.table.pop(queue, None) is not None or self._changed
 
     def forget_all(self, concerned: Callable[[PoppedQueue], bool]) -> None:
-        """Forgets queues whose topic or group was deleted."""
+        """Forgets the pops of a deleted topic or group: those for which ``concerned`` returns True."""
         for queue in [queue for queue in self.table if concerned(queue)]:
             self.forget(queue)
 

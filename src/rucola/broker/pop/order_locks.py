@@ -38,14 +38,12 @@ class OrderLocks:
         return len(self._timers)
 
     def clock_moved(self) -> None:
-        """Sets all timers again, because the wall clock was set."""
+        """Updates all timers, because the wall clock was changed."""
         for queue in list(self._timers):
             self.changed(queue)
 
     def changed(self, queue: PoppedQueue) -> None:
-        """Sets the timer of a queue again, because the queue was popped, its last pop changed, or a pop begins to
-        wait.
-        """
+        """Updates the timer of a queue, because the queue was popped, its last pop changed, or a pop begins to wait."""
         timer = self._timers.pop(queue, None)
         if timer is not None:
             timer.cancel()
@@ -55,6 +53,6 @@ class OrderLocks:
         if free_at_ms is None:
             self._hold.wake(*queue)
         else:
-            # The wall clock may be set during the wait, so the clock is read again when the wait is over.
+            # The wall clock may be changed during the wait, so the clock is read again when the wait is over.
             pause_s = max(free_at_ms - self._wall_ms(), 0) / 1000
             self._timers[queue] = self._call_later(pause_s, self.changed, queue)

@@ -26,11 +26,11 @@ ALL_QUEUES = -1
 ANSWER_AHEAD_MS = 50
 """Milliseconds between the response to a waiting request and the moment when the request's client gives up."""
 _REMOVED_MIN = 16
-"""A heap is not cleaned up while at most this many of its requests no longer wait."""
+"""A heap is cleaned up only when more than this number of its requests no longer wait."""
 _Queue = tuple[str, int]
 """Topic and queue id."""
 _Place = tuple[str, bool]
-"""The group of waiting requests, and whether these requests only ask whether there are messages."""
+"""Consumer group of the requests, and whether these requests only ask whether there are messages."""
 
 
 @dataclass(slots=True, eq=False)
@@ -158,7 +158,9 @@ class PopHold:
         return True
 
     def arrived(self, topic: bytes, queue_id: int, tags_code: int | None) -> None:
-        """Handles the arrival of messages; ``tags_code`` is None if there are several."""
+        """Handles the arrival of messages in a queue. ``tags_code`` is their tag code, or None if their tag codes
+        differ.
+        """
         name = topic.decode("utf-8", "replace")
         for queue in ((name, ALL_QUEUES), (name, queue_id)):
             for place in list(self._queues.get(queue, ())):

@@ -66,7 +66,7 @@ class PopOffsets:
         self._marks = deque(mark for mark in self._marks if mark[1] != queue)
 
     def forget_all(self, concerned: Callable[[PoppedQueue], bool]) -> None:
-        """Forgets queues whose topic or group was deleted."""
+        """Forgets the popped offsets of a deleted topic or group: those for which ``concerned`` returns True."""
         self._popped = {queue: queue_offset for queue, queue_offset in self._popped.items() if not concerned(queue)}
         self._marks = deque(mark for mark in self._marks if not concerned(mark[1]))
 
@@ -99,7 +99,8 @@ class PopOffsets:
         for queue in ends.keys() | in_order.keys():
             reached = known = self._offsets.query(queue.group, queue.topic, queue.queue_id)
             for start_offset, end in sorted(ends.get(queue, ())):
-                # Checkpoints that begin before the committed offset are ignored: that offset may have been reset later.
+                # A checkpoint that begins before the committed offset is ignored: the offset may have been reset after
+                # the checkpoint was stored.
                 if reached is None or (start_offset >= (known or 0) and end > reached):
                     reached = end
             reached = max(reached or 0, in_order.get(queue, 0))

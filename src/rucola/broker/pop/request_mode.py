@@ -15,8 +15,8 @@ _FILE = "messageRequestMode.json"
 
 
 class RequestMode(NamedTuple):
-    """``share``: the number of following clients whose queues a POP consumer gets as well; below 1, every consumer gets
-    all queues.
+    """``share``: a POP consumer gets its own queues and those of the next ``share`` clients. If ``share`` is below 1,
+    it gets all queues.
     """
 
     mode: str
@@ -56,8 +56,8 @@ class RequestModeManager:
         return self.table.get(topic, {}).get(group)
 
     def set(self, topic: str, group: str, mode: RequestMode) -> asyncio.Future[None]:
-        """Sets the mode. The future ends when the mode is synced, or with ``DiskError``; the mode applies either
-        way.
+        """Sets the mode, which applies at once. The future completes when the mode is synced; it fails with
+        ``DiskError`` if the file cannot be written.
         """
         self.table.setdefault(topic, {})[group] = mode
         return self._kept.changed()

@@ -1,8 +1,9 @@
 """Checkpoints and acknowledgements on their way into the revive topic (RocketMQ 5.3.3,
 ``PopMessageProcessor#buildCkMsg``).
 
-They are timed messages of the revive topic. A checkpoint is due one second before its messages become visible again; an
-acknowledgement is due when they become visible. If one of them is already due, it goes into the revive topic at once.
+Both are timed messages of the revive topic. A checkpoint is due one second before its messages become visible again; an
+acknowledgement is due at the time when its messages would become visible again. A checkpoint or an acknowledgement that
+is already due is stored in the revive topic at once.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ class ReviveLog:
             text = encode_properties(java_order(properties.items()))
         except ValueError:
             raise BrokerError(
-                ResponseCode.MESSAGE_ILLEGAL, "names hold characters that are not allowed in messages"
+                ResponseCode.MESSAGE_ILLEGAL,
+                "the topic, the group or the broker name has characters that are not allowed in messages",
             ) from None
         message = StoreMessage(self._name, revive_queue, body, text, self._wall_ms(), host)
         result = self._store.put_message(self._timer.rewrite(message))
@@ -134,7 +136,7 @@ def record_of(message: MessageExt) -> PopCheckpoint | PopAck | None:
 
 
 def newest_messages(store: MessageStore, topic: bytes, queue_id: int, since_ms: int) -> Iterator[MessageExt]:
-    """Messages of a queue stored since a time, the newest first."""
+    """The messages that were stored in a queue since ``since_ms``, newest first."""
     low = store.min_queue_offset(topic, queue_id)
     for queue_offset in range(store.max_queue_offset(topic, queue_id) - 1, low - 1, -1):
         message = read_message(store, topic, queue_id, queue_offset)

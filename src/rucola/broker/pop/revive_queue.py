@@ -61,8 +61,8 @@ class ReviveQueue:
             self._waiting[record.key] = waiting
 
     def first(self) -> WaitingCheckpoint | None:
-        """The oldest pending checkpoint; None if there is none, or if an acknowledgement before it has no checkpoint
-        yet.
+        """The oldest pending checkpoint. None if there is none, or if the queue has an older acknowledgement whose
+        checkpoint has not been read yet.
         """
         first = next(iter(self._waiting.values()), None)
         early = next(iter(self._early.values()), None)  # the first entry is the oldest

@@ -29,10 +29,10 @@ from rucola.store.results import PutMessageStatus
 
 _log = logging.getLogger(__name__)
 READ_AT_ONCE = 64
-"""Number of records that one call reads; each takes 60 µs."""
+"""One call of ``work`` reads about this number of records; each takes 60 µs."""
 DECIDED_AT_ONCE = 32
-"""Number of checkpoints that one call completes plus the number of messages that it delivers again; each message takes
-200 µs.
+"""Limit for one call of ``work``: the checkpoints that it completes plus the messages that it delivers again, each of
+which takes 200 µs. The last checkpoint of a call may exceed the limit.
 """
 
 
@@ -102,11 +102,11 @@ class ReviveService:
             queue.finished = finished
 
     def _oldest_to_come(self, crashed_since_ms: int | None) -> int:
-        """Due time of the oldest checkpoint that may appear a second time. After a crash the timer delivers some
-        checkpoints again.
+        """Due time of the oldest checkpoint that may appear a second time.
 
-        This matters after a clean stop, too. The last process may have left some of these checkpoints unread, or it may
-        have stopped before the timer had delivered all of them.
+        After a crash, the timer delivers some checkpoints again. Such checkpoints may still be to come after a later
+        clean stop: the last process may have left some of them unread, or it may have stopped before the timer had
+        delivered all of them.
         """
         oldest_ms = self._delivered_until_ms(None)
         if crashed_since_ms is not None:
@@ -160,7 +160,7 @@ class ReviveService:
         self._undecided = []
 
     def settle(self) -> None:
-        """Commits the progress of each queue once the copies that were stored before it are synced."""
+        """Commits the recorded progress in the queues, as far as the copies that belong to it are synced."""
         while self._done and self._done[0][0] <= self._store.flushed_offset:
             _, queue_id, worked_off = self._done.popleft()
             if self._offsets.query(REVIVE_GROUP, self._log.topic, queue_id) != worked_off:
@@ -201,7 +201,7 @@ class ReviveService:
         ``left``, and so does each message that is delivered again.
 
         Returns:
-            What is left of ``left``. A value above 0 means that no more checkpoints can be completed at the moment.
+            The unused part of ``left``. It is above 0 if no more checkpoints can be completed at the moment.
         """
         while left > 0 and (waiting := queue.first()) is not None and waiting.checkpoint.revive_ms < self._complete_ms:
             left -= 1 + len(waiting.open_offsets)

@@ -1,7 +1,7 @@
 """Shows and changes options, shows runtime information and removes expired files by request (RocketMQ 5.3.3,
 ``AdminBrokerProcessor``; requests 25, 26, 28, 306, 329, 907).
 
-Without access control, anyone who reaches the port may send these requests. They therefore change only the options in
+Without access control, anyone who reaches the port may send these requests. So a request can change only the options in
 ``REMOTE_KEYS``: numbers and switches, within the ranges that ``broker.conf`` allows. None of these options names a
 file, an address, a program or a secret, or weakens a check.
 """
@@ -55,12 +55,12 @@ ADMINISTRATORS_KEYS = frozenset({"pullThreadPoolQueueCapacity", "rejectPullConsu
 these options.
 """
 UNCHANGEABLE = {
-    "enableNotifyAfterPopOrderLockRelease": ("true", "every free queue wakes the requests that wait for it"),
+    "enableNotifyAfterPopOrderLockRelease": ("true", "a queue that becomes free wakes the requests that wait for it"),
     "enablePopBufferMerge": ("false", "each pop and acknowledgement is stored immediately, not merged in memory"),
     "estimateAccumulation": ("false", "the number of messages that a filter skips is not estimated"),
 }
-"""Switches of RocketMQ that are fixed here: the value of each, and the reason. A request that sets the same value
-changes nothing.
+"""Switches of RocketMQ that are fixed here: the value of each, and the reason. A request that sets a switch to its
+fixed value is accepted and changes nothing.
 """
 _BLACK_LIST = frozenset({"brokerConfigPath", "configBlackList"})
 """The keys that RocketMQ refuses to change; its refusal has the text ``_BLACK_LISTED``."""
@@ -96,7 +96,7 @@ class BrokerManageProcessor:
                 remark = f"only administrators may change {key}, and without access control there are none"
                 raise BrokerError(ResponseCode.NO_PERMISSION, f"{remark}: set {key} in broker.conf")
             if any(character < " " for character in value):
-                raise BrokerError(ResponseCode.INVALID_PARAMETER, f"{key}: a value is one line of text")
+                raise BrokerError(ResponseCode.INVALID_PARAMETER, f"{key}: the value must not have control characters")
         try:
             changed = change_options(
                 self._config, {key: value for key, value in values.items() if key not in UNCHANGEABLE}
@@ -151,7 +151,7 @@ def read_options(body: bytes) -> dict[str, str]:
         BrokerError: INVALID_PARAMETER: the body is not a properties text of Java, or is too long.
     """
     if len(body) > CONFIG_BYTES_MAX:
-        raise BrokerError(ResponseCode.INVALID_PARAMETER, f"at most {CONFIG_BYTES_MAX} bytes of options")
+        raise BrokerError(ResponseCode.INVALID_PARAMETER, f"at most {CONFIG_BYTES_MAX} bytes of options are allowed")
     try:
         return parse_properties(body.decode())
     except ValueError as error:

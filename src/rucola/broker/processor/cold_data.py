@@ -41,7 +41,7 @@ class ColdDataProcessor:
                 )
             thresholds[group] = int(digits)
         if len(self._flow.thresholds | thresholds) > _GROUPS_MAX:
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"at most {_GROUPS_MAX} groups have thresholds")
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"at most {_GROUPS_MAX} groups can have thresholds")
         self._flow.thresholds |= thresholds
         return success(command)
 

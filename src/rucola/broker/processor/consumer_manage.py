@@ -48,7 +48,7 @@ class ConsumerManageProcessor:
         if header.commit_offset is None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {header.topic}")
         # After the number of a topic's queues was reduced, groups may still commit offsets for the former queues. Other
-        # queue ids are refused, because the table would keep offsets of queues that never existed.
+        # queue ids are refused; otherwise the table would keep offsets of queues that never existed.
         queue_count = max(topic.read_queue_nums, topic.write_queue_nums)
         if not 0 <= header.queue_id < queue_count and not self._is_known(header):
             raise BrokerError(

@@ -1,7 +1,7 @@
 """Handles sends to retry topics (RocketMQ 5.3.3, ``SendMessageProcessor#handleRetryAndDLQ``).
 
-A client itself sends a message to the retry topic of its group in two cases: request 36, which would give the message
-back to the broker, has failed, or the client consumes in order.
+A client usually gives a message back to the broker with request 36. The client itself sends the message to the retry
+topic of its group if request 36 has failed, or if the client consumes in order.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ HONOURS_MAX_RECONSUME_TIMES = 121
 
 
 class DeadLetterRule:
-    """Redirects a send from the retry topic to the dead-letter topic of the group if the message failed too often, or
-    if the group consumes in order. A group consumes in order if its clients hold queue locks.
+    """Redirects a send from the retry topic to the dead-letter topic of the group if the message was retried too often,
+    or if the group consumes in order. A group consumes in order if its clients hold queue locks.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class DeadLetterRule:
 
     def apply(self, command: RemotingCommand) -> None:
         """Changes the header of ``command`` if its message belongs in the dead-letter topic. If the group is unknown,
-        changes nothing, because the check of the topic then refuses the send.
+        the header stays unchanged, because the check of the topic then refuses the send.
 
         Raises:
             FormatError: a required field is missing or not a number.

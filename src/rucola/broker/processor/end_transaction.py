@@ -26,9 +26,11 @@ _NOT_PUT_BACK = f"Exception was thrown when putting message back to {TRANS_HALF_
 
 
 class EndTransactionProcessor:
-    """Serves requests 37 and 323. Clients send request 37 as oneway and get no response. With SYNC_FLUSH, any other
-    response waits for a sync: of the transaction's outcome (request 37), or of the half message that was put back
-    (request 323).
+    """Serves requests 37 and 323.
+
+    Clients send request 37 as oneway and get no response. If a request 37 is not oneway, SYNC_FLUSH delays its response
+    until the transaction's outcome is synced. SYNC_FLUSH also delays the response to request 323, until the half
+    message that was put back is synced.
     """
 
     def __init__(self, services: BrokerServices) -> None:
@@ -39,8 +41,8 @@ class EndTransactionProcessor:
         self._cold_reads = services.cold_reads
 
     def end(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 37: ends a transaction. If the transaction is undecided, the producer gets no response; the broker
-        asks the producer later.
+        """Request 37: ends a transaction. If the producer has not decided yet, it gets no response, and the broker asks
+        it again later.
         """
         header = EndTransactionRequestHeader.from_ext_fields(command.ext_fields)
         if not is_decision(header.commit_or_rollback):

@@ -1,5 +1,5 @@
 """Resets the offsets of a group in the broker or through the group's clients (request 222), and asks the clients for
-their offsets (request 223). To do so, the broker sends the clients requests 220 and 221 (RocketMQ 5.3.3,
+their offsets (request 223). The clients receive request 220 for a reset, and request 221 for a query (RocketMQ 5.3.3,
 ``AdminBrokerProcessor#resetOffset``, ``Broker2Client``).
 """
 
@@ -74,8 +74,8 @@ class OffsetResetProcessor:
         return success(command, None, self._body(header.topic, table))
 
     async def consumer_status(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 223: asks all clients for their offsets at the same time; clients that do not answer in time are left
-        out.
+        """Request 223: asks the group's clients in parallel for their offsets, or only the client that the request
+        names. Clients that do not answer in time, or answer with an error, are left out.
         """
         header = GetConsumerStatusRequestHeader.from_ext_fields(command.ext_fields)
         info = self._consumers.group(header.group)

@@ -1,7 +1,7 @@
-"""Responses that grow with the number of topics, groups or clients. These responses are gathered in pieces, so that
-other requests are served in between, and are encoded in a thread.
+"""Responses that grow with the number of topics, groups or clients. The event loop builds the body of such a response
+piece by piece and serves other requests in between. A thread then encodes the body.
 
-Only one response is gathered at a time. So each iteration of the event loop gathers at most one piece, however many
+Only one response is built at a time. So each iteration of the event loop builds at most one piece, however many
 requests wait for their responses.
 """
 
@@ -22,7 +22,7 @@ class Pieces:
     """Builds the responses of one processor. Event loop only.
 
     Args:
-        cold_reads: fetches messages that are not in memory; after a fetch, the building of the response begins again.
+        cold_reads: fetches messages that are not in memory; after a fetch, the response is built anew.
     """
 
     def __init__(self, cold_reads: ColdReads) -> None:

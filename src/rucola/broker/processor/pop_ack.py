@@ -74,8 +74,8 @@ class PopAckProcessor:
         return self._when_safe(channel, command, command.answer(ResponseCode.SUCCESS), end)
 
     def change_invisible_time(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
-        """Request 200053: stores a new checkpoint for the message and acknowledges the old one. Messages popped in
-        order have no checkpoint; only the time in the table of their last pop changes.
+        """Request 200053: stores a new checkpoint for the message, and an acknowledgement that removes the message from
+        its old checkpoint. A message popped in order has no checkpoint; only its time in ``OrderInfo`` changes.
         """
         header = ChangeInvisibleTimeRequestHeader.from_ext_fields(command.ext_fields)
         try:

@@ -88,7 +88,9 @@ class PopLookProcessor:
         return command.answer(ResponseCode.SUCCESS, NO_CODE, PollingInfoResponseHeader(count).to_ext_fields())
 
     def roll_back(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 200056: switches POP state from a key-value store to files. Here, POP state is always in files."""
+        """Request 200056: in RocketMQ, moves POP state from a key-value store to files. Here it changes nothing,
+        because POP state is always in files.
+        """
         return command.answer(ResponseCode.SUCCESS, NO_CODE)
 
     def _check(self, channel: Channel, topic: str, queue_id: int, group: str) -> None:
