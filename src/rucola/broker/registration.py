@@ -21,8 +21,8 @@ BEGIN_S = 1.0
 does not answer.
 """
 TOGETHER_MAX = 1000
-"""Largest number of topics in one request; they take some milliseconds of the event loop here and in the name server. A
-frame of 16 MiB holds about 80,000 topics.
+"""Largest number of topics in one request without ``enableSplitRegistration``. So many topics take some milliseconds of
+event-loop time in the broker and in the name server. A frame of 16 MiB holds about 80,000 topics.
 """
 
 
@@ -55,8 +55,8 @@ class Registration:
 
     async def register(self) -> None:
         """Registers all topics with every name server. The topics are split into several requests if an option demands
-        this, or if there are more than ``TOGETHER_MAX``. Such large tables are registered only if a name server does
-        not know their version.
+        this, or if there are more than ``TOGETHER_MAX``. More than ``TOGETHER_MAX`` topics are registered only if at
+        least one name server does not know their version.
         """
         if self._first is not None and not self._first.done():
             return
@@ -111,13 +111,14 @@ class Registration:
 def answer_when_told(
     answer: RemotingCommand, told: Iterable[asyncio.Future[None] | None]
 ) -> Answer | asyncio.Future[Answer]:
-    """Sends ``answer`` once the changes are synced and the name servers know them, or could not be reached.
+    """Returns ``answer``, or a future of it that completes when all futures in ``told`` are done.
 
     A client asks the name servers for the route as soon as it has the response; if the name servers do not know the
     topic, the client asks again only 20 s later.
 
     Args:
-        told: futures of changes; if one of them fails, the first error replaces ``answer``.
+        told: futures of changes. The future of a new or changed topic is done when the topic is synced and each name
+            server has answered or its time limit is over. If a future fails, the first error replaces ``answer``.
     """
     waiting = [each for each in told if each is not None]
     open_ = {each for each in waiting if not each.done()}

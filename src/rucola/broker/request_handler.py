@@ -53,8 +53,8 @@ class RequestHandler:
         waiters: responses that wait for a sync; None without SYNC_FLUSH.
         waiting_max: maximum number of waiting responses; further sends are refused.
         guard: checks permissions of a batch's rows, beginning with the given row. Answers forbidden requests and marks
-            their rows as done. Returns the first unchecked row; the rows before that one may be served now. None
-            without access control.
+            their rows as done. Returns the first unchecked row; the rows before that one may be served now. Without
+            access control, ``guard`` is None.
 
     Attributes:
         stopping: whether everything is refused; set when the broker stops.
@@ -138,7 +138,7 @@ class RequestHandler:
             channel.put_off(batch, row)
 
     def process(self, channel: Channel, command: RemotingCommand) -> None:
-        """Serves a plain request that had to wait for its permission."""
+        """Serves a request whose permissions could not be checked at once."""
         self._before_read()
         self._table.process(channel, command)
 
@@ -182,9 +182,9 @@ def _run_end(table: array[int], row: int, count: int) -> int:
 
 
 def _send_away(channel: Channel, batch: FrameBatch, first: int) -> None:
-    """Tells every client that the broker stops, so that the client reconnects elsewhere. The response depends on the
-    client's version. If this takes too long, the remaining rows wait for the next iteration of the event loop, because
-    other work must end before the broker stops.
+    """Tells the client, in answer to each request from row ``first`` on, that the broker is stopping. The client then
+    reconnects elsewhere. The response depends on the client's version. If the answers take too long, the remaining rows
+    wait for the next iteration of the event loop, because other work must end before the broker stops.
     """
     table = batch.table
     for row in range(first, batch.count):

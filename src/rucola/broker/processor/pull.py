@@ -216,8 +216,8 @@ class PullMessageProcessor:
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if request.queue_offset else ResponseCode.PULL_NOT_FOUND
         if request.moved and code == ResponseCode.PULL_NOT_FOUND:
-            # The offset has moved past messages that do not match. A read from the request's original offset would
-            # find them and get this code.
+            # The offset has moved past messages that do not match. RocketMQ reads again from the original offset, finds
+            # these messages, and answers PULL_RETRY_IMMEDIATELY.
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
         if self._waits(request, result, code, may_wait):
             if len(self.hold) >= self._config.pull_thread_pool_queue_capacity or not self.hold.hold(request):
@@ -241,8 +241,8 @@ class PullMessageProcessor:
         return False
 
     def _waits(self, request: PullRequest, result: GetMessageResult, code: int, may_wait: bool) -> bool:
-        """True if the request should be held: it is new and found nothing, or it was woken by messages that do not
-        match.
+        """True if the request should be held: either it is new and no message was found, or only messages that do not
+        match woke it.
         """
         if may_wait:
             if code != ResponseCode.PULL_NOT_FOUND:

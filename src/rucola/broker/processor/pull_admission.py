@@ -234,7 +234,7 @@ def _text(data: bytes) -> str:
 
 
 def _tag_codes(expression: str) -> frozenset[int] | None:
-    """The tag codes of an expression; None for all messages."""
+    """The tag codes of an expression; None if every message matches."""
     try:
         return parse_tags(expression)
     except FormatError:

@@ -34,7 +34,7 @@ class RecallMessageProcessor:
         self._when_safe = services.when_safe
 
     def recall(self, channel: Channel, command: RemotingCommand) -> Answer:
-        """Request 370. The broker learns only at the due time whether the message was still waiting; if so, it is not
+        """Request 370. The broker learns only at the due time whether the message is still waiting; if it is, it is not
         delivered.
 
         The request is refused if recalls are switched off, or if the handle cannot belong to a waiting message of this
@@ -49,7 +49,7 @@ class RecallMessageProcessor:
         return self._when_safe(channel, command, answer, end)
 
     def _recall(self, channel: Channel, command: RemotingCommand) -> tuple[RemotingCommand, int]:
-        """Returns the response, and the end of the log that must be synced before it is sent."""
+        """Returns the response, and the log offset up to which the log must be synced before the response is sent."""
         header = RecallMessageRequestHeader.from_ext_fields(command.ext_fields)
         handle = self._check(header)
         properties = {

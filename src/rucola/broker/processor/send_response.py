@@ -63,7 +63,7 @@ class SendResponses:
         return self._answer(table, base, ResponseCode.SUCCESS, "", {**fields, "recallHandle": handle})
 
     def refuse(self, channel: Channel, table: array[int], row: int, refusal: BrokerError) -> None:
-        """The response that tells the producer of row ``row`` why its message was not stored."""
+        """Tells the producer of row ``row`` why the row was not stored; a oneway request gets no response."""
         base = row * ROW_WIDTH
         if not table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
             channel.send(self._answer(table, base, refusal.code, refusal.remark, self._fields))
@@ -86,8 +86,8 @@ class SendResponses:
 
 
 def flush_not_confirmed(answers: bytes | bytearray, remark: str) -> bytes:
-    """Returns the same responses with FLUSH_DISK_TIMEOUT: the messages are stored, but not known to be synced. Such
-    responses are rare, so decoding the frames may take time.
+    """Returns ``answers`` with FLUSH_DISK_TIMEOUT and ``remark``: the messages are stored, but not known to be synced.
+    Such responses are rare, so decoding the frames may take time.
     """
     changed = []
     position = 0

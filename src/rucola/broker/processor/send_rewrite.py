@@ -37,8 +37,8 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 
 _WRITTEN_BY_BROKER = (MSG_REGION, TRACE_ON, CLUSTER, POP_CK, "__CRC32#")
-"""Properties that only the broker writes. A client also sends the last of them, the checksum of a record, when it
-forwards a message that it consumed.
+"""Properties that only the broker sets; they are removed from the messages of clients. For example, a client that
+forwards a consumed message may send the checksum of the consumed record (``__CRC32#``).
 """
 _UNSUPPORTED = frozenset({DUP_INFO, INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET})
 """Properties that must not be stored unchanged: these properties would move the record in its queue, or create entries
@@ -104,11 +104,11 @@ class Rewriter:
     """Rewrites messages that are not stored as they came.
 
     Args:
-        broker_properties: property text that the store adds to each message.
+        broker_properties: properties that the broker stores with every message.
         unique_id: creates a UNIQ_KEY.
         level_max: the highest delay level.
         transactions: whether transactional messages are accepted.
-        host: the broker's IP address, for the error if they are not.
+        host: the broker's IP address, for the error that refuses transactional messages.
         timer: handles messages that name a delivery time.
     """
 
@@ -129,11 +129,11 @@ class Rewriter:
         self._timer = timer
 
     def rewrite(self, source: bytearray, table: array[int], row: int) -> tuple[MadeRow, Detour | None]:
-        """Row ``row`` as it will be stored: with a UNIQ_KEY, and without properties that only the broker writes.
+        """Row ``row`` as it will be stored: with a UNIQ_KEY, and without properties that only the broker sets.
 
         The row's queue id names the queue in which the row will be stored. If the message first waits in another topic
-        (``Detour``), the queue id names a queue of that topic. The properties of such a row include the broker's,
-        because the store does not add them.
+        (``Detour``), the queue id names a queue of that topic. ``broker_properties`` are then already in the row,
+        because the store does not add them to a waiting message.
 
         Raises:
             BrokerError: MESSAGE_ILLEGAL for a property that this broker does not support.

@@ -31,8 +31,8 @@ class SendTarget:
     queues: int
     """The larger of the numbers of read and write queues; queue ids below this number are accepted."""
     registration: asyncio.Future[None] | None
-    """The unfinished creation or change of the topic. Producers get responses once the topic is synced and the name
-    servers know it, or could not be reached.
+    """The unfinished creation or change of the topic. Responses to producers wait until the topic is synced, and then
+    until each name server has answered or its time limit is over.
     """
     plain: bool = True
     """Whether the topic has no options that affect its messages."""
@@ -78,7 +78,7 @@ class SendTargets:
         """
         target = self._targets.get(name)
         if target is None:
-            # If the check creates the topic, the creation clears ``_targets``. The result is therefore added later.
+            # If the check creates the topic, the creation clears ``_targets``, so the result is added after the check.
             target = self.check(name, default_topic, queue_nums)
             self._targets[name] = target
         return target

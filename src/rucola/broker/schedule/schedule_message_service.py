@@ -44,7 +44,7 @@ class ScheduleMessageService:
 
     Args:
         levels_ms: delay of each level, level 1 first.
-        wall_ms: returns the time of a change.
+        wall_ms: returns the current time, which the data version records at each write.
         keep: creates the writer of ``delayOffset.json``.
     """
 
@@ -63,8 +63,8 @@ class ScheduleMessageService:
         self._new_queues = 0
 
     def load(self, text: bytes | None) -> None:
-        """Loads ``delayOffset.json`` after the store. An offset outside of its queue is moved to the nearer end of the
-        queue.
+        """Loads ``delayOffset.json``. The store must be loaded already. An offset outside of its queue is moved to the
+        nearer end of the queue.
 
         Raises:
             FormatError: the text is not a table of offsets.
@@ -193,7 +193,7 @@ class ScheduleMessageService:
             if stored.topic != _TOPIC:
                 raise FormatError("delayed message", physical_offset, "the schedule topic", repr(stored.topic))
             if topic == TRANS_HALF_TOPIC:
-                raise FormatError("delayed message", physical_offset, "a topic of a consumer", topic)
+                raise FormatError("delayed message", physical_offset, "a topic other than the half topic", topic)
             due = stored.copy(topic.encode(), int(properties[REAL_QID]), encode_properties(properties))
         except (FormatError, KeyError, ValueError) as error:
             event(_log, logging.ERROR, "delayed message skipped", physical_offset=physical_offset, error=repr(error))

@@ -2,7 +2,7 @@
 
 Every change is reported to the listeners at once. The change is written to ``subscriptionGroup.json`` together with
 others, and the response to the request waits for that write. If the first use of a group creates the group, no request
-waits for the write, because the next use after a crash creates it again.
+waits for the write, because the next use after a crash creates the group again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SubscriptionGroupManager:
     Args:
         auto_create: whether an unknown group is created by the first request that names it.
         keep: creates the writer of ``subscriptionGroup.json``.
-        wall_ms: returns the time of a change.
+        wall_ms: returns the current time, which the data version records at each change.
 
     Attributes:
         before_create: called with the name of a group that is created at its first use; raises an error to prevent the

@@ -63,7 +63,7 @@ class TimerDelivery:
         self._supervisor = supervisor
 
     def load(self) -> None:
-        """Loads the timer files after the store.
+        """Loads the timer files. The store must be loaded already.
 
         Raises:
             StoreDamagedError: the timer files do not match the configuration.

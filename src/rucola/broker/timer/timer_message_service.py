@@ -56,7 +56,7 @@ class TimeStep:
     """The messages of the next time step to deliver, both unread and prepared.
 
     Args:
-        units: the fields of one ``WaitingUnit`` after another, beginning with the newest unit.
+        units: a flat array of the fields of all units (see ``WaitingUnit``), newest unit first.
     """
 
     def __init__(self, time_ms: int, position: int, units: array[int]) -> None:
@@ -171,7 +171,7 @@ class TimerMessageService:
             cold: see ``MessageStore.message_at``.
 
         Returns:
-            Milliseconds until the next call; None if no message waits: the next message then causes the next call.
+            Milliseconds until the next call; None if no message waits. The next message then causes the next call.
 
         Raises:
             NotInMemoryError: the next message must be fetched; the progress so far is kept.
@@ -181,13 +181,13 @@ class TimerMessageService:
         step_now_ms = now_ms - now_ms % self._step_ms
         timers = self._timers
         wait_for_backlog_ms = 0
-        # After a long stop the wheel must first free the slots that new messages need.
+        # After a long stop, deliveries must first free the slots of the wheel that new messages need.
         if timers.is_empty or timers.read_time_ms >= step_now_ms - timers.geometry.span_ms // 2:
             if not self._take(step_now_ms):
                 return RETRY_MS
             if timers.queue_offset < self._store.max_queue_offset(TIMER, 0):
-                # Messages still in the queue may belong to the next step, or recall messages of that step. After
-                # start-up, all messages in the queue are taken before the first delivery.
+                # A message that is still in the queue may belong to the next step, or may recall a message of that
+                # step. After start-up, all messages in the queue are taken before the first delivery.
                 wait_for_backlog_ms = timers.geometry.span_ms if timers.queue_offset < self._first_end else _BACKLOG_MS
         if timers.is_empty:
             timers.read_time_ms = max(timers.read_time_ms, step_now_ms)
@@ -348,7 +348,8 @@ class TimerMessageService:
 
     def _close_step(self, step: TimeStep) -> None:
         timers = self._timers
-        # These recalls were counted when they arrived, but no message had their keys.
+        # Each recall lowered its topic's count when it was taken from the queue. If no message had the key of the
+        # recall, the count is raised again.
         for topic, count in Counter([step.withdrawn[key] for key in step.withdrawn.keys() - step.met]).items():
             timers.metrics.add(topic, count, self._wall_ms())
         self._step = None
