@@ -33,8 +33,8 @@ class TopicQueues:
     """Finds and keeps the queues of topics.
 
     Args:
-        ask: asks the name servers; raises ``RucolaError`` if none knows the topic.
-        broker_name: this broker's name, put into the queues if the name servers do not know the topic.
+        ask: asks the name servers; raises ``RucolaError`` if none answers or none knows the topic.
+        broker_name: name of this broker. If the name servers supply no queues, only this broker's queues are returned.
         monotonic: returns seconds.
     """
 

@@ -1,4 +1,4 @@
-"""Tables on a terminal that is too narrow for them: texts are folded, numbers and times never are."""
+"""Prints tables on terminals that are too narrow for them: texts are folded; numbers and times are not."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _FOLDED_COLUMNS = 12
 """Smallest width, in characters, to which a column of texts is folded."""
 _UNLIMITED = 1_000_000
 _PADDING = 3
-"""Largest number of characters between two columns: two spaces and a line."""
+"""Largest number of characters between two columns: two spaces and a vertical line."""
 
 
 def print_fitted(console: Console, table: Table) -> None:
-    """Prints ``table``. Right-aligned columns and those with ``no_wrap`` keep their width. If the table is too
+    """Prints ``table``. Right-aligned columns and columns with ``no_wrap`` keep their width. If the table is too
     wide even after folding, the terminal wraps the table's lines.
     """
     for column in table.columns:

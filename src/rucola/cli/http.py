@@ -166,7 +166,7 @@ def _server_of(health: Health) -> Any:
     class Server(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
-            yield  # the command handles signals
+            yield  # the command handles signals, so uvicorn must not
 
     config = uvicorn.Config(
         _application(health),

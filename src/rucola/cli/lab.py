@@ -1,6 +1,7 @@
 """``rucola lab``: lessons that test common claims about storage engines by measurements on this machine.
 
-Exit codes: 0 success, 1 something is missing, 2 usage, 6 a disk error or no space, 130 after Ctrl-C.
+Exit codes: 0 success, 1 the system is not Linux or a package is missing, 2 usage, 6 a disk error or no space, 130 after
+Ctrl-C.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def run(arguments: list[str]) -> int:
     Raises:
         RucolaError: the command failed.
     """
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that temporary files are removed
+    # SIGTERM raises KeyboardInterrupt, so that temporary files are removed.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return run_app(app, arguments)
     finally:

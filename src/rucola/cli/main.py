@@ -31,8 +31,8 @@ GC_OBJECTS = 50_000
 def run() -> NoReturn:
     """Entry point of the command."""
     if sys.argv[1:2] in (["sql"], ["replay"]):
-        # An import of NumPy would start a thread for each core, for linear algebra, which these commands do not use.
-        # The threads wait busily and take a tenth of a second of CPU.
+        # On import, NumPy would start a thread for linear algebra on each core. The threads spin while they wait, and
+        # take a tenth of a second of CPU time. ``sql`` and ``replay`` use no linear algebra.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if sys.argv[1:2] == ["sql"]:
         data_sets = (f"pyarrow._dataset_{name}" for name in ("orc", "parquet", "parquet_encryption"))
@@ -84,7 +84,7 @@ class _Hidden:
 def main(arguments: list[str]) -> int:
     """Runs one command line; returns the exit code."""
     try:
-        if arguments[:1] != ["store"]:  # store accepts names that are not UTF-8
+        if arguments[:1] != ["store"]:  # ``store`` accepts topic and file names that are not UTF-8
             _check_text(arguments)
         if arguments[:1] in (["store"], ["replay"], ["mqadmin"], ["lab"], ["spark"]):
             return _use_tool(*arguments)
@@ -102,7 +102,8 @@ class UsageError(Exception):
 
 
 def _check_text(arguments: list[str]) -> None:
-    """Refuses arguments that are not UTF-8, because Python's lone surrogates can be neither sent nor printed.
+    """Refuses arguments that are not UTF-8: Python reads their bytes as lone surrogates, which can be neither sent nor
+    printed.
 
     Raises:
         UsageError: an argument is not UTF-8.
@@ -116,7 +117,8 @@ def _check_text(arguments: list[str]) -> None:
 
 def _use_tool(name: str, *arguments: str) -> int:
     extras.require(extras.CLI, f"rucola {name}")
-    # Keeps Pydantic from searching all installed packages for plugins; Typer's arguments need none.
+    # Typer converts arguments with Pydantic. By default, Pydantic searches all installed packages for plugins; Typer
+    # needs no plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     import typer
 
@@ -248,7 +250,7 @@ def command_line() -> argparse.ArgumentParser:
 
     sql = command(
         "sql",
-        "Query topics of a store directory or of brokers with SQL; each topic is a view.",
+        "Use SQL to query the topics of a store directory or of brokers; each topic is a view.",
     )
     sql("query", metavar="QUERY", help="One statement of DuckDB's SQL.")
     sql("--store", metavar="DIR", help="Store directory to read in place.")

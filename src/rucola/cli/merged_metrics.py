@@ -1,4 +1,4 @@
-"""Metrics of several broker processes at one endpoint, with the label ``broker``; each process is queried."""
+"""Metrics of several broker processes at one endpoint. The label ``broker`` tells the processes apart."""
 
 from __future__ import annotations
 

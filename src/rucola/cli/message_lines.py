@@ -1,5 +1,5 @@
-"""Messages as lines of text, directly from record rows, because a store has too many messages to create an object for
-each.
+"""Formats messages as lines of text. The functions read the rows of records directly, because a store has too many
+messages to create an object for each.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class TimerRewriter:
         config: options of the store: step, limits, and whether timers are on.
         broker_name: name of this broker, for the recall handles.
         wall_ms: returns the current time, to which delays are added.
-        waiting: returns the number of messages that wait for the time step with the given beginning.
-        random_below: returns a random number from 0 to n - 1.
+        waiting: returns the number of messages that are due in the time step that begins at the given time.
+        random_below: given n, returns a random number from 0 to n - 1.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class TimerRewriter:
 
     def schedule(self, topic: str, queue_id: int, properties: dict[str, str]) -> bool:
         """Writes the delivery time and the destination of the message into ``properties``. Returns False and changes
-        nothing if the message is delivered immediately.
+        nothing if the message does not go to the timer topic.
 
         Raises:
-            BrokerError: MESSAGE_ILLEGAL: the time is not a number or too far ahead, or a recall comes too late.
-                SYSTEM_ERROR: timers are off, or too many messages wait for that time.
+            BrokerError: MESSAGE_ILLEGAL: the time is not a number or too far ahead, or the message is sent too late to
+                recall another one. SYSTEM_ERROR: timers are off, or too many messages are due in the same time step.
         """
         due_ms = self.due_ms(topic, properties)
         if due_ms is None:
@@ -95,7 +95,8 @@ class TimerRewriter:
         return True
 
     def due_ms(self, topic: str, properties: Mapping[str, str]) -> int | None:
-        """The time when the message is due; None if it is delivered immediately.
+        """The time when the message is due; None if the message does not go to the timer topic, for example because it
+        has a delay level or its time has passed.
 
         Raises:
             BrokerError: as in ``schedule``.

@@ -14,7 +14,9 @@ _NOT_SERVED = {
     "cleanup.policy": ("DELETE", "this broker keeps all messages of a topic until they expire"),
     "reserve.time": ("-1", "messages of all topics are kept for fileReservedTime"),
 }
-"""Maps each attribute to the only value that this broker supports, and to the reason."""
+"""Attributes that have no effect on this broker. Each maps to the only value that the broker accepts, and to the reason
+why it refuses other values.
+"""
 
 
 class _Attribute(NamedTuple):
@@ -52,7 +54,8 @@ def change_attributes(known: Mapping[str, str] | None, changes: str) -> dict[str
         known: the current attributes; None for a new topic.
 
     Raises:
-        BrokerError: SYSTEM_ERROR with RocketMQ's text if RocketMQ refuses the change too, else INVALID_PARAMETER.
+        BrokerError: SYSTEM_ERROR with RocketMQ's text; INVALID_PARAMETER if the change is malformed or would have no
+            effect, or the attribute cannot be changed.
     """
     attributes = dict(known or {})
     seen = set()
@@ -84,7 +87,7 @@ def change_attributes(known: Mapping[str, str] | None, changes: str) -> dict[str
 
 
 def without_effect(attributes: Mapping[str, str]) -> list[str]:
-    """The attributes that this broker ignores; a topic from RocketMQ may have them."""
+    """The attributes that have no effect on this broker. A topic that a RocketMQ broker created may have them."""
     return [key for key, (served, _) in _NOT_SERVED.items() if attributes.get(key, served) != served]
 
 

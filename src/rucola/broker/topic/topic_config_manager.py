@@ -57,7 +57,7 @@ class TopicConfigManager:
         wall_ms: returns the time of a change.
 
     Attributes:
-        before_create: called with the name of a topic that is created by a send; raises an error to prevent the
+        before_create: called with the name of a topic before a send creates it; raises an error to prevent the
             creation.
     """
 
@@ -90,8 +90,8 @@ class TopicConfigManager:
                 event(_log, logging.WARNING, "attributes without effect here", topic=name, attributes=",".join(without))
         inherited = self.table.get(AUTO_CREATE_TOPIC_KEY_TOPIC)
         self.table.update(table)
-        # The current options decide whether topics are created automatically. The run that wrote the file may have had
-        # different ones.
+        # The current options decide whether topics are created automatically. The options may have been different when
+        # the file was written.
         if inherited is not None:
             self.table[AUTO_CREATE_TOPIC_KEY_TOPIC] = inherited
         else:
@@ -103,7 +103,7 @@ class TopicConfigManager:
 
     def on_register(self, register: Register | None) -> None:
         """Sets the function that registers changed topics with the name servers. The function returns a future, which
-        completes when each name server has answered, or its time limit is over.
+        completes when every name server has answered or has failed to answer in time.
         """
         self._register = register
 
@@ -156,7 +156,7 @@ class TopicConfigManager:
         """Creates ``topic`` as a copy of ``default_topic``, for the first send to ``topic``.
 
         Args:
-            queue_nums: number of queues that the producer wants; at most the number that ``default_topic`` has.
+            queue_nums: number of queues that the producer wants; the topic gets at most as many as ``default_topic``.
 
         Returns:
             The topic and the future of its creation, see ``update_all``; None if ``default_topic`` does not exist or
@@ -183,7 +183,7 @@ class TopicConfigManager:
 
     def create_for_group(self, topic: str, queue_nums: int) -> tuple[TopicConfig, asyncio.Future[None] | None]:
         """Creates a topic that the broker itself needs, such as a group's retry or dead-letter topic, unless the topic
-        exists. Returns the topic and its ``registering``.
+        exists. Returns the topic and the future of its last change, as ``registering`` does.
 
         The topic stays in the table even if it cannot be written, because consumers must be able to continue when the
         disk is full. If a crash removes a retry topic, the group's next heartbeat creates it again.

@@ -185,7 +185,7 @@ class HalfMessages:
             self._ops.append((result.queue_offset, max(self._unwritten)))
             self._unwritten.clear()
             self._unwritten_chars = 0
-        # no unfinished half message has a lower queue offset, because unscanned messages come last
+        # Every unfinished half message has at least this queue offset: unscanned messages follow the scanned ones.
         half_progress = next(iter(self._by_offset), self._scanned)
         while self._ops and self._ops[0][1] < half_progress:
             self._ops.popleft()
@@ -196,7 +196,7 @@ class HalfMessages:
         return True
 
     def settle(self) -> None:
-        """Commits, as consumer offsets, the latest progress whose outcomes are all synced."""
+        """Commits the progress in both topics as consumer offsets, as far as the outcomes in the log are synced."""
         mark: tuple[int, int, int] | None = None
         while self._marks and self._marks[0][0] <= self._store.flushed_offset:
             mark = self._marks.popleft()

@@ -138,11 +138,11 @@ class TransactionalMessageService:
         return self._store.max_offset
 
     def note_outcomes(self) -> int:
-        """Stores an outcome that is so far only in memory, such as a rollback, so that the producer is not asked again
-        after a restart.
+        """Stores the outcomes that are only in memory so far, such as rollbacks, so that producers are not asked about
+        them after a restart.
 
         Returns:
-            The physical offset up to which the log must be synced before the outcome is durable.
+            The physical offset up to which the log must be synced before these outcomes are durable.
 
         Raises:
             BrokerError: the store refuses messages at the moment.
@@ -158,7 +158,7 @@ class TransactionalMessageService:
 
     def check(self, half: Half, cold: ColdRecords | None = None) -> None:
         """Moves ``half`` to ``TRANS_CHECK_MAX_TIME_TOPIC`` if its checks are used up or it is too old; otherwise asks
-        one connected producer of its group, if there is any. Does nothing if the transaction has ended meanwhile.
+        one connected producer of its group, if there is any. Does nothing if the transaction has already ended.
 
         ``cold`` is as in ``end``.
         """
@@ -168,7 +168,8 @@ class TransactionalMessageService:
         clients = self._producers.clients(half.group)
         is_removed = half.physical_offset < self._store.min_offset
         if not (hopeless or clients or is_removed):
-            return  # without reading the record, because thousands of messages may wait for one absent producer
+            # The record is not read, because thousands of messages may wait for one absent producer.
+            return
         record = self._store.message_at(half.physical_offset, cold)
         if record is None:
             event(_log, logging.ERROR, "half message cannot be read", physical_offset=half.physical_offset)

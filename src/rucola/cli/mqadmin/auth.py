@@ -144,7 +144,7 @@ def copy_user(
     target: ToBroker,
     names: Annotated[str | None, typer.Option("-u", "--usernames", help="Only these users: a,b")] = None,
 ) -> None:
-    """Copy users from one broker to another. Users that are new to the target need a source that reveals passwords."""
+    """Copy users from one broker to another. If the target lacks a user, the source must reveal passwords."""
 
     async def work(admin: AdminClient) -> None:
         users = await admin.auth.users(source)
