@@ -1,4 +1,4 @@
-"""``rucola replay``: sends messages of a store directory, or of brokers, into a topic again.
+"""``rucola replay``: sends stored messages again, from a store directory or from brokers, to any topic.
 
 Exit codes: 0 all messages are sent, 1 a broker does not answer or refuses a message, 2 usage, 5 the store cannot be
 read, 130 after Ctrl-C.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rucola.spark.replay_rows import Tally
 
-app = tool_app("replay", "Send stored messages into a topic again.")
+app = tool_app("replay", "Send stored messages again, to any topic.")
 
 
 def run(arguments: list[str]) -> int:
@@ -35,7 +35,9 @@ def run(arguments: list[str]) -> int:
 @app.command()
 @options_from_fields
 def replay(request: on.Request) -> None:
-    """Send stored messages into a topic again, as new messages; a second run gives the same new ids as the first."""
+    """Send stored messages again, to any topic, as new messages. A second run gives them the same new ids as the
+    first run.
+    """
     from rucola.spark.replay_rows import COLUMNS, replay_batches
 
     begin_s = time.monotonic()

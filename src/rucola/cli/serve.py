@@ -28,8 +28,8 @@ long. While a thread computes, for example parses JSON, the event loop waits thi
 call. Creating a queue takes dozens of system calls.
 """
 _TRIM_S = 2.0
-"""Seconds between two trims of the heap. In this time, requests seldom free more than 100 MiB, which a trim returns in
-6 ms.
+"""Seconds between two trims of the heap. In this time, requests seldom free more than 100 MiB. A trim returns 100 MiB
+to the operating system in 6 ms.
 """
 
 
@@ -141,7 +141,7 @@ class _Holder(logging.Handler):
 
 @contextmanager
 def port_from(option: str) -> Iterator[None]:
-    """If the port of a server is in use, adds to the error that ``option`` sets the port."""
+    """Makes an ``AddressInUseError`` name ``option`` as the option that sets the port."""
     try:
         yield
     except AddressInUseError as error:

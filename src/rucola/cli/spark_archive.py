@@ -39,7 +39,7 @@ _JSON = typer.Option("--json", help="One object for each line of output.")
 def archive(
     table: Annotated[str, _TABLE],
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="May be repeated. [default: all]")
+        list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Topic; may be repeated. [default: all]")
     ] = None,
     store: Annotated[str | None, _STORE] = None,
     namesrv: Annotated[
@@ -49,14 +49,16 @@ def archive(
         ),
     ] = None,
     broker_name: Annotated[
-        str, typer.Option("--broker-name", metavar="NAME", help="Broker of the directory.")
+        str, typer.Option("--broker-name", metavar="NAME", help="Name of the store's broker.")
     ] = "broker-a",
     format: Annotated[TableFormat, typer.Option("--format", help="Format of the table.")] = TableFormat.PARQUET,
     every: Annotated[
         str | None, typer.Option("--every", metavar="TIME", help="Repeat at this interval, such as 10s.")
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Archive the whole log of --store for a restore.")] = False,
-    record: Annotated[bool, typer.Option("--record", help="Add the column record with the stored bytes.")] = False,
+    record: Annotated[
+        bool, typer.Option("--record", help="Add a column, named record, with the stored bytes of each message.")
+    ] = False,
     decode: Annotated[
         str | None, typer.Option("--decode", metavar="FORMAT", help="Decode bodies: json, avro, protobuf or string.")
     ] = None,
@@ -67,7 +69,7 @@ def archive(
         str | None, typer.Option("--message", metavar="NAME", help="Message type for --decode protobuf.")
     ] = None,
     messages_per_commit: Annotated[
-        int, typer.Option("--messages-per-commit", min=1, help="Limit of one commit.")
+        int, typer.Option("--messages-per-commit", min=1, help="Maximum number of messages in a commit.")
     ] = MESSAGES_PER_COMMIT,
     master: Annotated[str | None, _MASTER] = None,
     no_spark: Annotated[bool, _NO_SPARK] = False,
@@ -80,7 +82,9 @@ def archive(
     on_step = partial(_say_step, json)
     if raw and (topic or namesrv or record or decode or store is None or format is not TableFormat.PARQUET):
         raise ConfigError(
-            "--raw", "given", "with --store and --format parquet; without --topic, --namesrv, --record and --decode"
+            "--raw",
+            "given",
+            "only with --store and --format parquet, and without --topic, --namesrv, --record and --decode",
         )
     with session(master, no_spark) as spark:
         if raw and store is not None:

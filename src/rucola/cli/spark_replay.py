@@ -42,7 +42,7 @@ def replay(
         typer.Option("--master", metavar="URL", help="Spark master. [default: that of spark-submit, or local[*]]"),
     ] = None,
 ) -> None:
-    """Send stored messages into a topic again, by tasks of Spark."""
+    """Send stored messages again, to any topic, by tasks of Spark."""
     begin_s = time.monotonic()
     if table is not None:
         _check_table(request)
@@ -124,14 +124,14 @@ def _of_table(spark: SparkSession, request: on.Request, table: str) -> DataFrame
 
 def _check_table(request: on.Request) -> None:
     for option, value, instead in (
-        ("--store", request.store, "without --table"),
-        ("--from", request.from_namesrv, "without --table"),
-        ("--source", request.source, "without --table"),
-        ("--filter", request.filter, "--where with a table"),
+        ("--store", request.store, "only without --table"),
+        ("--from", request.from_namesrv, "only without --table"),
+        ("--source", request.source, "only without --table"),
+        ("--filter", request.filter, "only without --table; use --where instead"),
         (
             "--checkpoint",
             request.checkpoint,
-            "without --table: a table's rows have no order. A new run sends all messages again, with the same ids",
+            "only without --table, because a table has no order. After a failure, repeat the run; ids stay the same",
         ),
     ):
         if value:

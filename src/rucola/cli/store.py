@@ -118,14 +118,18 @@ def hexdump(
     ext: Annotated[str | None, typer.Option(help="TOPIC/QUEUE/OFFSET: show this unit's extended data.")] = None,
     index: Annotated[
         str | None,
-        typer.Option(help="NAME: show the header of this index file; with --slot or --entry, a part of it."),
+        typer.Option(help="NAME: show the header of this index file, or with --slot or --entry one slot or entry."),
     ] = None,
     slot: Annotated[int | None, typer.Option(min=0, help="With --index: show this slot.")] = None,
     entry: Annotated[int | None, typer.Option(min=0, help="With --index: show this entry.")] = None,
     checkpoint: Annotated[bool, typer.Option("--checkpoint", help="Show the file checkpoint.")] = False,
     timer: Annotated[int | None, typer.Option(min=0, help="Show the unit at this position of the timer log.")] = None,
     wheel: Annotated[
-        int | None, typer.Option(min=0, help="Show the slot of the timer wheel for this time step.")
+        int | None,
+        typer.Option(
+            min=0,
+            help="Show the timer wheel's slot for a time, in units of timerPrecisionMs (default: seconds) since 1970.",
+        ),
     ] = None,
     timercheck: Annotated[bool, typer.Option("--timercheck", help="Show the file config/timercheck.")] = False,
     commit_log: CommitLog = None,
@@ -137,7 +141,7 @@ def hexdump(
         wanted = "--at, --unit, --ext, --index, --checkpoint, --timer, --wheel, --timercheck"
         raise ConfigError("hexdump", "", f"exactly one of {wanted}")
     if (slot is not None or entry is not None) and (index is None or (slot is not None and entry is not None)):
-        raise ConfigError("hexdump", "", "--slot or --entry only together with --index")
+        raise ConfigError("hexdump", "", "--slot or --entry, not both, and only with --index")
     source = Hexdump(Files(), directory, commit_log)
     if at is not None:
         dump = source.record(at)

@@ -317,7 +317,7 @@ def _text(data: bytes) -> str:
 
 
 def _shown(text: str) -> str:
-    """Text from a store for a table, with brackets escaped, because rich would read them as markup."""
+    """Escapes a text from a store: characters as in ``shown``, and brackets, which rich would read as markup."""
     return escape(shown(text))
 
 

@@ -10,7 +10,7 @@ from rucola.store.doctor.census import HOUR_MS, Tally
 
 DAY_MS = 86_400_000
 _TOPICS_MAX = 8
-"""Largest number of topics with a colour of their own; the largest topics get one."""
+"""Maximum number of topics with a colour of their own: those with the most messages. The rest share one colour."""
 
 
 def draw_hours(tallies: Sequence[Tally], path: str) -> None:

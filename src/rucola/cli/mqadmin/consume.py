@@ -41,7 +41,10 @@ def print_msg(
     end: End = None,
     print_body: PrintBody = None,
     parent: Annotated[
-        str | None, typer.Option("-l", "--lmqParentTopic", help="Topic whose route to use for a light queue.")
+        str | None,
+        typer.Option(
+            "-l", "--lmqParentTopic", help="For a light queue, which has no route: a topic on the same brokers."
+        ),
     ] = None,
 ) -> None:
     """Print all messages of a topic."""

@@ -88,14 +88,16 @@ def reset_offset_by_time(
     broker: Annotated[str | None, typer.Option("-b", "--broker", help="Only this broker, host:port; needs -q.")] = None,
     queue_id: Annotated[int | None, typer.Option("-q", "--queue", help="Only this queue; needs -b.", min=0)] = None,
     consumer_offset: Annotated[
-        int | None, typer.Option("-o", "--offset", help="New offset, in place of a time; needs -b and -q.", min=0)
+        int | None, typer.Option("-o", "--offset", help="New offset, used instead of the time; needs -b and -q.", min=0)
     ] = None,
     cluster: Annotated[
         str | None,
-        typer.Option("-c", "--cluster", help="Only this cluster. For a light queue: a topic on its brokers."),
+        typer.Option(
+            "-c", "--cluster", help="Only this cluster. For a light queue, give a topic on the same brokers instead."
+        ),
     ] = None,
 ) -> None:
-    """Reset a group's offsets to a time; for one queue also to an offset."""
+    """Reset a group's offsets to a time, or its offset in one queue to a given offset."""
     moment_ms = time_ms("-s", timestamp)
     if (broker is None) is not (queue_id is None):
         raise ConfigError("-b, -q", "only one of them", "both for one queue, or neither for all queues")

@@ -112,11 +112,11 @@ def cluster_rt(
     size: Size = 128,
     cluster: Annotated[str | None, typer.Option("-c", "--cluster", help="Cluster. [default: all]")] = None,
     as_log: Annotated[Switch, typer.Option("-p", "--print log", help="One line per broker: true or false.")] = None,
-    room: Annotated[str, typer.Option("-m", "--machine room", help="Machine room that -p prints.")] = "noname",
+    room: Annotated[str, typer.Option("-m", "--machine room", help="Machine room to print with -p.")] = "noname",
     interval_s: Annotated[int, typer.Option("-i", "--interval", help="Seconds between rounds.", min=0)] = 10,
     rounds: Annotated[int | None, typer.Option("--rounds", help="Number of rounds. [default: until stopped]")] = None,
 ) -> None:
-    """Measure repeatedly the duration of sends to the brokers of a cluster, in ms."""
+    """Repeatedly measure the average duration of sends to each broker, in ms."""
     logged = switch("-p", as_log, False)
 
     async def measure(producer: Producer, name: str, broker_name: str) -> None:
