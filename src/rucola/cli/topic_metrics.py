@@ -2,8 +2,8 @@
 for RocketMQ's brokers also work with Rucola's.
 
 A broker may have very many topics. Only the topics with the most messages since start-up are listed; a separate
-metric counts the others. As in RocketMQ, a group is listed while one of its consumers is connected. Queues of groups
-without consumers are not read, because each scrape would open their files.
+metric counts the others. As in RocketMQ, a group is listed while one of its consumers is connected. If the other
+groups were listed as well, each scrape would open the files of queues that are not in use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_
 from rucola.remoting.turn import Steps
 
 TOPICS_MAX = 1000
-"""Largest number of topics, of groups, and of pairs of group and topic that are listed."""
+"""At most this many topics, this many groups, and this many pairs of group and topic are listed."""
 
 _NODE = ("cluster", "node_type", "node_id")
 
@@ -86,7 +86,9 @@ def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Steps[list[Met
             inflight.add_metric((*node, group.group, topic, retry), handed_out)
             yield
     subscriptions_out = GaugeMetricFamily(
-        "rucola_subscriptions_not_listed", "Subscriptions of listed groups that are left out of /metrics.", left_out
+        "rucola_subscriptions_not_listed",
+        "Subscriptions left out of /metrics although their group is listed.",
+        left_out,
     )
     groups_out = GaugeMetricFamily(
         "rucola_groups_not_listed", "Connected groups that are left out of /metrics.", max(len(groups) - pairs_max, 0)
@@ -124,8 +126,8 @@ def broker_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _behind(broker: Broker, group: str, topic: str) -> tuple[int, int]:
-    """Returns the number of messages of the topic that the group has not consumed, and how many of them were delivered
-    to it.
+    """Returns how many messages of the topic the group has not consumed, and how many of these messages were delivered
+    to the group.
     """
     config = broker.topics.get(topic)
     if config is None:

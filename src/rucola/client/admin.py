@@ -1,4 +1,4 @@
-"""The administration client: requests of administrators to name servers and brokers.
+"""The administration client, for name servers and brokers.
 
 Source: protocol.md 2.12; RocketMQ 5.3.3, DefaultMQAdminExtImpl. Works with RocketMQ's servers and with Rucola's.
 """
@@ -204,10 +204,12 @@ class AdminClient:
                     await self.api.delete_topic_in_namesrv(namesrv, topic, None)
 
     async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
-        """Offsets of a group on all brokers; raises ``BrokerError`` 17 if no broker knows the group.
+        """Offsets of a group on the brokers of its retry topic; with ``topic``, only the offsets in this topic.
 
-        A group whose consumers were never online has no retry topic. For such a group, queries the brokers of
-        ``topic``, if given.
+        A group whose consumers were never online has no retry topic. Then the brokers of ``topic`` are asked instead.
+
+        Raises:
+            BrokerError: 17 if the group has no retry topic, and ``topic`` is not given or does not exist.
         """
         result = ConsumeStats()
         try:
@@ -227,8 +229,8 @@ class AdminClient:
     ) -> dict[MessageQueue, int]:
         """Resets a group's offsets to a store time; a negative time means the end. Returns the new offsets.
 
-        ``cluster`` limits the reset to the brokers of one cluster. If ``topic`` is a light queue, which has no route of
-        its own, pass as ``cluster`` the name of a topic whose route is used instead.
+        ``cluster`` limits the reset to the brokers of one cluster. If ``cluster`` is not the name of a cluster but of a
+        topic, the reset goes to the brokers of that topic. A light queue needs such a topic, because it has no route.
         """
         table: dict[MessageQueue, int] = {}
         for data in await self._brokers_reset(topic, cluster):
@@ -246,7 +248,11 @@ class AdminClient:
     async def reset_queue_offset(
         self, address: str, group: str, queue: MessageQueue, consumer_offset: int
     ) -> dict[MessageQueue, int]:
-        """Sets a group's offset in one queue by two requests; brokers before 5.0 know only the first one."""
+        """Sets a group's offset in one queue; needs a broker of version 5.0 or later.
+
+        Sends two requests. Older brokers ignore the queue and the offset in the second request (222). If consumers of
+        the group are online, such a broker rewinds all queues of the topic.
+        """
         await self.api.update_consumer_offset(address, group, queue, consumer_offset)
         header = ResetOffsetRequestHeader(queue.topic, group, 0, False, queue.queue_id, consumer_offset)
         return await self.api.reset_offset(address, header)
@@ -299,7 +305,7 @@ async def unless(code: ResponseCode, call: Awaitable[T]) -> T | None:
 
 
 def _address(data: BrokerData) -> str:
-    """The broker address for requests: the master's, or any other member's if there is no master."""
+    """Address for requests: the master's or, if there is no master, that of the slave with the lowest broker id."""
     if not data.broker_addrs:
         raise ClientError(f"broker {data.broker_name} has no address")
     return data.broker_addrs.get(_MASTER) or data.broker_addrs[min(data.broker_addrs)]

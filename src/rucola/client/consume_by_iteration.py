@@ -72,8 +72,9 @@ class ConsumeByIteration:
         self._wake(len(self._waiting))
 
     def settle_own(self) -> None:
-        """Marks as consumed the current message of each loop that runs in the current task, or in the thread that waits
-        for this task.
+        """Marks the current messages of the caller's loops as consumed.
+
+        The caller is the current task or, in a blocking call, the thread that waits for the current task.
         """
         task, thread = asyncio.current_task(), CALLING_THREAD.get()
         for hand in list(self._hands):
@@ -101,7 +102,7 @@ class ConsumeByIteration:
                 await waiting
             except asyncio.CancelledError:
                 if waiting.done() and not waiting.cancelled():
-                    self._wake(1)  # this task was woken but is cancelled, so another task must wake
+                    self._wake(1)  # this task was woken, but is cancelled: wake another task instead
                 raise
         raise StopAsyncIteration
 

@@ -1,10 +1,11 @@
-"""Calls the listener with messages of all queues concurrently, up to the configured number of calls.
+"""Calls the listener with messages of all queues; up to ``consumeThreadMax`` calls run at the same time.
 
 Messages wait in one list in memory. Each worker makes one call at a time and takes messages from the front of the list.
 A worker that finds further messages in the list wakes one other worker. So no message waits for a slow call while a
-worker is idle, and a fast listener keeps only one worker busy. Messages have no tasks of their own. If the listener is
-a coroutine function, the worker's task awaits it. If the listener is a plain function, the worker has a thread take
-messages from the list and call the listener, for a few milliseconds at a time.
+worker is idle, and a fast listener keeps only one worker busy. Each worker is one task; messages have no tasks of their
+own. If the listener is a coroutine function, the worker's task awaits it. If the listener is a plain function, a thread
+takes messages from the list and calls the listener, until the list is empty or a few milliseconds have passed. The
+worker's task waits for the thread and then handles the results.
 
 Failed messages go back to the broker, which delivers them again later through the group's retry topic. Messages that
 cannot be sent back stay in memory and go to the listener again. Everything runs on one event loop, except ``_drain``
@@ -37,7 +38,7 @@ EXPIRED_DELAY_LEVEL = 3
 TURN_S = 0.005
 """How long listeners that never await may occupy the event loop, in seconds."""
 _THREAD_TURN_S = 0.005
-"""Seconds for which a thread keeps taking messages before it reports their results."""
+"""After this number of seconds, a thread takes no further messages and reports its results."""
 
 SendBack = Callable[[MessageExt, int], Awaitable[bool]]
 """Sends a message back to the broker with a delay level; returns False on failure."""
@@ -197,7 +198,7 @@ class ConsumeConcurrently:
                 await self._settle(request, outcome, context)
 
     def _drain(self, worker: _Worker, now: float) -> list[tuple[Request, object, ConsumeConcurrentlyContext]]:
-        """Runs in a thread: consumes waiting messages, and messages that arrive within a few milliseconds."""
+        """Runs in a thread: calls the listener until no message waits or a few milliseconds have passed."""
         outcomes: list[tuple[Request, object, ConsumeConcurrentlyContext]] = []
         began = self._clock.monotonic()
         while not self._stopping:
@@ -300,7 +301,7 @@ class _Worker:
 
 
 def log_failure(outcome: object, queue: ProcessQueue, messages: list[MessageExt]) -> None:
-    """Logs that a listener raised or returned an invalid result."""
+    """Logs that a listener raised an exception, or returned something that is not a status."""
     count, ids = len(messages), ", ".join(message.msg_id for message in messages[:3])
     if isinstance(outcome, BaseException):
         event(logger, logging.WARNING, "listener failed", outcome, queue=queue.queue, count=count, ids=ids)

@@ -87,8 +87,8 @@ class ConsumeOrderly:
             line.arrived.set()
 
     async def remove(self, queue: ProcessQueue) -> bool:
-        """Removes a dropped queue, unless the listener still has messages of the queue. 20 s after the first call for a
-        queue, removes it in any case.
+        """Removes a dropped queue, unless the listener is still processing messages of the queue. If the first call of
+        ``remove`` for the queue was at least 20 s ago, removes the queue in any case.
 
         Returns: Whether the queue was removed.
         """

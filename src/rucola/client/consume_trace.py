@@ -26,7 +26,7 @@ _GOOD = (
 
 
 def traced_listener(listener: Listener, trace: TraceDispatcher, group: str) -> Listener:
-    """Wraps ``listener`` so that its calls are traced; must be called on the event loop that consumes."""
+    """Returns ``listener`` with tracing of its calls. Call this function on the consumer's event loop."""
     loop = asyncio.get_running_loop()
     inner: Callable[..., Any] = listener.function
 

@@ -16,7 +16,7 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConsumerConfig(ClientConfig):
-    """Settings of a consumer whose queues are divided among its group."""
+    """Settings that push and lite pull consumers have in common."""
 
     message_model: MessageModel = option(  # noqa: RUF009 - returns a dataclass field, as its neighbours do
         "messageModel",

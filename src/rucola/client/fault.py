@@ -1,4 +1,4 @@
-"""For some time, avoids brokers that failed or were slow. Source: RocketMQ 5.3.3, MQFaultStrategy."""
+"""Avoids a broker for some time after it failed or was slow. Source: RocketMQ 5.3.3, MQFaultStrategy."""
 
 from __future__ import annotations
 

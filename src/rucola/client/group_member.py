@@ -178,7 +178,7 @@ class GroupMember:
             return offset
         where, retry = self.config.consume_from_where, is_retry_topic(queue.topic)
         if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-            return 0  # if the queue's minimum offset is higher, the response to the pull has the offset to continue at
+            return 0  # if the queue's minimum offset is above 0, the response to the pull tells it
         address = self.instance.routes.broker(queue.broker_name)
         if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and not retry:
             return await self.api.search_offset(address, queue, self._begin_ms)
@@ -217,8 +217,8 @@ class GroupMember:
         )
 
     async def _find(self, topic: str) -> None:
-        """Fetches the route of ``topic``, so that its brokers get heartbeats, and checks that one of these brokers can
-        filter by the subscription.
+        """Fetches the route of ``topic``; from then on, the topic's brokers get heartbeats. If the subscription has an
+        SQL92 filter, one of these brokers checks the filter; if the check fails, the subscription is removed.
         """
         try:
             route = await self.instance.routes.route(topic)

@@ -48,8 +48,8 @@ class ConsumerRegistration:
         consumer_data: returns the group's part of the next heartbeat: its type and its current subscriptions.
         group_changed: called when a broker reports that members joined or left, so that a rebalance is needed.
         route_changed: called when the queues of a topic or the addresses of its brokers have changed.
-        connected: called with the address of a broker after a connection to the broker was opened, for the first time
-            or again. Requests that ``connected`` sends follow a heartbeat on the same connection.
+        connected: called with the address of a broker each time that a connection to the broker was opened. On this
+            connection, the client sends a heartbeat before any request of ``connected``.
     """
 
     consumer_data: Callable[[], ConsumerData]

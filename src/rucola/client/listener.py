@@ -2,9 +2,9 @@
 
 A listener is a coroutine function, which runs on the event loop, or a plain function, which runs in a thread. It
 receives one message; with ``batch``, it receives a list and a context. The messages count as consumed if the listener
-returns nothing or a status of success. A listener that raises an exception or returns anything else has failed. Source:
-RocketMQ 5.3.3, ``MessageListenerConcurrently``, ``MessageListenerOrderly``. Unlike in RocketMQ, a listener that returns
-nothing has succeeded.
+returns nothing or CONSUME_SUCCESS; an orderly consumer's listener returns SUCCESS or COMMIT instead. A listener that
+raises an exception or returns anything else has failed. Source: RocketMQ 5.3.3, ``MessageListenerConcurrently``,
+``MessageListenerOrderly``. Unlike in RocketMQ, a listener that returns nothing has succeeded.
 """
 
 from __future__ import annotations

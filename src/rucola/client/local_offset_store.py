@@ -28,7 +28,7 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 DIRECTORY = ".rocketmq_offsets"
-"""Name of the directory, in the home directory, that is used if none is configured."""
+"""Default directory for the offset files, in the home directory."""
 
 
 class LocalFileOffsetStore:
