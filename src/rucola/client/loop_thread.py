@@ -20,7 +20,9 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """A running event loop; any other thread may call its methods. Clients get it from ``shared_loop``."""
+    """An event loop in a thread of its own. Other threads may call all methods of this class. Clients get the
+    ``LoopThread`` from ``shared_loop``.
+    """
 
     def __init__(self, name: str = "rucola-client") -> None:
         self.pid = os.getpid()

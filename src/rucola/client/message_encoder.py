@@ -91,7 +91,7 @@ class MessageEncoder:
         body = self._checked_body(message)
         if len(body) > self._config.compress_msg_body_over_howmuch:
             packed, bits = compress(body, self._config.compress_level, self._config.compress_type)
-            if len(packed) < len(body):  # RocketMQ sends the compressed body even if it is larger
+            if len(packed) < len(body):  # RocketMQ's client sends the compressed body even if the original is smaller
                 return packed, bits
         return body, 0
 

@@ -61,8 +61,8 @@ class MessageSelector:
 
     @property
     def tags(self) -> frozenset[str]:
-        """Tags that the client compares with each message's tag, because brokers compare only hashes; empty for no
-        comparison.
+        """Tags that the client compares with each message's tag, because brokers compare only hashes. Empty for ``*``
+        and SQL92 expressions, for which the client compares nothing.
         """
         if self.expression_type is ExpressionType.SQL92 or self.expression == "*":
             return frozenset()

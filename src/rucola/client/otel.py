@@ -1,9 +1,9 @@
 """OpenTelemetry: spans for the messages that a client sends and that an application consumes.
 
-``traced(client)`` wraps the methods of a client and returns the client; other clients are not affected. The context
-travels in the message's properties (``traceparent`` and others written by the process's propagators), so it passes
-through any broker. Names and attributes follow OpenTelemetry's semantic conventions for messaging. Needs
-``pip install 'rucola[otel]'``.
+``traced(client)`` wraps the methods of a client and returns the client; other clients are not affected. The trace
+context is stored in the message's properties: ``traceparent`` and all other properties that the process's propagators
+write. Any broker passes these properties on. Names and attributes of spans follow OpenTelemetry's semantic conventions
+for messaging. Needs ``pip install 'rucola[otel]'``.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _told(span: trace.Span, result: Any) -> Any:
 
 
 def _judged(span: trace.Span, answer: Any) -> Any:
-    """Marks the span as failed if the message was not consumed."""
+    """Marks the span as failed if ``answer``, the listener's result, is a status of failure."""
     if answer in _FAILED:
         span.set_status(trace.StatusCode.ERROR, str(answer))
     return answer

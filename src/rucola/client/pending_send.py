@@ -43,7 +43,9 @@ _new_tuple = tuple.__new__  # avoids the named tuple's own constructor, which is
 
 
 _REFUSED_PAUSE_S = 0.01
-"""Shortest pause before the second and later retries to connect, in seconds; the configured pause may be shorter."""
+"""The second and later retries to connect wait at least this number of seconds, even if a shorter pause is
+configured.
+"""
 MESSAGE, BATCH, REPLY = range(3)
 """Kind of a request: one message, a batch, or a reply to a request."""
 
@@ -83,10 +85,12 @@ class SendRules(Protocol):
         """Called when the broker refused ``send``; a different broker may accept the message."""
 
     def succeeded(self, send: PendingSend) -> None:
-        """Called instead of ``finished`` when the message was stored and ``waited_for`` is True."""
+        """Called when the message was stored, if ``waited_for`` is True; otherwise ``send`` itself lowers ``in_flight``
+        and ``in_flight_bytes``.
+        """
 
     def finished(self, send: PendingSend) -> None:
-        """Called when ``send`` has its result or error and is no longer in flight; wakes waiting callers."""
+        """Called when ``send`` has failed or was cancelled, and is no longer in flight; wakes waiting callers."""
 
 
 class PendingSend(Waiter):
@@ -94,8 +98,8 @@ class PendingSend(Waiter):
 
     Attributes:
         topic: destination topic.
-        fixed_queue: the queue of the message; a ``ChosenQueue`` until the queue is chosen; None if each attempt
-            uses the topic's next queue.
+        fixed_queue: the queue of the message; None if each attempt uses the topic's next queue. If a selector has
+            yet to choose the queue, the ``ChosenQueue`` that calls the selector.
         msg_id: unique id, the same in every attempt.
         size: size of the body as sent, in bytes.
         future: receives the result.
@@ -148,11 +152,11 @@ class PendingSend(Waiter):
 
     @property
     def time_left_s(self) -> float:
-        """Seconds until the deadline; not positive after it."""
+        """Seconds until the send times out; zero or less if it has timed out or has its result."""
         return 0.0 if self.future.done() else self._expires_at - self._now()
 
     def ended(self) -> bool:
-        """Whether the send was cancelled or timed out before its first attempt; fails a send that timed out."""
+        """Whether the send was cancelled or timed out before its first attempt; if so, ends it with ``expire``."""
         if not self.future.done() and self._now() < self._expires_at:
             return False
         self.expire()
@@ -197,7 +201,7 @@ class PendingSend(Waiter):
             self._succeed(_SEND_OK, answer)
 
     def _take(self, batch: FrameBatch, row: int) -> None:
-        """Handles any response, including refusals and responses that ``send_answers`` cannot read."""
+        """Handles a response of any kind, including refusals and responses that ``send_answers`` cannot read."""
         code = batch.table[row * ROW_WIDTH + _CODE]
         status = _STATUS.get(code)
         if status is None:
@@ -220,8 +224,8 @@ class PendingSend(Waiter):
         self._retry(error)
 
     def fail(self, error: RucolaError) -> None:
-        """Ends the send with ``error``. If a broker stored the message in an earlier attempt, uses the result of that
-        attempt, as in RocketMQ's producer.
+        """Ends the send with ``error``. If a broker stored the message in an earlier attempt, the send ends with the
+        result of that attempt instead, as in RocketMQ's producer.
         """
         if self._stored is not None:
             status, answer, self._target = self._stored
@@ -289,7 +293,7 @@ class PendingSend(Waiter):
         growing pauses.
 
         If no connection to a broker could be opened, nothing was sent. Such a failure does not use up a retry: the
-        producer tries again until the deadline. RocketMQ's producer gives up within milliseconds, long before a
+        producer tries again until the send times out. RocketMQ's producer gives up within milliseconds, long before a
         restarted broker is available.
         """
         rules = self._rules
@@ -371,8 +375,8 @@ class RetrySend(PendingSend):
 
 
 def retry_send(message: Message) -> Callable[..., PendingSend]:
-    """Returns the constructor of the send to a retry topic; moves the retry counts out of the message's properties,
-    as RocketMQ's producer does.
+    """Returns a function that creates the ``RetrySend`` of ``message``. Moves the retry counts from the message's
+    properties to the request header, as RocketMQ's producer does.
     """
     times = message.properties.pop(message_const.RECONSUME_TIME)
     times_max = message.properties.pop(message_const.MAX_RECONSUME_TIMES, None)

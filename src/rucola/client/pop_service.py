@@ -1,8 +1,8 @@
 """The pops of a simple consumer, one at a time per topic and broker, and popped messages not yet returned to a caller.
 
 A pop that waits at a broker cannot be cancelled, because the messages that it returns are hidden from the rest of the
-group. The pop therefore continues when its caller stops waiting. Its messages go to the next caller, unless half of
-their invisible time has passed. Everything runs on one event loop. Source: RocketMQ 5.3.3,
+group. The pop therefore continues when its caller stops waiting. The popped messages go to the next caller, unless half
+of their invisible time has passed. Everything runs on one event loop. Source: RocketMQ 5.3.3,
 ``DefaultMQPushConsumerImpl#popMessage``, ``PopMessageProcessor``.
 """
 
@@ -210,8 +210,8 @@ class PopService:
         return loop.time() + invisible_ms / 2000, wanted
 
     def _now_ms(self) -> int:
-        """The time to compare with the brokers' clocks: start time plus elapsed time, so later clock changes do not
-        matter.
+        """The time that brokers compare with their clocks: the time at which this object was created, plus the time
+        elapsed since then. Changes of the system clock in between have no effect.
         """
         return self._behind_ms + int(self._clock.monotonic() * 1000)
 

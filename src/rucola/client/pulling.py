@@ -59,8 +59,8 @@ class Puller:
         max_messages: largest number of messages per pull.
         suspend_ms: how long brokers hold a pull that finds no message.
         timeout_ms: timeout of a pull.
-        lite: whether the pulls are those of a lite pull consumer, which always include the subscription.
-        post_subscription: whether the pulls of other consumers include the subscription.
+        lite: whether the consumer is a lite pull consumer, whose pulls always include the subscription.
+        post_subscription: whether the pulls of a push consumer include the subscription.
     """
 
     def __init__(
@@ -110,7 +110,8 @@ class Puller:
         except BrokerError as error:
             if not lite or error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
-            self._without_lite.add(queue.broker_name)  # brokers before 5.0 know only the flag in the header
+            # brokers before 5.0 know no LITE_PULL_MESSAGE, only PULL_MESSAGE with the flag LITE_PULL
+            self._without_lite.add(queue.broker_name)
             return await self.pull(queue, queue_offset, subscription, commit_offset)
         except RemotingError:
             self._suggested.pop(queue, None)

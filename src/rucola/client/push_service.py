@@ -1,10 +1,10 @@
 """The queues of a push consumer: added and removed by the rebalance, pulled while their limits allow, and consumed.
 
 Each queue has one task that pulls, with at most one pull in progress. Pulled messages go into a ``ProcessQueue`` and to
-the ``Consumption``, which removes them from the process queue. The process queue determines the consumer offset. With
-CLUSTERING, each pull from a master tells the master this offset. In addition, the offset is stored every 5 s, and
-when the consumer gives up the queue. Everything runs on one event loop. Source: RocketMQ 5.3.3,
-``DefaultMQPushConsumerImpl``.
+the ``Consumption``. The consumption removes messages from the process queue once they are consumed or sent back. The
+process queue determines the consumer offset. With CLUSTERING, each pull from a master tells the master this offset. In
+addition, the offset is stored every 5 s (``persistConsumerOffsetInterval``), and when the consumer gives up the queue.
+Everything runs on one event loop. Source: RocketMQ 5.3.3, ``DefaultMQPushConsumerImpl``.
 """
 
 from __future__ import annotations

@@ -139,12 +139,11 @@ class ReceivedMessage(MessageExt):
 
 
 def received_messages(records: bytes, origin: PullOrigin, queue_offset: int = 0) -> list[MessageExt]:
-    """Decodes the messages in the body of a pull response.
-
-    Their checksums are checked.
+    """Decodes the messages in the body of a pull or pop response, and checks their checksums.
 
     Args:
-        queue_offset: the requested offset; if a batch begins below it, the batch's messages below it are left out.
+        queue_offset: the requested offset. A batch may begin at a lower offset; its messages below ``queue_offset`` are
+            left out.
 
     Raises:
         FormatError: a record is truncated, does not parse or has a wrong checksum.

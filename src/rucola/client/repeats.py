@@ -38,7 +38,7 @@ def drop_repeats(
     same topic and UNIQ_KEY.
 
     A repeat of a consumed message counts as consumed; the listener is not called. A repeat of a message still being
-    consumed is delivered again later. A message on which the listener failed does not count as a repeat.
+    consumed is delivered again later. If the listener fails, the next delivery of the message is not a repeat.
 
     Args:
         listener: a function of one message, plain or a coroutine function.
@@ -102,7 +102,7 @@ class _ConsumedKeys:
         """Registers a message that is about to be consumed; returns the key for ``end``, or None for a repeat.
 
         Raises:
-            ReconsumeLater: the message repeats one that is still being consumed and may fail.
+            ReconsumeLater: an earlier delivery of the message is still being consumed, and may fail.
         """
         key = message.topic, message.uniq_key or message.offset_msg_id
         with self._lock:
