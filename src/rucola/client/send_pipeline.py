@@ -274,7 +274,7 @@ class SendPipeline:
 
     def _route_too_late(self, send: PendingSend) -> None:
         del self._unrouted[send.topic][send]
-        send.expire()  # not ``ended``, which checks the clock: a timer may fire slightly before the deadline
+        send.expire()  # unlike ``ended``, does not check the clock, because a timer may fire slightly early
 
     async def _find_route(self, topic: str) -> None:
         """Fetches the route repeatedly, with growing pauses, until it succeeds or no waiting message has time left."""

@@ -103,7 +103,7 @@ class TraceDispatcher:
         return partial(TracedSend, SentTrace(self, self._group, messages))
 
     def consumed(self, messages: Iterable[MessageExt]) -> None:
-        """Records that ``messages`` were passed to the application and thus consumed (for a lite pull consumer)."""
+        """Traces ``messages`` as consumed: the application receives them now (pull, lite pull and simple consumers)."""
         traced = [one for one in messages if one.properties.get(message_const.TRACE_ON) != "false"]
         if not traced:
             return
@@ -178,7 +178,7 @@ class SentTrace:
         self._messages = messages
 
     def stored(self, result: SendResult, address: str, region: str, began_ms: int) -> None:
-        """Records that a broker stored the message. As in RocketMQ, a refused or unanswered send leaves no trace."""
+        """Traces the messages as stored by a broker. As in RocketMQ, a refused or unanswered send is not traced."""
         cost_ms = max(0, self._dispatcher.wall_ms() - began_ms)
         offset_ids = result.offset_msg_id.split(",")
         if len(offset_ids) != len(self._messages):

@@ -33,7 +33,7 @@ class TransactionListener(Protocol):
         """
 
     def check_local_transaction(self, message: MessageExt) -> LocalTransactionState | Awaitable[LocalTransactionState]:
-        """Returns the state of the local transaction. Another process may have executed it, or it never ran."""
+        """Returns the state of the local transaction, which may have run in another process or not at all."""
 
 
 class TransactionSendResult(NamedTuple):

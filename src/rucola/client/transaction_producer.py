@@ -48,12 +48,12 @@ _DECISIONS = {
 
 
 class TransactionProducer(Producer):
-    """Sends transactional messages, and normal messages like a ``Producer``.
+    """Sends transactional messages and, like a ``Producer``, normal messages.
 
     Life cycle: ``async with TransactionProducer(...)``, or ``start`` and ``shutdown``, on one event loop.
 
-    After ``start``, it also responds to brokers' checks, even about messages that another producer of the group sent
-    before it ended. Any number of producers of a group may run.
+    After ``start``, the producer also responds to brokers' checks, even about messages that another producer of the
+    group has sent. Any number of producers of a group may run at the same time.
 
     Args:
         group: producer group.
@@ -158,7 +158,7 @@ class TransactionProducer(Producer):
     async def _end(
         self, address: str, header: EndTransactionRequestHeader, state: LocalTransactionState, message: Message
     ) -> None:
-        """Sends the state to the broker. If no response confirms it, the broker checks again."""
+        """Sends a decision to the broker; sends nothing for ``UNKNOW``. A broker without a decision checks again."""
         if state in _DECISIONS:
             try:
                 await self._instance.api.end_transaction(address, header, self._config.mq_client_api_timeout_ms)

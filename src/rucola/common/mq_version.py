@@ -39,7 +39,7 @@ class MQVersion(IntEnum):
 
 
 CURRENT_VERSION = MQVersion.V5_3_3
-"""The version that Rucola reports: the release with the same files and responses."""
+"""The version that Rucola reports: the RocketMQ release with the same files and responses as Rucola."""
 
 
 def version_name(ordinal: int) -> str:

@@ -190,7 +190,7 @@ def parse_options(config_class: type[T], values: Mapping[str, str]) -> T:
     does not declare are ignored.
 
     Raises:
-        ConfigError: a value is not allowed. If several values are not, it is an ``OptionsError`` with all errors.
+        ConfigError: a value is not allowed; if several values are not allowed, an ``OptionsError`` with all errors.
     """
     problems = ConfigProblems()
     parsed = {}
@@ -209,7 +209,7 @@ def check_options(config: Any, *checks: Callable[[], None]) -> None:
     ``__post_init__``.
 
     Raises:
-        ConfigError: a value is not allowed. If several values are not, it is an ``OptionsError`` with all errors.
+        ConfigError: a value is not allowed; if several values are not allowed, an ``OptionsError`` with all errors.
     """
     problems = ConfigProblems()
     for entry in options_of(type(config)):
