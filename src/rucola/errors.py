@@ -326,7 +326,7 @@ class OptionsError(ConfigError):
     """Errors of several options; ``key``, ``value`` and ``allowed`` belong to the first error.
 
     Args:
-        errors: one for each option, at least one.
+        errors: one error for each of these options.
     """
 
     def __init__(self, errors: tuple[ConfigError, ...]) -> None:

@@ -94,4 +94,6 @@ class SubscriptionGroupConfig:
 
 
 _USUAL_GROUP = SubscriptionGroupConfig("").to_dict()
-"""JSON of a group with default values. Most groups differ from it only in their name and need no parsing."""
+"""JSON object of a group with default values. Most groups have these values in all fields but ``groupName``; of such a
+group, ``from_dict`` reads only the name.
+"""

@@ -400,8 +400,8 @@ def _put_by_form(
     forms: cython.longlong[::1],
     moves: cython.short[::1],
 ) -> cython.Py_ssize_t:
-    """Writes one JSON object. Properties from one program mostly differ only in some bytes of their values, so the
-    object of an earlier row is copied, and these bytes are replaced.
+    """Writes one JSON object. In messages from the same producer, mostly only some bytes of the property values differ.
+    So, where possible, the object of an earlier row is copied, and these bytes are replaced.
 
     Returns the same as ``_put_object_by_words``; the caller guarantees the same space.
     """

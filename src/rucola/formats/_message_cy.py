@@ -48,7 +48,7 @@ CACHE_LINE_BYTES = cython.declare(cython.int, 64)
 _touched = cython.declare(cython.uint, 0)
 
 # What a walk remembers of one row's properties: their position, their length, and the end of each pair, counted from
-# that position. Properties from one program mostly have their separators at the same places as those of the row before.
+# that position. In messages from the same producer, the separators of the properties are mostly at the same places.
 SHAPE_START = cython.declare(cython.int, 0)
 SHAPE_LEN = cython.declare(cython.int, 1)
 SHAPE_ENDS = cython.declare(cython.int, 2)
@@ -62,8 +62,8 @@ def _is_compiled() -> bool:
 
 
 def _last_touched() -> int:
-    """Returns the sum of the bytes that the last walk prefetched. Without this function, the
-    compiler would remove these reads.
+    """Returns the sum of the values of the bytes that the last walk read ahead. Without this function, nothing
+    would use the sum, and the compiler would remove the reads.
     """
     return _touched
 
@@ -118,8 +118,8 @@ def _hash(
             have += 1
             low, high = 0x80, 0xBF
         if have < size or 0xD800 <= code <= 0xDFFF:
-            # As in Java, an encoded surrogate becomes one replacement character, and so do the valid first bytes of a
-            # character whose next byte is missing or wrong.
+            # As in Java, an encoded surrogate becomes one replacement character. If the next byte of a character is
+            # missing or wrong, the bytes of the character read so far together become one replacement character.
             code = 0xFFFD
         if code >= 0x10000:
             value = low32(value * 31 + 0xD7C0 + (code >> 10))

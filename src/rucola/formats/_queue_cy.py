@@ -249,12 +249,12 @@ def sort_units(
         offsets_out: receives the queue offset of each unit.
 
     Raises:
-        ValueError: if a table is too short, or a unit names no queue.
+        ValueError: if an array is too short, or a unit belongs to none of the queues.
     """
     if not 0 <= count <= len(collected) // COLLECTED_WIDTH or not 0 <= queue_count <= len(queues) // QUEUE_WIDTH:
-        raise ValueError(f"{count} units of {queue_count} queues do not lie in their tables")
+        raise ValueError(f"collected is too short for {count} units, or queues for {queue_count} queues")
     if len(places) < queue_count or len(units_out) // UNIT_BYTES < count or len(offsets_out) < count:
-        raise ValueError(f"{count} units of {queue_count} queues do not fit")
+        raise ValueError(f"{count} units of {queue_count} queues do not fit into places, units_out or offsets_out")
     i: cython.Py_ssize_t
     at: cython.Py_ssize_t
     place: cython.longlong = 0
@@ -402,13 +402,14 @@ def merge_neighbours(
         slices_out: receives physical offset and size of each slice.
 
     Returns:
-        Index of the first record that begins after the part, number of slices, and sum of their sizes.
+        Index of the first record that does not begin in the part, number of slices, and sum of the slices' sizes. The
+        part starts with the record ``first``.
 
     Raises:
         ValueError: if the records lie outside ``pairs``, or ``slices_out`` is too small.
     """
     if not 0 <= first <= last <= len(pairs) // 2 or last - first > len(slices_out) // 2:
-        raise ValueError(f"records {first}..{last} do not fit the pairs or the slices")
+        raise ValueError(f"records {first}..{last} lie outside pairs, or do not fit into slices_out")
     if first < last and pairs[2 * first] >= end:
         raise ValueError(f"record {first} does not begin before {end}")
     slices: cython.Py_ssize_t = 0

@@ -107,8 +107,9 @@ def inspect_rows(
     """Reads the properties of the send rows ``first`` to ``last`` (excluded); fills UNIQ_KEY_POS, UNIQ_KEY_LEN and
     TRAITS.
 
-    A row also gets the trait ILLEGAL if it has no body, or if its properties leave less than ``SUFFIX_BYTES_MAX`` bytes
-    free. The general path decides which response such a row gets.
+    A row also gets the trait ILLEGAL if its body is empty or longer than ``body_bytes_max``, or if a suffix of
+    ``SUFFIX_BYTES_MAX`` bytes would make its properties too long. The general path decides which response such a row
+    gets.
 
     Args:
         queue_count: valid queue ids are 0 to ``queue_count - 1``.

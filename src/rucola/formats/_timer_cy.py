@@ -43,15 +43,16 @@ def scan_units(
     seen_from: cython.longlong,
     seen: cython.longlong[::1],
 ) -> tuple[int, int, int, int]:
-    """Walks the units of a segment from ``position`` on, and enters those missing from the timer wheel into its slots.
+    """Walks the units of a segment from ``position`` on, and adds each unit to its slot of the timer wheel unless the
+    slot has it already.
 
     Args:
         log: the segment; ``base`` is the position of its first byte in the timer log.
         physical_end: end of the commit log; the walk stops at a unit whose record reaches beyond it.
-        wheel: the slots. A slot for a unit's time step that already points to that unit or a later one is not changed.
+        wheel: the slots. A slot of the unit's time step is not changed if it points to that unit or a later one.
         seen_from: physical offset; records that start there or later are listed in ``seen``.
-        seen: receives the physical offsets of those records; must have room for one number per unit of the segment, and
-            for one more.
+        seen: receives the physical offsets of those records; must have room for one number per unit from ``position``
+            on, and for one more.
 
     Returns:
         The position after the last unit, the reason to stop (0: end of the segment; 1: blank; 2: no valid unit, or a

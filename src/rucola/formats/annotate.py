@@ -178,7 +178,7 @@ def annotate_timer_unit(data: Bytes, base: int = 0) -> list[AnnotatedField]:
     if values[1] < 0:
         fields[1] = _with(fields[1], "the oldest unit of its time step")
     kinds = (
-        (MAGIC_ROLL, "rolled: enters the timer again when this unit is due"),
+        (MAGIC_ROLL, "rolled: the message enters the timer again when this unit is due"),
         (MAGIC_DELETE, "cancels another message"),
     )
     fields[2] = _with(fields[2], ", ".join(text for bit, text in kinds if values[2] & bit))
@@ -296,7 +296,9 @@ class _Reader:
             at += len(pair)
 
     def rest(self, meaning: str) -> None:
-        """Adds one field ``rest`` for the remaining bytes of the record, as counted by total_size, if there are any."""
+        """Adds one field ``rest`` for the bytes left before the record's end, which follows from total_size; adds none
+        if no bytes are left.
+        """
         end = min(max(self.value("total_size"), 0), len(self._record))
         if self._at < end:
             data = self.take(end - self._at)

@@ -124,7 +124,9 @@ def test_timers() -> None:
         "the oldest unit of its time step",
         "due at 7000 ms",
     )
-    assert unit[2].meaning == "rolled: enters the timer again when this unit is due, cancels another message"
+    assert (
+        unit[2].meaning == "rolled: the message enters the timer again when this unit is due, cancels another message"
+    )
     assert annotate_timer_unit(bytes(52))[0].meaning == "not a unit"
     blank = annotate_timer_unit(TIMER_BLANK.pack(60, 0, TIMER_BLANK_MAGIC))
     assert [field.value for field in blank] == [60, 0, TIMER_BLANK_MAGIC]

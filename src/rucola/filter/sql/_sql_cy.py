@@ -581,7 +581,7 @@ def _has_text(
     text: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
 ) -> cython.int:
-    """Whether the string at ``slot`` contains, starts or ends with the literal at ``text``."""
+    """Whether the string at ``slot`` contains, starts with or ends with the literal at ``text``; ``op`` says which."""
     if work[slot + 1] >= POOL:
         return _has(pool, work[slot + 1] - POOL, work[slot + 2], pool, op, text, size)
     return _has(source, work[slot + 1], work[slot + 2], pool, op, text, size)

@@ -58,7 +58,7 @@ class Condition:
 
     Attributes:
         code: instructions that leave the part's value on the stack; an enclosing part appends instructions of its own.
-        value: the value of a number.
+        value: the number, if ``kind`` is NUMBER.
         height: maximum number of values on the stack.
         depth: nesting of parentheses, signs and NOTs.
     """
