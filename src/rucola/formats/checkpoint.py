@@ -18,7 +18,7 @@ CHECKPOINT: Final = Layout(
     Field("logics_msg_timestamp_ms", "q", "Store time up to which the consume queues are synced."),
     Field("index_msg_timestamp_ms", "q", "End time of the last index file that is full and synced."),
     Field("master_flushed_offset", "q", "On a slave: offset up to which the master had synced its log."),
-    Field("confirm_physical_offset", "q", "Confirmed end of the log."),
+    Field("confirm_physical_offset", "q", "Confirm offset. Rucola writes the offset up to which the log is synced."),
 )
 _RECOVERY_MARGIN_MS: Final = 3000
 
@@ -32,7 +32,7 @@ class StoreCheckpoint:
         logics_msg_timestamp_ms: store time up to which the consume queues are synced.
         index_msg_timestamp_ms: end time of the last index file that is full and synced.
         master_flushed_offset: on a slave, the offset up to which the master had synced its log.
-        confirm_physical_offset: confirmed end of the log.
+        confirm_physical_offset: confirm offset; Rucola writes the offset up to which the log is synced.
     """
 
     physic_msg_timestamp_ms: int = 0

@@ -75,7 +75,7 @@ class QueueColumn(IntEnum):
 class CollectedColumn(IntEnum):
     """Columns of the table of units that ``collect_units`` fills, one row per unit."""
 
-    QUEUE = 0  # index of the queue's row
+    QUEUE = 0  # Index of the queue's row in the table of queues.
     QUEUE_OFFSET = 1
     PHYSICAL_OFFSET = 2
     SIZE = 3

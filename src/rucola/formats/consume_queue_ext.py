@@ -11,8 +11,8 @@ position  bytes field
 ========= ===== ============================================================================================
 
 An extension unit's position does not follow from its index. Therefore the tags-code field of the consume-queue unit
-holds an address: the extension unit's position, counted from the first segment on, minus 2^63. All numbers up to
-``ADDRESS_MAX``, and only these, are addresses; no hash of tags is as small.
+holds an address, ``p - 2**63``; ``p`` is the byte position of the extension unit in the whole extension. All numbers
+up to ``ADDRESS_MAX``, and only these, are addresses; no hash of tags is as small.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ EXT_UNIT: Final = Layout(
 EXT_UNIT_BYTES_MAX: Final = 32767
 END_MARK: Final = b"\xff\xff"
 END_BYTES: Final = 4
-"""Bytes that stay free after the last unit of a segment; two of them hold ``END_MARK``."""
+"""Units leave at least this many bytes at the end of a segment; ``END_MARK`` follows the last unit of a full segment.
+"""
 
 ADDRESS_MAX: Final = -0x80000001
 _ADDRESS_ZERO: Final = -(1 << 63)
@@ -78,7 +79,7 @@ def encode_ext_unit(unit: ExtUnit) -> bytes:
 
 
 def decode_ext_unit(data: bytes | bytearray | memoryview, position: int = 0) -> ExtUnit | None:
-    """Returns the unit at ``position``; None if its size is missing, contradicts its bit map, or exceeds ``data``."""
+    """Returns the unit at ``position``; None if the unit is incomplete or its size contradicts the bit map's length."""
     if position < 0 or position + EXT_UNIT.size > len(data):
         return None
     size, tags_code, store_timestamp_ms, length = EXT_UNIT.unpack(data, position)

@@ -4,7 +4,7 @@
 position                bytes           content
 ======================= =============== ==========================================================================
 0                       40              ``INDEX_HEADER``; index_count is the number of the next entry, 1 at first
-40                      4 S             slots: number of the newest entry with that hash modulo S, 0 if none
+40                      4 S             slots; slot s: number of the newest entry with hash % S = s, 0 if none
 40 + 4 S                20 N            entries; entry 0 is never used, so N - 1 keys fit
 ======================= =============== ==========================================================================
 
@@ -83,7 +83,7 @@ class IndexHeader(NamedTuple):
 
     @classmethod
     def decode(cls, index: bytes | bytearray | memoryview) -> IndexHeader:
-        """Decodes the first 40 bytes of a file; a count below 1 is read as 1, the count of a file without entries.
+        """Decodes the first 40 bytes of a file; an ``index_count`` below 1 is read as 1, as in an empty file.
 
         Raises:
             FormatError: ``index`` has fewer than 40 bytes.
@@ -141,10 +141,10 @@ def query(
     ``end_ms``, newest first.
 
     Times have the precision of the file: whole seconds since the file's begin time. A damaged chain ends the query; a
-    cycle cannot make it endless.
+    chain with a cycle does not make the query endless.
 
     Args:
-        look: called before each read, with the position and the number of the bytes.
+        look: called before each read of ``index``, with the position and the number of bytes to read.
 
     Raises:
         FormatError: the file is too short for its slots and entries.

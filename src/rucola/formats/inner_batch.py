@@ -1,9 +1,8 @@
-"""Splits records of BatchCQ topics, which can hold several messages, into single messages for consumers (RocketMQ
-5.3.3, ``MessageDecoder#decodeMessage``).
+"""Splits batches into single messages for consumers (RocketMQ 5.3.3, ``MessageDecoder#decodeMessage``).
 
-The body of such a record is the body of the producer's request: messages that follow each other without gaps. A
-message consists of these fields, all big-endian: 4 bytes total size, 4 magic code, 4 body checksum, 4 flag, 4 body
-length, the body, 2 property length, the properties.
+A batch is a record of a BatchCQ topic that holds several messages. The body of a batch is the body of the producer's
+request: messages that follow each other without gaps. A message consists of these fields, all big-endian: 4 bytes total
+size, 4 magic code, 4 body checksum, 4 flag, 4 body length, the body, 2 property length, the properties.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ def holds_batches(sys_flags: array[int]) -> bool:
 
 
 def split_inner_batches(records: bytes, queue_offset: int) -> bytes:
-    """Returns the records, with each batch split into one record per message; messages below ``queue_offset`` are left
-    out.
+    """Returns the records, with each batch split into one record per message. Of a batch, messages before
+    ``queue_offset`` are left out.
 
     A damaged record is copied unchanged; whoever decodes it will report the damage.
     """

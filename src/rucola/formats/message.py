@@ -1,9 +1,9 @@
 """Records of the commit log, and codecs for one message object at a time.
 
 Source: RocketMQ 5.3.3, ``MessageExtEncoder``, ``MessageDecoder``, ``CommitLog#checkMessageAndReturnSize``. All integers
-are signed and big-endian. ``B`` and ``S`` are the sizes of born host and store host: 20 if bit 4 or bit 5 of sysFlag
-marks the host as IPv6, else 8. ``T`` is 1 in version 1 and 2 in version 2, which is used for topics longer than 127
-bytes.
+are signed and big-endian. ``B`` and ``S`` are the sizes of born host and store host: 20 for IPv6, 8 for IPv4. Bit 4 of
+sysFlag marks the born host as IPv6, bit 5 the store host. ``T`` is 1 in version 1 and 2 in version 2, which is used for
+topics longer than 127 bytes.
 
 ======================= ===== =======================================================================================
 position                bytes field
@@ -182,7 +182,7 @@ def decode_message(record: bytes | bytearray | memoryview, unpack: bool = True) 
     """Returns the single message in ``record``.
 
     Raises:
-        FormatError: for the reasons of ``decode_messages``, or if there is not exactly one record.
+        FormatError: as in ``decode_messages``, or ``record`` does not hold exactly one record.
     """
     messages = decode_messages(record, unpack)
     if len(messages) != 1:

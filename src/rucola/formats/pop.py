@@ -17,7 +17,7 @@ import orjson
 from rucola.errors import FormatError
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
-"""In the revive topic, this group's consumer offset belongs to the last processed message, not to the next message."""
+"""In the revive topic, this group's consumer offset is that of the last processed message, not of the next message."""
 
 CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
@@ -26,8 +26,9 @@ MESSAGES_MAX: Final = 32
 """Largest number of messages in one pop; RocketMQ's checkpoint has 32 bits, one for each message."""
 
 IN_ORDER: Final = -1
-"""Value of ``start_offset`` if the group pops in order: the acknowledgement applies to every message up to its queue
-offset. An extension of Rucola: RocketMQ finds no checkpoint for such an acknowledgement and ignores it.
+"""Value of ``start_offset`` in acknowledgements of groups that pop in order. Such an acknowledgement applies to every
+message up to the queue offset that it names. This value is an extension of Rucola: RocketMQ finds no checkpoint for
+such an acknowledgement and ignores it.
 """
 
 

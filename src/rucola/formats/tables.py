@@ -247,8 +247,8 @@ _GROUP_NAME = '"groupName":""'
 
 
 def _group_text(group: SubscriptionGroupConfig) -> str:
-    """Returns what ``dump_value`` returns for ``group.to_dict()``. Most groups differ only in their names: these
-    share one prepared text.
+    """Returns what ``dump_value`` returns for ``group.to_dict()``. Most groups have only default options; their names
+    are inserted into one prepared text.
     """
     if replace(group, group_name="") == _USUAL_GROUP:
         return _USUAL_GROUP_TEXT.replace(_GROUP_NAME, f'"groupName":{dump_text(group.group_name)}', 1)

@@ -1,4 +1,4 @@
-"""The engine laboratory: tests common claims about the storage engines of message brokers on this machine.
+"""The engine laboratory: tests, on this machine, common claims about the storage engines of message brokers.
 
 Each lesson is a module of the package ``lessons``. This package is a tool and not a part of the engine; only the
 command ``rucola lab`` imports it. Unlike the engine, lessons may open files and read clocks without

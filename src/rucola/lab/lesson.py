@@ -28,8 +28,8 @@ class Lesson:
         quantities: what is measured.
         claims: what is checked.
         space_bytes: returns the largest total size of the lesson's files.
-        run: the program; it measures each number five times.
-        draw: draws the picture; None draws a panel for each quantity.
+        run: the program; it measures each quantity five times.
+        draw: draws the picture; if it is None, the picture has a panel for each quantity to be drawn.
         moment: returns the tables for ``--moment N``; None if the lesson has no moments.
         parts: modules of this package that are shown with the program.
     """

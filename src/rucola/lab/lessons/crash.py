@@ -176,7 +176,7 @@ def draw(figure: Figure, readings: Readings) -> None:
 
 
 def say_missing(n: Numbers, flush: FlushDiskType) -> str:
-    """Says how many acknowledged messages a power cut takes at most."""
+    """Says how many acknowledged messages are lost in the worst power cut."""
     states, lost = n["states"]["states of the disk"][flush.value], n["states"][CUT][flush.value]
     if lost == 0:
         return f"no acknowledged message is missing in any of {states} states of the disk"
@@ -228,8 +228,8 @@ LESSON = Lesson(
         ),
         Claim(
             "RocketMQ's documentation (Message Disk Flush)",
-            "with asynchronous flush, a message is acknowledged when it is in the page cache, whose content a power "
-            "cut may take",
+            "with asynchronous flush, a message is acknowledged when it is in the page cache, whose content may be "
+            "lost in a power cut",
             lambda n: n["states"][CUT][ASYNC.value] > 0,
             lambda n: say_missing(n, ASYNC),
             "Between two syncs, fewer messages may be found again than were acknowledged.",
