@@ -15,7 +15,7 @@ from rucola.errors import FormatError
 
 NAMESPACE_ORDER_TOPIC = "ORDER_TOPIC_CONFIG"
 CHARACTERS_MAX = 4 << 20
-"""Largest number of characters in all names and values together; each change writes the whole file."""
+"""Largest total number of characters in namespaces, keys and values; limited because each change rewrites the file."""
 
 
 class KVConfigManager:
@@ -29,14 +29,16 @@ class KVConfigManager:
         """Sets one value; creates the namespace if necessary.
 
         Raises:
-            ValueError: all texts together would exceed ``CHARACTERS_MAX``; nothing was set.
+            ValueError: namespaces, keys and values together would exceed ``CHARACTERS_MAX``; nothing was set.
         """
         table = self._tables.get(namespace)
         known = None if table is None else table.get(key)
         more = len(value) - len(known) if known is not None else len(key) + len(value)
         more += len(namespace) if table is None else 0
         if more > 0 and self._characters + more > CHARACTERS_MAX:
-            raise ValueError(f"key-value configuration: all namespaces together may have {CHARACTERS_MAX} characters")
+            raise ValueError(
+                f"key-value configuration: all namespaces together may have at most {CHARACTERS_MAX} characters"
+            )
         self._characters += more
         self._tables.setdefault(namespace, {})[key] = value
 
@@ -63,10 +65,10 @@ class KVConfigManager:
         return _encoded({namespace: dict(table) for namespace, table in self._tables.items()})
 
     def load(self, text: bytes, source: str) -> None:
-        """Replaces the whole content by the content of a file.
+        """Replaces all namespaces with those in a file.
 
         Raises:
-            FormatError: the text is not a key-value table; ``source`` names the file.
+            FormatError: ``text``, the content of the file ``source``, is not a key-value table.
         """
         try:
             tables = orjson.loads(text)["configTable"]

@@ -78,7 +78,11 @@ class NamesrvProcessor:
     # -- brokers -------------------------------------------------------------------------------------------------------
 
     def register_broker(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 103: a broker registers. A long body is read in a thread, and its topics are entered in pieces."""
+        """Request 103: a broker registers.
+
+        A thread decodes the body if the body is long or compressed, or if earlier requests are waiting. The event loop
+        then adds the topics in several steps.
+        """
         header = headers.RegisterBrokerRequestHeader.from_ext_fields(command.ext_fields)
         body = bytes(command.body)
         if self._waiting or len(body) > SHORT_BYTES or is_deflated(body):
@@ -96,11 +100,11 @@ class NamesrvProcessor:
         return self._unregister(command)
 
     def _in_order(self, serve: Callable[[], Awaitable[Answer]], size: int) -> Awaitable[Answer]:
-        """Calls ``serve`` after all earlier waiting requests, and returns its response. ``size`` counts towards the
-        waiting bytes until ``serve`` ends.
+        """Calls ``serve`` after all earlier waiting requests have been served, and returns the response of ``serve``.
+        ``size`` counts towards the waiting bytes until ``serve`` ends.
 
         Raises:
-            BrokerError: too many bytes are waiting.
+            BrokerError: the waiting bytes would exceed ``_WAITING_BYTES_MAX``.
         """
         if self._waiting_bytes + size > _WAITING_BYTES_MAX:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD)
@@ -124,7 +128,7 @@ class NamesrvProcessor:
     ) -> Answer:
         topics = await asyncio.to_thread(_topics_in, header, body)
         if channel.closed:
-            return None  # channel_closed has run already, so it would not remove this broker
+            return None  # channel_closed has already run: a broker registered now would stay
         self._check_room(channel, header, topics)
         is_new = self._is_new(header)
         result = await in_turns(self._routes.register_steps(*_registration(command, header, topics), channel))

@@ -24,7 +24,7 @@ BROKER_TIMEOUT_MS = 120_000
 """Lifetime in ms of a registration that states no lifetime."""
 
 _TOPICS_A_STEP = 256
-"""Largest number of topics that are entered or removed without a pause."""
+"""Largest number of topics that are added or removed in one step."""
 _WRITE = int(PermName.WRITE)
 _READ_WRITE = int(PermName.READ | PermName.WRITE)
 
@@ -112,7 +112,7 @@ class RouteInfoManager:
     def register_steps(
         self, broker: BrokerRegistration, topics: Mapping[str, TopicConfig], version: DataVersion, channel: object
     ) -> Generator[None, None, RegistrationResult | None]:
-        """Registers a broker and its topics, or renews the registration; yields between parts of the topics.
+        """Registers a broker and its topics, or renews the registration; yields between steps.
 
         No other registration may begin before this one ends.
 
@@ -133,7 +133,7 @@ class RouteInfoManager:
         if self._is_taken(addresses, broker, version):
             for broker_id in former_ids:
                 self.unregister(broker.cluster, broker.address, broker.broker_name, broker_id)
-            self._live.pop(key, None)  # the broker must register completely again
+            self._live.pop(key, None)  # this address's next registration counts as new
             return RegistrationResult()
         new_id = broker.broker_id not in addresses
         if new_id and len(topics) == 1:
@@ -159,7 +159,7 @@ class RouteInfoManager:
                 if number % _TOPICS_A_STEP == 0:
                     yield
                     if self._live.get(key) is not live:
-                        return RegistrationResult()  # The broker has left meanwhile.
+                        return RegistrationResult()  # The broker was removed while this generator was suspended.
         live.data_version = version
         return self._master_of(group, broker)
 
@@ -184,7 +184,7 @@ class RouteInfoManager:
             self.on_left()
 
     def drop_left(self) -> bool:
-        """Removes absent brokers from some of the topics that they served; returns whether more topics remain."""
+        """Takes one step to remove the brokers in ``_left`` from their topics; returns whether more steps remain."""
         for _ in range(_TOPICS_A_STEP):
             if not self._left:
                 return False
@@ -236,7 +236,7 @@ class RouteInfoManager:
 
     def refusal_of_topics(self, topics: Collection[str], limits: RouteLimits) -> str:
         """Why ``topics`` may not be added; an empty text if they may."""
-        # The names are compared only if both counts together exceed the limit.
+        # If the limit holds even when all ``topics`` are new, their names need not be looked up.
         if len(self._topics) + len(topics) > limits.topics:
             total = len(self._topics) + sum(name not in self._topics for name in topics)
             if total > limits.topics:
@@ -331,13 +331,17 @@ class RouteInfoManager:
 
     @staticmethod
     def _speaks_for_topics(group: _Group, broker: BrokerRegistration) -> bool:
-        """True if this broker's topics are entered: it is the master or, since 5.0, the member with the smallest id."""
+        """Whether the topics that ``broker`` registers are added to the routes.
+
+        True for the master. If the group has no master, also true for the member with the smallest id; a member
+        older than 5.0 never replaces the master.
+        """
         if broker.broker_id == MASTER_ID:
             return True
         return broker.enable_acting_master is not None and broker.broker_id == min(group.addresses)
 
     def _place(self, broker: BrokerRegistration, former_ids: list[int]) -> _Group:
-        """Enters the address of a broker; returns the group of all brokers with the same name."""
+        """Stores the address of a broker; returns the group of all brokers with the same name."""
         group = self._groups.setdefault(broker.broker_name, _Group(broker.cluster, {}, False, broker.zone_name))
         self._clusters.setdefault(broker.cluster, {})[broker.broker_name] = None
         group.enable_acting_master, group.zone_name = bool(broker.enable_acting_master), broker.zone_name

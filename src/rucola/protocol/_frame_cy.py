@@ -240,8 +240,8 @@ def _same_topic(data: cython.p_uchar, table: cython.p_longlong, base: cython.Py_
 @cython.exceptval(check=False)
 @cython.nogil
 def _names_of(code: cython.longlong) -> cython.int:
-    """Returns ``_NAMES_V1``, ``_NAMES_V2`` or ``_NAMES_PULL``, by the names that request ``code`` uses for its ext
-    fields; 0 if the request takes the general path.
+    """Returns which names requests with ``code`` use for their ext fields: ``_NAMES_V1``, ``_NAMES_V2`` or
+    ``_NAMES_PULL``; 0 if these requests take the general path.
     """
     if code in (310, 320):
         return _NAMES_V2
@@ -301,7 +301,7 @@ def _field(names: cython.int, data: cython.p_uchar, key: cython.Py_ssize_t, leng
 @cython.exceptval(check=False)
 @cython.nogil
 def _field_v2(letter: cython.int) -> cython.int:
-    """Returns column and type of an ext field of ``SendMessageRequestHeaderV2``, whose names are letters. Ignores k
+    """Returns column and type of the ext field of ``SendMessageRequestHeaderV2`` with the name ``letter``. Ignores k
     (unitMode), l (maxReconsumeTimes) and n (brokerName).
     """
     if letter == 0x61:
@@ -386,7 +386,9 @@ def _store(
     position: cython.Py_ssize_t,
     length: cython.Py_ssize_t,
 ) -> cython.int:
-    """Stores an ext field's value in the field's columns; returns 0 if the field is already set or of a wrong type."""
+    """Stores an ext field's value in the field's columns. Returns 0 if the field already has a value, or if an integer
+    field's value is too large or not an integer.
+    """
     column: cython.int = field & _COLUMN_MASK
     value: cython.longlong
     bit: cython.longlong = 1 << column
@@ -624,7 +626,7 @@ def _skip_space(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython
 @cython.exceptval(check=False)
 @cython.nogil
 def _plain_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Returns the position of the first byte that is not printable ASCII or needs an escape in JSON, or ``limit``."""
+    """Returns the position of the first byte for which ``_STANDS_FOR_ITSELF`` is false; ``limit`` if there is none."""
     while position < limit and _STANDS_FOR_ITSELF[data[position]]:
         position += 1
     return position

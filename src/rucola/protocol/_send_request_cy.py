@@ -132,9 +132,9 @@ def read_send_answers(
 
     Returns:
         For each row: the code, ``msgId``, ``queueId``, ``queueOffset``, ``transactionId`` and ``batchUniqId``; the last
-        two may be None. Instead of these values, None if the frame is not a response, if ``msgId``, ``queueId`` or
-        ``queueOffset`` is missing, or if the header is not JSON that begins with ``code`` and then ``extFields``, as
-        brokers write it.
+        two may be None. The whole entry is None if the frame is not a response, if ``msgId``, ``queueId`` or
+        ``queueOffset`` is missing or invalid, or if the header has an unusual form. In the usual form, brokers write
+        JSON that begins with ``code`` and then ``extFields``.
 
     Raises:
         ValueError: the rows lie outside the table, or a header outside the buffer.

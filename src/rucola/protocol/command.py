@@ -1,8 +1,9 @@
 """``RemotingCommand``: one request or response, with its header in either serialization.
 
 JSON headers are written as Java writes them: keys sorted, nulls left out, ext fields in the given order. Received
-headers may deviate from this as much as clients need: ext values may be numbers or booleans, fields may be absent or
-null, and unknown keys and white space after the object are accepted (``protocol.md`` 1.2).
+headers may deviate from this form as much as clients need (``protocol.md`` 1.2). Only ``code`` is required. Ext values
+may be numbers, booleans or null; ``extFields``, ``language`` and ``remark`` may be null, too. Unknown keys are ignored,
+and white space may follow the object.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:
     """
     frame = bytes(frame)
     if len(frame) < 8 or int.from_bytes(frame[:4], "big") != len(frame) - 4:
-        raise FormatError("frame", 0, "its own length", f"{len(frame)} bytes that start with {frame[:4].hex()}")
+        raise FormatError("frame", 0, "one whole frame", f"{len(frame)} bytes that start with {frame[:4].hex()}")
     header_end = 8 + int.from_bytes(frame[5:8], "big")
     if frame[4] > 1 or header_end == 8 or header_end > len(frame):
         raise FormatError("frame", 4, "a header within the frame", frame[4:8].hex())
@@ -192,7 +193,7 @@ def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:
 
 
 def _quotes(fields: dict[str, Any]) -> int:
-    """Returns the expected number of quotation marks in the JSON header with these fields. A header has more if it
+    """Returns the number of quotation marks that a JSON header with these fields usually has. A header has more if it
     repeats a field, has quotes in strings, or has objects besides extFields.
     """
     texts = list(fields.values())

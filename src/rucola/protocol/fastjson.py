@@ -1,4 +1,5 @@
-"""The JSON dialect of bodies: the module writes standard JSON and reads what fastjson writes (``protocol.md`` 1.9).
+"""The JSON dialect of bodies: writes standard JSON, except in ``bean_keyed``, and reads what fastjson writes
+(``protocol.md`` 1.9).
 
 ``loads`` tries standard JSON first. If that fails, it also accepts strings in single quotes, and map keys that are
 numbers, JSON objects (beans) or plain identifiers. In both cases, it replaces ``{"$ref": "$.path"}`` by the value at
@@ -65,8 +66,8 @@ def loads(source: bytes | bytearray | memoryview) -> Any:
 
     Raises:
         FormatError: the source is not JSON in this dialect, repeats a key in an object, or exceeds a limit (length,
-            depth, number of members after references are replaced). Or a reference leads to no value, or to a value
-            that encloses the reference.
+            depth, number of members after references are replaced). A reference that leads to no value, or to a value
+            that encloses the reference, is an error, too.
     """
     if isinstance(source, ReadBody):
         return source.value
@@ -107,7 +108,7 @@ def load_object(source: bytes | bytearray | memoryview, what: str) -> dict[Any, 
 
     Args:
         source: the encoded object.
-        what: name of the object in the error if the value is not an object.
+        what: what the error calls the value if the value is not an object.
 
     Raises:
         FormatError: ``loads`` fails, or the value is not an object.

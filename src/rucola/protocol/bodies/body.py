@@ -36,11 +36,13 @@ class Body:
     """JSON names by attribute, for attributes whose JSON name is not their own name in camel case."""
 
     def encode(self) -> bytes:
-        """Encodes the body as standard JSON: keys are sorted, members that are None are left out."""
+        """Encodes the body as JSON: keys are sorted, members that are None are left out. Only maps with queues as
+        keys are not standard JSON: each such key becomes an object.
+        """
         return fastjson.dumps(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the body as values for JSON, including members that are None."""
+        """Returns the members by JSON name, as values for ``fastjson.dumps``; members that are None are included."""
         return {member.json_name: _plain(getattr(self, member.attribute)) for member in _plan(type(self))}
 
     @classmethod
