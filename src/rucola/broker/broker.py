@@ -134,7 +134,7 @@ class Broker:
 
     @property
     def refused_connections(self) -> int:
-        """Number of connections that were closed at once, because there were too many."""
+        """Number of connections that were closed as soon as they were accepted, because there were too many."""
         return self._server.refused_connections
 
     @property
@@ -268,7 +268,7 @@ class Broker:
     # -- wiring --------------------------------------------------------------------------------------------------------
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Runs everything between opening the port and the first request: opens the store and connects the parts.
+        """Opens the store and connects the parts. ``start`` calls this after it has opened the port.
 
         Raises the same errors as ``start``.
         """

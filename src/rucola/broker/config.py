@@ -96,8 +96,7 @@ class BrokerConfig(TlsConfig):
     acl_require_v2: bool = option(
         "aclRequireSignatureV2",
         False,
-        "Whether the broker refuses signatures that can be replayed. RocketMQ's clients create only such signatures. "
-        "Rucola's own.",
+        "Whether the broker refuses signatures that can be replayed, and thus all of RocketMQ's clients. Rucola's own.",
     )
     broker_ip1: str = option(
         "brokerIP1",
@@ -490,7 +489,7 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
         if key not in REFERENCE_KEYS:
             problems.add(ConfigError(key, values[key], "only keys of this broker or of RocketMQ's broker.conf"))
     if "true" in (values.get("aclEnable", "").strip(), values.get("authenticationEnabled", "").strip()):
-        # With access control, requests by default do not create the missing topics and groups that they name.
+        # With access control, topics and groups are not created automatically unless the options demand it.
         values = {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false", **values}
     with problems:
         broker_config = parse_options(BrokerConfig, values)
@@ -501,7 +500,8 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
     if idle_keys:
         event(_log, logging.WARNING, "options of RocketMQ without effect here", meaning=without_effect(idle_keys))
     if _is_loopback(broker_config.bind_address) and not _is_loopback(broker_config.client_host):
-        # RocketMQ listens on all addresses, so its files contain brokerIP1 but no address to listen on.
+        # A broker.conf for RocketMQ often sets brokerIP1 but not bindAddress, because RocketMQ listens on all addresses
+        # by default.
         event(
             _log,
             logging.WARNING,

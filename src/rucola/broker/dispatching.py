@@ -20,7 +20,7 @@ from rucola.store.results import StoreState
 
 _log = logging.getLogger(__name__)
 _DELAY_S = 0.001
-"""Delay of a dispatch in seconds, as long as the pause between two rounds of RocketMQ's dispatcher."""
+"""Delay of a dispatch in seconds. RocketMQ's dispatcher pauses for the same time between two rounds."""
 MAPS_A_TURN = 32
 """Number of queue segments that a dispatch maps before it pauses until the next iteration of the event loop. Mapping a
 segment takes several system calls and up to 0.4 ms.
@@ -30,10 +30,10 @@ _ANSWERS = "answers that waited for the disk"
 
 
 class Dispatching:
-    """The store's callbacks. Call ``wire`` before the store is started.
+    """The functions that the store calls after appends and syncs. Call ``wire`` before the store is started.
 
     Attributes:
-        failed: whether the last dispatch failed, so that messages are stored but not delivered to their queues.
+        failed: whether the last dispatch failed; if so, messages are stored but not delivered to their queues.
         listeners: called after each dispatch.
     """
 

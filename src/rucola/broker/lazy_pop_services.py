@@ -36,19 +36,19 @@ class Pops(Protocol):
         """Forgets what was popped from the queues for which ``concerned`` returns True."""
 
     def settle(self) -> None:
-        """Commits the offsets of pops and revives whose records are synced."""
+        """Commits the consumer offsets that waited for a sync: those of pops and those of the revive topic."""
 
     def persist(self) -> None:
         """Requests a write of the table of messages popped in order."""
 
     async def stop(self) -> None:
-        """Stops reviving messages and ends the waits of pops."""
+        """Stops reviving messages and releases the waiting pops."""
 
 
 class LazyPopServices:
     """Creates the POP services with the first POP request, or at start-up if the store may hold POP data.
 
-    Call ``load`` after the store is loaded, ``start`` on the event loop, then ``stop``, and ``persist`` last.
+    First call ``load``, then ``start`` on the event loop, then ``stop``, and ``persist`` last.
 
     Args:
         store: the broker's store.
@@ -84,7 +84,7 @@ class LazyPopServices:
         return len(self.started.hold) if self.started is not None else 0
 
     def load(self) -> None:
-        """Loads POP data after the store and the consumer offsets.
+        """Loads POP data; call this after the store and the consumer offsets are loaded.
 
         Raises:
             StoreDamagedError: a table cannot be read.
@@ -125,8 +125,8 @@ class LazyPopServices:
             self.started.forget(lambda queue: queue.group == group)
 
     def settle(self) -> None:
-        """Commits the offsets of pops and revives whose records are synced. Call this before the consumer offsets are
-        written.
+        """Commits the consumer offsets that waited for a sync: those of pops and those of the revive topic. Call this
+        before the consumer offsets are written.
         """
         if self.started is not None:
             self.started.settle()

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 CHANGE_TIMEOUT_MS = 3_000
-"""Milliseconds for which the response to a send that created a topic may wait for a name server."""
+"""Time limit, in milliseconds, of a call that registers changed topics or looks up a route. The response to a send that
+created a topic waits for such a call.
+"""
 _UNREGISTER_TIMEOUT_MS = 1_000
 _READ_WRITE = int(PermName.READ | PermName.WRITE)
 
@@ -168,8 +170,8 @@ class BrokerOuterApi:
         )
 
     async def _tell(self, name_server: str, call: Awaitable[object], may_be_refused: bool = False) -> bool:
-        """Calls a name server. Returns False if the server refused the call and ``may_be_refused`` is set. Any other
-        failure is logged, but only once until a call succeeds; the result is then True.
+        """Calls a name server. Returns False if ``may_be_refused`` is set and the name server refuses the call.
+        Otherwise returns True; if several calls in a row fail, only the first failure is logged.
         """
         try:
             await call

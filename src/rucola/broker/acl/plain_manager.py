@@ -36,7 +36,9 @@ _log = logging.getLogger(__name__)
 UPDATE_FAILED = 209
 DELETE_FAILED = 210
 GLOBAL_UPDATE_FAILED = 211
-"""Codes with which RocketMQ up to 5.3.2 answers a failed change. Today POP uses these numbers for other results."""
+"""RocketMQ up to 5.3.2 answers a failed change with these three codes. The same numbers also stand for POLLING_FULL,
+POLLING_TIMEOUT and BROKER_NOT_EXIST.
+"""
 
 _LIST_KEYS = ("topicPerms", "groupPerms")
 
@@ -83,8 +85,8 @@ class PlainPermissionManager:
         event(_log, logging.INFO, "accounts loaded", accounts=len(self.snapshot.accounts), digest=self._seen[:12])
 
     def reload(self) -> None:
-        """Loads new content of the files at the second call that finds it, because the first call may see a file that
-        is only half written.
+        """Loads changed files. New content is used only when two calls in a row have read it, because a single call may
+        read a file that is only half written.
 
         If a file is invalid or cannot be read, the last valid accounts stay.
         """
@@ -195,8 +197,8 @@ class PlainPermissionManager:
     def _find(
         self, texts: Mapping[str, bytes], edit: Callable[[dict[str, Any]], bool]
     ) -> tuple[str, dict[str, Any] | None]:
-        """Applies ``edit`` to the files in order, until ``edit`` changes one. Returns the path and the new document of
-        this file; None as the document if no file was changed.
+        """Applies ``edit`` to each parsed file in order, until ``edit`` returns True because it has changed the file.
+        Returns the path and the new document of that file, or ``("", None)`` if ``edit`` changed no file.
         """
         for path, text in texts.items():
             document = read_document(text, path)
@@ -205,8 +207,8 @@ class PlainPermissionManager:
         return "", None
 
     def _replace(self, texts: dict[str, bytes], path: str, document: dict[str, Any], failed: int) -> None:
-        """Writes the parsed ACL file ``document`` to ``path`` and replaces the snapshot, if all ACL files together are
-        then valid.
+        """Checks all ACL files, with ``document`` as the new content of the file at ``path``. If they are valid, writes
+        ``document`` and replaces the snapshot.
         """
         entries = document.get("dataVersion")
         counter = str(entries[0].get("counter", "0")) if isinstance(entries, list) and entries else "0"

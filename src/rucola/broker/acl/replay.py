@@ -7,7 +7,9 @@ from collections import OrderedDict
 WINDOW_S = 300.0
 """Largest difference in seconds between the time in a signed request and the broker's clock."""
 _NONCES_BEHIND = 1024
-"""Numbers that the table remembers of each session: the highest and those just below it. Lower numbers are refused."""
+"""How many numbers of each session the table remembers: the highest one and those just below it. Lower numbers are
+refused.
+"""
 _SESSIONS_MAX = 65_536
 
 

@@ -71,11 +71,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class PoppedTopic:
-    """A requirement: permission for the topic of a popped message. The ext field ``topic`` names this topic, or the
-    group's retry topic of this topic.
+    """A requirement: permission for the topic to which a popped message was sent. The ext field ``topic`` names this
+    topic, or a retry topic whose name contains it: ``%RETRY%group_topic`` or ``%RETRY%group+topic``.
 
-    The name of a retry topic, ``%RETRY%group_topic`` or ``%RETRY%group+topic``, could also belong to another group.
-    Therefore this requirement is used only for requests about messages that the group itself popped.
+    Such a name could also belong to the retry topic of another group. Therefore this requirement is used only for
+    requests about messages that the group itself popped.
     """
 
     def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
@@ -176,7 +176,7 @@ def _acks(body: Mapping[str, Any]) -> Iterator[Resource]:
 def _objects(body: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     values = body.get(key) or []
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise FormatError("body", 0, f"a list of objects as {key}", type(values).__name__)
+        raise FormatError("body", 0, f"a list of objects as the value of {key}", type(values).__name__)
     return values
 
 

@@ -18,7 +18,9 @@ CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The combined heartbeats of one group's clients. If they differ, the last heartbeat wins, as in RocketMQ."""
+    """The combined heartbeats of one group's clients. If they differ, the last heartbeat wins, except that only a newer
+    version of a subscription replaces an older one. RocketMQ does the same.
+    """
 
     group: str
     consume_type: str
@@ -75,7 +77,7 @@ class ConsumerManager:
         return next((client for client in clients if client.client_id == client_id), None)
 
     def subscribers(self, topic: str) -> list[str]:
-        """Groups with a live client that read the topic."""
+        """The groups that have a live client and read the topic."""
         return [info.group for info in self._groups.values() if topic in info.subscriptions]
 
     def reads(self, group: str, topic: str) -> bool:

@@ -1,5 +1,4 @@
-"""Tells the members of a changed consumer group, so that they divide the queues among themselves again. Event loop
-only.
+"""Notifies the members of a consumer group when its clients or topics change, so that they rebalance. Event loop only.
 
 A small group is notified of every change. In a large group, many changes share one round of notifications: a pause
 follows each round, and all changes during the round or the pause together lead to one further round. The pause is
@@ -44,7 +43,7 @@ class _Round:
 
 
 class GroupChanges:
-    """Tells the members of changed groups (RocketMQ 5.3.3, ``DefaultConsumerIdsChangeListener``).
+    """Notifies the members of groups that have changed (RocketMQ 5.3.3, ``DefaultConsumerIdsChangeListener``).
 
     Args:
         loop: returns the event loop; called for each change.
@@ -67,7 +66,7 @@ class GroupChanges:
 
     def tell(self, info: ConsumerGroup) -> None:
         """Tells every member of the group to rebalance (request code 40). If the group's retry topic is still being
-        registered, the members are told only afterwards, because they ask the name servers for this topic.
+        registered, the members are told only after its registration, because they ask the name servers for this topic.
         """
         if not info.clients:
             self._filters.unregister(info.group)

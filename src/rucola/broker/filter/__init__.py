@@ -1,1 +1,1 @@
-"""SQL92 subscriptions: the subscriptions of groups, and filtered reads."""
+"""SQL92 filters: the compiled subscriptions of groups, and reads that return only matching messages."""

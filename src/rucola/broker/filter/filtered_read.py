@@ -19,8 +19,8 @@ from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageResult, GetMessageStatus
 
 FILTER_S = 0.01
-"""Seconds that one request may take. A request whose time is up returns the messages found so far and the offset at
-which to continue.
+"""Seconds that one request may take. When its time is up, the request returns the messages found so far and the offset
+at which to continue.
 """
 _ROWS_MAX = 256
 _BYTES_MAX = 128 * 1024 * 1024
@@ -32,7 +32,7 @@ _PROPERTIES_LEN = int(RecordColumn.PROPERTIES_LEN)
 
 
 class FilterTime:
-    """Time that one request may take. A step that has begun is always finished."""
+    """The time that one request may take. It is checked only between two reads of the store; no read is cut short."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic

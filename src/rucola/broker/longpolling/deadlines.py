@@ -1,7 +1,8 @@
-"""Timeouts of waiting requests, grouped by the moment at which they expire. Event loop only.
+"""Timeouts of waiting requests. Event loop only.
 
-Adding and removing an entry takes constant time, and the loop has one timer for all entries. Moments are rounded up to
-a multiple of ``STEP_S``. When the last entry of a moment is removed, the empty moment stays, at most until its time.
+Entries are grouped by their moment: the time at which they expire, rounded up to a multiple of ``STEP_S``. Adding and
+removing an entry takes constant time, and the loop has one timer for all entries. When the last entry of a moment is
+removed, the empty moment is kept, at most until that time.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Deadlines(Generic[W]):
         self._turning = False
 
     def add(self, entry: W, after_s: float) -> int:
-        """Makes ``entry`` expire in ``after_s`` seconds; returns the moment, which ``remove`` needs."""
+        """Makes ``entry`` expire in ``after_s`` seconds. Returns its moment in units of ``STEP_S``, for ``remove``."""
         moment = math.ceil((self._monotonic() + after_s) * _PER_SECOND - _ROUNDING)
         entries = self._moments.get(moment)
         if entries is None:
@@ -97,8 +98,8 @@ class Deadlines(Generic[W]):
                         if entry in entries:
                             del entries[entry]
                             self._expire(entry)
-                # The moment must not be removed earlier, because entries that expire may remove others with the same
-                # moment.
+                # The moment is removed only now, because the callback of an expired entry may remove other entries of
+                # the same moment.
                 heapq.heappop(self._order)
                 del self._moments[moment]
         finally:

@@ -35,7 +35,9 @@ class Admission:
     """The part of a queue that a consumer may read (``processor.pull_admission``)."""
 
     asked: tuple[Any, ...]
-    """Key of this admission in ``PullAdmissions``: the fields of an ``Asked``, which are the same in the next pull."""
+    """Key of this admission in ``PullAdmissions``: the fields of an ``Asked``. The consumer's next pull from the queue
+    has the same key.
+    """
     consumer: tuple[str, str, int]
     """Group, topic, queue id."""
     queue: tuple[bytes, int]
@@ -63,7 +65,7 @@ class PullRequest:
     timeout_ms: int = 0
     """Milliseconds for which the request may wait; with 0 it is answered at once."""
     moment: int = 0
-    """The moment that ``Deadlines`` returned when the request was added; needed to remove the request."""
+    """Key of the request's timeout in ``Deadlines``; needed to remove the request."""
     until_s: float | None = None
     """Monotonic time at which the request expires; None before the request waits."""
     moved: bool = False
