@@ -15,6 +15,7 @@ from rucola.client.name_servers import NameServers
 from rucola.common.key_builder import dlq_topic, retry_topic
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
+from rucola.common.mq_version import MQVersion
 from rucola.common.sysflag import PermName
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError, ClientError
@@ -248,12 +249,15 @@ class AdminClient:
     async def reset_queue_offset(
         self, address: str, group: str, queue: MessageQueue, consumer_offset: int
     ) -> dict[MessageQueue, int]:
-        """Sets a group's offset in one queue; needs a broker of version 5.0 or later.
+        """Sets a group's offset in one queue; returns the offsets that the broker has reset.
 
-        Sends two requests. Older brokers ignore the queue and the offset in the second request (222). If consumers of
-        the group are online, such a broker rewinds all queues of the topic.
+        Brokers before 5.0 change only the stored offset, and the result is empty. Consumers that are online then
+        overwrite this offset.
         """
         await self.api.update_consumer_offset(address, group, queue, consumer_offset)
+        version = (await self.api.runtime_info(address)).get("brokerVersion", "")
+        if not version.isdecimal() or int(version) < MQVersion.V5_0_0:
+            return {}  # Such a broker ignores the queue in request 222, and would reset all queues of the topic.
         header = ResetOffsetRequestHeader(queue.topic, group, 0, False, queue.queue_id, consumer_offset)
         return await self.api.reset_offset(address, header)
 

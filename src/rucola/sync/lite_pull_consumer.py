@@ -92,7 +92,7 @@ class LitePullConsumer:
         """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``.
 
         Args:
-            topic: name of the topic; may be created later.
+            topic: name of the topic; the topic may be created later.
             expression: tags, ``A || B``, ``*`` for all, or ``MessageSelector.by_sql(...)``.
 
         Raises:
@@ -105,15 +105,15 @@ class LitePullConsumer:
         self._loop.run(self._async.unsubscribe(topic))
 
     def assign(self, queues: Collection[MessageQueue], expression: str | MessageSelector = "*") -> None:
-        """Reads exactly these queues. May be called before or after ``start``.
+        """Reads exactly these queues. Must be called before ``start``, and may be called again afterwards.
 
         Args:
             queues: at least one.
             expression: filter, as for ``subscribe``.
 
         Raises:
-            ClientError: there is no queue, the expression is invalid, the consumer has subscriptions, or the consumer
-                offset of a queue is not available.
+            ClientError: ``queues`` is empty, the expression is invalid, the consumer has subscriptions or was started
+                without queues, or the consumer offset of a queue is not available.
         """
         self._loop.run(self._async.assign(queues, expression))
 

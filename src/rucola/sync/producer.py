@@ -200,7 +200,7 @@ class Producer:
         return self._loop.submit(self._async.submit_packed, topic, body, timeout_ms=timeout_ms)
 
     def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
-        """Recalls a delayed message. Success does not guarantee that the message was still waiting.
+        """Recalls a delayed message. The broker responds before it knows whether it can still stop the delivery.
 
         Args:
             topic: topic of the message.

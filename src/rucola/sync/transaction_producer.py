@@ -17,12 +17,12 @@ from rucola.sync.producer import Producer
 
 
 class TransactionProducer(Producer):
-    """Sends transactional messages, and normal messages like a ``Producer``.
+    """Sends transactional messages and, like a ``Producer``, normal messages.
 
     Life cycle: ``with TransactionProducer(...)``, or ``start`` and ``shutdown``.
 
-    After ``start``, it also responds to brokers' checks, even about messages that another producer of the group sent
-    before it ended. Any number of producers of a group may run.
+    After ``start``, the producer also responds to brokers' checks, even about messages that another producer of the
+    group has sent. Any number of producers of a group may run at the same time.
 
     Args:
         group: producer group.

@@ -6,13 +6,17 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
 from tests.brokers import properties_text
 from tests.unit.broker.administered import Administered
 from tests.unit.cli.shell import Capture, Shell, scene
 
 from rucola import Message, Producer, ProducerConfig, PullConsumer, PullConsumerConfig
+from rucola.broker import runtime_info
+from rucola.common.mq_version import MQVersion
 from rucola.common.topic_config import TopicConfig
 from rucola.protocol.trace import TraceRecord, TraceType, encode_trace
+from rucola.remoting.admin_api import AdminApi
 
 
 def test_sending(tmp_path: Path, capsys: Capture) -> None:
@@ -109,6 +113,22 @@ def test_one_queue_is_reset(tmp_path: Path, capsys: Capture) -> None:
         assert [row["offset"] for row in rows] == [0, 0]
         there.cluster.broker.topics.update(TopicConfig("T_other", 1, 1, 6))
         assert len(await shell.rows("resetOffsetByTime -g G_live -t T_other -s 0 -c T_live")) == 1
+
+    scene(tmp_path, capsys, work)
+
+
+def test_an_old_broker_is_not_asked_to_reset_all_queues(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers before 5.0 ignore the queue in request 222."""
+
+    async def work(shell: Shell, there: Administered) -> None:
+        asked = []
+        monkeypatch.setattr(AdminApi, "reset_offset", lambda *arguments: asked.append(arguments))
+        monkeypatch.setattr(runtime_info, "CURRENT_VERSION", MQVersion.V4_9_8)
+        await shell("resetOffsetByTime -g G_live -t T_live -s 0 -b BROKER -q 1 -o 3")
+        assert there.cluster.broker.offsets.table["T_live@G_live"][1] == 3
+        assert not asked
 
     scene(tmp_path, capsys, work)
 
