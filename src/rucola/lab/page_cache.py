@@ -1,4 +1,4 @@
-"""Tells reads from the page cache and reads from the disk apart: drops pages, and reads the system's counts of them.
+"""Shows whether reads come from the page cache or from the disk: drops cached pages, and reads the system's counters.
 
 Linux only. A page that a process has mapped and touched cannot be dropped, so a file must be unmapped before ``drop``.
 """

@@ -42,14 +42,14 @@ _STYLE: Any = {
 }
 _PANEL_INCHES = (5.4, 3.9)
 _WIDE = 20
-"""The axis is logarithmic if the greatest number is at least this many times the least one."""
+"""An axis is logarithmic only if its greatest value is at least this many times its least value above zero."""
 _TICKS_MAX = 10
 _LABEL_CHARACTERS = 16
 _LINE_CHARACTERS = 100
 _POINTS_MIN = 3
-"""With fewer numbers, no line is drawn."""
+"""With fewer rows, a panel has bars or dots instead of lines."""
 _DODGE = 0.012
-"""Distance at which series are drawn beside each other, as a fraction of the axis."""
+"""Distance between the points of neighbouring series in a row, as a fraction of the x axis."""
 Looks: TypeAlias = "Mapping[str, tuple[str, str]]"
 """Colour and marker of each series."""
 
@@ -68,11 +68,11 @@ def check_drawing() -> None:
 
 @dataclass(frozen=True)
 class Scale:
-    """The axis of numbers.
+    """The y axis, which shows the measured values.
 
     Attributes:
-        low: lowest number of the axis; with ``zeros``, the least number above zero.
-        high: highest number of the axis.
+        low: lowest value on the axis; with ``zeros``, the least value above zero.
+        high: highest value on the axis.
         logarithmic: whether the axis is logarithmic; a linear axis begins at zero.
         zeros: whether a logarithmic axis also has a place for zero.
     """
@@ -84,7 +84,7 @@ class Scale:
 
     @classmethod
     def of(cls, values: Sequence[float], linear: bool) -> Scale:
-        """Returns the scale that fits the numbers."""
+        """Returns the scale that fits the values."""
         above = [value for value in values if value > 0]
         if linear or not above or max(above) < _WIDE * min(above):
             return cls(0, max(max(values) * 1.08, 1e-9), False)
@@ -144,7 +144,7 @@ def scale_of(quantity: Quantity, quantities: Sequence[Quantity], readings: Readi
 
 
 def draw_panel(axes: Axes, quantity: Quantity, readings: Readings, looks: Looks, scale: Scale) -> None:
-    """Draws one quantity: lines if rows are numbers, bars or dots if they are names."""
+    """Draws one quantity: lines if its rows are numbers, at least ``_POINTS_MIN``; otherwise bars or dots."""
     by_series = readings.values[quantity.name]
     rows = readings.rows(quantity.name)
     numeric = all(isinstance(row, int) for row in rows) and len(rows) >= _POINTS_MIN

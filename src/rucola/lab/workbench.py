@@ -69,16 +69,16 @@ class Workbench:
             shutil.rmtree(path, ignore_errors=True)
 
     def check(self) -> None:
-        """Checks that each number was noted in each repetition.
+        """Checks that each number was noted once for each repetition.
 
         Raises:
-            ValueError: a number is missing in a repetition, or a quantity has no number.
+            ValueError: a number was noted more or less often, or a quantity has no number.
         """
         counts = {f"{quantity} {series} {row}": len(values) for quantity, series, row, values in self.readings.cells()}
         wrong = {name: count for name, count in counts.items() if count != REPETITIONS}
         missing = self._quantities - self.readings.values.keys()
         if wrong or missing:
-            raise ValueError(f"not noted in each of {REPETITIONS} repetitions: {wrong or sorted(missing)}")
+            raise ValueError(f"not noted exactly {REPETITIONS} times, once a repetition: {wrong or sorted(missing)}")
 
 
 @contextmanager
@@ -93,7 +93,8 @@ def room(name: str, needed_bytes: int, below: Path, tell: Callable[[str], None])
         raise DiskFullError(
             str(below),
             f"lesson {name}",
-            f"it needs {mebibytes(needed_bytes)}, {mebibytes(free)} are free; choose another directory with --dir",
+            f"its files need {mebibytes(needed_bytes)}, but only {mebibytes(free)} are free; "
+            "choose another directory with --dir",
         )
     path = Path(tempfile.mkdtemp(prefix="rucola-lab-", dir=below))
     try:

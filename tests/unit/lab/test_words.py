@@ -253,5 +253,5 @@ def test_long_polling_says_where_it_saves_requests() -> None:
     }
     text = said(long_polling.LESSON, 3, cells)  # type: ignore[arg-type]
     assert text.startswith("**Does not hold here")
-    assert "Long polling needs fewer requests only with 1 and 100 messages a second." in text
+    assert "Only at 1 and 100 messages a second does long polling need fewer requests" in text
     assert "0.665 requests per message" in text

@@ -22,7 +22,7 @@ from rucola.store.message_store import MessageStore
 
 QUEUES = 100
 BODY_BYTES = 1024
-SEGMENT_BYTES = 512 << 10  # small, because opening the store reads the newest segment and so makes it warm
+SEGMENT_BYTES = 512 << 10  # small, because opening a store loads its newest segment into the page cache
 FIRST_MS = 1_700_000_000_000
 KAFKA, ENGINE = "log per partition (Kafka model)", "one log (Rucola's store)"
 ONE, ALL, BY_TIME, BY_KEY = "one queue", "all queues", "by time", "by key"
@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
 
 
 class Ticking(SystemClock):
-    """A clock that the program sets. It advances by 1 ms after each round of messages, one for each queue."""
+    """A clock that the program sets. It advances by 1 ms after each round, in which every queue gets a message."""
 
     now_ms = FIRST_MS
 
@@ -48,9 +48,7 @@ class Ticking(SystemClock):
 
 
 def run(bench: Workbench) -> None:
-    """Writes the messages once, then reads them in all ways; before each reading, the files are dropped from the page
-    cache.
-    """
+    """Writes the messages once; then reads them in each way, after dropping the files from the page cache."""
     messages = bench.choose(200, 100_000, 400_000)
     alone, every, offset = range(7, 8), range(QUEUES), messages // QUEUES * 3 // 4
     wanted = Wanted(7, offset, FIRST_MS + offset, b"key%d" % (offset * QUEUES + 7))
@@ -131,7 +129,7 @@ def queue_by_time(store: MessageStore, wanted: Wanted) -> int:
 
 
 def partition_by_key(kafka: Path, wanted: Wanted) -> int:
-    """Finds a message by reading the log of a known partition until its key comes, because keys have no index."""
+    """Finds a message by reading a known partition's log up to the wanted key, because keys have no index."""
     with closing(PartitionReader(kafka / str(wanted.queue))) as partition:
         return same(partition.with_key(wanted.key).offset, wanted.offset)
 
@@ -176,10 +174,10 @@ LESSON = Lesson(
             "a partition's messages lie together, so a reader of one partition reads little else from the disk (our "
             "test: less than half as much as a reader of one queue reads from one log)",
             lambda n: n["disk"][KAFKA][ONE] < 0.5 * n["disk"][ENGINE][ONE],
-            f"one queue of {QUEUES} takes {{disk[{KAFKA}][{ONE}]}} KiB from the disk with a log per partition, "
-            f"{{disk[{ENGINE}][{ONE}]}} KiB from one log",
+            f"reading one of the {QUEUES} queues takes {{disk[{KAFKA}][{ONE}]}} KiB from the disk with a log per "
+            f"partition, and {{disk[{ENGINE}][{ONE}]}} KiB with one log",
             "In one log, a record of the queue shares pages with records of other queues, and the system may read "
-            "more pages around it.",
+            "more pages around the record.",
             "Here the scattered records share few pages with other records.",
         ),
         Claim(
@@ -214,7 +212,7 @@ LESSON = Lesson(
             "reads less than half as many bytes from the disk as reading a partition up to the key)",
             lambda n: n["disk"][ENGINE][BY_KEY] < 0.5 * n["disk"][KAFKA][BY_KEY],
             f"{{disk[{ENGINE}][{BY_KEY}]}} KiB through the index, {{disk[{KAFKA}][{BY_KEY}]}} KiB by reading a "
-            "partition until the key comes",
+            "partition up to the key",
             "A look-up in the index reads a slot, an entry and a record; without the index, all messages before the "
             "wanted one are read. A reader without an index must also know the partition, or read all partitions.",
             lambda n: (

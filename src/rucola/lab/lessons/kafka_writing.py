@@ -36,7 +36,7 @@ def run(bench: Workbench) -> None:
         for queues in (1, many // 100 or 4, many // 10 or 8, many):
             for name, open_layout in ((KAFKA, partitions), (PLAIN, one_log), (ENGINE, engine)):
                 if name == ENGINE and queues == many:
-                    continue  # the engine would take longer to make so many queues than the rest of the lesson takes
+                    continue  # making so many queues in the engine would take longer than the rest of the lesson
                 directory = stack.enter_context(bench.directory())
                 burst = stack.enter_context(open_layout(directory, queues, messages))
                 bursts[name, queues] = burst, directory
@@ -146,14 +146,16 @@ def _space(size: Size) -> int:
 
 
 def say_queues(n: Numbers, quantity: str, holds: Callable[[float, float], bool]) -> str:
-    """Returns a phrase with the numbers of queues for which ``holds(partitions, one log)`` is true; may be empty."""
+    """Returns the queue counts at which ``holds(figure with partitions, figure with one log)`` is true, as text such as
+    ``100 and 1,000 queues``; "" if there are none.
+    """
     rows: list[X] = [row for row, one in n[quantity][PLAIN].items() if holds(n[quantity][KAFKA][row], one)]
     return "" if not rows else "1 queue" if rows == [1] else f"{listed([f'{row:,}' for row in rows])} queues"
 
 
 def say_when(n: Numbers) -> str:
-    """Compares the times of a log per partition with those of one log, and lists the numbers of queues with which a log
-    per partition takes more than three times as long.
+    """Compares the times of a log per partition with those of one log, and lists the queue counts at which a log per
+    partition takes more than three times as long.
     """
     first, last = (ratio(n["durable"][KAFKA][row], n["durable"][PLAIN][row]) for row in ("first", "last"))
     many = say_queues(n, "durable", lambda kafka, plain: kafka > 3 * plain)
@@ -164,7 +166,7 @@ def say_when(n: Numbers) -> str:
 
 
 def say_page_cache(n: Numbers) -> str:
-    """Says with how many queues messages take longer to reach the page cache in one log than in a log per partition."""
+    """Says at which queue counts one log takes longer to reach the page cache than a log per partition."""
     slower = say_queues(n, "write", lambda kafka, plain: plain >= kafka)
     return (
         f"With {slower}, one log is slower. The program opens and closes the file of each queue to write its units, "
@@ -245,15 +247,16 @@ LESSON = Lesson(
             f"into the page cache {{write[{KAFKA}][last]}} µs per message with the most queues, "
             f"{{write[{KAFKA}][first]}} µs with one queue",
             "A `write` call costs about the same whatever file it goes to.",
-            "Even without a sync, each file needs its own pages and index entry, even for only a message or two.",
+            "Even without a sync, many files cost more: a partition that gets only a message or two needs pages of its "
+            "own for them.",
         ),
         Claim(
             "What one might expect",
             "one log is also faster if messages only go to the page cache, whatever the number of queues",
             lambda n: all(one < n["write"][KAFKA][row] for row, one in n["write"][PLAIN].items()),
-            f"into the page cache, with one queue {{write[{PLAIN}][first]}} µs per message in one log and "
-            f"{{write[{KAFKA}][first]}} µs in a log per partition; with the most queues {{write[{PLAIN}][last]}} and "
-            f"{{write[{KAFKA}][last]}} µs",
+            f"with one queue, a message reaches the page cache in {{write[{PLAIN}][first]}} µs with one log and in "
+            f"{{write[{KAFKA}][first]}} µs with a log per partition; with the most queues, in {{write[{PLAIN}][last]}} "
+            f"and {{write[{KAFKA}][last]}} µs",
             "Units are less work than sparse indexes, and the units of a queue are written together.",
             say_page_cache,
         ),

@@ -36,7 +36,7 @@ Send = Callable[[bytes], Coroutine[Any, Any, None]]
 
 
 async def consume(address: tuple[str, int], how: bytes, pause_s: float, queue_offset: int, took: list[float]) -> None:
-    """Receives messages until it is cancelled; adds the age of each in seconds to ``took``."""
+    """Receives messages until the task is cancelled; adds the age of each message, in seconds, to ``took``."""
     reader, writer = await asyncio.open_connection(*address)
     try:
         if how == PUSH:
@@ -98,7 +98,7 @@ async def spend(
 
 
 async def measure(bench: Workbench, store: MessageStore, broker: Broker, namesrv: str) -> None:
-    """Measures each way to wait at each rate, one after the other."""
+    """At each rate, measures all ways to wait, one after the other."""
     server = SmallServer(store)
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     address = listening.sockets[0].getsockname()
@@ -153,9 +153,9 @@ def say_requests(n: Numbers) -> str:
     saves = [f"{row:,}" for row in held if held[row] < short[row]]
     rate = [int(row) for row in held][-1]
     text = (
-        f"Long polling needs fewer requests only with {listed(saves)} messages a second."
+        f"Only at {listed(saves)} messages a second does long polling need fewer requests than polling every 10 ms."
         if saves
-        else "Long polling never needs fewer requests."
+        else "At no rate does long polling need fewer requests than polling every 10 ms."
     )
     return (
         f"{text} With long polling the consumer sends a request after each response ({ratio(held['last'], rate)} "
@@ -212,7 +212,7 @@ LESSON = Lesson(
             f"{{cpu[{SHORT_10}][first]}} % of a core; long polling takes {{requests[{HELD}][first]}} requests a second "
             f"and {{cpu[{HELD}][first]}} % of a core",
             "Nearly all requests of short polling find no message.",
-            "Here empty requests cost too little, or requests find a message too often.",
+            "Here empty requests cost hardly any CPU, or few requests are empty.",
         ),
         Claim(
             "What one might expect",
@@ -245,8 +245,8 @@ LESSON = Lesson(
             lambda n: n["cpu"][PUSHED]["last"] < n["cpu"][HELD]["last"],
             f"{{cpu[{PUSHED}][last]}} % of a core with push, {{cpu[{HELD}][last]}} % with long polling",
             "Push saves one request for each response.",
-            "A request costs little compared with what each message costs anyway, and one response brings all "
-            "messages that came meanwhile.",
+            "A request costs little compared with what each message costs anyway, and one response brings the "
+            "messages that came since the previous response.",
         ),
     ),
     space_bytes=lambda size: 200 << 20,

@@ -121,7 +121,7 @@ def _space(size: Size) -> int:
 
 
 def say_single(n: Numbers) -> str:
-    """Says how long a single message takes: it needs one sync in each layout."""
+    """Compares how long a single message takes in the three layouts; in each layout it needs one sync."""
     log, files, places = (n["durable"][name][1] for name in (LOG, FILES, PLACES))
     figures = f"{log} µs in one log, {files} µs in a file per queue and {places} µs at a random place"
     if max(log, files, places) < 1.25 * min(log, files, places):
@@ -130,8 +130,8 @@ def say_single(n: Numbers) -> str:
     if log > min(files, places):
         return text
     return (
-        f"{text} At the end of the log four messages share a block of the disk; in the other layouts most messages are "
-        "the first in a new block, and the file system may have to record the new block too."
+        f"{text} At the end of the log, four messages share a block of the disk. In the other layouts, most messages "
+        "are the first in their block, and the file system may also have to record that the block now contains data."
     )
 
 

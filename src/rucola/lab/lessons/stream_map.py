@@ -1,4 +1,4 @@
-"""Writes records to a new file: by ``write`` calls, through a fresh map, through a map with pages touched before."""
+"""Writes records to a new file by ``write`` calls, through a fresh map, and through a map with warmed pages."""
 
 from __future__ import annotations
 
@@ -235,13 +235,14 @@ LESSON = Lesson(
         ),
         Claim(
             "This project, when it chose between map and calls",
-            "the map takes less CPU for a message that comes alone, a call takes less for 64 that come together",
+            "the map takes less CPU for a message that comes alone; a call takes less for 64 that come together",
             lambda n: (
                 n["engine"][THROUGH_MAP]["1 a run"] < n["engine"][BY_CALLS]["1 a run"]
                 and n["engine"][BY_CALLS]["64 a run"] < n["engine"][THROUGH_MAP]["64 a run"]
             ),
-            f"alone {{engine[{THROUGH_MAP}][1 a run]}} µs through the map, {{engine[{BY_CALLS}][1 a run]}} µs by a "
-            f"call; 64 together {{engine[{THROUGH_MAP}][64 a run]}} and {{engine[{BY_CALLS}][64 a run]}} µs each",
+            f"a message alone takes {{engine[{THROUGH_MAP}][1 a run]}} µs through the map and "
+            f"{{engine[{BY_CALLS}][1 a run]}} µs by a call; each of 64 messages together takes "
+            f"{{engine[{THROUGH_MAP}][64 a run]}} µs and {{engine[{BY_CALLS}][64 a run]}} µs",
             "A call costs more than the faults of one message, and less than those of 64.",
             lambda n: (
                 "On this machine the map takes less CPU in both cases."

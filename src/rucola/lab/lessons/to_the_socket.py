@@ -141,23 +141,26 @@ def _space(size: Size) -> int:
 
 
 def say_gathered(n: Numbers) -> str:
-    """Says at which sizes one call for all records takes less than half as long as the ways with a call per record."""
+    """Says at which sizes a gathered write takes less than half as long as the fastest way with a call per record."""
     half = [
         size_text(size)
         for size in SIZES
         if n["far"][GATHER][size] < 0.5 * min(n["far"][way][size] for way in (COPY, MAP, SENDFILE))
     ]
     if not half:
-        return "One call never takes less than half as much CPU."
-    return f"One call takes less than half as much CPU only with records of {listed(half)}."
+        return "At no size does a gathered write take less than half as long as the fastest way with a call per record."
+    return (
+        f"Only with records of {listed(half)} does a gathered write take less than half as long as the fastest way "
+        "with a call per record."
+    )
 
 
 def say_large(n: Numbers) -> str:
     """Says at which sizes copying records together into one buffer costs over 1.1 times as much as a gathered write."""
     dearer = [size_text(size) for size in SIZES if n["far"][JOIN][size] > 1.1 * n["far"][GATHER][size]]
     if not dearer:
-        return "Copying costs no more at any size measured."
-    return f"With records of {listed(dearer)}, copying costs more than the entries of a gathered write."
+        return "At no size does copying cost over 1.1 times as much as a gathered write."
+    return f"With records of {listed(dearer)}, copying costs over 1.1 times as much as a gathered write."
 
 
 def say_filter(n: Numbers) -> str:

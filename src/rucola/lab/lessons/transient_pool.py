@@ -87,7 +87,7 @@ def say_price(n: Numbers) -> str:
     """Says whether the median append takes longer by ``write`` calls than through the map."""
     calls, mapped = n["append"][CALLS][MEDIAN], n["append"][MAP][MEDIAN]
     if calls <= mapped:
-        return "The median append takes no longer than through the map."
+        return "The median append takes no longer by a call than through the map."
     return f"The median append is slower: {calls} µs by calls, {mapped} µs through the map."
 
 

@@ -1,4 +1,4 @@
-"""Counts the pages of a growing sparse index that searches touch; the searches look for entries near its end."""
+"""Counts how many pages of a growing sparse index are touched by searches for entries near its end."""
 
 from __future__ import annotations
 
