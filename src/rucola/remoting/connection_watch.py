@@ -53,8 +53,8 @@ class ConnectionWatch:
         """Counts ``channel``; returns why it must be closed, or an empty text.
 
         Args:
-            descriptor: descriptor of its socket. The operating system assigns the lowest free number, so at least this
-                many descriptors are open.
+            descriptor: descriptor of the channel's socket. The operating system assigns the lowest free number, so at
+                least ``descriptor`` descriptors are open.
         """
         refusal = self._refusal(channel, descriptor)
         self.refused += bool(refusal)
@@ -95,5 +95,5 @@ class ConnectionWatch:
             channel.framed = False
             channel.begun_since = now
         elif now - channel.begun_since > options.frame_timeout_ms / 1000 + begun / options.frame_bytes_per_s_min:
-            return f"{begun} bytes of a frame in {now - channel.begun_since:.0f} s"
+            return f"only {begun} bytes of a frame in {now - channel.begun_since:.0f} s"
         return ""

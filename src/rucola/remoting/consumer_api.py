@@ -85,6 +85,6 @@ class ConsumerApi(RemotingApi):
     async def change_invisible_time(
         self, address: str, header: ChangeInvisibleTimeRequestHeader, timeout_ms: int = TIMEOUT_MS
     ) -> ChangeInvisibleTimeResponseHeader:
-        """CHANGE_MESSAGE_INVISIBLETIME (200053): the data for the message's next receipt."""
+        """CHANGE_MESSAGE_INVISIBLETIME (200053): the data for the message's new receipt handle."""
         answer = await self._call(address, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header, timeout_ms=timeout_ms)
         return ChangeInvisibleTimeResponseHeader.from_ext_fields(answer.ext_fields)

@@ -64,7 +64,7 @@ class JsonBodies:
         self._ahead = asyncio.Semaphore(AHEAD_MAX)
 
     async def read(self, command: RemotingCommand) -> None:
-        """Replaces the body of ``command`` by its parsed form, and returns when the request may be served. Several
+        """Replaces the body of ``command`` by its parsed form, and waits until the request may be served. Several
         bodies may be parsed during one turn of the event loop, but at most ``turn.RESUMED_A_TURN`` calls of ``read``
         return in each turn.
 

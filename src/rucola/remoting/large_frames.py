@@ -88,7 +88,8 @@ class LargeFrames:
         frame.size = size
         if not (frame.let_in or self._total <= self._shared_max or len(self._frames) == 1):
             frame.waits = True
-        return not frame.waits  # if the frame waits, the channel asks again once its deferred requests are served
+        # A channel whose frame waits calls this method again after it has served its deferred requests.
+        return not frame.waits
 
     def ended(self, channel: Channel) -> None:
         """Releases the memory of a frame that is complete, or whose connection has closed."""

@@ -15,9 +15,9 @@ class Peer(Protocol):
 
     Attributes:
         closed: whether the connection is gone.
-        costly: whether the connection's last request used much processor time. If so, the next request waits for a turn
-            (iteration) of the event loop whose time is not up. Also True before the first request, because many new
-            connections may begin with a costly request.
+        costly: whether the connection's last request used much processor time. If so, the next request is served
+            only in a turn (iteration) of the event loop that has time left. ``costly`` is also True before the first
+            request, because many new connections may begin with a costly request.
         remote_address: the client as ``ip:port``.
     """
 

@@ -1,9 +1,9 @@
-"""Request processors by request code: decodes a request, calls its processor, and sends the response unless the request
-is one-way (protocol.md 1.10).
+"""Decodes requests, calls the processor that is registered for the request code, and sends the response unless the
+request is one-way (protocol.md 1.10).
 
-A processor takes the channel and the request. The processor returns the response, or None if it will answer later, or
-an awaitable of the response or None. A processor refuses a request by raising ``BrokerError``. Any other exception
-fails only that request.
+A processor takes the channel and the request. The processor returns the response, or None if it will answer later. It
+may also return an awaitable whose result is the response or None. A processor refuses a request by raising
+``BrokerError``. Any other exception fails only that request.
 """
 
 from __future__ import annotations
@@ -180,7 +180,9 @@ def _forgive(command: RemotingCommand, waited_ms: int) -> None:
 
 
 def error_answer(channel: Channel, command: RemotingCommand, error: Exception) -> RemotingCommand:
-    """The response to a request whose processor raised. A defect is logged here; a refusal is not."""
+    """The response to a request whose processor raised ``error``. Logs ``error`` unless it is a ``BrokerError`` or a
+    ``FormatError``.
+    """
     if isinstance(error, BrokerError):
         return command.answer(error.code, error.remark)
     if not isinstance(error, FormatError):

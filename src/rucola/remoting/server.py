@@ -64,7 +64,7 @@ class RemotingServer:
     Args:
         handler: handles the frames of all connections, on the event loop.
         host: address to listen on.
-        port: port to listen on; 0 chooses a free one, which ``port`` shows after ``start``.
+        port: port to listen on; 0 chooses a free port, and after ``start``, the attribute ``port`` is its number.
         options: limits.
         supervisor: supervises the periodic work.
     """
@@ -136,8 +136,8 @@ class RemotingServer:
                     self.port,
                     backlog=_ACCEPTED_TOGETHER,
                 )
-                # ``backlog`` is also the number of connections that asyncio accepts in one iteration. The queue in the
-                # operating system should be longer.
+                # asyncio passes its ``backlog`` to ``listen``, and accepts up to ``backlog`` connections in one
+                # iteration. The queue in the operating system should be longer, so ``listen`` is called again.
                 for each in self._server.sockets:
                     with each.dup() as listening:
                         listening.listen(options.backlog)

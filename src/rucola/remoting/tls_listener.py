@@ -39,8 +39,8 @@ class TlsListener:
         listening: a listening socket, which this object closes.
         protocol: creates the protocol of a connection.
         tls: certificate and mode.
-        supervisor: receives defects, which do not stop the listener.
-        failed: called with peer and reason if a handshake fails.
+        supervisor: counts and logs unexpected errors, which do not stop the listener.
+        failed: called with peer and reason if a handshake fails or is refused.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class TlsListener:
             except OSError as error:  # otherwise the peer left before it was accepted
                 if error.errno in _OUT_OF_FILES:
                     await asyncio.sleep(_PAUSE_S)
-            except Exception as error:  # noqa: BLE001 - a defect costs one connection and not all later ones
+            except Exception as error:  # noqa: BLE001 - an unexpected error costs one connection and not all later ones
                 self._supervisor.failed("acceptance of connections", error)
                 await asyncio.sleep(_PAUSE_S)
 

@@ -1,9 +1,9 @@
 """Limits the time that a server's requests may take in one turn (iteration) of the event loop.
 
 One read of a socket can contain thousands of requests. One call of a Cython kernel stores the messages of many sends,
-so the time is checked only once for a number of sends; most other requests are processed one by one, and the time is
-checked after each. When the time of a turn is up, or the responses of a connection become large, the remaining requests
-wait for a later turn.
+so the time is checked only once for a number of sends. Most other requests are processed one by one, and the time is
+checked after each of them. When the time of a turn is up, or the responses of a connection become large, the remaining
+requests wait for a later turn.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ TOO_LONG_S = 0.025
 ANSWER_BYTES = 1024 * 1024
 """Size of the collected responses of a connection above which its further requests wait for the next turn."""
 COSTLY_S = 0.002
-"""If the last request of a connection used more than this number of seconds of processor time, no request of this
-connection is served in a turn whose time is up. Otherwise, each of many connections could send one costly request per
-turn.
+"""In a turn whose time is up, the first requests of a new read may still be served, but not if the last request of the
+same connection used more than this number of seconds of processor time. Otherwise, each of many connections could get
+one costly request served per turn.
 """
 RESUMED_A_TURN = 1
 """Largest number of requests that continue in one turn after they have waited for the same event, such as an import.
 Each of these requests may take 20 ms.
 """
 PIECE_S = 0.005
-"""Seconds in each turn for work that is done in pieces."""
+"""Seconds in each turn for work that is done in steps (``in_turns``)."""
 _LOOK_S = 0.001
 """Minimum number of seconds between two queries of the processor time: a query costs as much as a short request."""
 _UNSEEN_S = 0.001
-"""Turns that take less than this number of seconds are not measured exactly: a callback at the end of each turn would
-cost the loop an extra iteration.
+"""Minimum number of seconds between the starts of two measured turns. Shorter turns are not measured one by one: a
+callback ends each measurement, and this callback costs the loop an extra iteration.
 """
 _UNSEEN_READS_S = 0.004
 """As ``_UNSEEN_S``, but for ``is_long``, which is called once for each read."""
@@ -58,7 +58,7 @@ class Turn:
     """The current turn of the event loop. Only code that runs on this loop may call the methods.
 
     Args:
-        cpu_s: processor time of the calling thread, in seconds.
+        cpu_s: returns the processor time of the calling thread, in seconds.
     """
 
     def __init__(self, cpu_s: Callable[[], float] = thread_cpu_s) -> None:
@@ -161,7 +161,7 @@ class Resumed:
         self._held: deque[asyncio.Future[None]] = deque()
 
     async def turn(self) -> None:
-        """Returns when the caller may go on. Callers go on in the order of their calls."""
+        """Waits until the caller may go on. Callers go on in the order of their calls."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._held.append(future)

@@ -1,4 +1,4 @@
-"""Imports modules that a server needs later, on a thread, while its event loop serves requests.
+"""Imports modules on a thread, while the server's event loop serves requests.
 
 The loop must not import a module that the thread is importing: the loop, and with it every client, would wait for the
 thread. Callers check ``is_imported`` first, and await ``get`` if it returns False.
@@ -40,7 +40,7 @@ class BackgroundImports:
                 self._future(module, first=False)
 
     async def get(self, module: str) -> None:
-        """Returns when ``module`` is imported.
+        """Waits until ``module`` is imported; its import precedes all imports that have not begun.
 
         Raises:
             Exception: the import failed with this error; the next call tries again.

@@ -28,7 +28,7 @@ def read_at(descriptor: int, length: int, position: int) -> bytes:
 
 
 def read_into(descriptor: int, into: memoryview, position: int) -> int:
-    """Reads into ``into``; returns the number of bytes read, which may be less than its length."""
+    """Reads into ``into``; returns the number of bytes read, which may be smaller than the length of ``into``."""
     if hasattr(os, "preadv"):
         return os.preadv(descriptor, [into], position)
     content = read_at(descriptor, len(into), position)
@@ -37,7 +37,7 @@ def read_into(descriptor: int, into: memoryview, position: int) -> int:
 
 
 def write_at(descriptor: int, content: memoryview, position: int) -> int:
-    """Writes ``content``; returns the number of bytes written, which may be smaller than its length."""
+    """Writes ``content``; returns the number of bytes written, which may be smaller than the length of ``content``."""
     if hasattr(os, "pwrite"):
         return os.pwrite(descriptor, content, position)
     with _moving:
