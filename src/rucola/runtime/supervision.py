@@ -1,4 +1,4 @@
-"""Runs periodic work on the event loop. If one run raises, the error is logged and counted, and the work continues.
+"""Runs periodic work on the event loop. If a run fails, the error is counted and logged, and the work runs again later.
 
 Everything that a server repeats, and that no other task awaits, is a ``PeriodicWork`` with a name.
 """
@@ -24,7 +24,7 @@ class Supervisor:
     """Counts and logs failures. A server has one such object. Event loop only.
 
     Attributes:
-        failures: number of failures by name of the work. Before its first failure, each name has the value 0.
+        failures: number of failures by name of the work. Periodic work has the entry 0 before its first failure.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Supervisor:
         """The error of each work whose last run failed, by the name of the work."""
 
     def failed(self, name: str, error: BaseException) -> None:
-        """Counts and logs a failed run of ``name``. A repeated error is logged only the first time."""
+        """Counts a failed run of ``name``; logs the error unless the previous run failed with the same error."""
         self.failures[name] += 1
         text = repr(error)
         if self._failing.get(name) != text:
@@ -108,7 +108,7 @@ class PeriodicWork:
         self._schedule(first_s)
 
     async def catch_up(self) -> None:
-        """Runs the work without pauses until a run asks for a pause; returns when that run has ended."""
+        """Runs the work without pauses until a run fails, or returns anything but a pause of 0 seconds."""
         self._busy = True
         while self._busy and not self._stopped:
             if self._task is None:

@@ -11,8 +11,9 @@ from rucola.common.message_queue import MessageQueue
 def admit_rows(start: Mapping[MessageQueue, int], available: Mapping[MessageQueue, int], rows_max: int) -> QueueOffsets:
     """Returns end offsets that admit at most ``rows_max`` messages, shared among the queues in proportion to backlog.
 
-    Each queue with a backlog gets one message before the rest is shared, so that a short queue also advances next to
-    long ones. ``start`` and ``available`` name the same queues; no end offset is below the queue's start offset.
+    First, each queue with a backlog gets one message, so that a queue with a small backlog advances as well. If
+    ``rows_max`` is less than the number of these queues, those with the largest backlogs get one message each.
+    ``start`` and ``available`` name the same queues; no end offset is below the queue's start offset.
     """
     backlog = {queue: max(0, available[queue] - start[queue]) for queue in sorted(start)}
     if sum(backlog.values()) <= rows_max:

@@ -65,8 +65,8 @@ def archive(
 
     Raises:
         AnotherLogError: the store is not the one whose messages are in the table.
-        ConfigError: arguments exclude each other, a topic does not exist, or a typed column has another type than
-            before.
+        ConfigError: arguments exclude each other, a topic does not exist, or a column's type differs from its type in
+            the table.
         DataLossError: a queue of the store ends before its archived offset; or messages expired before they were
             archived, and ``fail_on_data_loss`` is set.
     """

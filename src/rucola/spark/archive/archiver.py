@@ -98,7 +98,7 @@ class Archiver:
         if options.body is not BodyForm.DECOMPRESSED:
             raise ConfigError("body", options.body, "decompressed; the column record has the stored bytes")
         if decode is not None and spark is None:
-            raise ConfigError("decode", "given", "with a Spark session only, since the JVM decodes")
+            raise ConfigError("decode", "given", "only with a Spark session, because a decoder takes a DataFrame")
         self._table = table
         self._options = options
         self._spark = spark

@@ -1,8 +1,9 @@
 """The log of a plain Parquet table: numbered JSON files in ``_log``, one for each commit.
 
-A commit writes its file under a temporary name, syncs it, and links it to the next number. A link never replaces a
-file, so of two writers one gets the number, and the other gets a conflict. A crash leaves a temporary file or a whole
-commit. Every 16 commits a checkpoint holds the whole state, so that a reader does not read all commits.
+A commit writes its file under a temporary name, syncs it, and creates a hard link whose name is the next number. A
+hard link never replaces a file: if two writers commit at once, one gets the number, and the other gets a conflict.
+After a crash, a commit is either complete or missing; a temporary file may be left. After every 16 commits, a
+checkpoint stores the whole state, so that a reader need not read all commits.
 
 The directory must be on a file system with hard links. Creating a hard link is atomic on NFS as well.
 """

@@ -65,7 +65,7 @@ class TableWriter:
     Args:
         root: directory of the table.
         schema: the columns of the files, in order.
-        fixed: the partition that gets all rows, in their order; None partitions the rows by topic and day.
+        fixed: the partition of all rows, which are then not sorted; None partitions the rows by topic and day.
         bloom: columns that get a Bloom filter.
         files: access to the disk.
     """

@@ -18,9 +18,11 @@ from rucola.arrow.offsets import Mark, QueueOffsets, StreamOffsets
 from rucola.common.message_queue import MessageQueue
 
 STALE_S = 24 * 3600.0
-"""Age in seconds, for plain Parquet tables. A plan older than this cannot be committed. ``clean`` keeps a file for this
-time after the file was written, and after the file left the table. So ``clean`` never deletes a file that a writer can
-still commit, or that is needed by a query that began less than a day ago.
+"""Seconds after which the plan of a commit is stale, and files may be deleted (plain Parquet tables only).
+
+A stale plan cannot be committed. ``clean`` keeps a file for this time after the file was written, and after the file
+left the table. So ``clean`` never deletes a file that a writer can still commit, or that is needed by a query that
+began less than a day ago.
 """
 
 

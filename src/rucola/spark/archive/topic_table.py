@@ -69,7 +69,7 @@ def table_over_both(
     source = source_schema(options)
     typed = [] if plan.snapshot.schema is None else typed_names(plan.snapshot.schema, options)
     if decode is None and (missing := [name for name in columns or typed if name in typed]):
-        raise ConfigError("decode", "none", f"the decoder used to archive the typed columns {', '.join(missing)}")
+        raise ConfigError("decode", "none", f"the decoder that added the typed columns {', '.join(missing)}")
     # A decoder may read any column, and the day is computed from the time.
     read = source if decode is not None or not columns else source_schema(options, [*columns, "storeTimestamp"])
     tail = reading(spark, read, len(plan.tail), _tail_reader(table, options, read, plan.tail))
@@ -182,12 +182,12 @@ def tail_batches(
     """The rows of ``piece``, a range of a queue or of the log. Runs in tasks.
 
     If the store no longer has some messages of a range of a queue, their rows come from the table. Without
-    ``fail_on_data_loss``, messages that the table does not have either are left out. The rows of a range of the log
-    come only from the store.
+    ``fail_on_data_loss``, messages that are neither in the store nor in the table are left out. The rows of a range of
+    the log come only from the store.
 
     Raises:
-        DataLossError: a message of the range is gone from the store, the table cannot supply it, and
-            ``fail_on_data_loss`` is set.
+        DataLossError: messages are gone from the store, ``fail_on_data_loss`` is set, and ``piece`` is a range of the
+            log or has not been archived up to its end.
     """
     import numpy as np
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -222,7 +222,7 @@ def tail_batches(
 
 
 def _gaps(start: int, offsets: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """The intervals between ``start`` and the last of ``offsets``, which ascend, that hold none of them."""
+    """The gaps in ascending ``offsets``, from ``start`` on: for each gap, its first offset and the offset after it."""
     import numpy as np
 
     before = np.concatenate(([start - 1], offsets[:-1]))
