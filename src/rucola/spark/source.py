@@ -1,8 +1,8 @@
-"""``format("rocketmq")``: the class that Spark finds, creates on the driver, and asks for readers and writers.
+"""``format("rocketmq")``: the class that Spark finds, instantiates on the driver, and asks for readers and writers.
 
-Spark calls ``schema()``, plans and reads in different processes, and passes copies of the data source and its readers
-between these processes. So no copy holds open files or connections. ``pip install`` makes the format known through
-``pyspark_rocketmq``; ``spark.dataSource.register`` with this class does the same for one session.
+Spark asks for the schema, plans a read and executes it in different processes. Between these processes, Spark passes
+copies of the data source and its readers, so these copies hold no open files or connections. ``pip install`` makes the
+format known through ``pyspark_rocketmq``; ``spark.dataSource.register`` with this class does the same for one session.
 """
 
 from __future__ import annotations

@@ -82,12 +82,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: StreamDocument, limit: ReadLimit) -> StreamDocument:  # noqa: N802
-        """The end of the next micro-batch: after the newest messages that ``limit`` admits; ``start`` if there are
-        none.
+        """The end of the next micro-batch, which reads as many new messages as ``limit`` allows; ``start`` if there is
+        nothing to read yet.
 
         Raises:
-            DataLossError: ``failOnDataLoss`` is set, and a queue is gone, ends before the offset to continue at, or was
-                replaced by a different queue.
+            DataLossError: ``failOnDataLoss`` is set, and a queue was deleted or replaced, or ends below the offset in
+                ``start``.
         """
         begin = StreamOffsets.from_document(start)
         subscription = self.options.subscription
@@ -194,11 +194,11 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.options.starting == Position(name="earliest")
 
     def _starts(self, begin: StreamOffsets, own: QueueOffsets, look: Look) -> QueueOffsets:
-        """Start offsets of the queues without an earlier offset to continue at: new queues and replaced queues."""
+        """Start offsets of the queues that cannot continue at a logged offset: new queues and replaced queues."""
         catalog = self._open()
         starts: QueueOffsets = {}
         if not begin.offsets and self._initial is None and self._begins_earliest:
-            self._initial = {}  # each queue starts at the first message that it still has when its broker responds
+            self._initial = {}  # each queue starts at the oldest message that it holds when its broker first responds
         elif not begin.offsets and self._initial is None:
             self._initial = starting_offsets(self.options, catalog, catalog.queues(all_needed=False), "latest")
         for queue in look.bounds.keys() - own.keys():
@@ -216,7 +216,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {queue: at for queue, at in starts.items() if at != own.get(queue)}
 
     def _replaced(self, begin: StreamOffsets, own: QueueOffsets, look: Look) -> list[MessageQueue]:
-        """Queues that end before the offset to continue at, or have a different record at the last offset read."""
+        """Queues that end below the logged offset, or whose record before this offset is not the one that was read."""
         grown = {
             queue: own[queue] - 1
             for queue in own.keys() & begin.marks.keys() & look.bounds.keys()
@@ -228,7 +228,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return sorted([*other, *short])
 
     def _lost(self, error: DataLossError) -> None:
-        """Raises ``error`` if ``failOnDataLoss`` is set; otherwise logs it once for each queue and offset."""
+        """Raises ``error`` if ``failOnDataLoss`` is set; otherwise logs it, unless an equal error was logged before."""
         if self.options.fail_on_data_loss:
             raise error
         if error.args not in self._told:

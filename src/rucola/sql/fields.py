@@ -1,8 +1,8 @@
 """The fields of JSON bodies as columns of a view. Names and types come from a sample of the topic.
 
-DuckDB extracts a field from the body when a query uses it. If a body is not a JSON object, all these columns are null.
-A value that does not fit the type found in the sample is null, too. No body makes a query fail. In a column of whole
-numbers, no number is rounded.
+DuckDB extracts a field from the bodies only if a query uses the field. If the body of a message is not a JSON object,
+its row has null in the columns of all fields. A value that does not fit the type found in the sample is null, too. A
+query never fails because of a body. In a column of whole numbers, no number is rounded.
 """
 
 from __future__ import annotations
@@ -60,9 +60,8 @@ def _type(kind: object) -> str:
         return "JSON"
     if kind in _WHOLE:
         return "BIGINT"
-    return (
-        kind if kind in ("DOUBLE", "BOOLEAN") else "VARCHAR"
-    )  # This type also covers fields with values of several types.
+    # A field whose values have several types is VARCHAR, too.
+    return kind if kind in ("DOUBLE", "BOOLEAN") else "VARCHAR"
 
 
 def _expression(name: str, kind: str) -> str:

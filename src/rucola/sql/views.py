@@ -98,8 +98,8 @@ def finding_rows(store: str) -> list[dict[str, object]]:
 
 
 def _of_messages(node: Node) -> Node:
-    """The filter for the messages: conditions on ``key`` become conditions on column ``keys``. A lookup of keys needs
-    only these conditions.
+    """Returns ``node`` with ``keys``, which is a column of the messages, in place of ``key``. The result only decides
+    which messages are read; those with further keys are read, too.
     """
     if isinstance(node, Field):
         return Field("keys") if node.name == "key" else node

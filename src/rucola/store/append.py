@@ -149,7 +149,7 @@ class MessageAppender:
         return status
 
     def _note_refusal(self) -> None:
-        """Handles the failure of a write."""
+        """Notes why the log cannot be written."""
         log, condition = self._log, self._condition
         if log.failed:
             self._flush.fail()
@@ -160,8 +160,8 @@ class MessageAppender:
         elif log.lacks_segment():
             condition.space_is_gone("segment")
             if not log.lacks_segment():
-                # If the allocating thread created the segment before the cause was noted here, that thread has not
-                # cleared the cause.
+                # The allocating thread may have made the segment before the line above noted the cause. Then that
+                # thread had nothing to clear.
                 condition.space_is_back("segment")
 
     def put_messages(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:

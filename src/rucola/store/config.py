@@ -20,7 +20,7 @@ class FlushDiskType(Enum):
     not a power failure.
     """
     SYNC_FLUSH = "SYNC_FLUSH"
-    """The broker responds once a sync has succeeded that began after the message was written."""
+    """The broker writes the message, then syncs the log, and responds once the sync has succeeded."""
 
 
 class CheckOnRead(Enum):
@@ -28,7 +28,7 @@ class CheckOnRead(Enum):
 
     NONE = "NONE"
     OLD = "OLD"
-    """Messages that were stored before the store was opened, because their bytes come from the disk."""
+    """Messages that were stored before the store was opened. Their bytes come from the disk, which may be faulty."""
     ALL = "ALL"
 
 
@@ -38,7 +38,7 @@ class DamagedMessage(Enum):
     SKIP = "SKIP"
     """The pull leaves the message out, and the consumer continues after it."""
     STOP = "STOP"
-    """The pull ends before the message, and the consumer waits there until an operator decides."""
+    """The pull ends before the message, and the consumer waits at this message until an operator intervenes."""
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,13 @@ class Screen(Protocol):
     """Decides which records get a unit."""
 
     def passes(self, topic: bytes, table: array[int], first: int, last: int) -> bool:
-        """Whether rows ``first`` to ``last`` (excluded), all of ``topic``, get units without a check of each row."""
+        """True only if ``admits`` is true of each of these rows; then the caller need not check them one by one.
+
+        Args:
+            topic: the topic of all these rows.
+            first: index of the first row.
+            last: index after the last row.
+        """
 
     def admits(self, topic: bytes, file: MappedFile, table: array[int], row: int) -> bool:
         """Whether row ``row`` gets a unit in the queue that is stated in the row."""
@@ -208,7 +214,7 @@ class Dispatcher:
         call it.
 
         Raises:
-            DiskError: published bytes may not have reached the disk; a later successful sync would not prove otherwise.
+            DiskError: published bytes may be missing on the disk, even if a later sync succeeds.
         """
         progress, queues, index_files = self.progress.take()
         self.queues.sync(queues)

@@ -1,4 +1,4 @@
-"""The undo journal of a repair: what was there before each change.
+"""The undo journal of a repair: records what is needed to revert each change.
 
 Each entry is synced before its change is made, so an interrupted repair can always be undone. An entry records one of
 four things: bytes that were replaced, with the file's path below the store and the position in the file; a file or
