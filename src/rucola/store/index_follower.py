@@ -1,7 +1,8 @@
 """Adds dispatched records to the index, and lets the index fall behind when the disk has no space for it.
 
 Without space for an index file, messages are still sent, stored and delivered, but are not found by key. Once there is
-space, the missing keys are put from the log. Everything runs on the dispatching thread, except ``retry``.
+space, the missing keys are read from the log and put into the index. Everything runs on the dispatching thread, except
+``retry``.
 """
 
 from __future__ import annotations

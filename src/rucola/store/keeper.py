@@ -164,11 +164,11 @@ class StoreKeeper:
         self._marks.watermark.write(watermark)
 
     def _checkpoint(self, watermark: Watermark) -> StoreCheckpoint:
-        """Returns the checkpoint. After a crash, RocketMQ dispatches again from the earlier of the checkpoint's times
-        for log and queues.
+        """Returns the checkpoint. After a crash, RocketMQ dispatches the log again, beginning at the earlier of the
+        checkpoint's times for log and queues.
 
         RocketMQ also removes every index file whose end time is later than the checkpoint's index time, including the
-        file in use. All keys of these files are put again only if the dispatch starts no later than at the index time.
+        file in use. All keys of these files are put again only if that dispatch begins at or before the index time.
         Therefore, while the store is in use, the time for queues is never later than the index time.
         """
         index_ms = self._index.full_timestamp_ms if self._index is not None else 0

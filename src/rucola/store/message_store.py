@@ -1,4 +1,4 @@
-"""The message store: the broker's interface to it. Each method passes its work to the responsible part of the store.
+"""The broker's interface to the message store. Each method passes its work to the responsible part of the store.
 
 Life cycle: ``load`` (lock, open, recover), ``start``, use, ``shutdown``. All methods must be called on the thread of
 the event loop; other threads may only read ``flushed_offset`` and ``max_offset``. Callbacks: ``on_append`` is called on
@@ -56,8 +56,8 @@ class MessageStore:
         on_append: called after messages were appended; the broker schedules one ``dispatch`` per iteration of the event
             loop.
         on_flushed: called when ``flushed_offset`` or ``state`` may have changed, and when a dispatch should be retried.
-            Any thread may call it: a thread of the store, or the thread of the event loop. The broker sends responses,
-            then dispatches.
+            It is called on a thread of the store or on the event loop's thread. The broker then sends the responses
+            that waited for a sync, and schedules a dispatch.
         is_batch_topic: returns whether the attribute ``queue.type`` of a topic is BatchCQ. It returns None for an
             unknown topic; then the topic's directory decides.
         bit_map: computes, from topic and properties, the filter bits that ``enableConsumeQueueExt`` stores.
@@ -167,8 +167,8 @@ class MessageStore:
         except StoreError as error:
             event(_log, logging.ERROR, "store did not stop cleanly, the next start recovers it", error=error)
         finally:
-            # Whatever failed, threads end before files are closed, because a thread that still syncs treats closed
-            # files as synced.
+            # Even after a failure, the threads end before the files are closed: a thread that still syncs would treat
+            # closed files as synced.
             self._flush.end()
             self._keeper.end()
             self._close()
@@ -297,7 +297,9 @@ class MessageStore:
         return self._reader.message_at(physical_offset, cold)
 
     def look_ahead(self, physical_offsets: Iterable[int], cold: ColdRecords) -> None:
-        """Notes in ``cold`` which of the next records must be fetched, so that one fetch serves several reads."""
+        """Notes in ``cold`` which of the records at ``physical_offsets`` must be fetched, so that one fetch serves
+        several reads.
+        """
         self._reader.look_ahead(physical_offsets, cold)
 
     def records_of_kind(self, physical_offset: int, flag_mask: int, flags: int, topic: bytes) -> Iterator[memoryview]:

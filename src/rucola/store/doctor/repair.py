@@ -251,7 +251,7 @@ def _replace(
     rebuild: Rebuild,
     options: Mapping[str, str] | None,
 ) -> None:
-    """Replaces ``parts`` (queues, index) by what a rebuild produces. Does nothing if the log is damaged."""
+    """Replaces ``parts`` (queues, index) with the output of a rebuild. Does nothing if the log is damaged."""
     with suppress(StoreDamagedError):
         job = find_job(files, root, options)
         rebuild.build(job)
@@ -288,8 +288,8 @@ def _replace_queue(files: Files, root: str, journal: Journal, part: str, new: st
 
 
 def _with_expired(right: bytes, there: bytes, position: int, log_start: int) -> bytes:
-    """Returns ``right`` with the units of expired records from ``there``. Such a unit replaces only a pre-filled unit,
-    which points to no record.
+    """Returns the rebuilt bytes, ``right``, with the units of expired records from the existing bytes, ``there``. Only
+    pre-filled units, which point to no record, are replaced.
     """
     merged = bytearray(right)
     first = -position % UNIT_BYTES

@@ -50,7 +50,7 @@ PHASES = (SEARCH, FILL)
 SEGMENT_BYTES = 1 << 30
 STAGING = ".salvage"
 _COLUMNS = 4
-"""Number of integers per record in the result of a search; the index of the file is not among them."""
+"""Number of integers per record in the result of a search; the number of the searched file is not one of them."""
 _TEXT_ERRORS = "surrogateescape"
 _WRITE_BYTES = 16 << 20
 _FILLER_TOPIC = b"%"
@@ -223,7 +223,7 @@ def task(files: Files, phase: str, staging: str, number: int, name: str) -> dict
         topics = sorted(topic.decode("utf-8", _TEXT_ERRORS) for topic in search.topics)
         return {"torn": search.torn, "unreadable": search.unreadable, "topics": topics, "rows": f"{name}.rows"}
     work = SegmentWork(**json.loads(files.read_file(f"{staging}/{phase}.work") or b"")[number])
-    files.remove_tree(f"{staging}/{name}")  # an earlier attempt with the same name was interrupted
+    files.remove_tree(f"{staging}/{name}")  # an interrupted attempt may have had the same name
     files.make_directory(f"{staging}/{name}")
     path = f"{name}/{segment_name(work.start)}"
     gaps = _NewSegment(files, job, work, f"{staging}/{path}").write(_rows(files, f"{staging}/{work.rows}"))

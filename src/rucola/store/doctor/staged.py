@@ -1,9 +1,9 @@
 """Runs work in phases of independent tasks. The results lie in a staging directory that all machines can access.
 
-A task may run several times. Each attempt has its own name, which is part of the names of the files that the attempt
-writes; the last of them describes the result: ``PHASE-NUMBER.ATTEMPT.json``. All attempts of a task write the same
-bytes, so any result may be used: retries and speculative copies do no harm. When work is started again, finished tasks
-are skipped.
+A task may run several times. The names of the files that an attempt writes contain the name of the attempt, so attempts
+that run at the same time need different names. The file written last, ``PHASE-NUMBER.ATTEMPT.json``, describes the
+result. All attempts at a task write the same bytes, so any result may be used: retries and speculative copies do no
+harm. When work is started again, finished tasks are skipped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def run_task(phase: str, staging: str, number: int, attempt: str) -> None:
     task's files.
 
     Args:
-        attempt: the name of this attempt, unique among all attempts; consists of letters, digits, ``-`` and ``_``.
+        attempt: the name of this attempt: letters, digits, ``-`` and ``_``. Another attempt at the same task may have
+            this name only if it has ended.
 
     Raises:
         StoreDamagedError: a log is damaged.
@@ -128,7 +129,7 @@ class Staged:
         return found
 
     def _discard(self, phase: str) -> None:
-        """Removes the results of an earlier run of the phase, which had other tasks."""
+        """Removes the results of an earlier run of the phase, because that run had different tasks."""
         for name in self._results(phase).values():
             self._files.remove(f"{self.path}/{name}")
         for name in self._files.list_directories(self.path):

@@ -112,8 +112,8 @@ class IndexFile:
 
     @property
     def plausible(self) -> bool:
-        """Whether the header can belong to a file with these numbers of slots and entries. A file in use has an index
-        count of at least 1.
+        """Whether the header can be right: no field is negative, the end offset is not before the begin offset, and the
+        index count lies between 1 and ``entry_max``.
 
         The end time may lie before the begin time if the writer's clock stepped back.
         """
@@ -289,13 +289,13 @@ class IndexService:
         return self._end_offset
 
     def keep(self, sound: list[IndexFile], unclean: bool, synced_ms: int) -> int:
-        """Removes the files that do not agree with the log. After a crash, also removes the newest file, the first
-        file that is not known to be synced, and all files after that one. See ``drop``.
+        """Removes the files that do not agree with the log. After a crash, also removes the newest file, and all files
+        from the first one that is not known to be synced.
 
         Args:
             sound: the files that agree with the log, in the order of their records.
-            unclean: whether there was a crash.
-            synced_ms: store time; full files whose end time is not later than this time are synced.
+            unclean: whether there was a crash, so that the newest file may be damaged.
+            synced_ms: store time; a full file whose end time is not later than this time is known to be synced.
         """
         kept = sound
         if unclean:
@@ -320,10 +320,11 @@ class IndexService:
             self._files.sync_directory(self.path)
 
     def _find_end(self, *begins: int) -> None:
-        """Finds the physical offset from which keys must be put: the offset of the newest record in the index, because
-        some keys of that record may be missing, or the lowest of ``begins`` if that is lower.
+        """Finds the physical offset from which keys must be put: that of the newest record in the index, or the lowest
+        of ``begins`` if that is lower. The newest record is included, because some of its keys may be missing.
 
-        Sets ``full_timestamp_ms`` from all full files, because each of them was synced when it became full.
+        Sets ``full_timestamp_ms`` from all full files. All of these files are synced after a clean stop, and after
+        ``drop`` or ``keep``.
         """
         ends = [file.header().end_physical_offset for file in self.files]
         end = max(ends, default=0)
@@ -430,7 +431,8 @@ class IndexService:
         found: list[int] = []
         for file in reversed(self.files):
             header = file.header()
-            # RocketMQ stops at a file that begins too early. If a clock was set back, older files may still match.
+            # RocketMQ stops at a file that begins too early. This search continues, because older files may still match
+            # if a clock was set back.
             if header.index_count > 1 and header.overlaps(begin_ms, end_ms):
                 try:
                     found += file.query(wanted_hash, count_max - len(found), begin_ms, end_ms, budget)

@@ -63,7 +63,7 @@ class SegmentAllocator:
         self._worker.wake()
 
     def take(self, start: int) -> None:
-        """Makes sure that the file of the segment at ``start`` exists; waits if the thread is just creating it.
+        """Makes sure that the file of the segment at ``start`` exists; waits while the thread creates it.
 
         Raises:
             DiskError: the file cannot be created; the thread keeps trying.

@@ -69,8 +69,9 @@ class CommitLog(LogReader):
         refusal: why the last ``append_rows`` stopped early.
         unwritten: whether the last write of a run (records built in a ``RunBuffer``) found no space; another attempt is
             allowed.
-        failed: whether a write of a run failed for another reason, or the sync after erasing its bytes failed. After
-            such a failure, it is unknown which bytes follow the end of the log, in the file and on disk.
+        failed: whether writing a run, or erasing what a failed write left, failed for a reason other than lack of
+            space; or whether the sync after erasing failed. After such a failure, it is unknown which bytes follow the
+            end of the log, in the file and on disk.
     """
 
     def __init__(

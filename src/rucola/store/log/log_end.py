@@ -17,7 +17,7 @@ from rucola.store.log.mapped_file import MappedFile
 _log = logging.getLogger(__name__)
 _ROWS_MAX = 512
 _LOOK_BYTES = 8 << 20
-"""Number of bytes that are read for one record; longer records are rare."""
+"""Number of bytes that ``_misplaced`` reads for a record; a longer record, which is rare, counts as damaged."""
 
 IsEntry = Callable[[bytes, int, int], tuple[int, int]]
 """Reads a queue entry: takes topic, queue id and queue offset; returns the entry's physical offset and size."""
@@ -51,9 +51,9 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
     blank record.
 
     Args:
-        trusted_to: physical offset. Before this offset, a wrong physical offset field alone does not stop the walk if
-            something else confirms the record: a good or blank record follows directly, or the queue entry for the
-            record's topic, queue id and queue offset points to the record.
+        trusted_to: physical offset. The walk passes a record before this offset even if its physical offset field is
+            wrong. Such a record must have no other fault and must be confirmed: a good or blank record follows
+            directly, or the queue entry for the record's topic, queue id and queue offset points to the record.
         is_entry: reads a queue entry; None if queue entries are not to be consulted.
     """
     table, offset, timestamp_ms, last = new_table(_ROWS_MAX), start, 0, -1
@@ -88,7 +88,7 @@ def _misplaced(
     log: LogReader, file: MappedFile, position: int, check: int, walk: CheckedWalk, is_entry: IsEntry | None
 ) -> tuple[int, int] | None:
     """Returns the offset after the record at ``position``, and the record's store time. Returns None unless the
-    record's only fault is its physical offset field, and something else confirms the record (see ``scan``).
+    record's only fault is its physical offset field, and the record is confirmed (see ``scan``).
     """
     segment, table, start = file.segment, new_table(1), file.start + position
     limit = walk.read_to(file, min(position + _LOOK_BYTES, file.size))

@@ -129,8 +129,8 @@ class MappedFileQueue:
     def remove_empty(self) -> None:
         """Removes the empty last file that ``load`` skipped.
 
-        A writer that is killed after it creates a file and before it sets the length leaves an empty file. RocketMQ
-        5.3.3 also removes this file.
+        The last file is empty if its writer was killed between creating the file and setting its length. RocketMQ 5.3.3
+        also removes such a file.
         """
         if self._empty and self._writable:
             self._files.remove(self._empty)

@@ -101,7 +101,7 @@ class MultiPathMappedFileQueue(MappedFileQueue):
     def _make_there(self, directory: str, name: str) -> str:
         if self._staging is not None:
             return self._make_in(directory, name, self._staging)
-        # Removed at once, because RocketMQ 4.9 does not load a log with a subdirectory.
+        # The staging directory is removed after use, because RocketMQ 4.9 does not load a log with a subdirectory.
         staging = f"{directory}/{_STAGING}"
         self._files.make_directory(staging)
         try:
