@@ -2,7 +2,7 @@
 
 Each part is opened after the parts that it relies on, in this order: lock, segments of the log, deleted topics, queues,
 index. Until recovery has found the end of the log, nothing is changed, except that ``quarantine`` moves damaged parts
-out of the log. From then on the abort file marks the directory as in use, so that the next start-up treats an
+of the store away. From then on the abort file marks the directory as in use, so that the next start-up treats an
 interrupted recovery like a crash.
 """
 
@@ -34,7 +34,7 @@ class StoreOpening:
 
     Attributes:
         recovered: whether the store had to be recovered; queues may then end earlier than before.
-        mended: see ``Recovery``; other than 0 only after damage on the disk.
+        mended: number of queue entries that were written again (``Recovery``); 0 unless the disk lost or damaged data.
 
     Args:
         root: the store's directory.
@@ -80,7 +80,8 @@ class StoreOpening:
         """Opens the parts, makes them consistent, and returns the end of the log.
 
         Raises:
-            StoreDamagedError: a file is damaged; if the end of the log had not been found yet, nothing was changed.
+            StoreDamagedError: a file is damaged. Before the end of the log is found, only ``quarantine`` changes the
+                store.
             DiskError: a call of the operating system failed.
         """
         if limit := raise_file_limit():

@@ -202,7 +202,8 @@ class MessageReader:
         return file.segment.is_resident(physical_offset - file.start, min(size, COPY_MAX_BYTES))
 
     def _searched_time(self, cold: ColdRecords | None, physical_offset: int) -> int:
-        """Returns the store time of a record for a search by time, which would go wrong without this time.
+        """Returns the store time of a record for a search by time. Raises an error rather than returning -1 for a
+        record that cannot be read now, because the search would then go wrong.
 
         Raises:
             DiskError: the disk cannot read the record.

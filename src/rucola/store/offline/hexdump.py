@@ -48,8 +48,8 @@ class Hexdump:
     Args:
         commit_log_path: the directory of the log if it is not in the store; several directories are separated by `,`.
 
-    All methods raise ``StoreDamagedError`` if the requested position does not exist, and ``FormatError`` if the file
-    ends in the middle of the requested structure.
+    All methods raise ``StoreDamagedError`` if the requested position does not exist. They raise this error or
+    ``FormatError`` if the file ends within the fixed fields of the requested structure.
     """
 
     def __init__(self, files: Files, root: str, commit_log_path: str | None = None) -> None:
@@ -58,8 +58,8 @@ class Hexdump:
         self._root = files.expand(root)
 
     def record(self, physical_offset: int) -> Dump:
-        """Decodes the record at ``physical_offset``. If it is truncated or damaged, returns the fields that can be
-        read.
+        """Decodes the record at ``physical_offset``. For a truncated or damaged record, returns the fields that can be
+        read, which include the fixed ones.
         """
         file = log_file(self._files, self._root, physical_offset, self._commit_log_path)
         if file is None:
@@ -130,8 +130,8 @@ class Hexdump:
         return Dump(path, f"timer log unit at {position}", annotate_timer_unit(data, position - start))
 
     def timer_slot(self, step: int) -> Dump:
-        """Decodes the slot of the timer wheel for a time step; ``step`` is in seconds since the epoch unless
-        ``timerPrecisionMs`` says otherwise.
+        """Decodes the slot of the timer wheel for time step ``step``, the time since the epoch in units of
+        ``timerPrecisionMs`` (by default, seconds).
         """
         path = f"{self._root}/timerwheel"
         slots = self._files.size(path) // TIMER_SLOT.size if self._files.exists(path) else 0

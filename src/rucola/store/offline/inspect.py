@@ -46,10 +46,11 @@ class StoreInfo:
         min_offset: physical offset of the oldest byte of the log.
         end_offset: physical offset after the last whole record.
         segments: number of segments of the log.
-        segment_bytes: length of a segment in bytes; 0 if there is none.
+        segment_bytes: length of a segment of the log in bytes; 0 if the log has no segments.
         topics: number of topics with a queue.
         queues: number of queues.
-        queue_segment_bytes: length of a queue segment in bytes; 0 if there is none.
+        queue_segment_bytes: length in bytes of a segment of a queue that is not a batch consume queue; 0 if there is
+            no such segment.
         messages: number of messages in all queues; a message with entries in light queues counts once.
         checkpoint: None if the file does not exist.
         watermark: None if no complete watermark was found; RocketMQ writes none.
@@ -77,7 +78,9 @@ class StoreInfo:
 
 @dataclass(frozen=True)
 class QueueInfo:
-    """A queue with the store times of its first and last message; both times are -1 if the queue is empty."""
+    """A queue with the store times of its first and last message. Both times are -1 if the queue is empty, or if the
+    times were not requested.
+    """
 
     range: QueueRange
     first_timestamp_ms: int
@@ -122,9 +125,7 @@ def queue_ranges(store: OfflineStore, topic: str | None = None) -> list[QueueRan
 
 
 def queue_infos(store: OfflineStore, topic: str | None = None, times: bool = True) -> list[QueueInfo]:
-    """Returns every queue, or every queue of one topic, with the store times of its first and last message if ``times``
-    is true.
-    """
+    """Returns the queues of ``topic``; without a topic, all queues. Store times are read only if ``times`` is true."""
     infos: list[QueueInfo] = []
     for name in store.topics() if topic is None else [topic]:
         for queue_id in store.queues(name):

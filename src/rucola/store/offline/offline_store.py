@@ -1,7 +1,7 @@
 """Reads a store directory without changing a byte of it, even while a broker uses it.
 
-``rucola store`` and Spark use it. ``log_segments``, ``queue_files`` and ``end_offset`` return plain values that can be
-sent to other processes, which then map the files themselves.
+``rucola store`` and Spark use this module. ``log_segments``, ``queue_files`` and ``end_offset`` return plain values
+that can be sent to other processes, which then map the files themselves.
 
 While a broker runs, everything below ``end_offset`` is final. The broker removes expired segments at the start of the
 log, but it never removes whole records, or the blank record that ends a segment, from the log's end (``CommitLog``). If
@@ -198,7 +198,7 @@ class OfflineStore:
             StoreDamagedError: a record does not match its unit.
         """
         for queue_offset, physical_offset, size, _ in self.units(topic, queue_id, first, last):
-            # The unit states where the record is.
+            # The record's own physical offset is not checked, because the unit states where the record is.
             row = self.log.row_at(physical_offset, CHECK_BODY_CRC | CHECK_RECORD_CRC)
             record = self.log.view(physical_offset, size)
             if row is None or record is None or row[RecordColumn.RECORD_SIZE] != size:
@@ -275,8 +275,8 @@ class OfflineStore:
         return queue.start
 
     def _is_being_written(self, end: LogEnd) -> bool:
-        """Whether the last record is incomplete. It counts as incomplete if one of the last bytes of its properties is
-        zero: in a record without ``__CRC32#``, nothing else shows that the end is missing.
+        """Whether the last record is incomplete, that is, whether it has a zero byte at its end, where the property
+        ``__CRC32#`` belongs. In a record without this property, nothing else shows that the end is missing.
 
         Only the last record can be incomplete. Earlier records may end in zero bytes that their senders wrote.
         """

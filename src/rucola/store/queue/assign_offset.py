@@ -67,13 +67,14 @@ class OffsetAssigner:
             taken = [str(self._next(name)) if name is not None else "" for name in names]
             values[INNER_MULTI_QUEUE_OFFSET] = ",".join(taken)
             if WAIT in values:
-                values[WAIT] = values.pop(WAIT)  # last in its ``HashMap`` bucket, as in RocketMQ
+                values[WAIT] = values.pop(WAIT)  # ``WAIT`` becomes the last in its ``HashMap`` bucket, as in RocketMQ
         ordered = java_order(values.items(), message.properties_capacity)
         return "".join(f"{name}\x01{value}{PROPERTY_SEPARATOR}" for name, value in ordered.items()).encode()
 
     def stored(self, message: StoreMessage) -> int:
-        """Updates the next offsets after an append, which has already advanced the queue's next offset by one. Counts
-        the other messages of an inner batch, and one message for each light queue.
+        """Updates the next offsets after an append, which has already advanced the queue's next offset by one.
+        Advances this offset further by the number of the other messages in an inner batch, and the next offset of each
+        light queue by one.
 
         Returns:
             The number of messages in the batch after the first one; 0 if the message is not a batch.

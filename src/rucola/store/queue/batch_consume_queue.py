@@ -172,7 +172,7 @@ class BatchConsumeQueue(ConsumeQueue):
             known = self.unit_at(number)
             if known != unit:
                 if known.valid and known.physical_offset > physical_offset and self._is_of(known):
-                    return  # the record belongs to a different queue
+                    return  # ``known`` is right, so the record being put belongs to a different queue
                 if self._follows_better(number, known, unit):
                     unit = known
                 else:
@@ -402,8 +402,9 @@ class BatchConsumeQueue(ConsumeQueue):
 def batch_of(request: DispatchRequest) -> tuple[int, int]:
     """Returns the queue offset of the first message of a record, and the number of its messages.
 
-    RocketMQ 5.3.3, ``CommitLog#checkMessageAndReturnSize``: both are taken from the properties if both are there. -1
-    for a value that is not a number or out of range.
+    RocketMQ 5.3.3, ``CommitLog#checkMessageAndReturnSize``: the values come from the properties ``INNER_BASE`` and
+    ``INNER_NUM``. If one of these is missing, the record is a single message with its own queue offset. If one is not a
+    number or out of range, both values are -1.
     """
     if INNER_BASE.encode() not in request.properties:
         return request.queue_offset, 1

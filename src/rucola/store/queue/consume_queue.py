@@ -57,7 +57,8 @@ class ConsumeQueue:
         max_offset: queue offset after the newest entry.
         found_offset: ``max_offset`` when the queue was opened; units below this offset were already on disk.
         touched: whether entries were put since the dispatcher last published its progress.
-        tags_code: the tags code that all entries put since then share, or None if their tags codes differ.
+        tags_code: the tags code of all entries put since the dispatcher last published its progress, or None if their
+            tags codes differ.
         counted: number of this queue's files that ``ConsumeQueueStore`` has included in its counts.
         on_map: called whenever a segment has been mapped.
         placement: decides what happens when a record and its unit do not agree.
@@ -422,7 +423,9 @@ class ConsumeQueue:
         return True
 
     def _has_record(self, queue_offset: int) -> bool:
-        """Whether an entry points to its record, or to a record that was lost."""
+        """True if the record of an entry matches the entry, contradicts it only by a damaged field
+        (``Placement.stands``), or was lost in a gap of the log.
+        """
         physical_offset, size, _ = self.unit(queue_offset)
         return size > 0 and (
             self._log.holds(physical_offset, size, self.topic, self.queue_id, queue_offset)

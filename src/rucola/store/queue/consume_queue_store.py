@@ -57,11 +57,11 @@ class ConsumeQueueStore:
         lengths_right: whether ``load`` found only segments with the configured length.
         next_offset_tables: the tables that ``next_offsets`` has returned so far, by topic.
         first_counts: for each of those tables, the sum of its offsets when the table was created.
-        maps_max: largest number of mapped segments. Beyond it, queues are unmapped in the order in which they were
-            mapped; ``park_idle`` moves a queue that it has checked to the end of this order.
+        maps_max: largest number of mapped segments. Beyond this number, queues are unmapped in the order in which they
+            were mapped; ``park_idle`` moves a queue that it has checked to the end of this order.
         maps_made: number of segments mapped so far.
-        maps_awaited: whether the next dispatch must map a segment to put appended messages. A dispatch that is complete
-            or fails sets it to False.
+        maps_awaited: whether the next dispatch must map a segment to put appended messages. Each dispatch sets
+            ``maps_awaited`` to False, unless the dispatch is paused (``Dispatcher.paused``).
         held_max: largest number of descriptors of unsynced segments that may outlive their maps; beyond this number, a
             queue is synced before it is unmapped.
 

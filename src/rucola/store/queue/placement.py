@@ -7,8 +7,8 @@ a message nor its neighbours.
 
 Most records need no decision. Dispatch needs a decision if the queue offset of a record is not the next offset of the
 queue, and a reader needs one if it finds that a unit and its record differ. Wrong fields cannot make decisions costly.
-In total, all searches read little more than the size of the log. After the last entry, ``entry_of`` skips at most as
-many queue offsets as records fit into the log's gaps, plus one.
+In total, all searches read little more than the size of the log. If n records fit into the log's gaps, ``entry_of``
+skips at most n + 1 queue offsets after the last entry.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from rucola.store.recovery.watermark import WatermarkFile
 
 
 class StoreMarks:
-    """Reads and writes the marks of a store. Only one thread at a time may use it.
+    """Reads and writes the marks of a store. Only one thread at a time may use an object of this class.
 
     Attributes:
         watermark: the file ``rucola-watermark``.

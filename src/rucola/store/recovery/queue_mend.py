@@ -2,9 +2,9 @@
 
 After a crash, RocketMQ dispatches the records again, beginning with the newest segment that is known to be synced. This
 also restores entries whose physical offset or size has become invalid. Rucola's recovery does not dispatch records
-again if their entries were synced. Instead, it compares the records in the same part of the log with their entries in a
-separate step. An entry is rewritten only if it does not point to a matching record, and only from a record that passes
-all checks (``ConsumeQueue.mend``). A damaged record therefore changes no entry of another record.
+again if their entries were synced. Instead, it compares these records with their entries, beginning with the same
+segment as RocketMQ. An entry is rewritten only if it does not point to a matching record, and only from a record that
+passes all checks (``ConsumeQueue.mend``). A damaged record therefore changes no entry of another record.
 
 The number of compared records is limited. Recovery leaves damaged entries beyond the limit as they are; ``verify``
 reports them, and ``repair`` corrects them.
@@ -28,10 +28,10 @@ from rucola.store.queue.consume_queue import ConsumeQueue
 
 _log = logging.getLogger(__name__)
 _RECORDS_MAX = 4_000_000
-"""Largest number of records that are examined. Examining them takes about 0.4 s of CPU time."""
+"""Largest number of records that are examined. Examining this many takes about 0.4 s of CPU time."""
 _RUNS_MAX = 100_000
-"""Largest number of comparisons, which take about 0.5 s of CPU time. One comparison covers all records of one queue
-among consecutive records of the same topic.
+"""Largest number of comparisons. This many take about 0.5 s of CPU time. One comparison covers the records of one queue
+in a run of consecutive records of the same topic.
 """
 _FOUND_MAX = 10_000
 _LIGHT = LMQ_PREFIX.encode()
@@ -47,8 +47,8 @@ class _Entry(NamedTuple):
 
 
 class QueueMend:
-    """Compares a part of the log with its queue entries, once. The queues of ``dispatcher`` must be opened again
-    afterwards.
+    """Compares a part of the log with its queue entries. Each object is used once. The queues of ``dispatcher`` must be
+    opened again afterwards.
     """
 
     def __init__(self, dispatcher: Dispatcher) -> None:
