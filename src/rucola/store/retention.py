@@ -65,7 +65,9 @@ class Detached(Protocol):
 
 
 class _Removal(NamedTuple):
-    """A pending removal: a file of ``queue``, or something that belongs to no queue."""
+    """A pending removal of a file of ``queue``; ``queue`` is None for a segment of the log, an index file, or the files
+    of a deleted topic.
+    """
 
     remove: Callable[[], None]
     queue: ConsumeQueue | None = None
@@ -82,9 +84,10 @@ class Retention:
             before this sync, or because queues or queue files have been removed.
 
     Args:
-        condition: ``look`` calls ``condition.judged`` with True if disk use is above the warning ratio, and with False
-            if disk use is not above the ratio of forced removal. Both threads call ``condition.tell`` when
-            ``hand_over`` has something to do.
+        condition: ``look`` calls ``condition.judged(True)`` if disk use is above the warning ratio. It calls
+            ``condition.judged(False)`` if disk use is at or below the ratio of forced removal, which is usually lower.
+            In between, it does not call ``judged``. Both threads call ``condition.tell`` when ``hand_over`` has
+            something to do.
     """
 
     def __init__(
@@ -244,8 +247,8 @@ class Retention:
         return any(int(when) == hour for when in self._config.delete_when.split(";"))
 
     def _choose(self, safe_offset: int, forced: bool, asked: bool, now: float) -> None:
-        """Decides up to which offset the log is removed: all segments before the first one to keep, but never the
-        newest.
+        """Decides below which offset the log is removed. Examines the oldest segments, at most
+        ``delete_file_batch_max`` of them, until it finds one that must be kept. The newest segment is always kept.
         """
         config = self._config
         forced = forced and config.clean_file_forcibly_enable
@@ -312,7 +315,7 @@ class Retention:
         try:
             queue.correct_min_offset()
         except DiskError as error:
-            # Pulls below the correct minimum offset find that the records have expired, and continue.
+            # A pull from below the correct minimum offset skips the expired records.
             event(_log, logging.ERROR, "minimum offset of a queue is too low", path=error.path, error=error)
 
     def _shorten_queue(self, topic: bytes, queue_id: int) -> None:

@@ -4,13 +4,15 @@ First, recovery finds the end of the log without changing anything. It refuses t
 offset up to which the log was known to be synced. Then recovery creates the abort file and cuts the log: it zeroes the
 bytes after the end and removes later segments. Finally it syncs the log and brings queues and index up to the end.
 
-In a store of Rucola, recovery starts at offsets that were recorded as synced (``watermark``), without a comparison of
-times. A store of RocketMQ has no watermark. The whole log of such a store is checked; its index files are kept
-unchanged if they agree with the log. An interrupted recovery reaches the same result when it runs again.
+In a Rucola store, recovery starts at the synced offsets in the watermark (``watermark``). It uses the times in the
+checkpoint only after a crash, to choose the synced queue entries that it compares with their records (``queue_mend``).
+A RocketMQ store has no watermark, so its whole log is checked. Its index files are kept if they agree with the log and,
+after a crash, are known to be synced. An interrupted recovery reaches the same result when it runs again.
 
-Recovery deliberately differs from RocketMQ 5.3.3. It zeroes the bytes after the end of the log; unless they are all
-zeros, it first copies them to quarantine. It zeroes queue units after the end. It rebuilds missing queues completely,
-and rebuilds the newest index file, which RocketMQ deletes.
+Recovery deliberately differs from RocketMQ 5.3.3. It zeroes the bytes after the end of the log, and first copies them
+to quarantine unless they are zeros or begin with a blank record. In the queues, it zeroes the units that point beyond
+the end of the log, and all bytes after them. It rebuilds missing queues completely, and rebuilds the newest index file,
+which RocketMQ deletes.
 """
 
 from __future__ import annotations
@@ -50,8 +52,8 @@ class Recovery:
     """One run of recovery over a store that was opened for writing.
 
     Attributes:
-        unclean: whether the last process did not stop the store cleanly.
-        trusted: whether the store is as Rucola's own clean stop left it, so that queues and index are complete.
+        unclean: True if the last process did not stop the store cleanly.
+        trusted: True if the store is unchanged since Rucola stopped it cleanly; queues and index are then complete.
         mended: the number of synced queue entries that did not point to their record and were written again.
 
     Args:
@@ -116,8 +118,8 @@ class Recovery:
             if self.unclean and end.physical_offset > watermark.flushed_offset:
                 flushed = log.boundary(max(watermark.flushed_offset, log.min_offset))
                 torn = scan(log, flushed, CHECK_ALL | CHECK_TORN_END)
-                # The earlier scan could read these records. If their pages are no longer in memory, this scan may fail
-                # to read them again.
+                # The first scan could read these records. If their pages have left memory since then, the second scan
+                # reads them from the disk and may fail.
                 self._refuse_unreadable(torn)
                 if torn.physical_offset < end.physical_offset:
                     end = replace(torn, store_timestamp_ms=torn.store_timestamp_ms or end.store_timestamp_ms)
@@ -148,8 +150,8 @@ class Recovery:
             self._refuse(end, "it may be there")
 
     def _check_readable(self, start: int, end: int) -> None:
-        """Checks that the disk can read the records that will be dispatched. Dispatch reads through the memory map,
-        where a read error would kill the process. The search for the end of the log did not read this part.
+        """Checks that the disk can read the log from ``start`` to ``end``. The search for the end of the log did not
+        read these records. Dispatch will read them through the memory map, where a read error would kill the process.
         """
         for file in self._log.queue.segments:
             first, last = max(start, file.start), min(end, file.end)

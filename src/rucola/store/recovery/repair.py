@@ -105,12 +105,12 @@ class LogRepair:
         self._quarantine = quarantine
 
     def repair(self, damaged_at: int, durable_to: int, reason: str) -> None:
-        """Fills the log from the bad record at ``damaged_at`` up to the next sound record, across segments without any
-        sound record.
+        """Fills the log from the bad record at ``damaged_at`` up to the next sound record. Segments on the way that
+        hold no sound record are filled whole.
 
         Args:
-            durable_to: physical offset up to which the log was synced. If no sound record lies between the damage and
-                this offset, the log continues in a new segment.
+            durable_to: physical offset up to which the log was synced. If no sound record follows the damage, the log
+                continues in the first later segment that begins at or after this offset.
         """
         queue = self._log.queue
         if not queue.segments:
@@ -141,15 +141,15 @@ class LogRepair:
                     return
 
     def _next_sound(self, file: MappedFile, position: int) -> int | None:
-        """Returns the position of the first sound record at or after ``position`` of the segment."""
+        """Returns the position of the first sound record at or after ``position`` in the segment."""
         buffer = file.segment.buffer
         at = position + MAGIC_POSITION
         while at < file.size:
             end = file.segment.readable_end(at, min(at + _COPY_BYTES, file.size))
             found = find_record(buffer, at - MAGIC_POSITION, end)
             if found < 0:
-                # A magic number may lie across the boundary between two pieces. Unreadable parts are skipped page by
-                # page.
+                # The segment is searched in pieces, and a magic number may lie across the boundary between two pieces.
+                # Unreadable parts are skipped page by page.
                 at = max(end - 3, at + 1) if end == min(at + _COPY_BYTES, file.size) else end + _PAGE - end % _PAGE
                 if end == file.size:
                     return None
@@ -216,8 +216,9 @@ def _read_around(file: MappedFile, first: int, last: int) -> bytes:
 
 
 def _whole_to(files: Files, path: str, start: int, length: int) -> int:
-    """Returns the length of a shortened segment up to its last whole record. The incomplete record after it, filled up
-    with zeros, might look whole, because the properties in RocketMQ's records have no checksum.
+    """Returns how many of the first ``length`` bytes of a segment to copy: all of them, or only those before a record
+    that extends beyond ``length``. The copy pads such a record with zeros, so that it might look whole, because the
+    properties in RocketMQ's records have no checksum.
     """
     file = MappedFile(files, path, start, files.size(path), False, 0)
     segment, table, position = file.segment, new_table(_TABLE_ROWS), 0

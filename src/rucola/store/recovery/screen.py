@@ -1,8 +1,9 @@
 """Decides which records belong to the queue that they name. Used while recovery dispatches a log that may be damaged.
 
 A record with a negative queue id, or with a topic that cannot be a directory name, belongs to no queue. A record that
-would be the first of a new queue belongs to the new queue, unless another queue has a unit for the record at the
-record's queue offset. In that case the topic or the queue id of the record is damaged, and the existing unit is kept.
+names an unknown queue creates this queue, unless another queue has a unit that points to the record, at the queue
+offset that the record states. In that case the topic or the queue id of the record is damaged, and the existing unit is
+kept.
 """
 
 from __future__ import annotations

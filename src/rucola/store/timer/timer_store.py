@@ -196,8 +196,8 @@ class TimerStore:
         return self._wheel.get(time_ms).waiting if self._open else 0
 
     def units(self, position: int) -> array[int]:
-        """Returns the units of the time step whose newest unit is at ``position``, newest first, as columns of
-        ``WaitingUnit``.
+        """Returns the units of the time step whose newest unit is at ``position``, newest first. Each unit is
+        ``UNIT_COLUMNS`` consecutive integers: the fields of ``WaitingUnit``, in order.
         """
         return self._log.chain(position)
 

@@ -1,5 +1,5 @@
-"""Checks a store directory without changing a byte of it: log, queues, index, checkpoint and tables, each alone and
-against the log.
+"""Checks the log, queues, index, checkpoint and tables of a store, and compares them with each other. The check changes
+no byte of the store.
 
 One walk over the log (``log``) provides the records for all checks (``queues``, ``batch_queues``, ``index``). Entries
 that belong to no record are checked afterwards. A store in use is checked up to the end that its log had when the
@@ -109,7 +109,7 @@ def verify(
     if live:
         found.note("a broker is using the store: only records that were complete when the check began are checked")
     elif unclean:
-        found.note("the store was not stopped (file abort): the next start recovers it")
+        found.note("the store was not stopped (file 'abort' exists): the next start recovers it")
     directory, *others = log_directories(files, root, commit_log_path)
     segments = load_segments(files, directory, found, others=others)
     total = segments[-1].end - segments[0].start if segments else 0

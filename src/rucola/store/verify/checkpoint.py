@@ -100,7 +100,7 @@ class CheckpointCheck:
         elif self._live or not log.records or offset <= log.start:
             return
         elif offset > log.end:
-            # The other offset, the master's, may be right: the log of a slave may be shorter than that of its master.
+            # ``master_flushed_offset`` may be beyond the end, because a slave's log may be shorter than its master's.
             if name == "confirm_physical_offset" and log.sound_tail:
                 self._add(position, f"{name} is {offset}, but the log only reaches {log.end}")
         elif not log.damaged(offset) and not log.is_border(offset):

@@ -1,6 +1,6 @@
-"""Checks fields of a record that are stored nowhere else in the store. Some values of these fields are impossible.
+"""Checks fields of a record that are stored nowhere else in the store: reports impossible values.
 
-The checks matter for records whose fields no checksum covers, as RocketMQ writes them by default.
+The checks matter for records whose fields no checksum covers. RocketMQ writes such records by default.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class FieldChecks:
                     self._found.add(kind, file.path, table[base], detail)
 
     def _has_sound_hosts(self, view: memoryview, table: array[int], end: int) -> bool:
-        """Whether all hosts in IPv4 records are possible. Hosts that an earlier call found possible are not checked
-        again.
+        """Whether all hosts have valid ports. All hosts must have IPv4 addresses. Hosts that an earlier call found
+        valid are not checked again.
         """
         for column in (_BORN_HOST, _STORE_HOST):
             hosts = {bytes(view[at : at + _V4_BYTES]) for at in table[column:end:ROW_WIDTH]} - self._sound_hosts

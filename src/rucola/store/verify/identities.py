@@ -4,8 +4,8 @@ The record is wrong if it differs from the entry in only one field, unless a sec
 has the topic, queue id and queue offset that the record states. In all other cases the first entry is wrong.
 
 A single fault in a record can appear twice: as a record without an entry, and as an entry that its record contradicts.
-The check comes to the record and to the entry at different times. The decision about records without an entry is
-therefore postponed until all entries are checked.
+The check reaches the record and the entry at different times. The decision about records without an entry is therefore
+postponed until all entries are checked.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class RecordIdentities:
         """Whether an entry is right although its record states a different topic, queue id or queue offset. If so, the
         record is reported.
 
-        An entry is also right if its record is wrong only in the sysFlag, which marks the record as prepared or rolled
-        back: such records have no entry.
+        An entry is also right if topic, queue id and queue offset agree, but the record's sysFlag marks the record as
+        prepared or rolled back. Since such a record would have no entry, the sysFlag is wrong.
         """
         hit = None if self._log.damaged(place[0]) else self._log.row_at(place[0], 0)
         if hit is None or hit[1][RecordColumn.RECORD_SIZE] != place[1]:

@@ -258,8 +258,8 @@ class IndexChecks:
 
     def _check_order(self) -> None:
         """Checks the order of the files by name, that is, by time of creation. A file must not begin with both a lower
-        physical offset and an earlier store time than the previous file. A lower offset alone is no fault: RocketMQ's
-        clock was set back before the previous file was created.
+        physical offset and an earlier store time than the previous file. A lower offset alone is no fault: if the
+        clock was set back after RocketMQ created a file, the next file may have an earlier name.
         """
         for before, after in pairwise(check for check in self._checks if check.count > 1):
             if after.first_offset < before.first_offset and after.begin_ms < before.begin_ms:

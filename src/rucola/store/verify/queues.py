@@ -49,7 +49,7 @@ class QueueCheck:
     Attributes:
         path: path of the queue's directory.
         first: queue offset of the queue's first record in the log; -1 until the walk meets a record of the queue.
-        next: queue offset after the queue's newest record that the walk has met; -1 like ``first``.
+        next: queue offset after the queue's newest record that the walk has met; -1 as long as ``first`` is -1.
     """
 
     def __init__(self, path: str, segments: list[MappedFile]) -> None:
