@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rucola.spark.sink_send import Refused
 
 ID, TOPIC, REASON = "_msgId", "_topic", "_error"
-"""Columns that the file has in addition to the columns of the row."""
+"""Columns that the file has in addition to the columns of the rows."""
 
 
 class DeadLetterFile:
@@ -21,7 +21,7 @@ class DeadLetterFile:
     refused.
 
     Args:
-        path: the directory, or its URI; empty for none.
+        path: the directory, or its URI; may be empty if ``put`` is never called.
         job: text that names the query and the micro-batch; empty in a batch.
         partition_id: number of the partition.
         attempt_id: number of the attempt, unique in an application.

@@ -2,7 +2,7 @@
 single column for text. For all formats, it also adds the column ``_error``.
 
 A body that cannot be decoded does not end the query: its fields are null and ``_error`` holds the reason. Such *poison
-rows* can be written to a table or a topic (``poison_rows``). They are counted if ``count_as`` names a counter.
+rows* can be written to a table or a topic (``poison_rows``). They are counted if ``count_as`` is given.
 
 JSON and text are decoded by the JVM. For Avro and Protocol Buffers the JVM would need jars that PySpark lacks, so
 Python tasks decode them; this needs the extra ``decoding``.
@@ -114,9 +114,10 @@ def decode(
 def poison_rows(decoded: DataFrame) -> DataFrame:
     """The rows that could not be decoded, with columns that ``format("rocketmq")`` can write.
 
-    Body, tags, keys and source position are unchanged, so repeats of a message have the same id. The property
-    ``POISON_TOPIC`` is the topic that the row came from. The property ``POISON_ERROR`` is the reason why the body could
-    not be decoded. A query can read the rows from the topic that they were sent to, and decode them again.
+    Body, tags, keys and source position are unchanged. If a row is sent twice, both messages therefore have the same
+    id. The property ``POISON_TOPIC`` is the topic that the row came from. The property ``POISON_ERROR`` is the reason
+    why the body could not be decoded. If the rows are sent to a topic, a later query can read them from that topic and
+    decode them again.
 
     Args:
         decoded: the result of ``decode`` over rows of ``format("rocketmq")``.
@@ -215,7 +216,7 @@ def _decode_in_python(
             raise ConfigError("message", "", "the full name of a message in the descriptor set")
         decoder = ProtobufDecoder(_file_bytes(schema), message, skip_bytes)
     fields = decoder.schema()
-    # PySpark's type annotations omit structs, although its documentation allows them.
+    # PySpark's documentation allows a struct as the return type, but its type annotations do not, hence ``Any``.
     returned: Any = StructType([*fields.fields, StructField(ERROR, StringType())])
     # Spark inspects the types of a function's arguments, so ``arrow_udf`` gets an annotated function.
     function: Any = arrow_udf(_arrow_function(decoder, returned), returned)

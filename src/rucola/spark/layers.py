@@ -1,8 +1,8 @@
 """Tables that most pipelines derive from a topic: stored records, their origins, counts, and dead letters by group.
 
 Each function maps a DataFrame of a batch or a stream to another DataFrame, so declarative pipelines and streaming
-queries share the functions. Functions for one business domain belong in a copy of the template ``examples/pipeline``,
-not here.
+queries can use the same functions. Functions for one business domain belong in a copy of the template
+``examples/pipeline``, not here.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ BRONZE_COLUMNS = (
     "topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp", "msgId",
     "keys", "tags", "flag", "reconsumeTimes", "properties", "body",
 )  # fmt: skip
-"""The columns that ``bronze`` keeps. A replay and ``decode`` need these columns."""
+"""The columns that ``bronze`` keeps. A replay and ``decode`` need no other columns."""
 ORIGIN, GROUP = "originTopic", "consumerGroup"
 
 
 def bronze(rows: DataFrame) -> DataFrame:
-    """One row per record in the log, as the source returns it, including repeats.
+    """Selects ``BRONZE_COLUMNS``; keeps one row per record in the log, so a message that was sent twice has two rows.
 
     Args:
         rows: rows of ``format("rocketmq")`` with at least ``BRONZE_COLUMNS``.

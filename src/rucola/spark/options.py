@@ -45,7 +45,7 @@ from rucola.spark.option_values import (
 )
 
 OPTIONS: tuple[Option, ...] = (
-    Option("nameServer", "", "name servers, `host:port` separated by `;`; messages are read from the brokers"),
+    Option("nameServer", "", "name servers, `host:port` separated by `;`; if given, messages are read from brokers"),
     Option(
         "storePath",
         "",
@@ -61,8 +61,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "brokerName",
         DEFAULT_BROKER_NAME,
-        "with `storePath`: the broker name that appears in offsets and in column `brokerName`; one name for each "
-        "directory",
+        "with `storePath`: the broker name that appears in offsets and in column `brokerName`; for several "
+        "directories, as many names, separated by commas",
     ),
     Option("topic", "", "one topic, or several separated by commas; same as `subscribe`"),
     Option("subscribe", "", "topics separated by commas"),
@@ -140,12 +140,17 @@ OPTIONS: tuple[Option, ...] = (
         "stream only: largest number of bytes in a micro-batch, estimated from the mean record size",
     ),
     Option("minPartitions", "", "ranges are split until there are about this many tasks"),
-    Option("maxRecordsPerPartition", "", "messages per task"),
-    Option("maxBytesPerPartition", str(128 * MEBIBYTE), "bytes of the log for each task, with `storePath`"),
+    Option("maxRecordsPerPartition", "", "largest number of messages in a task, except in a log scan"),
+    Option(
+        "maxBytesPerPartition",
+        str(128 * MEBIBYTE),
+        "with `storePath`: approximate limit on the bytes of the log that one task reads",
+    ),
     Option(
         "scanOrder",
         "auto",
-        "with `storePath`: `log`, `queue`, or `auto` (log scan if more than 15 % of the bytes are requested)",
+        "with `storePath`: `log` scans the commit log, `queue` follows each consume queue, `auto` chooses `log` if "
+        "more than 15 % of the scanned bytes would be kept",
     ),
     Option(
         "body",
@@ -155,8 +160,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "keys",
         "",
-        "keys separated by commas; read only messages that have one of them in `keys` or as `msgId`; a batch looks "
-        "them up in the index of the directory or of the brokers, a stream reads all messages and drops the rest",
+        "keys separated by commas; select only messages that have one of these keys, or whose `msgId` is one of them; "
+        "a batch looks the keys up in the index of the directory or of the brokers; a stream reads all messages and "
+        "drops those that are not selected",
     ),
     Option(
         "useIndex",
@@ -168,8 +174,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "pushFilters",
         "false",
-        "batch only, with `spark.sql.python.filterPushdown.enabled`: use the filters of the query to read less; each "
-        "read then needs its own `load()`",
+        "batch only, with `spark.sql.python.filterPushdown.enabled`: use the filters of the query to read less; the "
+        "rows of one `load()` may then be read only once",
     ),
     Option("propertiesAsMap", "false", "`properties` as map<string,string> instead of a JSON string"),
     Option("schemaStyle", "rocketmq", "`rocketmq` or `kafka` (the columns of Spark's Kafka source)"),
@@ -189,7 +195,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "pullBatchSize", "1024", "number of messages requested in one pull, 1 to 65536; the broker may return fewer"
     ),
-    Option("pullTimeoutMs", "3000", "time limit of one response"),
+    Option("pullTimeoutMs", "3000", "how long to wait for one response"),
     Option(
         "retryTimeoutMs",
         "120000",
@@ -305,7 +311,7 @@ def _group(values: dict[str, str], subscription: Subscription) -> str:
         return values["consumerGroup"]
     if values["consumerGroup"] != DEFAULT_GROUP:
         raise ConfigError("groupIdPrefix, consumerGroup", "both", "one of the two, or neither")
-    # The name is the same in every run, task and retry. With random names, each would leave a group on the brokers.
+    # The name is the same in every run, task and retry. A random name would leave a new group on the brokers each time.
     what = f"{values['nameServer']} {subscription}"
     return f"{prefix}-{hashlib.sha256(what.encode()).hexdigest()[:GROUP_HASH_DIGITS]}"
 

@@ -70,9 +70,10 @@ class ProgressPublisher(StreamingQueryListener):
 
     Args:
         name_server: name servers, ``host:port`` separated by ``;``; required with ``commit_group``.
-        commit_group: consumer group that gets the progress; empty for none. Brokers create the group if it does not
-            exist.
-        query_name: name of the one stream to publish; None for all streams, which then must not share topics.
+        commit_group: consumer group that gets the progress; if empty, brokers get no progress. Brokers create the
+            group if it does not exist.
+        query_name: name of the only stream whose progress is published; None for all streams, no two of which may then
+            read the same topic.
         registry: registry for the metrics, such as ``prometheus_client.REGISTRY``; None for no metrics. Metrics need
             prometheus-client.
         config: settings of the consumer, such as account and encryption.
@@ -157,7 +158,7 @@ class ProgressPublisher(StreamingQueryListener):
 
 
 class _Metrics:
-    """The metrics of all streams. The label is the stream's name, or its id if it has no name."""
+    """The metrics of all streams. The label ``query`` is the stream's name, or its id if it has no name."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         from prometheus_client import Counter, Gauge

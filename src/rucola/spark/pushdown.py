@@ -108,7 +108,7 @@ def lookup(wanted: Wanted, options: SourceOptions) -> KeyLookup | None:
 
 
 def narrowed(options: SourceOptions, wanted: Wanted) -> SourceOptions:
-    """Returns ``options``, limited to the wanted tags unless another option already selects messages."""
+    """Returns ``options``, limited to the wanted tags unless option ``subExpression`` already selects messages."""
     if wanted.tags is None or not options.expression.matches_all:
         return options
     expression = tag_expression(wanted.tags)
@@ -174,9 +174,10 @@ def _values(one: Filter) -> list[object]:
 
 
 def _bounds(one: Filter, values: list[int]) -> tuple[int | None, int | None] | None:
-    """Returns the smallest value that passes a filter, and the largest one plus 1; None if they are not known.
+    """Returns the lower bound of the values that pass a filter, and their upper bound plus 1.
 
-    Times in filters are rounded down to milliseconds, so ``<`` and ``>`` are treated as ``<=`` and ``>=``.
+    A bound that the filter does not have is None. The result is None if the filter's values cannot be used. Times in
+    filters are rounded down to milliseconds, so ``<`` and ``>`` are treated as ``<=`` and ``>=``.
     """
     if not values or len(values) < len([value for value in _values(one) if value is not None]):
         return None

@@ -1,9 +1,10 @@
 """Makes ids that identify repeated messages, and drops repeats.
 
-The sink sends at least once: a failed task runs again, and a broker may crash after it stored messages but before it
-responds. The UNIQ_KEY of a message depends on its row and not on the attempt, so repeats have the same id. The id has
+The sink sends at least once: a failed task runs again, and a broker may crash after storing messages but before
+responding. The UNIQ_KEY of a message depends on its row and not on the attempt, so repeats have the same id. The id has
 the form that clients use: 32 upper-case hex digits, with the milliseconds since the start of the month in bytes 10 to
-13. Here these bytes are 0. RocketMQ's tools search from the time in an id, so they search from the start of the month.
+13. In the sink's ids, these bytes are 0. RocketMQ's tools search from the time in an id, so for such an id they search
+from the start of the month.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ def drop_repeats(rows: DataFrame, *, within: str | None = None, by: str = "msgId
 
     Args:
         rows: rows of ``format("rocketmq")``, with the columns ``by``, ``topic`` and, in a stream, ``storeTimestamp``.
-        within: streams only: an interval such as ``10 minutes``; repeats are dropped for this time after the message.
-            Spark keeps the ids of this interval as state, and drops rows that are older than the newest row by more
-            than the interval.
+        within: streams only: an interval such as ``10 minutes``. A repeat is dropped if it was stored within this
+            interval after the first copy of the message; a later repeat may be kept. Spark keeps the ids of this
+            interval as state, and drops rows that are older than the newest row by more than the interval.
         by: the column with the id.
 
     Raises:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 PROGRESS_S = 0.5
 SELECTING = ("topic", "subscribe", "subscribepattern", "assign")
-"""Source options, in lower case, that ``plan_options`` replaces, together with all that begin with ``_BOUNDS``."""
+"""Source options, in lower case, that ``plan_options`` replaces. It also replaces all options whose names begin with an
+element of ``_BOUNDS``.
+"""
 _BOUNDS = ("starting", "ending")
 
 log = logging.getLogger(__name__)
@@ -51,11 +53,12 @@ def replay(
         rate: largest number of messages sent per second. With a rate, only one task sends at a time.
         dry_run: counts the messages and sends none.
         progress: is called at intervals with the number of messages sent so far; not with Spark Connect.
-        settled: is called after each task, in the order of the tasks, with the counts of all messages sent so far. With
-            ``settled``, too, only one task sends at a time.
+        settled: is called after each task, once for each source queue of the task, with the counts of all messages
+            sent or refused so far. The calls follow the order of the tasks. With ``settled``, too, only one task sends
+            at a time.
 
     Returns:
-        Counts of the sent messages, by source queue.
+        Counts of the messages, by source queue.
 
     Raises:
         ConfigError: an option does not fit, or a column is missing.

@@ -50,7 +50,7 @@ _HOW = ("sum", "sum", "sum", "min", "max", "min", "max")
 
 
 class Tally:
-    """Counts of the messages that a replay has sent so far, by source queue.
+    """Counts of the messages that a replay has processed so far, whether sent or refused, by source queue.
 
     Attributes:
         table: the counts, with the columns of ``SUMMARY``.
@@ -119,8 +119,8 @@ def replay_batches(
         options: options of the sink; with ``queueColumn`` set to ``queueId``, messages keep their queue ids.
         rate: largest number of messages sent per second.
         dry_run: counts the messages and sends none.
-        settled: is called each time more messages are stored, with the counts of all stored messages. Messages are
-            counted in the order of ``batches``.
+        settled: is called each time more messages have been sent or refused, with the counts of all such messages so
+            far. Messages are counted in the order of ``batches``.
         place: identifies the task; files of dead letters are named after it.
         clock: measures the rate.
         pause: function that waits for a number of seconds.

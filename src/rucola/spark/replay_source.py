@@ -146,7 +146,7 @@ class Checkpoint:
         self._replay = dict(replay)
 
     def load(self) -> Done | None:
-        """The progress that an earlier run has saved; None if there was none.
+        """The progress that an earlier run has saved; None if the file does not exist.
 
         Raises:
             ConfigError: the file belongs to a different replay, or was not written by a replay.

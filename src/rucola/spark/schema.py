@@ -1,5 +1,5 @@
-"""The columns of the source in Spark's form, and the schema that a user gives. Spark prunes no columns for Python
-sources, so users choose columns with option ``columns`` or ``.schema(...)``.
+"""Names the columns of the source in Spark's DDL, and checks the schema that a user gives. Spark prunes no columns for
+Python sources, so users choose columns with option ``columns`` or ``.schema(...)``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def check_schema(options: SourceOptions, schema: StructType) -> tuple[str, ...]:
 
     Raises:
         ConfigError: a field is not a column of the source, has a wrong type, or is NOT NULL although the column may be
-            null; or option ``columns`` names other columns.
+            null; or the list in option ``columns`` differs from the columns of ``schema``.
     """
     known = {column.name.lower(): column for column in all_columns(options)}
     for field in schema.fields:
@@ -45,6 +45,6 @@ def check_schema(options: SourceOptions, schema: StructType) -> tuple[str, ...]:
         raise ConfigError(
             "columns",
             ", ".join(options.columns),
-            "option columns or .schema(...), not both, because they name different columns",
+            "option columns or .schema(...), not both, because their lists of columns differ",
         )
     return names

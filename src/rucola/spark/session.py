@@ -45,7 +45,7 @@ FAST_START = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
-"""Settings of every session created here; an argument of the same name takes precedence."""
+"""Settings of ``local_session``; an argument of the same name takes precedence."""
 
 
 def local_session(name: str, *, master: str = "local[2]", **conf: str) -> SparkSession:
@@ -76,7 +76,8 @@ def local_session(name: str, *, master: str = "local[2]", **conf: str) -> SparkS
 def command_session(name: str, *, master: str | None = None, **conf: str) -> SparkSession:
     """The session of a command of ``rucola spark``.
 
-    On a cluster, and under ``spark-submit``, Spark keeps its own defaults: other machines must reach the driver.
+    On a cluster and under ``spark-submit``, the session does not use ``FAST_START``, because other machines could not
+    reach a driver at 127.0.0.1.
 
     Args:
         name: application name.
@@ -111,8 +112,8 @@ def _quick_workers() -> Iterator[None]:
     """A Java process that starts within this context starts its Python workers three times as quickly.
 
     Normally Spark puts a zip file of PySpark first on the workers' module path. Each process compiles the modules in a
-    zip file anew, which takes a second. A worker is the last in a chain of processes, each of which starts the next,
-    and must be ready within ten seconds. This context sets ``SPARK_HOME`` to a directory of symbolic links that has no
+    zip file anew, which takes a second. Several processes start one after another before a worker is ready, and Spark
+    waits only ten seconds for the worker. This context sets ``SPARK_HOME`` to a directory of symbolic links that has no
     such zip file. A ``SPARK_HOME`` set by the user is left alone.
     """
     if "SPARK_HOME" in os.environ or not (home := _spark_home()):
@@ -163,6 +164,6 @@ def check_java() -> None:
 
 
 def java_version(text: str) -> int | None:
-    """The feature release in the output of ``java -version``, such as 8 for "1.8.0"; None if there is none."""
+    """The feature release in the output of ``java -version``, such as 8 for "1.8.0"; None if no version is found."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match.group(1)) if match else None

@@ -38,7 +38,8 @@ SINK_OPTIONS: tuple[Option, ...] = (
     Option(
         "queueColumn",
         "",
-        "column with the id of the queue to send to; the default is `queueId`, unless the rows have a source position",
+        "column with the id of the queue to send to; the default is `queueId` for rows without a source position; for "
+        "other rows the producer chooses the queue",
     ),
     Option(
         "deadLetterTopic",

@@ -77,10 +77,10 @@ class Chunk:
 
     Attributes:
         rows: the rows, from which dead letters are made.
-        messages: one message for each row, even an invalid one; empty while ``packed`` holds the messages.
+        messages: one message for each row, even for an invalid row; empty while ``packed`` holds the messages.
         queues: broker name (empty for any broker) and queue id of each row that names a queue, by row index.
-        invalid: the reason why no message can be made from an invalid row, by row index.
-        size: total size of the bodies in bytes.
+        invalid: for each invalid row, by row index, the reason why its message cannot be sent.
+        size: total size in bytes of the messages' bodies or, for packed rows, of the requests' bodies.
         topic: the topic of packed rows.
         packed: the requests that hold all rows, if the rows could be packed.
     """

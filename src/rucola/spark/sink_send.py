@@ -67,7 +67,7 @@ def producer_config(options: SinkOptions) -> ProducerConfig:
 
 
 class RowSender:
-    """Sends the messages of one task. Life cycle: Use it as ``async with``, on one event loop.
+    """Sends the messages of one task. Life cycle: Use the sender in an ``async with`` statement, on one event loop.
 
     Args:
         options: options of the sink.
