@@ -9,8 +9,9 @@
 ``length`` is the number of bytes after this field, at most 16 MiB - 4. Type 0 means a JSON header, type 1 a binary
 header (``protocol.md`` 1.1).
 
-``FrameReader`` owns one receive buffer. The transport writes into ``buffer()`` and calls ``received``, which returns
-the complete frames. They are handled in place before the next ``buffer()``, after which new bytes may overwrite them.
+``FrameReader`` owns one receive buffer. The transport writes into ``buffer()``; the connection then calls ``received``,
+which returns the complete frames. The connection must handle the frames before it calls ``buffer()`` again, because new
+bytes may then overwrite them.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ class FrameBatch:
         table: one row of ``FrameColumn`` per frame; code, opaque, flag and version are filled in every row.
         count: number of frames.
         send_answers: the send results in the frames, cached here by the client.
-        judged: number of rows that access control has examined. Only access control uses ``judged`` and ``account``.
-        account: the account that is charged for topics and groups created by the examined rows; empty if no limit
-            applies.
+        judged: number of rows that access control has examined. Used only by access control.
+        account: the account whose limit applies to topics and groups that the examined requests create; empty if it has
+            no limit. Used only by access control.
         kept_bytes: size in bytes of a copied batch (``SharedFrameReader.keep``); 0 for a batch in its reader's memory.
     """
 
@@ -100,8 +101,8 @@ class FrameBatch:
         )
 
     def pass_over(self, row: int) -> None:
-        """Marks frame ``row`` as a response, so that it is not served. Sends to one topic are served together; this
-        method separates the sends before the frame from those after it.
+        """Marks frame ``row`` as a response, so that it is not served. Consecutive sends to one topic are served as one
+        run; such a run now ends before ``row``, and the next run begins after ``row``.
         """
         base = row * ROW_WIDTH
         self.table[base + _FLAG] |= FLAG_RESPONSE
@@ -116,8 +117,8 @@ class FrameBatch:
         return self.view[position : position + self.table[base + _BODY_LEN]]
 
     def _header(self, base: int) -> bytes:
-        """Returns a header with the same content as the received one. In the JSON header of a send or pull,
-        ``scan_frames`` has unescaped one string in place; this method escapes that string again.
+        """Returns a header with the same content as the received one. In a JSON header, ``scan_frames`` has unescaped
+        the properties of a send or the subscription of a pull in place; this method escapes that text again.
         """
         table = self.table
         start = table[base + _HEADER_POS]
@@ -205,7 +206,7 @@ class FrameReader:
         return batch
 
     def _scan_on(self, rows: int, unread: int) -> tuple[int, int, int]:
-        """Doubles the size of the table, because it is full, and scans the frames after its last row."""
+        """Doubles the size of the full table, and scans frames into the new rows."""
         more = new_table(self._rows)
         added, self._start, error, others = scan_frames(self._source, self._start, self._end, more, self._rows)
         self._table = self._table + more

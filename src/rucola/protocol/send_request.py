@@ -70,7 +70,7 @@ def header_head(
 
 
 def retry_head(head: bytes, reconsume_times: str, reconsume_times_max: str | None) -> bytes:
-    """Extends ``head`` from ``header_head`` for a message that a consumer could not consume.
+    """Sets the redelivery counts in ``head``, for a message that a consumer failed to consume.
 
     Args:
         head: result of ``header_head``.
@@ -180,9 +180,9 @@ def batch_member(body: bytes, flag: int, properties: Mapping[str, str]) -> bytes
 
 
 def send_answers(batch: FrameBatch) -> list[SendAnswer | None]:
-    """Returns the send results in all frames of a read; the first call for a batch decodes all of them.
+    """Returns one item per frame of ``batch``: the send result in the frame. The first call decodes all frames.
 
-    The result is None for other frames, and for responses that only ``FrameBatch.command`` can read.
+    The item is None if the frame has no send result, or if only ``FrameBatch.command`` can read the frame.
     """
     if batch.send_answers is None:
         batch.send_answers = read_send_answers(batch.source, batch.table, batch.count)

@@ -1,9 +1,9 @@
-"""Reads the frames of many connections with one buffer and one table.
+"""Reads the frames of many connections with one buffer and one table of frames.
 
-A server reads from one connection at a time and handles the complete frames of a read immediately. So connections share
-the memory for reading, and a connection without a partly received frame needs no buffer of its own. Data that must
-outlast a read is copied: ``SharedFrameReader`` copies a partly received frame, and ``SharedFrameReader.keep`` rows that
-are handled in a later iteration of the event loop.
+A server reads from one connection at a time and usually handles the complete frames of a read immediately. So
+connections share the memory for reading, and a connection without a partly received frame needs no buffer of its own.
+``SharedFrameReader`` copies data that must outlast a read: a partly received frame, and frames that are handled in a
+later iteration of the event loop (``keep``, ``set_aside``).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ BEGUN_BYTES = 16 * 1024
 buffer of its own, so that its bytes are not copied again and again.
 """
 KEPT_BYTES_MAX = 64 * 1024 * 1024
-"""Reads have full size while the batches not handled yet take at most this many bytes in total. Above this total, a
-read takes at most ``SMALL_READ_BYTES``.
+"""While ``ReadSpace.kept_bytes`` is at most this number, a read may fill the whole shared buffer. Above this number, a
+read into the shared buffer takes at most ``SMALL_READ_BYTES``.
 """
 SMALL_READ_BYTES = 4096
 GROWTH_BYTES_MAX = 1024 * 1024

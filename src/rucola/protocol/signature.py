@@ -1,13 +1,13 @@
 """Signatures of requests: RocketMQ's signature, and version 2, an extension of Rucola.
 
-RocketMQ's signature (``AclUtils``, ``AclClientRPCHook``; protocol.md 6.1) is the base64 of HMAC-SHA1 over the values of
-the other ext fields in the order of their names, without separators, and then the body. It covers neither the time nor
-the request code nor the boundaries between values. An eavesdropper can therefore repeat a request and move bytes
-between adjacent values (reliability.md R-13).
+RocketMQ's signature (``AclUtils``, ``AclClientRPCHook``; protocol.md 6.1) is an HMAC-SHA1 in base64. It covers the
+values of all ext fields except ``Signature``, sorted by field name and joined without separators, followed by the body.
+It covers neither the time nor the request code nor the boundaries between values. An eavesdropper can therefore repeat
+a request and move bytes between adjacent values (reliability.md R-13).
 
-Version 2 is the base64 of HMAC-SHA256 over the request code, the other ext fields and the SHA-256 of the body. The name
-and the value of each field are preceded by their lengths. The fields include the time and a nonce. A server that
-remembers nonces accepts each request once.
+Version 2 is an HMAC-SHA256 in base64. It covers the request code, all ext fields except the signatures, and the SHA-256
+of the body. The name and the value of each field are preceded by their lengths. The fields include the time and a
+nonce. A server that remembers nonces accepts each request once.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Body = bytes | bytearray | memoryview
 
 
 def legacy_content(fields: Mapping[str, str], body: Body, version: int) -> bytes:
-    """Returns the bytes that the legacy signature covers.
+    """Returns the bytes that RocketMQ's signature covers.
 
     Args:
         fields: all ext fields.
         body: body of the request.
-        version: version ordinal in the request's header; clients up to 4.9.3 do not sign one of the fields.
+        version: version ordinal in the request's header; clients up to 4.9.3 do not sign ``_UNIQUE_KEY_QUERY``.
     """
     names = list(fields)
     if all(map(str.isascii, names)):

@@ -3,8 +3,8 @@
 U+0001 separates the fields of a record, and U+0002 ends the record. A missing value is ``null``. ``_FIELDS`` lists the
 fields of each kind of record in order.
 
-Source: protocol.md 4.11; RocketMQ 5.3.3, TraceDataEncoder. Any client with access to the topic can write traces.
-Unreadable records are skipped, since only the trace itself is lost.
+Source: protocol.md 4.11; RocketMQ 5.3.3, TraceDataEncoder. Any client with access to the trace topic can send trace
+messages, so a record may be unreadable. ``decode_trace`` skips such a record; the other records stay usable.
 """
 
 from __future__ import annotations

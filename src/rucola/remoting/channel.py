@@ -31,9 +31,9 @@ from rucola.remoting.turn import ANSWER_BYTES, Turn
 _REQUEST_BYTES = 512
 """Bytes of memory that a waiting request needs, in addition to the bytes that ``owe`` receives as ``size``."""
 _FEW_ROWS = 64
-"""A connection joins the second group of ``DeferredReads`` only if more than this number of requests of its last read
-were left over, or if that read had more than one batch. Without this rule, a producer that the server has not served
-for one second would wait in the same group as connections that send thousands of requests in one read.
+"""A connection joins the second group of ``DeferredReads`` only if its last read was interrupted with more than this
+number of requests left, or if that read had more than one batch. Without this limit, a producer that the server has not
+served for one second would wait in the same group as connections that send thousands of requests in one read.
 """
 _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
@@ -105,9 +105,9 @@ class Channel(asyncio.BufferedProtocol):
         verified: whether the peer has shown a valid certificate.
         attributes: data that the handler keeps with this connection.
         closed: whether the connection is gone.
-        costly: whether the connection's last request used much processor time. If so, the next request waits for a turn
-            (iteration) of the event loop whose time is not up. Also True before the first request, because many new
-            connections may begin with a costly request.
+        costly: whether the connection's last request used much processor time. If so, its next request is served only
+            in a turn (iteration) of the event loop that has time left (see ``Turn``). Also True before the first
+            request, because many new connections may begin with a costly request.
         held_back: whether reading is paused because too many requests of the connection wait; see ``owe``.
         framed: whether a frame was completed since ``ConnectionWatch`` last looked. Only ``ConnectionWatch`` and the
             server's check for silent connections read this attribute and all below it.
@@ -165,7 +165,7 @@ class Channel(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._parts: list[Part] = []
         self._gathering = False
-        self._counted = self._gathered_bytes = 0  # number of counted parts, and their total length
+        self._counted = self._gathered_bytes = 0  # the first _counted of _parts have _gathered_bytes bytes
         self._reading = True
         self._paused = False
         self._put_off: tuple[FrameBatch, int] | None = None
@@ -355,7 +355,8 @@ class Channel(asyncio.BufferedProtocol):
             if batch is not None:
                 self.framed = True
                 # The last read of a large frame fills the buffer, because the buffer is as large as the frame. After
-                # such a read, some event loops read the connection again at once. Putting off its requests prevents it.
+                # such a read, some event loops read the connection again at once. If the turn is over, the requests of
+                # the first read are put off; this pauses reading and so prevents the second read.
                 if self._turn.is_long(self._loop) or (is_large and self.turn_is_over()):
                     self._let_wait(batch)
                 else:
@@ -392,8 +393,8 @@ class Channel(asyncio.BufferedProtocol):
         if self._invokes is not None:
             self._invokes.close()
         self._server.closed(self)
-        # The values may refer to this channel. Such a cycle would stay in memory until a garbage collection, and if the
-        # channel has survived a full collection, until the process ends (``runtime.collector``).
+        # The values may refer to this channel. Only a garbage collection would free such a cycle. If the channel has
+        # already survived a full collection, the cycle would even stay until the process ends (``runtime.collector``).
         self.attributes.clear()
 
     def _flush(self) -> None:
@@ -441,7 +442,7 @@ class Channel(asyncio.BufferedProtocol):
         transport = self._transport
         if self._paused or self.held_back or transport is None or transport.is_closing() or not self._has_rest():
             return
-        self.costly = False  # ``DeferredReads`` calls this only in a turn whose time is not up
+        self.costly = False  # ``DeferredReads`` calls this method only while the turn has time left
         self._serve_next()
         self._read_on()
 

@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Processor = Callable[[str, RemotingCommand], RemotingCommand | Awaitable[RemotingCommand | None] | None]
-"""Handles a server's request: takes the server's address and the request. The result is sent unless the request was
-oneway.
+"""Handles a server's request: takes the server's address and the request. The result is sent as the response, unless it
+is None or the request was oneway.
 """
 
 _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
 _WRITE_AT_BYTES = 64 * 1024
 _WRITE_AT_PARTS = 64
-"""When the collected frames reach one of these numbers of bytes and parts, they are sent before the iteration of the
-event loop ends. A message counts as two parts: header and body. Thus the server has work during a long iteration of the
-client's event loop; otherwise it would be idle until the iteration ends. Smaller values cost both sides CPU time for
-writes and reads.
+"""Limits of the collected frames in bytes and in parts; a message counts as two parts, header and body. Frames that
+reach either limit are sent at once, before the iteration of the event loop ends. Thus the server has work during a long
+iteration of the client's event loop; otherwise it would be idle until the iteration ends. Smaller values cost both
+sides CPU time for writes and reads.
 """
 _LOOP_LATE_S = 0.5
 """A timer that fires this many seconds too late was delayed by the application."""
@@ -247,7 +247,8 @@ class Connection(asyncio.BufferedProtocol):
         self._connected_at = math.inf
         self._heard_at = -math.inf
         self._in_doubt = False
-        self._silent_since = math.inf  # when the first request was sent that has expired since bytes last arrived
+        # When the earliest expired request was sent. Requests that were sent before bytes last arrived do not count.
+        self._silent_since = math.inf
 
     async def open(self) -> None:
         """Connects. On failure every request that waits for this connection fails with ``RemotingConnectError``."""
@@ -306,8 +307,8 @@ class Connection(asyncio.BufferedProtocol):
 
         A single short timeout proves little, and a connection that answers other requests is only slow. So the
         connection is closed only if an expired request was sent at least ``silence_ms`` ago and nothing at all has
-        arrived since then. Earlier silence proves nothing: either no request was waiting, or the server held pulls as
-        the client had asked.
+        arrived since then. Silence before that request was sent proves nothing: either no request was waiting, or the
+        server held pulls as the client had asked.
 
         If the application has blocked the event loop, responses may have arrived unread; they are read first.
         """

@@ -87,8 +87,8 @@ class DeleteAclRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class ListAclsRequestHeader(CommandHeader):
-    """Request 3010 (AUTH_LIST_ACL): lists the rules of subjects that contain ``subject_filter`` and have a rule for a
-    resource that contains ``resource_filter``.
+    """Request 3010 (AUTH_LIST_ACL): lists all rules of each selected subject. A subject is selected if it contains
+    ``subject_filter`` and if one of its rules is for a resource that contains ``resource_filter``.
     """
 
     subject_filter: str | None = None

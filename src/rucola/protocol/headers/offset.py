@@ -11,8 +11,8 @@ from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 @dataclass(slots=True)
 class QueryConsumerOffsetRequestHeader(CommandHeader):
-    """Request 14 (QUERY_CONSUMER_OFFSET). ``set_zero_if_not_found``: whether a group without an offset gets offset
-    0 if the message at queue offset 0 is in memory; None means True.
+    """Request 14 (QUERY_CONSUMER_OFFSET). For a group without an offset, the response is offset 0 if the message at
+    queue offset 0 is in memory, unless ``set_zero_if_not_found`` is False.
     """
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}

@@ -13,7 +13,8 @@ class PopMessageRequestHeader(CommandHeader):
 
     Attributes:
         queue_id: id of the queue; -1 for all queues.
-        init_mode: where a new group starts: 0 at the first message, 1 at the last one.
+        init_mode: where a new group starts: 0 at the first message; 1 at the last one, or at the first if no message
+            was removed yet.
     """
 
     consumer_group: str
@@ -91,8 +92,8 @@ class ChangeInvisibleTimeResponseHeader(CommandHeader):
 
 @dataclass(slots=True)
 class NotificationRequestHeader(CommandHeader):
-    """Request 200054 (NOTIFICATION): asks whether there are messages to pop. If there are none, the broker waits until
-    one arrives, but not longer than until ``poll_time`` ms after ``born_time``.
+    """Request 200054 (NOTIFICATION): asks whether there are messages to pop. If there are none, the broker waits for
+    one, at the latest until ``poll_time`` ms after ``born_time``.
     """
 
     consumer_group: str
