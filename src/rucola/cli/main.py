@@ -269,7 +269,7 @@ def command_line() -> argparse.ArgumentParser:
 
     # Listed only for the help: these commands parse their own arguments.
     commands.add_parser("store", help="Inspect or repair a store directory.")
-    commands.add_parser("replay", help="Send stored messages into a topic again.")
+    commands.add_parser("replay", help="Send stored messages to a topic again.")
     commands.add_parser("mqadmin", help="Administer a cluster with RocketMQ's mqadmin commands.")
     commands.add_parser("lab", help="Measure common claims about storage engines.")
     commands.add_parser("spark", help="Work on stores and archives with Spark; pack an environment for executors.")

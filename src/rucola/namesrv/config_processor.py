@@ -43,7 +43,9 @@ class NamesrvConfigProcessor:
     def update_config(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 318: changes all given options or none; the change lasts until the name server restarts."""
         if len(command.body) > CONFIG_BYTES_MAX:
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"at most {CONFIG_BYTES_MAX} bytes of options")
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER, f"at most {CONFIG_BYTES_MAX} bytes of options are allowed"
+            )
         try:
             values = parse_properties(bytes(command.body).decode())
             if values.keys() - REMOTE_KEYS:

@@ -150,7 +150,7 @@ OPTIONS: tuple[Option, ...] = (
         "scanOrder",
         "auto",
         "with `storePath`: `log` scans the commit log, `queue` follows each consume queue, `auto` chooses `log` if "
-        "more than 15 % of the scanned bytes would be kept",
+        "at least 15 % of the scanned bytes would be kept",
     ),
     Option(
         "body",

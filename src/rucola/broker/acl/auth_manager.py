@@ -155,7 +155,7 @@ class AuthManager:
         self._use()
 
     def rules(self, subject_contains: str = "", resource_contains: str = "") -> list[dict[str, Any]]:
-        """``AclInfo`` of every user that has rules."""
+        """``AclInfo`` of every user that has rules, as far as subject and resource contain the given texts."""
         found = []
         for name, policies in self._policies.items():
             subject = f"User:{name}"

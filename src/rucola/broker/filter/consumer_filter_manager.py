@@ -39,7 +39,7 @@ class ConsumerFilterManager:
 
     Args:
         keep: creates the writer of ``consumerFilter.json``.
-        wall_ms: returns the time of a change.
+        wall_ms: the wall clock, in ms, which dates changes.
     """
 
     def __init__(self, keep: Keep, wall_ms: Callable[[], int]) -> None:

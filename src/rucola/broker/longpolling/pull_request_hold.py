@@ -132,8 +132,8 @@ class PullRequestHold:
         return True
 
     def arrived(self, topic: bytes, queue_id: int, max_offset: int, tags_code: int | None, final: bool = False) -> None:
-        """Wakes the requests for a queue that now ends at ``max_offset``; ``tags_code`` is None if several messages
-        came at once.
+        """Wakes the requests for a queue that now ends at ``max_offset``; ``tags_code`` is None if messages with
+        different tag codes came at once.
 
         Args:
             final: resumed requests must not wait again.

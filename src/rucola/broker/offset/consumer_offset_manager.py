@@ -29,7 +29,7 @@ class ConsumerOffsetManager:
 
     Args:
         keep: creates the writer of ``consumerOffset.json``.
-        wall_ms: returns the time of a change.
+        wall_ms: the wall clock, in ms, which dates changes.
         light: whether the file has the separate table for ``%LMQ%`` groups.
     """
 

@@ -46,7 +46,7 @@ class AuthProcessor:
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(found[0]) if found else b"")
 
     def list_users(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 3005: all users."""
+        """Request 3005: the users whose names contain the text in ``filter``; all users without it."""
         users = self._users.users(command.ext_fields.get("filter", ""))
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(users) if users else b"")
 
@@ -67,7 +67,7 @@ class AuthProcessor:
         return command.answer(ResponseCode.SUCCESS, body=b"" if rules is None else fastjson.dumps(rules))
 
     def list_rules(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 3010: all rules."""
+        """Request 3010: the rules that match the filters of the request; all rules without filters."""
         fields = command.ext_fields
         rules = self._users.rules(fields.get("subjectFilter", ""), fields.get("resourceFilter", ""))
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(rules) if rules else b"")

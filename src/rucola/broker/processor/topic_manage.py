@@ -50,7 +50,7 @@ class TopicManageProcessor:
             self._system_names |= {config.msg_trace_topic_name}
 
     def update_topic(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 17: creates or changes a topic; answers when the name servers know it, or could not be reached."""
+        """Request 17: creates or changes a topic; answers when each name server is told or unreachable."""
         header = CreateTopicRequestHeader.from_ext_fields(command.ext_fields)
         if header.topic_filter_type not in TopicFilterType.__members__:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"unknown topicFilterType {header.topic_filter_type}")

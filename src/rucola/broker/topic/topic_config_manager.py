@@ -54,7 +54,7 @@ class TopicConfigManager:
 
     Args:
         keep: creates the writer of ``topics.json``.
-        wall_ms: returns the time of a change.
+        wall_ms: the wall clock, in ms, which dates changes.
 
     Attributes:
         before_create: called with the name of a topic before a send creates it; raises an error to prevent the
