@@ -1,5 +1,6 @@
-"""Runs a workload and simulates many power failures at every step. Recovers the store after each power failure, and
-compares the recovered store with a model of its expected content.
+"""Runs a workload, and simulates power failures before every disk call that changes something or syncs. Recovers the
+store from several states in which a power failure may leave the disk, and compares the recovered store with a model of
+its expected content.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from rucola.testing.store_life import (
 from rucola.testing.store_model import Mismatch, StoreModel
 
 CHANCES = (0.0, 0.03, 0.1, 0.3)
-"""Possible probabilities that another thread continues at a system call; each simulated process uses one of them."""
+"""Probabilities that a thread pauses for another thread at a system call; each simulated process uses one of them."""
 
 Workload = Callable[[StoreLife, Random], None]
 
 
 class Violation(AssertionError):  # noqa: N818 - the name says what was found
-    """A crash state from which the store recovers incorrectly; the text says how to reproduce it."""
+    """The store breaks a promise, for example in a recovery from a crash state; the text says how to reproduce it."""
 
 
 @dataclass
@@ -43,10 +44,10 @@ class Counts:
     """Statistics of an exploration.
 
     Attributes:
-        steps: number of disk calls at which a power failure was simulated.
+        steps: number of disk calls, and of events such as ``ack``, before which power failures were simulated.
         states: number of distinct disk contents that were recovered.
         compound: number of states left by a crash during a recovery, or soon after a recovery.
-        switches: number of times that another thread continued.
+        switches: number of times that a thread paused for another thread.
     """
 
     steps: int = 0
@@ -66,9 +67,9 @@ class CrashExplorer:
         seed: seed of all choices.
         sample: number of random crash states per step, in addition to the fixed ones.
         compound_every: one in this many states is recovered under further power failures; 0 for none.
-        prepare: function that changes the ``Files`` of each process, including recoveries, for example to plant a
-            defect.
-        interleaved: whether the store's threads alternate at every system call; otherwise they run one after another.
+        prepare: function that changes the ``Files`` of each simulated process, for example to plant a defect.
+        interleaved: whether the store's threads may pause for each other at system calls; otherwise the work of each
+            thread runs without interruption.
     """
 
     def __init__(

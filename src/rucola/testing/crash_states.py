@@ -1,8 +1,8 @@
 """The states in which a crash may leave a ``SimulatedDisk``.
 
-Each page, file length and name change may or may not be on the disk. Some states are always included: nothing lost (as
-when only the process is killed), everything lost, all content lost, all names lost. A seeded sample is drawn from the
-others: one item lost, one item kept, random versions of every item, pages torn at 512 bytes.
+Each page, file length and name change (an item) may or may not be on the disk. Some states are always included: nothing
+lost (as when only the process is killed), everything lost, all content lost, all names lost. From all other states, a
+seeded sample is drawn: a single item lost, a single item kept, random versions of every item, pages torn at 512 bytes.
 """
 
 from __future__ import annotations

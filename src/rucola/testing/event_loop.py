@@ -19,7 +19,7 @@ class SteppedEventLoop(asyncio.SelectorEventLoop):
         self._skipped_s = 0.0
 
     def time(self) -> float:
-        """Time in seconds since an arbitrary start, including the skipped time."""
+        """Time in seconds since an arbitrary start, including the time added by ``advance``."""
         return super().time() + self._skipped_s
 
     def advance(self, seconds: float) -> None:
@@ -34,7 +34,7 @@ def run_stepped(work: Coroutine[Any, Any, T]) -> T:
 
 
 def advance(seconds: float) -> None:
-    """Moves the running loop's time forward; tests call it."""
+    """Moves the running loop's time forward by ``seconds``."""
     loop = asyncio.get_running_loop()
     if not isinstance(loop, SteppedEventLoop):
         raise TypeError("the running loop is not a SteppedEventLoop: use run_stepped")
@@ -42,6 +42,6 @@ def advance(seconds: float) -> None:
 
 
 async def settle(turns: int = 20) -> None:
-    """Runs several iterations of the event loop, because data on loopback sockets is not handled within one."""
+    """Runs ``turns`` iterations of the event loop: data on loopback sockets takes several iterations to be handled."""
     for _ in range(turns):
         await asyncio.sleep(0)

@@ -1,7 +1,7 @@
-"""Faults that a test can start: of requests, of connections and of the disk.
+"""Faults that a test can inject into requests, connections and the disk.
 
-A fault begins with the call of its method. It ends with its ``with`` block, with ``end`` or after ``times`` requests.
-If several faults apply to a request, the oldest one decides.
+A fault begins when the test calls a method of ``Faults``. The fault ends with its ``with`` block, with ``end`` or after
+``times`` requests. If several faults apply to a request, the oldest of these faults decides.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Fault:
         end(self)
 
     def meets(self, code: int) -> bool:
-        """Whether the fault applies to a request; counts it if so. Called by the thread of the servers."""
+        """Whether the fault applies to a request; if so, counts the request. Called by the thread of the servers."""
         if self._left == 0 or (self.codes is not None and code not in self.codes):
             return False
         if self._left is not None:
@@ -109,7 +109,7 @@ class Fault:
 
 
 class FaultRules:
-    """The active faults of requests, oldest first. The servers' thread reads the faults; any thread may change them."""
+    """The active request faults, oldest first. The servers' thread reads the faults; any thread may change them."""
 
     def __init__(self) -> None:
         self.faults: tuple[Fault, ...] = ()
@@ -150,9 +150,9 @@ class Faults:
     """The object ``rocketmq.faults``, whose methods start faults.
 
     Args:
-        rules: the faults of requests.
-        blackhole, slow_disk, full_disk: functions that start a fault of connections or of the disk; the argument False
-            or 0 ends the fault.
+        rules: the request faults.
+        blackhole, slow_disk, full_disk: functions that start a connection fault or a disk fault; the argument False or
+            0 ends the fault.
     """
 
     def __init__(

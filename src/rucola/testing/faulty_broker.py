@@ -61,9 +61,9 @@ class FaultyBroker(Broker):
     """A broker with faults.
 
     Args:
-        rules: faults of requests.
-        on_change: called when something may have changed for a waiting test: after each read from a connection, when
-            messages reach their queues, after commits, and when groups change.
+        rules: the request faults.
+        on_change: called after each event for which a test may wait: the broker served requests, messages reached their
+            queues, a consumer offset was committed, or the clients or topics of a group changed.
 
     Attributes:
         starts: which queues the consumers have begun to read.
@@ -88,7 +88,7 @@ class FaultyBroker(Broker):
         self.services.consumers.on_change(self._group_changed)
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Serves those frames of a read that no fault affects."""
+        """Applies the faults to the frames of ``batch``, and serves the frames that no fault affects."""
         if self._blackholed:
             self._met.add(channel)
             return
@@ -110,7 +110,9 @@ class FaultyBroker(Broker):
         self._tell()
 
     def blackhole(self, begins: bool) -> None:
-        """Blocks all traffic in both directions; at the end, closes the affected connections."""
+        """If ``begins``, blocks all traffic in both directions; otherwise unblocks it and closes the affected
+        connections.
+        """
         if begins and not self._blackholed:
             for channel in self._server.channels:
                 self._met.add(channel)
@@ -164,7 +166,7 @@ class FaultyBroker(Broker):
 
 
 class _Nowhere(asyncio.Transport):
-    """A transport that discards writes and delegates everything else."""
+    """A transport that discards writes; calls such as ``close`` go to the real transport."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._real = transport

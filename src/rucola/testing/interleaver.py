@@ -1,9 +1,9 @@
 """Threads that run one at a time: at each system call a seeded choice decides which thread continues.
 
 The interpreter releases its lock (the GIL) for every system call, so another thread may run just before or just after
-the call. The threads of a simulated process therefore pause at system calls while another one runs, in an order that
-depends only on the seed. They are real threads; only the one that holds a baton runs. A paused thread keeps its locks,
-and a thread that waits for a lock is not chosen.
+the call. A thread of a simulated process may therefore pause at a system call while another thread of the process runs;
+the order of the threads depends only on the seed. The threads are real, but each of them waits until the running thread
+hands over to it. A paused thread keeps its locks, and a thread that waits for a lock is not chosen.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Interleaver:
 
     Args:
         random: source of all choices.
-        chance: probability that another thread continues at a system call.
-        on_switch: called whenever another thread continues.
-        starts_max: largest number of times that background work starts by itself.
+        chance: probability that the running thread pauses for another thread at a system call.
+        on_switch: called whenever the running thread pauses for another thread.
+        starts_max: largest number of times that the interleaver itself starts background work (see ``open_to_start``).
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class _Thread:
         threading.Thread(target=self._run, daemon=True).start()
 
     def give(self, task: Task) -> None:
-        """Sets the next task; it begins when the thread gets the baton."""
+        """Sets the next task, which begins when the running thread hands over to this thread."""
         self._task = task
         self._given.release()
 

@@ -1,4 +1,4 @@
-"""An event loop without sockets and tasks: scheduled calls run when the test's clock has reached their time."""
+"""An event loop without sockets or tasks: a test runs the scheduled calls that are due by the test's clock."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class _NoTask:
         """Does nothing: the task is cancelled already."""
 
     def add_done_callback(self, callback: Callable[[_NoTask], object]) -> None:
-        """Does nothing: the task is cancelled already."""
+        """Calls ``callback`` at once: the task is cancelled already."""
         callback(self)
 
     def __await__(self) -> Generator[None, None, None]:

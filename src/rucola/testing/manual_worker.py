@@ -82,8 +82,8 @@ class ManualWorker:
 
 @contextmanager
 def manual_workers(*modules: str, interleaver: Interleaver | None = None) -> Iterator[None]:
-    """Within the block, ``modules`` use ``ManualWorker`` instead of ``Worker``. With an ``interleaver``,
-    ``threading.Lock`` returns an ``InterleavedLock``.
+    """Within the ``with`` block, the modules named in ``modules`` use ``ManualWorker`` instead of ``Worker``. With an
+    ``interleaver``, ``threading.Lock`` returns an ``InterleavedLock``.
     """
     with ExitStack() as stack:
         for module in modules:

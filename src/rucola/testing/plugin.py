@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class _PlainImports(MetaPathFinder):
     """Finds Rucola's modules before pytest does, so that pytest does not rewrite their assert statements.
 
-    pytest parses and rewrites all modules of a package that has a plugin, also modules that a server imports on its own
-    thread. Python 3.11.0 to 3.11.7 and 3.12.0 to 3.12.1 fail if two threads parse at the same time.
+    pytest parses and rewrites all modules of a package that has a plugin, including those that a server imports on its
+    own thread. Python 3.11.0 to 3.11.7 and 3.12.0 to 3.12.1 fail if two threads parse at the same time.
     """
 
     def find_spec(

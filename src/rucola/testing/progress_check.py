@@ -1,8 +1,8 @@
-"""Compares what a store reports as synced with what is durable on the simulated disk, at every step.
+"""Compares what a store reports as synced with what is durable on the simulated disk.
 
-A simulated power failure does not always reveal a report that is ahead of the disk: recovery must rely on the report,
-and the check of the recovered store must examine the lost bytes. This module compares the reported offsets themselves,
-whenever one of them changes.
+A store may report bytes as synced that are not durable. A simulated power failure reveals this only if recovery relies
+on the report and the check of the recovered store reads the lost bytes. This module compares the reported offsets
+themselves with the disk, whenever one of these offsets has changed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rucola.testing.store_model import Mismatch, SentRecord, StoreModel
 
 
 class ProgressCheck:
-    """Checks one process after its recovery, whose result has already been compared.
+    """Checks one process after its recovery; ``check_recovered`` has already checked the recovered content.
 
     Args:
         disk: the disk of the store.
         root: the store directory.
-        store: the store, loaded but not started yet, so that each watermark is checked before it is written.
+        store: the store, loaded but not started yet; once it runs, each watermark is checked before it is written.
         model: function that returns the currently expected content.
 
     Attributes:
@@ -56,7 +56,7 @@ class ProgressCheck:
         marks.write = watched  # type: ignore[method-assign]
 
     def step(self) -> None:
-        """Compares what the store currently reports.
+        """Compares the offsets that the store currently reports with the disk.
 
         Raises:
             Mismatch: the reported progress is ahead of the disk.
@@ -118,7 +118,10 @@ class ProgressCheck:
         for record in records:
             entries = {(key, record.physical_offset) for key in record.keys}
             if record.physical_offset >= min_offset and not entries <= there:
-                raise Mismatch(f"queues offset {queues_offset}: entries for {record.physical_offset} were not synced")
+                raise Mismatch(
+                    f"queues offset {queues_offset}: index entries of the record at {record.physical_offset} "
+                    "were not synced"
+                )
 
     def _certain_entries(self) -> set[tuple[int, int]]:
         entries: set[tuple[int, int]] = set()

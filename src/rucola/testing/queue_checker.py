@@ -6,7 +6,7 @@ keeps every promise. The promises are RocketMQ's. A message whose send was ackno
 message whose send was refused is never delivered. A message whose outcome is unknown may be delivered; after its first
 delivery it must not be lost. A queue keeps the order in which one producer's sends were acknowledged.
 
-A message is identified by its value, which no other message has. All times are of one clock, in any unit.
+A message is identified by its value, which no other message has. All times come from one clock, in any unit.
 
 A delivery through a retry topic (``retried``) has a queue and an offset of that topic: it counts as a delivery of the
 value, but its offset is not checked. The module uses no clock and no I/O.
@@ -54,7 +54,7 @@ class Send(NamedTuple):
     """The send of one value to a queue.
 
     Attributes:
-        offset: queue offset in the response; None if no response has shown it.
+        offset: queue offset in the response; None if the producer received no offset.
         began, ended: time when the send was called, and time when its outcome was known.
         visible_at: the earliest time of delivery; None for immediate delivery.
         retries: maximum number of further attempts by its producer.
@@ -75,8 +75,8 @@ class Delivery(NamedTuple):
     """The delivery of one value to a consumer.
 
     Attributes:
-        session: name of the period between two (re)starts or seeks of a consumer that reads a queue in order; empty for
-            consumers without a promised order.
+        session: a name that changes with each start, restart or seek of a consumer that must read a queue in order;
+            empty for other consumers.
         retried: whether the value came through a retry topic.
     """
 
@@ -120,12 +120,12 @@ class History:
     """Everything that a test did and observed.
 
     Attributes:
-        drained: whether consumers had enough time without faults at the end to receive everything.
-        ordered: whether first deliveries of a queue must keep its order across all consumers.
-        redeliveries_max: limit on the total number of deliveries after the first one of each value; None for no limit.
-        latency_max: limit on the time from the end of a send, or its visible time, to the first delivery; None for no
-            limit.
-        settled_at: time from which each queue must have one owner.
+        drained: whether the test ended with enough time without faults for the consumers to receive everything.
+        ordered: whether the first deliveries of a queue's messages, over all consumers, must be in queue order.
+        redeliveries_max: limit on the number of repeated deliveries, summed over all values; None for no limit.
+        latency_max: limit on the time to the first delivery, counted from the end of the send or from its
+            ``visible_at``, whichever is later; None for no limit.
+        settled_at: time from which no queue may have two owners.
     """
 
     sends: list[Send] = field(default_factory=list)
@@ -261,7 +261,7 @@ def _delivery_order(history: History) -> Iterator[Finding]:
             continue
         seen.add(delivery.value)
         if delivery.offset < highest.get(delivery.queue, -1):
-            detail = f"{delivery.value} at {delivery.offset}, first delivered after offset {highest[delivery.queue]}"
+            detail = f"{delivery.value} at {delivery.offset}: first delivery after that of {highest[delivery.queue]}"
             yield Finding(Kind.ORDER, delivery.queue, detail)
         highest[delivery.queue] = max(delivery.offset, highest.get(delivery.queue, -1))
 

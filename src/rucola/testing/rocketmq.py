@@ -97,8 +97,7 @@ class RocketMQ:
         """Creates or changes a topic; returns once its route is known. A send to an unknown topic creates it, too.
 
         Args:
-            order: whether the order configuration lists its queues, so that they remain in the route without the
-                broker.
+            order: whether to mark the topic as ordered and to list its queues in the order configuration.
             type: ``message.type``: NORMAL, FIFO, DELAY, TRANSACTION or MIXED.
 
         Raises:
@@ -201,8 +200,9 @@ class RocketMQ:
         """Returns messages that a group failed to consume and will receive again, as soon as there are ``count`` or
         more.
 
-        A message counts from its failure until the broker knows that the group consumed it, or until it is a dead
-        letter. A message that a ``SimpleConsumer`` did not acknowledge counts from the end of its invisible time.
+        A message is included from its failed consumption until the broker knows that the group consumed it, or until it
+        is a dead letter. A message that a ``SimpleConsumer`` did not acknowledge is included from the end of its
+        invisible time.
 
         Raises the errors of ``messages`` and, with a ``count``, of ``wait_for_messages``.
         """
@@ -211,8 +211,8 @@ class RocketMQ:
     def wait_for_progress(self, group: str, topic: str, timeout: float = TIMEOUT_S) -> None:
         """Returns as soon as a group has consumed all messages of a topic.
 
-        The broker knows this from the offsets that consumers commit, usually every five seconds. Failed messages that
-        wait for their retry count as consumed.
+        The broker knows this from the offsets that consumers commit, usually every five seconds. A failed message
+        counts as consumed while it waits for its retry.
 
         Raises:
             AssertionError: the group has not consumed all messages after ``timeout`` seconds.

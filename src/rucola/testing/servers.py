@@ -51,7 +51,7 @@ class Servers:
     Attributes:
         store: the store directory.
         address: address of the broker.
-        rules: faults of requests.
+        rules: the request faults.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -175,7 +175,7 @@ class Servers:
     # content
 
     def messages(self, topic: str) -> list[MessageExt]:
-        """All messages acknowledged so far, in log order."""
+        """Dispatches, then returns all messages in the topic's queues, in log order."""
         store = self._running().store
         store.dispatch()
         name = topic.encode()
@@ -307,8 +307,8 @@ class Servers:
         await self._until(lambda: None if behind() else True, state, timeout_s)
 
     async def _until(self, reached: Callable[[], T | None], state: Callable[[], str], timeout_s: float) -> T:
-        """Calls ``reached`` after each change until its result is not None; returns the result. Makes no calls while
-        the broker is stopped.
+        """Calls ``reached`` at once and after each event that the broker reports, until a call returns a result other
+        than None; returns this result. Makes no calls while the broker is stopped.
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
         while True:

@@ -66,7 +66,7 @@ class Inode:
 
     Attributes:
         data: content as processes see it.
-        disk: durable content; has the length of the last sync.
+        disk: durable content, with the length that the file had at its last sync.
         pages: for each page written since that sync, the other contents that it may have on disk, oldest first.
         sizes: other lengths that the file may have on disk, oldest first.
         dirty: indices of the pages that the next sync will write.

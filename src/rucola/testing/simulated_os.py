@@ -1,6 +1,6 @@
-"""Runs ``runtime.files`` and the modules that it uses over a ``SimulatedDisk``: their source is unchanged, but their
-system calls are replaced. Crash tests therefore cut the power between the system calls of the real modules, not between
-those of a second implementation.
+"""Runs ``runtime.files``, ``runtime.mapped_segment`` and ``runtime.disk_calls`` on a ``SimulatedDisk``. The source of
+these modules is unchanged, but their system calls are replaced. Crash tests therefore cut the power between the system
+calls of the real modules, not between those of a second implementation.
 """
 
 from __future__ import annotations

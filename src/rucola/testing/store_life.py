@@ -1,6 +1,7 @@
 """A message store on a simulated disk, driven step by step, with a model that records what the store reports.
 
-Calls of ``flush``, ``commit``, ``allocate`` and ``keep`` replace the store's threads, so that a run is reproducible.
+The store starts no threads of its own, so that a run is reproducible. The methods ``flush``, ``commit``, ``allocate``
+and ``keep`` do the work of these threads; an ``Interleaver``, if there is one, starts such work, too.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def empty_disk() -> SimulatedDisk:
 
 
 class StoreLife:
-    """A store on one disk, which may be started, stopped and killed many times.
+    """A store that may be started, stopped and killed many times on the same disk.
 
     Attributes:
         disk: disk of the store.
@@ -66,8 +67,9 @@ class StoreLife:
         store: the running store.
         known_changes: ids of the name changes (creation, rename, removal) that were not durable when the store was
             loaded.
-        pulls: number of pulls for each result, ``found`` or ``cold``; counted only if there is an interleaver.
-        progress: checks what the running store reports as synced; None before its start.
+        pulls: number of pulls by result: ``found``, or ``cold`` if the records must first be read from the disk;
+            counted only if there is an interleaver.
+        progress: checks what the running store reports as synced; None before the store starts.
 
     Args:
         prepare: function that changes the ``Files``, for example to plant a defect.
@@ -304,8 +306,8 @@ class StoreLife:
         self.disk.meanwhile = meanwhile
 
     def flush(self, meanwhile: Callable[[], None] | None = None) -> None:
-        """Does the work of the flush thread; ``meanwhile`` is called while that thread waits for the disk (with an
-        interleaver: when it pauses or has ended).
+        """Does the work of the flush thread. ``meanwhile`` is called while that thread waits for the disk; with an
+        interleaver, ``meanwhile`` is called when the thread has paused or ended.
         """
         if self.interleaver is None:
             self.disk.meanwhile = meanwhile
@@ -446,7 +448,8 @@ class StoreLife:
         self.dispatch()
 
     def _place(self, message: StoreMessage, physical_offset: int, size: int) -> None:
-        # ``_refuses`` was set before the call: a call whose write fails midway may have accepted its first messages.
+        # ``_refuses`` is the state before the call: if a write of the call itself fails midway, the store may have
+        # accepted the call's first messages.
         if self._refuses:
             raise Mismatch("a message was accepted after a failed write or sync")
         file = self.store._log.queue.find(physical_offset)
@@ -537,7 +540,9 @@ def check_kept_aside(life: StoreLife, image: Image) -> None:
 
 
 def _holds(kept: bytes, tail: bytes, offset: int) -> bool:
-    """Whether each sector of ``tail`` is zero or equal to that of ``kept``; both begin at log offset ``offset``."""
+    """Whether each sector of ``tail`` is zero or equal to the same sector of ``kept``. ``tail`` and ``kept`` begin at
+    log offset ``offset``.
+    """
     borders = [0, *range(-offset % SECTOR, len(tail), SECTOR), len(tail)]
     return all(tail[a:b] == kept[a:b] or not any(tail[a:b]) for a, b in pairwise(borders))
 
@@ -621,7 +626,9 @@ def _check_reads(store: MessageStore, model: StoreModel) -> None:
         begin = len(records) - len(alive)
         low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
         if (low, high) != (begin, len(records)):
-            raise Mismatch(f"queue {topic!r} {queue_id} is {low} to {high}, expected {begin} to {len(records)}")
+            raise Mismatch(
+                f"queue {topic!r} {queue_id} has offsets from {low} up to {high}, expected {begin} up to {len(records)}"
+            )
         if not alive:
             continue
         result = store.get_message(topic, queue_id, low, 32, 1 << 20)

@@ -25,7 +25,7 @@ class SentRecord:
         message: the message as sent.
         record: its bytes in the log.
         unit: its consume-queue unit; empty if the message is in no queue.
-        keys: hashes of its keys in the form of the index, in order.
+        keys: hashes of the message's keys as the index stores them, in the order of the index.
     """
 
     message: StoreMessage

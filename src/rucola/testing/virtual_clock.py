@@ -1,8 +1,8 @@
 """The wall clock of tests: the system's clock plus the time by which tests advanced it.
 
 A process has one wall clock, shared by all its ``RocketMQ`` instances and clients. It returns to the system's time when
-the last ``RocketMQ`` is closed. Tests never move the monotonic clock, so connections, heartbeats and timeouts keep
-their duration.
+the last ``RocketMQ`` is closed. Tests never move the monotonic clock, so heartbeats, timeouts and the expiry of
+connections are not affected.
 """
 
 from __future__ import annotations
