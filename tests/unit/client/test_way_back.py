@@ -220,7 +220,8 @@ def test_a_refused_connection_is_not_tried_without_pauses(broker):
             await producer.start()
             async with one:
                 await producer.send(Message("T", b"first"))
-            with pytest.raises(RemotingConnectError) as caught:
+            # The time may end during the last attempt.
+            with pytest.raises((RemotingConnectError, RemotingTimeoutError)) as caught:
                 await producer.send(Message("T", b"x"), timeout_ms=100)
             assert 2 < int(caught.value.__notes__[0].split()[1]) <= 12
             await producer.shutdown()

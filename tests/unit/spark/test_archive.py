@@ -369,7 +369,7 @@ def test_arguments_are_checked(tmp_path: Path, store: MessageStore) -> None:
         archive(tmp_path / "table", store=tmp_path / "store", columns=("tags",))
     with pytest.raises(ConfigError, match="session"):
         archive(tmp_path / "table", store=tmp_path / "store", decode=lambda rows: rows)
-    with pytest.raises(ConfigError, match="include_record"):
+    with pytest.raises(ConfigError, match="column record"):
         archive(tmp_path / "table", store=tmp_path / "store", body=BodyForm.STORED)
     assert not (tmp_path / "table").exists()
 
