@@ -78,7 +78,7 @@ class _Hidden:
             ModuleNotFoundError: the module is one of the hidden modules.
         """
         if fullname in self._names:
-            raise ModuleNotFoundError("hidden from this command", name=fullname)
+            raise ModuleNotFoundError(f"{fullname} is hidden, because this command does not use it", name=fullname)
 
 
 def main(arguments: list[str]) -> int:

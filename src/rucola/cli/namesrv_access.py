@@ -35,7 +35,7 @@ class NamesrvAccess:
     Args:
         source: returns the current accounts; None while they are not known.
         insecure: accept legacy signatures, which can be replayed, over any connection.
-        own: an additional account.
+        own: the account of the name server's own brokers, in addition to the accounts of ``source``.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class NamesrvAccess:
         self._guard = AccessGuard(self.snapshot, _no_topic, clock, insecure, require_v2=False, quota=NameQuota(0))
 
     def snapshot(self) -> AclSnapshot:
-        """All accounts, including the additional one."""
+        """The latest known accounts of ``source``, and ``own``."""
         found = self._source()
         if found is not None and found is not self._seen:
             self._seen = found

@@ -151,7 +151,7 @@ class PopAck:
         if queue_offsets is None:
             return cls(_key(members), (_number(members, "ao"),))
         if not isinstance(queue_offsets, list) or not all(type(offset) is int for offset in queue_offsets):
-            raise FormatError("acknowledgement of a pop", 0, "a list of offsets in aol", repr(queue_offsets)[:64])
+            raise FormatError("acknowledgement of a pop", 0, "a list of offsets in field aol", repr(queue_offsets)[:64])
         return cls(_key(members), tuple(queue_offsets), batch=True)
 
 
@@ -183,12 +183,12 @@ def _key(members: Mapping[str, Any]) -> PopKey:
 def _text(members: Mapping[str, Any], name: str) -> str:
     value = members.get(name)
     if not isinstance(value, str) or not value:
-        raise FormatError("record of a pop", 0, f"a string in {name}", repr(value)[:64])
+        raise FormatError("record of a pop", 0, f"a non-empty string in field {name}", repr(value)[:64])
     return value
 
 
 def _number(members: Mapping[str, Any], name: str) -> int:
     value = members.get(name, 0)
     if type(value) is not int:
-        raise FormatError("record of a pop", 0, f"an integer in {name}", repr(value)[:64])
+        raise FormatError("record of a pop", 0, f"an integer in field {name}", repr(value)[:64])
     return value

@@ -128,7 +128,7 @@ class PartitionReader:
 
 
 class SparseIndex:
-    """A mapped index with a binary search that tries the warm section at its end first."""
+    """A mapped index. Its binary search first tries the warm section, which is at the end of the index."""
 
     def __init__(self, path: Path, entry: Struct) -> None:
         with path.open("rb") as file:

@@ -226,8 +226,8 @@ class Channel(asyncio.BufferedProtocol):
         return self._gathered_bytes > ANSWER_BYTES or self._turn.is_over(self._loop)
 
     def took(self, seconds: float) -> None:
-        """Sets or clears ``costly`` after a request that took ``seconds`` of elapsed time; ``Turn`` estimates how much
-        processor time the request used.
+        """Sets ``costly`` if the last request used much processor time, otherwise clears it. ``Turn`` estimates this
+        time; ``seconds`` is the elapsed time of the request.
         """
         self.costly = self._turn.was_costly(seconds, self._loop)
 

@@ -37,8 +37,8 @@ class ProcessorTable:
     """The processors of one server. Event loop only.
 
     Args:
-        waiting_max: maximum number of waiting requests. Further requests are refused. For connections with few waiting
-            requests, the maximum is doubled.
+        waiting_max: maximum number of waiting requests of all connections. Further requests are refused. A request of
+            a connection with few waiting requests is refused only when twice this number of requests wait.
 
     Attributes:
         json_bodies: parses long bodies.

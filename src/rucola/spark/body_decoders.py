@@ -158,7 +158,7 @@ class AvroDecoder(_Decoder):
         if isinstance(schema, list):
             kinds = [one for one in schema if one != "null"]
             if len(kinds) != 1:
-                raise ConfigError("schema", str(schema), "unions of null and one type")
+                raise ConfigError("schema", str(schema), "only unions of null and one other type")
             return self._type_of(kinds[0], named, depth)
         if isinstance(schema, str):
             if schema in named:

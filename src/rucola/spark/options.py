@@ -199,9 +199,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "retryTimeoutMs",
         "120000",
-        "how long requests to a failing broker are repeated; after this time, a batch fails, and so does the first "
-        "micro-batch of a stream, unless `startingOffsets` is `earliest`; a run with `Trigger.AvailableNow` leaves out "
-        "brokers that do not respond within this time; any other micro-batch repeats its requests without limit",
+        "how long requests to a failing broker are repeated; after this time, a batch fails; the first micro-batch of "
+        "a stream fails, too, but not with `startingOffsets=earliest`; a run with `Trigger.AvailableNow` leaves out "
+        "the broker; all other micro-batches repeat their requests without limit",
     ),
 )
 ELSEWHERE = {

@@ -3,8 +3,9 @@ that had two owners at once.
 
 A test records what it did and observed as a ``History``. The check returns findings; there are none if the history
 keeps every promise. The promises are RocketMQ's. A message whose send was acknowledged is delivered at least once; a
-message whose send was refused is never delivered. A message whose outcome is unknown may be delivered; after its first
-delivery it must not be lost. A queue keeps the order in which one producer's sends were acknowledged.
+message whose send was refused is never delivered; a message whose send has an unknown outcome may be delivered or not.
+If a producer begins a send after another of its sends to the same queue was acknowledged, its message comes later in
+the queue.
 
 A message is identified by its value, which no other message has. All times come from one clock, in any unit.
 

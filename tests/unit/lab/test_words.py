@@ -133,13 +133,13 @@ def test_what_the_index_saves(index: float, partition: float, verdict: str, sent
             (20, 40),
             (60, 50),
             "Holds",
-            "Without a filter sendfile takes 0.5 times as long as a gathered write, with a filter 1.2",
+            "Without a filter, sendfile takes 0.5 times as long as a gathered write; with a filter, 1.2",
         ),
         (
             (20, 40),
             (30, 50),
             "Does not",
-            "Without a filter sendfile takes 0.5 times as long as a gathered write, with a filter 0.6",
+            "Without a filter, sendfile takes 0.5 times as long as a gathered write; with a filter, 0.6",
         ),
     ],
 )

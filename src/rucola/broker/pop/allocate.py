@@ -20,8 +20,8 @@ _NODES = 10
 def allocate(
     strategy: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> list[MessageQueue]:
-    """The queues of a client; empty if the client is not one of ``client_ids``. ``queues`` and ``client_ids`` are
-    sorted.
+    """The queues of a client; empty if the client is not one of ``client_ids``. ``queues`` and ``client_ids`` must
+    be sorted.
     """
     if client_id not in client_ids:
         return []

@@ -1,9 +1,10 @@
 """Makes popped messages visible again if they are not acknowledged in time (RocketMQ 5.3.3, ``PopReviveService``).
 
-Checkpoints and acknowledgements enter the revive topic when they are due. A checkpoint is completed once all records
-that were due together with it have arrived. Copies of its unacknowledged messages are then stored in the retry topic of
-the topic and group. The progress in a revive queue is committed once these copies are synced. After a crash, copies
-that were stored shortly before the crash are recognised and not stored again. Event loop only.
+Checkpoints and acknowledgements are timed messages, so they enter the revive topic at their delivery times
+(``revive_log``). A checkpoint is completed once all records with delivery times up to the end of its invisible time
+have arrived. Copies of its unacknowledged messages are then stored in the retry topic of the topic and group. The
+progress in a revive queue is committed once these copies are synced. After a crash, copies that were stored shortly
+before the crash are recognised and not stored again. Event loop only.
 """
 
 from __future__ import annotations

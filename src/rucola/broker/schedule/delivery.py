@@ -56,7 +56,7 @@ class DelayedDelivery:
             await self._persisting.stop()
 
     def persist(self) -> None:
-        """Writes the progress of the synced deliveries. When the broker stops, the store syncs everything before this
-        call.
+        """Requests a write of the progress of the synced deliveries. When the broker stops, it calls this method after
+        the store has synced everything.
         """
         self._supervisor.call(_PROGRESS, self._service.persist)

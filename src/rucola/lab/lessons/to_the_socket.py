@@ -171,7 +171,7 @@ def say_filter(n: Numbers) -> str:
             f"For records that lie apart, sendfile is slower even without a filter: it takes {before} times as long as "
             f"a gathered write, and {after} times with a filter."
         )
-    return f"Without a filter sendfile takes {before} times as long as a gathered write, with a filter {after} times."
+    return f"Without a filter, sendfile takes {before} times as long as a gathered write; with a filter, {after} times."
 
 
 LESSON = Lesson(
@@ -239,8 +239,8 @@ LESSON = Lesson(
         ),
         Claim(
             "This project",
-            "copying small records together into one buffer costs no more than a gathered write (our test: at most 1.1 "
-            "times as much, with records of 128 bytes)",
+            "copying small records together into one buffer costs at most about as much as a gathered write (our test: "
+            "at most 1.1 times as much, with records of 128 bytes)",
             lambda n: n["far"][JOIN][128] <= 1.1 * n["far"][GATHER][128],
             f"{{far[{JOIN}][128]}} µs copied together, {{far[{GATHER}][128]}} µs gathered; at 64 KiB "
             f"{{far[{JOIN}][65536]}} and {{far[{GATHER}][65536]}} µs",

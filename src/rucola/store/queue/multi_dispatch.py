@@ -1,4 +1,4 @@
-"""Puts the entries of light queues (``formats.light_queue``).
+"""Writes the entries of records into light queues (``formats.light_queue``).
 
 RocketMQ 5.3.3, ``ConsumeQueue#multiDispatchLmqQueue``. In RocketMQ, an invalid light queue name stops dispatch
 permanently. Rucola counts such a name and skips it.
@@ -76,7 +76,7 @@ def is_possible(entry: LightEntry) -> bool:
 
 
 def put_light_entry(queue: ConsumeQueue, entry: LightEntry) -> bool:
-    """Puts an entry into its queue; returns False if the queue already has the entry of an older record at this queue
+    """Writes an entry into its queue; returns False if the queue already has the entry of an older record at this queue
     offset.
 
     Raises:
@@ -90,7 +90,7 @@ def put_light_entry(queue: ConsumeQueue, entry: LightEntry) -> bool:
 
 
 class MultiDispatch:
-    """With ``enableMultiDispatch``, puts the entries of light queues after the dispatch of each batch."""
+    """With ``enableMultiDispatch``, writes the entries into light queues after the dispatch of each batch."""
 
     def __init__(self, queues: ConsumeQueueStore, stats: StoreStats) -> None:
         self._queues = queues
@@ -99,7 +99,7 @@ class MultiDispatch:
     def put(
         self, file: MappedFile, table: array[int], rows: int, deleted: Mapping[bytes, int]
     ) -> Iterator[tuple[ConsumeQueue, int]]:
-        """Puts the entries for the first ``rows`` records of ``table``; yields the queue and the tags code of each
+        """Writes the entries for the first ``rows`` records of ``table``; yields the queue and the tags code of each
         entry.
 
         Args:

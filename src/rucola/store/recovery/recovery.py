@@ -5,9 +5,10 @@ offset up to which the log was known to be synced. Then recovery creates the abo
 bytes after the end and removes later segments. Finally it syncs the log and brings queues and index up to the end.
 
 In a Rucola store, recovery starts at the synced offsets in the watermark (``watermark``). It uses the times in the
-checkpoint only after a crash, to choose the synced queue entries that it compares with their records (``queue_mend``).
-A RocketMQ store has no watermark, so its whole log is checked. Its index files are kept if they agree with the log and,
-after a crash, are known to be synced. An interrupted recovery reaches the same result when it runs again.
+checkpoint only after a crash: they determine the segment from which on it compares synced queue entries with their
+records (``queue_mend``). A RocketMQ store has no watermark, so its whole log is checked. Its index files are kept if
+they agree with the log and, after a crash, are known to be synced. An interrupted recovery reaches the same result when
+it runs again.
 
 Recovery deliberately differs from RocketMQ 5.3.3. It zeroes the bytes after the end of the log, and first copies them
 to quarantine unless they are zeros or begin with a blank record. In the queues, it zeroes the units that point beyond

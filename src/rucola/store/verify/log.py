@@ -330,8 +330,8 @@ class LogCheck:
         return position + row[RecordColumn.RECORD_SIZE]
 
     def _next_record(self, number: int, file: MappedFile, position: int) -> int:
-        """Returns the position of the next intact record that was not stored before the last record read; the end of
-        this segment if the intact record lies in a later segment.
+        """Returns the position of the next intact record whose store time is not earlier than that of the last record
+        before ``position``. If the intact record lies in a later segment, returns the end of this segment.
 
         Returns -1 if there is no such record.
         """
