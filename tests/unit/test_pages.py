@@ -94,7 +94,7 @@ def test_figures_of_the_readme_are_those_of_the_last_run() -> None:
     start = re.search(r"until the first acknowledged send \| ([\d.]+) s", figures)
     assert cpu and start
     assert 3.5 <= float(cpu[1]) < 4.5 and "About a quarter of the Java broker's CPU per message" in README
-    assert round(float(start[1]), 1) <= 0.2 and "ready in a fifth of a second" in README
+    assert float(start[1]) <= 0.25 and "ready in a quarter of a second" in README
 
 
 def test_events_with_advice_are_logged() -> None:

@@ -254,8 +254,8 @@ class AdminClient:
         Brokers before 5.0 change only the stored offset, and the result is empty. Consumers that are online then
         overwrite this offset.
         """
-        await self.api.update_consumer_offset(address, group, queue, consumer_offset)
         version = (await self.api.runtime_info(address)).get("brokerVersion", "")
+        await self.api.update_consumer_offset(address, group, queue, consumer_offset)
         if not version.isdecimal() or int(version) < MQVersion.V5_0_0:
             return {}  # Such a broker ignores the queue in request 222, and would reset all queues of the topic.
         header = ResetOffsetRequestHeader(queue.topic, group, 0, False, queue.queue_id, consumer_offset)

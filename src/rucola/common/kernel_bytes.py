@@ -82,5 +82,5 @@ def starts(data: Any, at: int, name: bytes) -> bool:
 
 def marks_agree(data: Any, at: int, there: int, size: int, mark: int) -> bool:
     """Whether the byte ``mark`` has the same places in ``data[at : at + size]`` and ``data[there : there + size]``."""
-    one, two = bytes(data[at : at + size]), bytes(data[there : there + size])
-    return [byte == mark for byte in one] == [byte == mark for byte in two]
+    one, two = (bytes(data[start : start + size]).split(bytes((mark,))) for start in (at, there))
+    return [len(part) for part in one] == [len(part) for part in two]

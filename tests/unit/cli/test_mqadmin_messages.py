@@ -15,6 +15,8 @@ from rucola import Message, Producer, ProducerConfig, PullConsumer, PullConsumer
 from rucola.broker import runtime_info
 from rucola.common.mq_version import MQVersion
 from rucola.common.topic_config import TopicConfig
+from rucola.errors import BrokerError
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.trace import TraceRecord, TraceType, encode_trace
 from rucola.remoting.admin_api import AdminApi
 
@@ -129,6 +131,12 @@ def test_an_old_broker_is_not_asked_to_reset_all_queues(
         await shell("resetOffsetByTime -g G_live -t T_live -s 0 -b BROKER -q 1 -o 3")
         assert there.cluster.broker.offsets.table["T_live@G_live"][1] == 3
         assert not asked
+        monkeypatch.setattr(AdminApi, "runtime_info", refuse)
+        await shell("resetOffsetByTime -g G_live -t T_live -s 0 -b BROKER -q 1 -o 1", code=1)
+        assert there.cluster.broker.offsets.table["T_live@G_live"][1] == 3, "a refused question changes nothing"
+
+    async def refuse(*_: object) -> dict[str, str]:
+        raise BrokerError(ResponseCode.NO_PERMISSION, "refused")
 
     scene(tmp_path, capsys, work)
 

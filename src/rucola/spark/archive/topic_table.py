@@ -211,11 +211,8 @@ def tail_batches(
                     yield from _from_table(table, arrow, QueueRange(wanted.queue, *gap))
                 at = int(offsets[-1]) + 1
     except DataLossError as error:
-        left = QueueRange(wanted.queue, at, wanted.end)
-        if not left.count:
-            return
-        end = table.snapshot([left.queue]).end_of(left.queue)
-        if end is None or end < left.end:
+        end = table.snapshot([wanted.queue]).end_of(wanted.queue)
+        if at < wanted.end and (end is None or end < wanted.end):
             raise error
     if at < wanted.end:
         yield from _from_table(table, arrow, QueueRange(wanted.queue, at, wanted.end))
