@@ -18,7 +18,7 @@ from rucola.common import columns, kernel_bytes, kernel_columns, kernel_records,
 from rucola.common.columns import FrameColumn, FrameKind, RecordColumn, SendTrait, WalkStop
 from rucola.common.message_const import PROPERTY_SEPARATOR
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
-from rucola.formats import consume_queue, index_file, message, properties, timer
+from rucola.formats import column_plan, consume_queue, index_file, message, properties, timer
 from rucola.protocol.batch_members import ID_BYTES, PACKED_PROPERTIES_BYTES_MAX
 from rucola.store.log import log_reader
 
@@ -87,6 +87,13 @@ OTHERS = {
     "SHAPE_ENDS": 2,
     "SHAPE_PAIRS": 32,
     "SHAPE_WIDTH": 2 + 32,
+    "PLAN_WIDTH": column_plan.PLAN_WIDTH,
+    **{f"PLAN_{field.name}": field for field in column_plan.PlanField},
+    **{f"FILLS_{kind.name}": kind for kind in column_plan.PlanKind},
+    "FINDS_SAME": column_plan.PlanKind.SAME,
+    "ALIGNMENT": 64,
+    "GROUP_ROWS": 256,
+    "ROOM_OF_WORDS": 4096,
     "FORM_WIDTH": 5,
     "FORM_BYTES_MAX": 1024,
     "FORM_START": 0,

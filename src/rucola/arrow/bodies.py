@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 def compressed_rows(rows: Rows) -> Mask | None:
     """Marks the rows whose body is compressed; None if there are none."""
-    if not rows.sys_flags & int(MessageSysFlag.COMPRESSED):  # most batches have no compressed body
+    if not rows.facts.sys_flags & int(MessageSysFlag.COMPRESSED):  # most batches have no compressed body
         return None
     flags = rows.numbers(RecordColumn.SYS_FLAG)
     mask: Mask = (flags & int(MessageSysFlag.COMPRESSED)) != 0

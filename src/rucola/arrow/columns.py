@@ -6,6 +6,7 @@ Imported inside ``read()`` only, like ``rucola.arrow.rows``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +15,13 @@ import pyarrow.compute as pc
 
 from rucola.arrow.bodies import compressed_rows, decompressed
 from rucola.arrow.buffers import Mask, bits, from_bytes, from_mask, from_numbers, numbers_of
+from rucola.arrow.column_block import ColumnBlock, FilledColumns
 from rucola.arrow.read_options import BodyForm, ReadOptions, SchemaStyle
-from rucola.arrow.rows import Repeated, Rows, host_texts, message_ids, text
+from rucola.arrow.rows import HOST_BYTES_V4, Repeated, Rows, host_texts, message_ids, text
 from rucola.arrow.schema import Column
 from rucola.common.columns import RecordColumn
 from rucola.common.sysflag import MessageSysFlag
+from rucola.formats.column_plan import PlanKind, Planned
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 ARROW_TYPES = {
@@ -34,7 +37,6 @@ ARROW_TYPES = {
 }
 """The Arrow type for each type name in Spark's DDL."""
 BODY_COLUMNS = frozenset(("body", "value"))
-PROPERTY_COLUMNS = frozenset(("properties", "headers"))
 PLAIN_BYTES = 16 << 20
 """Largest total size in bytes of the decompressed bodies in a batch; only a single body may exceed it. A limit is
 needed, because a body of 10 KiB can become 64 MiB.
@@ -44,7 +46,19 @@ LOG_APPEND_TIME = 1
 PAIR_END = b"\x02"
 NAME_END = b"\x01"
 
-Builder = Callable[[Rows], pa.Array]
+Builder = Callable[[FilledColumns, int, Rows], pa.Array]
+"""Builds a column from the columns that a kernel filled and from the rows. The number is that of the column itself, if
+a kernel filled it.
+"""
+
+
+class ColumnWay(NamedTuple):
+    """How a column is built: what a kernel fills while the batch is collected, if anything, and what is done in the
+    end.
+    """
+
+    planned: Planned | None
+    build: Builder
 
 
 def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
@@ -63,73 +77,100 @@ class BatchBuilder:
     """
 
     def __init__(self, options: ReadOptions, names: Iterable[str], schema: pa.Schema, broker_name: str) -> None:
-        builders = {name.lower(): build for name, build in _builders(options, broker_name).items()}
+        ways = {name.lower(): way for name, way in _ways(options, broker_name).items()}
         self.schema = schema
         chosen = tuple(name.lower() for name in names)
-        self._builders = [builders[name] for name in chosen]
+        self._builders: list[tuple[Builder, int]] = []
+        planned: list[Planned] = []
+        types: list[pa.DataType] = []
+        for name, field in zip(chosen, schema, strict=True):
+            self._builders.append((ways[name].build, len(planned)))
+            if (entry := ways[name].planned) is not None:
+                planned.append(entry)
+                types.append(field.type)
+        self._block = ColumnBlock(planned, types)
         self._decompresses = options.body is BodyForm.DECOMPRESSED and not BODY_COLUMNS.isdisjoint(chosen)
-        self._has_properties = not PROPERTY_COLUMNS.isdisjoint(chosen)
+        self._splits_properties = any(ways[name].build in SPLITTERS for name in chosen)
         self._skips_damaged = not options.fail_on_data_loss
+
+    def begin(self) -> None:
+        """Begins the first batch of a scan."""
+        self._block.begin()
+
+    def collect(self, rows: Rows, rows_max: int, bytes_max: int) -> None:
+        """Copies what can be copied early from the rows that the batch has got since the last call.
+
+        Args:
+            rows: all rows of the batch so far.
+            rows_max: number of rows that the batch may get in the end.
+            bytes_max: size in bytes of the part of the log from which the batch comes at most.
+        """
+        self._block.fill(rows, rows_max, bytes_max)
 
     def batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
         """Yields all ``rows`` as one batch, or as several if their decompressed bodies exceed ``PLAIN_BYTES``.
 
+        Args:
+            rows: all rows of the batch; either all or none of them were given to ``collect``.
+
         Raises:
             FormatError: a compressed body is damaged, and ``failOnDataLoss`` is set.
         """
+        filled = self._block.take(rows)
+        if self._splits_properties:
+            rows.leave_out_checksums()
         compressed = compressed_rows(rows) if self._decompresses else None
         if compressed is None:
-            yield self._build(rows)
+            yield self._build(rows, filled)
             return
         plain: list[bytes | None] = []
         first, size = 0, 0
         for number, body in decompressed(rows, compressed, self._skips_damaged):
             size += len(body or b"")
             if size > PLAIN_BYTES and number > first:
-                yield self._build_plain(rows.part(first, number), plain)
+                yield self._build_plain(rows.part(first, number), filled, plain)
                 first, size, plain = number, len(body or b""), []
             plain.append(body)
-        yield self._build_plain(rows.part(first, rows.count) if first else rows, plain)
+        yield self._build_plain(rows.part(first, rows.count) if first else rows, filled, plain)
 
-    def _build_plain(self, rows: Rows, plain: list[bytes | None]) -> pa.RecordBatch:
+    def _build_plain(self, rows: Rows, filled: FilledColumns, plain: list[bytes | None]) -> pa.RecordBatch:
         """Builds one batch; ``plain`` has the decompressed bodies of the compressed rows, None for a damaged body."""
         made = from_bytes([body or b"" for body in plain], pa.binary())
         if None in plain:
             kept = np.array([body is not None for body in plain], np.bool_)
             made = pa.Array.from_buffers(pa.binary(), len(plain), [bits(kept), *made.buffers()[1:]])
         rows.plain_bodies = made
-        return self._build(rows)
+        return self._build(rows, filled)
 
-    def _build(self, rows: Rows) -> pa.RecordBatch:
-        if self._has_properties:
-            rows.leave_out_checksums()
-        return pa.RecordBatch.from_arrays([build(rows) for build in self._builders], schema=self.schema)
+    def _build(self, rows: Rows, filled: FilledColumns) -> pa.RecordBatch:
+        columns = [build(filled, number, rows) for build, number in self._builders]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-def _builders(options: ReadOptions, broker_name: str) -> dict[str, Builder]:
-    """The builder of every column of the chosen style, by column name."""
+def _ways(options: ReadOptions, broker_name: str) -> dict[str, ColumnWay]:
+    """How to build every column of the chosen style, by column name."""
     if options.schema_style is SchemaStyle.KAFKA:
         return {
             "key": _bytes(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN),
-            "value": bodies,
+            "value": _body(),
             "topic": _topic(),
             "partition": _int32(RecordColumn.QUEUE_ID),
             "offset": _int64(RecordColumn.QUEUE_OFFSET),
             "timestamp": _timestamp(RecordColumn.STORE_TIMESTAMP),
-            "timestampType": _log_append_time,
-            "headers": properties_as_headers,
+            "timestampType": ColumnWay(None, _log_append_time),
+            "headers": ColumnWay(None, properties_as_headers),
         }
     return {
         "topic": _topic(),
         "flag": _int32(RecordColumn.MESSAGE_FLAG),
-        "body": bodies,
-        "properties": properties_as_map if options.properties_as_map else properties_as_json,
+        "body": _body(),
+        "properties": ColumnWay(None, properties_as_map) if options.properties_as_map else _json(),
         "brokerName": _same(broker_name),
         "queueId": _int32(RecordColumn.QUEUE_ID),
         "queueOffset": _int64(RecordColumn.QUEUE_OFFSET),
         "bornTimestamp": _timestamp(RecordColumn.BORN_TIMESTAMP),
         "storeTimestamp": _timestamp(RecordColumn.STORE_TIMESTAMP),
-        "msgId": message_ids,
+        "msgId": _message_id(),
         "tags": _text(RecordColumn.TAGS_POS, RecordColumn.TAGS_LEN),
         "keys": _text(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN),
         "sysFlag": _int32(RecordColumn.SYS_FLAG),
@@ -144,30 +185,29 @@ def _builders(options: ReadOptions, broker_name: str) -> dict[str, Builder]:
     }
 
 
-def bodies(rows: Rows) -> pa.Array:
+def bodies(filled: FilledColumns, number: int, rows: Rows) -> pa.Array:
     """The bodies; if ``plain_bodies`` is set, its entries replace the compressed bodies."""
-    stored = rows.bytes_of(RecordColumn.BODY_POS, RecordColumn.BODY_LEN)
+    stored = filled.array(number, rows)
     mask = None if rows.plain_bodies is None else compressed_rows(rows)
     return stored if mask is None else pc.replace_with_mask(stored, from_mask(mask), rows.plain_bodies)
 
 
-def properties_as_json(rows: Rows) -> pa.Array:
-    """The properties as the text of a JSON object."""
-    return rows.properties_json()
-
-
-def properties_as_map(rows: Rows) -> pa.Array:
+def properties_as_map(_filled: FilledColumns, _number: int, rows: Rows) -> pa.Array:
     """The properties as map<string,string>."""
     offsets, names, values = split_properties(rows)
     return pa.MapArray.from_arrays(offsets, text(names), text(values))
 
 
-def properties_as_headers(rows: Rows) -> pa.Array:
+def properties_as_headers(_filled: FilledColumns, _number: int, rows: Rows) -> pa.Array:
     """The properties as Kafka's headers."""
     offsets, names, values = split_properties(rows)
     kind = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     pairs = pa.StructArray.from_arrays([text(names), values], fields=list(kind))
     return pa.ListArray.from_arrays(offsets, pairs)
+
+
+SPLITTERS = (properties_as_map, properties_as_headers)
+"""The builders that use the stored text of the properties."""
 
 
 def split_properties(rows: Rows) -> tuple[pa.Array, pa.Array, pa.Array]:
@@ -203,47 +243,69 @@ def _last_of_each(owner: npt.NDArray[np.int64], names: pa.Array) -> Mask:
     return last
 
 
-def _bytes(pos_column: RecordColumn, len_column: RecordColumn) -> Builder:
-    return lambda rows: rows.bytes_of(pos_column, len_column)
+def _bytes(pos_column: RecordColumn, len_column: RecordColumn) -> ColumnWay:
+    return ColumnWay(Planned(PlanKind.BYTES, pos_column, len_column), FilledColumns.array)
 
 
-def _text(pos_column: RecordColumn, len_column: RecordColumn) -> Builder:
-    return lambda rows: rows.text_of(pos_column, len_column)
+def _text(pos_column: RecordColumn, len_column: RecordColumn) -> ColumnWay:
+    return ColumnWay(Planned(PlanKind.TEXT, pos_column, len_column), FilledColumns.array)
 
 
-def _topic() -> Builder:
-    repeated = Repeated()
-
-    def build(rows: Rows) -> pa.Array:
-        if rows.only_topic is None:
-            return rows.text_of(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN)
-        return repeated.array(rows.only_topic.decode("utf-8", "replace"), rows.count)
-
-    return build
+def _int32(column: RecordColumn) -> ColumnWay:
+    return ColumnWay(Planned(PlanKind.INT32, column), FilledColumns.array)
 
 
-def _host(pos_column: RecordColumn, v6: MessageSysFlag) -> Builder:
-    repeated = Repeated()
-    return lambda rows: host_texts(rows, pos_column, v6, repeated)
+def _int64(column: RecordColumn) -> ColumnWay:
+    return ColumnWay(Planned(PlanKind.INT64, column), FilledColumns.array)
 
 
-def _int32(column: RecordColumn) -> Builder:
-    return lambda rows: rows.int32(column)
-
-
-def _int64(column: RecordColumn) -> Builder:
-    return lambda rows: rows.int64(column, pa.int64())
-
-
-def _timestamp(column: RecordColumn) -> Builder:
+def _timestamp(column: RecordColumn) -> ColumnWay:
     """Converts the store's milliseconds to Spark's microseconds, with integers only."""
-    return lambda rows: rows.int64(column, TIMESTAMP, 1000)
+    return ColumnWay(Planned(PlanKind.INT64, column, 1000), FilledColumns.array)
 
 
-def _same(value: str) -> Builder:
+def _json() -> ColumnWay:
+    return ColumnWay(
+        Planned(PlanKind.JSON, RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN), FilledColumns.array
+    )
+
+
+def _body() -> ColumnWay:
+    return ColumnWay(Planned(PlanKind.BYTES, RecordColumn.BODY_POS, RecordColumn.BODY_LEN), bodies)
+
+
+def _message_id() -> ColumnWay:
+    def build(filled: FilledColumns, number: int, rows: Rows) -> pa.Array:
+        return message_ids(rows, filled.array(number, rows))
+
+    return ColumnWay(Planned(PlanKind.TEXT, RecordColumn.UNIQ_KEY_POS, RecordColumn.UNIQ_KEY_LEN), build)
+
+
+def _topic() -> ColumnWay:
     repeated = Repeated()
-    return lambda rows: repeated.array(value, rows.count)
+
+    def build(_filled: FilledColumns, _number: int, rows: Rows) -> pa.Array:
+        topic = rows.facts.only_topic
+        if topic is None:
+            return rows.text_of(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN)
+        return repeated.array(topic.decode("utf-8", "replace"), rows.count)
+
+    return ColumnWay(None, build)
 
 
-def _log_append_time(rows: Rows) -> pa.Array:
+def _host(pos_column: RecordColumn, v6: MessageSysFlag) -> ColumnWay:
+    repeated = Repeated()
+
+    def build(filled: FilledColumns, number: int, rows: Rows) -> pa.Array:
+        return host_texts(rows, pos_column, v6, repeated, filled.is_same(number))
+
+    return ColumnWay(Planned(PlanKind.SAME, pos_column, HOST_BYTES_V4), build)
+
+
+def _same(value: str) -> ColumnWay:
+    repeated = Repeated()
+    return ColumnWay(None, lambda _filled, _number, rows: repeated.array(value, rows.count))
+
+
+def _log_append_time(_filled: FilledColumns, _number: int, rows: Rows) -> pa.Array:
     return from_numbers(np.full(rows.count, LOG_APPEND_TIME, np.int32), pa.int32())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,11 +31,19 @@ HOST_BYTES_V6 = 20
 SCRATCH_COLUMN = ROW_WIDTH - 1
 """Index of a spare column behind the columns of ``RecordColumn``, for lengths that a reader computes."""
 HOSTS_KEPT = 4096
-ROOM_OF_WORDS = 1 << 12
 HEX_PAIRS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
 """For each byte value, a 16-bit integer whose bytes in memory are the value's two upper-case hex digits in ASCII."""
 
 _host_text = lru_cache(HOSTS_KEPT)(host_text)
+
+
+class Facts(NamedTuple):
+    """What holds for all rows of a batch."""
+
+    sys_flags: int
+    """All bits that are set in the sysFlag of any row."""
+    only_topic: bytes | None
+    """The topic of all rows if they are known to share one, which is the usual case; otherwise None."""
 
 
 class Rows:
@@ -47,38 +55,46 @@ class Rows:
         count: number of rows to use, at least 1.
         walked: whether the rows are those that ``walk_records`` wrote for consecutive records. Only then does
             ``SAME_TOPIC`` compare a row with the row before it.
+        facts: what is known of the rows; without it, they are examined.
+        start: index of the first row in its batch.
     """
 
-    def __init__(self, source: ReadableBuffer, table: array[int], count: int, walked: bool = False) -> None:
+    def __init__(
+        self,
+        source: ReadableBuffer,
+        table: array[int] | memoryview,
+        count: int,
+        walked: bool = False,
+        facts: Facts | None = None,
+        start: int = 0,
+    ) -> None:
         self.source = source
         self.table = table
         self.count = count
+        self.start = start
         self.plain_bodies: pa.Array | None = None
         """Decompressed bodies of the compressed rows, in order, if the query wants them."""
         self._walked = walked
+        self._facts = facts
 
     @cached_property
     def view(self) -> npt.NDArray[np.int64]:
         """The rows as a NumPy matrix over the same memory; most batches do not need it."""
         return table_view(self.table)[: self.count]
 
-    @cached_property
-    def _facts(self) -> tuple[int, bool]:
-        """All bits that are set in the sysFlag of any row; whether all rows are known to have the same topic."""
-        return _columns_cy.survey(self.table, self.count)
-
     @property
-    def sys_flags(self) -> int:
-        """All bits that are set in the sysFlag of any row."""
-        return self._facts[0]
+    def facts(self) -> Facts:
+        """What holds for all rows."""
+        if self._facts is None:
+            self._facts = self._examined()
+        return self._facts
 
-    @cached_property
-    def only_topic(self) -> bytes | None:
-        """The topic of all rows if they are known to share one, which is the usual case; otherwise None."""
-        if not self._walked or not self._facts[1]:
-            return None
+    def _examined(self) -> Facts:
+        flags, is_one_topic = _columns_cy.survey(self.table, self.count)
+        if not self._walked or not is_one_topic:
+            return Facts(flags, None)
         start, size = self.table[RecordColumn.TOPIC_POS], self.table[RecordColumn.TOPIC_LEN]
-        return bytes(memoryview(self.source)[start : start + size])
+        return Facts(flags, bytes(memoryview(self.source)[start : start + size]))
 
     def numbers(self, column: int) -> npt.NDArray[np.int64]:
         """A view of one column of integers."""
@@ -90,8 +106,9 @@ class Rows:
         return numbers
 
     def part(self, start: int, end: int) -> Rows:
-        """The rows from ``start`` up to, but not including, ``end``, in a new table."""
-        return Rows(self.source, self.table[start * ROW_WIDTH : end * ROW_WIDTH], end - start, self._walked)
+        """The rows from ``start`` up to, but not including, ``end``."""
+        table = memoryview(self.table)[start * ROW_WIDTH : end * ROW_WIDTH]
+        return Rows(self.source, table, end - start, facts=self.facts, start=start)
 
     def bytes_of(self, pos_column: RecordColumn, len_column: int) -> pa.Array:
         """A column of byte strings; a length below 0 means null."""
@@ -114,53 +131,14 @@ class Rows:
         _columns_cy.gather(self.source, self.table, self.count, pos_column, len_column, values, view)
         return missing, [validity(self.numbers(len_column) >= 0) if missing else None, offsets, values]
 
-    def int32(self, column: int) -> pa.Array:
-        """One column as an array of 32-bit integers."""
-        values = pa.allocate_buffer(4 * self.count)
-        _columns_cy.take_int32(self.table, self.count, column, values)
-        return pa.Array.from_buffers(pa.int32(), self.count, [None, values], 0)
-
-    def int64(self, column: int, kind: pa.DataType, factor: int = 1) -> pa.Array:
-        """One column of integers, each multiplied by ``factor``, as an array of the 64-bit type ``kind``."""
-        values = pa.allocate_buffer(8 * self.count)
-        _columns_cy.take_int64(self.table, self.count, column, factor, values)
-        return pa.Array.from_buffers(kind, self.count, [None, values], 0)
-
     def leave_out_checksums(self) -> None:
         """Removes the checksum that the store appended to the properties of each row's message."""
         _columns_cy.leave_out_checksums(self.source, self.table, self.count)
-
-    def properties_json(self) -> pa.Array:
-        """The properties of each row as the text of a JSON object."""
-        length, _ = _columns_cy.count_bytes(self.table, self.count, RecordColumn.PROPERTIES_LEN)
-        # For each pair, JSON has quotes, a colon and a comma where the stored form has two separators. One and a half
-        # times the stored length is nearly always enough. ``ROOM_OF_WORDS`` is spare space, so that ``_columns_cy`` can
-        # use its faster code for the last row, too.
-        room = length * 3 // 2 + 2 * self.count + ROOM_OF_WORDS
-        offsets = pa.allocate_buffer(4 * (self.count + 1))
-        while True:
-            values = pa.allocate_buffer(room)
-            view = memoryview(offsets).cast("B").cast("i")
-            needed = _columns_cy.properties_json(self.source, self.table, self.count, values, view)
-            if needed <= room:
-                return pa.Array.from_buffers(pa.string(), self.count, [None, offsets, values.slice(0, needed)])
-            room = needed
 
     @cached_property
     def properties_text(self) -> pa.Array:
         """The property texts in their stored form."""
         return self.bytes_of(RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN)
-
-    def same_host(self, pos_column: RecordColumn, v6: MessageSysFlag) -> bytes | None:
-        """The host, if it is the same in all rows and has 8 bytes; otherwise None. The arguments are those of
-        ``hosts``.
-        """
-        if self.sys_flags & int(v6):
-            return None
-        if not _columns_cy.are_same(self.source, self.table, self.count, pos_column, HOST_BYTES_V4):
-            return None
-        start = self.table[pos_column]
-        return bytes(memoryview(self.source)[start : start + HOST_BYTES_V4])
 
     def hosts(self, pos_column: RecordColumn, v6: MessageSysFlag) -> pa.Array:
         """The bytes of one kind of host, 8 or 20 bytes per row.
@@ -174,7 +152,7 @@ class Rows:
         return self.bytes_of(pos_column, SCRATCH_COLUMN)
 
 
-def table_view(table: array[int]) -> npt.NDArray[np.int64]:
+def table_view(table: array[int] | memoryview) -> npt.NDArray[np.int64]:
     """A record table as a NumPy matrix over the same memory."""
     return np.frombuffer(table, dtype=np.int64).reshape(-1, ROW_WIDTH)
 
@@ -210,16 +188,18 @@ class Repeated:
         return self._array.slice(0, count)
 
 
-def host_texts(rows: Rows, pos_column: RecordColumn, v6: MessageSysFlag, repeated: Repeated) -> pa.Array:
+def host_texts(rows: Rows, pos_column: RecordColumn, v6: MessageSysFlag, repeated: Repeated, is_same: bool) -> pa.Array:
     """``address:port`` for each row; each different host is formatted only once.
 
     Args:
         rows: at least one.
         pos_column, v6: as in ``Rows.hosts``.
         repeated: builds the array if all rows have the same host.
+        is_same: whether the ``HOST_BYTES_V4`` bytes at the column's positions are the same in all rows.
     """
-    only = rows.same_host(pos_column, v6)
-    if only is not None:
+    if is_same and not rows.facts.sys_flags & int(v6):
+        start = rows.table[pos_column]
+        only = bytes(memoryview(rows.source)[start : start + HOST_BYTES_V4])
         return repeated.array(_host_text(only), rows.count)
     hosts = rows.hosts(pos_column, v6)
     values = hosts.buffers()[2]
@@ -235,9 +215,13 @@ def _texts_of_hosts(hosts: Iterable[bytes]) -> pa.Array:
     return from_bytes([_host_text(host).encode() for host in hosts], pa.string())
 
 
-def message_ids(rows: Rows) -> pa.Array:
-    """UNIQ_KEY, or the offset message id if the row has none (RocketMQ 5.3.3, MessageClientExt#getMsgId)."""
-    ids = rows.text_of(RecordColumn.UNIQ_KEY_POS, RecordColumn.UNIQ_KEY_LEN)
+def message_ids(rows: Rows, ids: pa.Array) -> pa.Array:
+    """UNIQ_KEY, or the offset message id if the row has none (RocketMQ 5.3.3, MessageClientExt#getMsgId).
+
+    Args:
+        rows: the rows.
+        ids: the UNIQ_KEY of each row, or null.
+    """
     if ids.null_count == 0:
         return ids
     missing = rows.numbers(RecordColumn.UNIQ_KEY_LEN) < 0

@@ -1,9 +1,9 @@
 """Converts a buffer of records to record batches: parses the records, selects rows, and builds columns. Every reader
 uses this module inside ``read()``.
 
-A batch holds up to 4,096 rows and about 1 MiB of records, so parsed records are still in the processor's cache when
-their columns are copied. A batch with many columns holds more bytes, because each column of a batch has a fixed cost.
-The first batch of a task is small, so that ``LIMIT 1`` is quick.
+A batch holds up to 4,096 rows and about 1 MiB of records. A batch with many columns holds more bytes, because each
+column of a batch has a fixed cost. It is collected in pieces of about 1 MiB, so parsed records are still in the
+processor's cache when their columns are copied. The first batch of a task is small, so that ``LIMIT 1`` is quick.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from rucola.arrow.columns import BatchBuilder
 from rucola.arrow.expression import Expression, SqlCondition
 from rucola.arrow.key_lookup import lookup_of
 from rucola.arrow.ranges import QueueRange
-from rucola.arrow.rows import Rows, table_view
-from rucola.common.columns import RecordColumn, WalkStop, new_table
+from rucola.arrow.rows import Facts, Rows, table_view
+from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.common.message_const import KEY_SEPARATOR
 from rucola.errors import FormatError
 from rucola.filter.sql import Outcome, compile_sql
@@ -38,14 +38,17 @@ CHECK_PHYSICAL_OFFSET = 4
 FIRST_BATCH_ROWS = 256
 BATCH_ROWS = 4096
 BATCH_ROWS_MIN = 32
+PIECE_BYTES_AIM = 1 << 20
+"""Size in bytes of the records that are parsed before their columns are copied."""
 BATCH_BYTES_AIM = 1 << 20
 COLUMN_BYTES_AIM = 192 << 10
 """A batch with n columns should hold n times this many bytes of records, but at least ``BATCH_BYTES_AIM``. Each column
 of a batch costs about 20 µs on its way to the JVM, whatever its length.
 """
 BATCH_BYTES = 16 << 20
-"""Largest size in bytes of the records in a batch; only a batch of a single row may be larger."""
+"""Largest size in bytes of the part of the log that a batch comes from; only a single record may be larger."""
 _KEY_SEPARATOR = KEY_SEPARATOR.encode()
+_FIRST_TOPIC = np.zeros(BATCH_ROWS, dtype=np.int32)
 
 
 class RowChooser:
@@ -143,8 +146,10 @@ class Scanner:
         self._builder = builder
         self._chooser = chooser
         self._table = new_table(BATCH_ROWS)
+        self._table_view = memoryview(self._table)
         self._bytes_aim = max(BATCH_BYTES_AIM, COLUMN_BYTES_AIM * len(builder.schema))
         self._rows_max = FIRST_BATCH_ROWS
+        self._piece_rows_max = FIRST_BATCH_ROWS
 
     def batches(
         self, source: ReadableBuffer, position: int, limit: int, base_offset: int, name: str, check: int
@@ -162,49 +167,101 @@ class Scanner:
         Raises:
             FormatError: a record is missing where one must be.
         """
+        self._builder.begin()
         with memoryview(source) as view:
-            stop = int(WalkStop.TABLE_FULL)
-            while stop == WalkStop.TABLE_FULL and position < limit:
-                count, end, stop = walk_records(
-                    source, view, position, limit, base_offset, self._table, self._rows_max, crc32, check
-                )
-                if stop == WalkStop.TORN:
-                    raise FormatError("commit log record", end, "a whole record", "other bytes", name)
-                count, end, stop = self._within_bytes(position, count, end, stop)
-                if count:
-                    yield from self._build(source, count)
-                    aim = self._bytes_aim * count // (end - position)
-                    self._rows_max = min(BATCH_ROWS, max(BATCH_ROWS_MIN, aim))
-                position = end
+            walk = LogWalk(view, position, limit, base_offset, name, check)
+            while not walk.is_done:
+                start = walk.position
+                rows, walked = self._collect(walk)
+                if rows is not None:
+                    yield from self._builder.batches(rows)
+                if walked:
+                    self._note_sizes((walk.position - start) // walked)
 
-    def _within_bytes(self, position: int, count: int, end: int, stop: int) -> tuple[int, int, int]:
-        """Removes the last rows of a walk until its records have at most ``BATCH_BYTES``, but keeps at least one
-        row.
-        """
-        if end - position <= BATCH_BYTES or count <= 1:
-            return count, end, stop
-        starts = table_view(self._table)[:count, RecordColumn.RECORD_POS]
-        kept = max(1, int(np.searchsorted(starts, position + BATCH_BYTES, side="right")) - 1)
-        return kept, int(starts[kept]), int(WalkStop.TABLE_FULL)
+    def _note_sizes(self, record_bytes: int) -> None:
+        """Chooses the number of rows of the next batch from the average size of a record in the last one."""
+        self._rows_max = min(BATCH_ROWS, max(BATCH_ROWS_MIN, self._bytes_aim // record_bytes))
+        pieces = max(1, round(self._rows_max * record_bytes / PIECE_BYTES_AIM))
+        self._piece_rows_max = -(-self._rows_max // pieces)
 
-    def _build(self, source: ReadableBuffer, count: int) -> Iterator[pa.RecordBatch]:
-        rows = Rows(source, self._table, count, walked=True)
+    def _collect(self, walk: LogWalk) -> tuple[Rows | None, int]:
+        """Collects the rows of one batch, piece by piece; returns them, and the number of records walked."""
+        end = walk.position + BATCH_BYTES
+        rows: Rows | None = None
+        walked = kept = 0
+        while kept < self._rows_max and not walk.is_done:
+            table = self._table_view[kept * ROW_WIDTH :]
+            count = walk.next_piece(table, min(self._piece_rows_max, self._rows_max - kept), end, 0 if walked else 1)
+            if count == 0:
+                break
+            walked += count
+            piece = self._chosen(walk.source, table, count)
+            if piece is not None:
+                kept += piece.count
+                rows = piece if rows is None else _joined(rows, piece, self._table, kept)
+                self._builder.collect(rows, self._rows_max, BATCH_BYTES)
+        return rows, walked
+
+    def _chosen(self, source: ReadableBuffer, table: memoryview, count: int) -> Rows | None:
+        """Moves the chosen rows of a piece to the front; None if no row is chosen."""
+        rows = Rows(source, table, count, walked=True)
         mask = self._chooser.choose(rows)
         if mask is None:
-            yield from self._builder.batches(rows)
-            return
+            return rows
         kept = int(np.count_nonzero(mask))
         if kept == 0:
-            return
-        view = table_view(self._table)
+            return None
+        view = table_view(table)
         view[:kept] = view[:count][mask]
-        yield from self._builder.batches(Rows(source, self._table, kept))
+        return Rows(source, table, kept, facts=rows.facts)
+
+
+class LogWalk:
+    """A walk through a part of the log; the arguments are those of ``Scanner.batches``."""
+
+    def __init__(self, source: memoryview, position: int, limit: int, base_offset: int, name: str, check: int) -> None:
+        self.source = source
+        self.position = position
+        self.is_done = position >= limit
+        self._limit = limit
+        self._base_offset = base_offset
+        self._name = name
+        self._check = check
+
+    def next_piece(self, table: memoryview, rows_max: int, end: int, rows_min: int) -> int:
+        """Reads the next records into ``table``, but none that ends behind ``end``, except the first ``rows_min``.
+
+        Returns:
+            The number of records.
+
+        Raises:
+            FormatError: a record is missing where one must be.
+        """
+        count, after, stop = walk_records(
+            self.source, self.source, self.position, self._limit, self._base_offset, table, rows_max, crc32, self._check
+        )
+        if stop == WalkStop.TORN:
+            raise FormatError("commit log record", after, "a whole record", "other bytes", self._name)
+        if after > end and count > rows_min:
+            starts = table_view(table)[:count, RecordColumn.RECORD_POS]
+            count = max(rows_min, int(np.searchsorted(starts, end, side="right")) - 1)
+            after, stop = int(starts[count]), int(WalkStop.TABLE_FULL)
+        self.position = after
+        self.is_done = stop != WalkStop.TABLE_FULL or after >= self._limit
+        return count
+
+
+def _joined(rows: Rows, piece: Rows, table: array[int], count: int) -> Rows:
+    """The ``count`` rows of ``rows`` and of the ``piece`` that follows them in ``table``."""
+    before, after = rows.facts, piece.facts
+    topic = before.only_topic if before.only_topic == after.only_topic else None
+    return Rows(rows.source, table, count, facts=Facts(before.sys_flags | after.sys_flags, topic))
 
 
 def _topics_of(rows: Rows) -> tuple[list[bytes], npt.NDArray[np.int32]]:
-    """The distinct topics, and for each row the index of its topic."""
-    if rows.only_topic is not None:  # the usual case: most stores have one busy topic
-        return [rows.only_topic], np.zeros(rows.count, dtype=np.int32)
+    """The distinct topics, and for each row the index of its topic; there may be more indices than rows."""
+    if rows.facts.only_topic is not None:  # the usual case: most stores have one busy topic
+        return [rows.facts.only_topic], _FIRST_TOPIC
     topics = rows.bytes_of(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN).dictionary_encode()
     return topics.dictionary.to_pylist(), numbers_of(topics.indices, np.int32)
 

@@ -46,6 +46,30 @@ FORM_BALANCE = cython.declare(cython.Py_ssize_t, 4)
 FORM_COST = cython.declare(cython.Py_ssize_t, 4)
 FORM_BALANCE_MAX = cython.declare(cython.Py_ssize_t, 64)
 
+# The plan of a batch; `column_plan` explains the numbers.
+PLAN_WIDTH = cython.declare(cython.Py_ssize_t, 9)
+PLAN_KIND = cython.declare(cython.Py_ssize_t, 0)
+PLAN_COLUMN = cython.declare(cython.Py_ssize_t, 1)
+PLAN_DETAIL = cython.declare(cython.Py_ssize_t, 2)
+PLAN_VALUES = cython.declare(cython.Py_ssize_t, 3)
+PLAN_OFFSETS = cython.declare(cython.Py_ssize_t, 4)
+PLAN_ROOM = cython.declare(cython.Py_ssize_t, 5)
+PLAN_DONE = cython.declare(cython.Py_ssize_t, 6)
+PLAN_MISSING = cython.declare(cython.Py_ssize_t, 7)
+PLAN_BITS = cython.declare(cython.Py_ssize_t, 8)
+FILLS_INT32 = cython.declare(cython.longlong, 0)
+FILLS_INT64 = cython.declare(cython.longlong, 1)
+FILLS_BYTES = cython.declare(cython.longlong, 2)
+FILLS_TEXT = cython.declare(cython.longlong, 3)
+FILLS_JSON = cython.declare(cython.longlong, 4)
+FINDS_SAME = cython.declare(cython.longlong, 5)
+# Arrow recommends that buffers begin at multiples of 64 bytes.
+ALIGNMENT = cython.declare(cython.Py_ssize_t, 64)
+# `fill` writes all columns of so many rows before it goes on, so that the rows are still in the processor's cache.
+GROUP_ROWS = cython.declare(cython.Py_ssize_t, 256)
+# Spare bytes after JSON objects, so that the last object too can be written by words.
+ROOM_OF_WORDS = cython.declare(cython.Py_ssize_t, 4096)
+
 
 def _is_compiled() -> bool:
     """Whether this module runs compiled."""
@@ -139,30 +163,6 @@ def survey(table: cython.longlong[::1], rows: cython.Py_ssize_t) -> tuple[int, b
     return flags, same_topic != 0
 
 
-def are_same(
-    segment: cython.const[cython.uchar][::1],
-    table: cython.longlong[::1],
-    rows: cython.Py_ssize_t,
-    pos_column: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-) -> bool:
-    """Whether the ``size`` bytes at the column's positions are the same in all rows.
-
-    Raises:
-        ValueError: a span lies outside ``segment``, or the rows outside ``table``.
-    """
-    _check_column(table, rows, pos_column)
-    start: cython.longlong
-    i: cython.Py_ssize_t
-    for i in range(rows):
-        start = table[i * ROW_WIDTH + pos_column]
-        if not 0 <= size <= len(segment) or not 0 <= start <= len(segment) - size:
-            raise ValueError(f"row {i}: {size} bytes at {start} lie outside the segment")
-        if not same(segment, start, segment, table[pos_column], size):
-            return False
-    return True
-
-
 def leave_out_checksums(
     segment: cython.const[cython.uchar][::1], table: cython.longlong[::1], rows: cython.Py_ssize_t
 ) -> None:
@@ -173,20 +173,36 @@ def leave_out_checksums(
         ValueError: a span lies outside ``segment``, or the rows outside ``table``.
     """
     _check_column(table, rows, RECORD_PROPERTIES_LEN)
-    start: cython.longlong
-    length: cython.longlong
-    name: cython.Py_ssize_t
+    row: cython.Py_ssize_t
     i: cython.Py_ssize_t
     for i in range(rows):
-        start = table[i * ROW_WIDTH + RECORD_PROPERTIES_POS]
-        length = table[i * ROW_WIDTH + RECORD_PROPERTIES_LEN]
-        if length < CRC_PROPERTY_BYTES:
-            continue
-        if length > len(segment) or not 0 <= start <= len(segment) - length:
-            raise ValueError(f"row {i}: {length} bytes at {start} lie outside the segment")
-        name = start + length - CRC_PROPERTY_BYTES
-        if int64(segment, name) == CRC_NAME and segment[name + 8] == 1:
-            table[i * ROW_WIDTH + RECORD_PROPERTIES_LEN] = length - CRC_PROPERTY_BYTES
+        row = i * ROW_WIDTH
+        table[row + RECORD_PROPERTIES_LEN] = _without_checksum(
+            segment, table[row + RECORD_PROPERTIES_POS], table[row + RECORD_PROPERTIES_LEN], i
+        )
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-2)
+def _without_checksum(
+    segment: cython.const[cython.uchar][::1],
+    start: cython.longlong,
+    length: cython.longlong,
+    row: cython.Py_ssize_t,
+) -> cython.longlong:
+    """Returns the length of the properties of ``row`` without the record's checksum at their end; -1 if there are no
+    properties.
+    """
+    name: cython.Py_ssize_t
+    if length < CRC_PROPERTY_BYTES:
+        return max(length, -1)
+    if length > len(segment) or not 0 <= start <= len(segment) - length:
+        raise ValueError(f"row {row}: {length} bytes at {start} lie outside the segment")
+    name = start + length - CRC_PROPERTY_BYTES
+    if int64(segment, name) == CRC_NAME and segment[name + 8] == 1:
+        return length - CRC_PROPERTY_BYTES
+    return length
 
 
 def is_ascii(data: Any) -> bool:
@@ -250,50 +266,6 @@ def mark_intervals(
     return count
 
 
-def take_int64(
-    table: cython.longlong[::1],
-    rows: cython.Py_ssize_t,
-    column: cython.Py_ssize_t,
-    factor: cython.longlong,
-    out: Any,
-) -> None:
-    """Copies one column of integers, each multiplied by ``factor``, into ``out``; keeps the low 64 bits.
-
-    Raises:
-        ValueError: the rows do not fit into ``table`` or ``out``, or the column does not exist.
-    """
-    target: cython.longlong[::1] = memoryview(out).cast("B").cast("q")
-    _check_column(table, rows, column)
-    if rows > len(target):
-        raise ValueError(f"{rows} rows do not fit into out, which has {len(target)} elements")
-    i: cython.Py_ssize_t
-    for i in range(rows):
-        if cython.compiled:
-            target[i] = cython.cast(cython.ulonglong, table[i * ROW_WIDTH + column]) * cython.cast(
-                cython.ulonglong, factor
-            )
-        else:
-            target[i] = (table[i * ROW_WIDTH + column] * factor + 2**63) % 2**64 - 2**63
-
-
-def take_int32(table: cython.longlong[::1], rows: cython.Py_ssize_t, column: cython.Py_ssize_t, out: Any) -> None:
-    """Copies the low 32 bits of one column of integers into ``out``.
-
-    Raises:
-        ValueError: the rows do not fit into ``table`` or ``out``, or the column does not exist.
-    """
-    target: cython.int[::1] = memoryview(out).cast("B").cast("i")
-    _check_column(table, rows, column)
-    if rows > len(target):
-        raise ValueError(f"{rows} rows do not fit into out, which has {len(target)} elements")
-    i: cython.Py_ssize_t
-    for i in range(rows):
-        if cython.compiled:
-            target[i] = cython.cast(cython.int, table[i * ROW_WIDTH + column])
-        else:
-            target[i] = (table[i * ROW_WIDTH + column] + 2**31) % 2**32 - 2**31
-
-
 def properties_json(
     segment: cython.const[cython.uchar][::1],
     table: cython.longlong[::1],
@@ -317,29 +289,367 @@ def properties_json(
     """
     target: cython.uchar[::1] = memoryview(out).cast("B")
     _check_rows(table, rows, offsets_out)
-    size: cython.longlong = len(segment)
-    room: cython.longlong = len(target)
     done: cython.Py_ssize_t = 0
-    end: cython.Py_ssize_t
-    start: cython.longlong
-    length: cython.longlong
     forms: cython.longlong[::1] = array("q", bytes(8 * FORMS * FORM_WIDTH))
     moves: cython.short[::1] = array("h", bytes(2 * FORMS * FORM_BYTES_MAX))
     i: cython.Py_ssize_t
     for i in range(rows):
         offsets_out[i] = done
-        start = table[i * ROW_WIDTH + RECORD_PROPERTIES_POS]
-        length = max(table[i * ROW_WIDTH + RECORD_PROPERTIES_LEN], 0)
-        if length > 0 and (length > size or not 0 <= start <= size - length):
-            raise ValueError(f"row {i}: {length} bytes at {start} lie outside the segment")
-        end = -1
-        if cython.compiled and WORDS_ARE_LITTLE and start + length + 8 <= size and 6 * length + 32 <= room - done:
-            end = _put_by_form(segment, start, length, target, done, forms, moves)
-        done = end if end >= 0 else _put_object(segment, start, start + length, target, done)
-        if done > INT32_MAX:
-            raise ValueError(f"row {i}: the column takes more than {INT32_MAX} bytes")
+        done = _append_object(
+            segment,
+            table[i * ROW_WIDTH + RECORD_PROPERTIES_POS],
+            table[i * ROW_WIDTH + RECORD_PROPERTIES_LEN],
+            target, done, forms, moves, i,
+        )  # fmt: skip
     offsets_out[rows] = done
     return done
+
+
+def lay_out(
+    table: cython.longlong[::1],
+    rows: cython.Py_ssize_t,
+    rows_max: cython.Py_ssize_t,
+    bytes_max: cython.longlong,
+    json_scale: cython.longlong,
+    plan: cython.longlong[::1],
+) -> int:
+    """Gives each column of ``plan`` its place in a buffer for ``rows_max`` rows.
+
+    The rows that are not measured are expected to be about as long as the others.
+
+    Args:
+        rows: number of rows to measure, at least 1.
+        bytes_max: largest size in bytes of a column of strings, unless the measured rows alone take more.
+        json_scale: for JSON, factor by which more room is needed than one and a half times the stored length.
+
+    Returns:
+        The size of the buffer in bytes, a multiple of 64.
+
+    Raises:
+        ValueError: the rows do not fit into ``table``, there are more than ``rows_max``, or the plan is invalid.
+    """
+    if not 1 <= rows <= rows_max:
+        raise ValueError(f"{rows} rows, must be at least 1 and at most {rows_max}")
+    size: cython.longlong = 0
+    room: cython.longlong
+    kind: cython.longlong
+    at: cython.Py_ssize_t
+    for at in range(0, len(plan), PLAN_WIDTH):
+        _check_planned(table, rows, plan, at)
+        kind = plan[at + PLAN_KIND]
+        room = 0
+        if kind == FILLS_INT32:
+            room = 4 * rows_max
+        elif kind == FILLS_INT64:
+            room = 8 * rows_max
+        elif kind != FINDS_SAME:
+            room = _stored_bytes(table, rows, plan[at + PLAN_DETAIL])
+            if rows_max > rows:
+                room = max(room, min(room * rows_max // rows * 9 // 8 + ALIGNMENT, bytes_max))
+            if kind == FILLS_JSON:
+                # For each pair, JSON has quotes, a colon and a comma where the stored form has two separators.
+                room = (room * 3 // 2 + 2 * rows_max) * json_scale + ROOM_OF_WORDS
+            plan[at + PLAN_OFFSETS] = size
+            size += _aligned(4 * (rows_max + 1))
+        plan[at + PLAN_VALUES] = size
+        plan[at + PLAN_ROOM] = room
+        plan[at + PLAN_DONE] = plan[at + PLAN_MISSING] = plan[at + PLAN_BITS] = 0
+        size += _aligned(room)
+    return size
+
+
+def fill(
+    segment: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    plan: cython.longlong[::1],
+    out: Any,
+) -> int:
+    """Appends the rows from ``first`` up to, but not including, ``last`` to the columns of ``plan`` in ``out``.
+
+    ``lay_out`` must have laid out the plan, and the rows before ``first`` must have been appended.
+
+    Returns:
+        -1; or the position in ``plan`` of a column that has too little room. Then the columns are invalid, and must be
+        laid out again.
+
+    Raises:
+        ValueError: a span lies outside ``segment``, the rows outside ``table``, or the plan does not fit ``out``.
+    """
+    view = memoryview(out).cast("B")
+    bytes_out: cython.uchar[::1] = view
+    ints: cython.int[::1] = view.cast("i")
+    longs: cython.longlong[::1] = view.cast("q")
+    forms: cython.longlong[::1] = array("q")
+    moves: cython.short[::1] = array("h")
+    at: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    kind: cython.longlong
+    if not 0 <= first <= last:
+        raise ValueError(f"rows {first}..{last} do not follow each other")
+    for at in range(0, len(plan), PLAN_WIDTH):
+        _check_planned(table, last, plan, at)
+        _check_places(plan, at, last, len(bytes_out))
+        if plan[at + PLAN_KIND] == FILLS_JSON and len(forms) == 0:
+            forms = array("q", bytes(8 * FORMS * FORM_WIDTH))
+            moves = array("h", bytes(2 * FORMS * FORM_BYTES_MAX))
+    for start in range(first, last, GROUP_ROWS):
+        end = min(start + GROUP_ROWS, last)
+        for at in range(0, len(plan), PLAN_WIDTH):
+            kind = plan[at + PLAN_KIND]
+            if kind == FILLS_INT32:
+                _fill_int32(table, start, end, plan, at, ints)
+            elif kind == FILLS_INT64:
+                _fill_int64(table, start, end, plan, at, longs)
+            elif kind == FILLS_JSON:
+                if not _fill_json(segment, table, start, end, plan, at, bytes_out, ints, forms, moves):
+                    return at
+            elif kind == FINDS_SAME:
+                _find_same(segment, table, start, end, plan, at)
+            elif not _fill_bytes(segment, table, start, end, plan, at, bytes_out, ints):
+                return at
+    return -1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _stored_bytes(
+    table: cython.longlong[::1], rows: cython.Py_ssize_t, len_column: cython.Py_ssize_t
+) -> cython.longlong:
+    total: cython.longlong = 0
+    i: cython.Py_ssize_t
+    for i in range(rows):
+        total += max(table[i * ROW_WIDTH + len_column], 0)
+    return total
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _aligned(size: cython.longlong) -> cython.longlong:
+    return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _check_planned(
+    table: cython.longlong[::1], rows: cython.Py_ssize_t, plan: cython.longlong[::1], at: cython.Py_ssize_t
+) -> cython.int:
+    """Checks the fields that the caller sets."""
+    if at + PLAN_WIDTH > len(plan):
+        raise ValueError(f"a plan of {len(plan)} integers, not a multiple of {PLAN_WIDTH}")
+    kind: cython.longlong = plan[at + PLAN_KIND]
+    if not FILLS_INT32 <= kind <= FINDS_SAME:
+        raise ValueError(f"kind {kind} does not exist")
+    _check_column(table, rows, plan[at + PLAN_COLUMN])
+    if FILLS_BYTES <= kind <= FILLS_JSON:
+        _check_column(table, rows, plan[at + PLAN_DETAIL])
+    return 0
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _check_places(
+    plan: cython.longlong[::1], at: cython.Py_ssize_t, rows: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.int:
+    """Checks that a column with ``rows`` rows lies in a buffer of ``size`` bytes."""
+    kind: cython.longlong = plan[at + PLAN_KIND]
+    values: cython.longlong = plan[at + PLAN_VALUES]
+    offsets: cython.longlong = plan[at + PLAN_OFFSETS]
+    room: cython.longlong = plan[at + PLAN_ROOM]
+    fits: cython.bint = 0 <= room <= INT32_MAX and 0 <= values <= size - room and values % 8 == 0
+    if kind == FILLS_INT32:
+        fits = fits and 4 * rows <= room
+    elif kind == FILLS_INT64:
+        fits = fits and 8 * rows <= room
+    elif kind != FINDS_SAME:
+        fits = fits and 0 <= offsets <= values - 4 * (rows + 1) and offsets % 4 == 0
+        fits = fits and 0 <= plan[at + PLAN_DONE] <= room
+    if not fits:
+        raise ValueError(f"column {at // PLAN_WIDTH} with {rows} rows does not fit into out, which has {size} bytes")
+    return 0
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _fill_int32(
+    table: cython.longlong[::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    plan: cython.longlong[::1],
+    at: cython.Py_ssize_t,
+    ints: cython.int[::1],
+) -> cython.void:
+    column: cython.Py_ssize_t = plan[at + PLAN_COLUMN]
+    values: cython.Py_ssize_t = plan[at + PLAN_VALUES] // 4
+    i: cython.Py_ssize_t
+    for i in range(start, end):
+        ints[values + i] = signed32(table[i * ROW_WIDTH + column])
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _fill_int64(
+    table: cython.longlong[::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    plan: cython.longlong[::1],
+    at: cython.Py_ssize_t,
+    longs: cython.longlong[::1],
+) -> cython.void:
+    """Keeps the low 64 bits of each product."""
+    column: cython.Py_ssize_t = plan[at + PLAN_COLUMN]
+    factor: cython.longlong = plan[at + PLAN_DETAIL]
+    values: cython.Py_ssize_t = plan[at + PLAN_VALUES] // 8
+    i: cython.Py_ssize_t
+    for i in range(start, end):
+        if cython.compiled:
+            longs[values + i] = cython.cast(cython.ulonglong, table[i * ROW_WIDTH + column]) * cython.cast(
+                cython.ulonglong, factor
+            )
+        else:
+            longs[values + i] = (table[i * ROW_WIDTH + column] * factor + 2**63) % 2**64 - 2**63
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _fill_bytes(
+    segment: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    plan: cython.longlong[::1],
+    at: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+    ints: cython.int[::1],
+) -> cython.int:
+    """Appends byte strings; returns 0 if there is too little room."""
+    pos_column: cython.Py_ssize_t = plan[at + PLAN_COLUMN]
+    len_column: cython.Py_ssize_t = plan[at + PLAN_DETAIL]
+    values: cython.Py_ssize_t = plan[at + PLAN_VALUES]
+    offsets: cython.Py_ssize_t = plan[at + PLAN_OFFSETS] // 4
+    room: cython.longlong = plan[at + PLAN_ROOM]
+    done: cython.longlong = plan[at + PLAN_DONE]
+    missing: cython.Py_ssize_t = 0
+    size: cython.longlong = len(segment)
+    place: cython.longlong
+    length: cython.longlong
+    bits: cython.uchar = 0
+    i: cython.Py_ssize_t
+    for i in range(start, end):
+        ints[offsets + i] = done
+        place = table[i * ROW_WIDTH + pos_column]
+        length = table[i * ROW_WIDTH + len_column]
+        if length <= 0:
+            missing += length < 0
+            continue
+        if length > size or not 0 <= place <= size - length:
+            raise ValueError(f"row {i}: {length} bytes at {place} lie outside the segment")
+        if length > room - done:
+            return 0
+        copy(out, values + done, segment, place, length)
+        done += length
+    ints[offsets + end] = done
+    if plan[at + PLAN_KIND] == FILLS_TEXT:
+        for i in range(values + plan[at + PLAN_DONE], values + done):
+            bits |= out[i]
+        plan[at + PLAN_BITS] |= bits
+    plan[at + PLAN_DONE] = done
+    plan[at + PLAN_MISSING] += missing
+    return 1
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _fill_json(
+    segment: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    plan: cython.longlong[::1],
+    at: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+    ints: cython.int[::1],
+    forms: cython.longlong[::1],
+    moves: cython.short[::1],
+) -> cython.int:
+    """Appends properties as JSON objects, without the record's checksum; returns 0 if there is too little room."""
+    values: cython.Py_ssize_t = plan[at + PLAN_VALUES]
+    offsets: cython.Py_ssize_t = plan[at + PLAN_OFFSETS] // 4
+    room: cython.Py_ssize_t = plan[at + PLAN_ROOM]
+    done: cython.Py_ssize_t = plan[at + PLAN_DONE]
+    # The objects may take more room than there is; then they must not reach into the next column.
+    target: cython.uchar[::1] = out[values : values + room]
+    place: cython.longlong
+    length: cython.longlong
+    i: cython.Py_ssize_t
+    for i in range(start, end):
+        ints[offsets + i] = done
+        place = table[i * ROW_WIDTH + plan[at + PLAN_COLUMN]]
+        length = _without_checksum(segment, place, table[i * ROW_WIDTH + plan[at + PLAN_DETAIL]], i)
+        done = _append_object(segment, place, length, target, done, forms, moves, i)
+        if done > room:
+            return 0
+    ints[offsets + end] = done
+    plan[at + PLAN_DONE] = done
+    return 1
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _find_same(
+    segment: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    plan: cython.longlong[::1],
+    at: cython.Py_ssize_t,
+) -> cython.int:
+    """Compares the bytes of each row with those of row 0."""
+    column: cython.Py_ssize_t = plan[at + PLAN_COLUMN]
+    size: cython.longlong = plan[at + PLAN_DETAIL]
+    place: cython.longlong
+    i: cython.Py_ssize_t
+    for i in range(start, end):
+        place = table[i * ROW_WIDTH + column]
+        if not 0 <= size <= len(segment) or not 0 <= place <= len(segment) - size:
+            raise ValueError(f"row {i}: {size} bytes at {place} lie outside the segment")
+        if not same(segment, place, segment, table[column], size):
+            plan[at + PLAN_BITS] = 1
+    return 0
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _append_object(
+    segment: cython.const[cython.uchar][::1],
+    start: cython.longlong,
+    length: cython.longlong,
+    out: cython.uchar[::1],
+    done: cython.Py_ssize_t,
+    forms: cython.longlong[::1],
+    moves: cython.short[::1],
+    row: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Writes the properties of ``row`` as a JSON object to ``out``, position ``done``; returns the position after it.
+
+    If that position lies outside ``out``, the content of ``out`` is invalid.
+    """
+    size: cython.longlong = len(segment)
+    end: cython.Py_ssize_t = -1
+    length = max(length, 0)
+    if length > 0 and (length > size or not 0 <= start <= size - length):
+        raise ValueError(f"row {row}: {length} bytes at {start} lie outside the segment")
+    if cython.compiled and WORDS_ARE_LITTLE and start + length + 8 <= size and 6 * length + 32 <= len(out) - done:
+        end = _put_by_form(segment, start, length, out, done, forms, moves)
+    if end < 0:
+        end = _put_object(segment, start, start + length, out, done)
+    if end > INT32_MAX:
+        raise ValueError(f"row {row}: the column takes more than {INT32_MAX} bytes")
+    return end
 
 
 @cython.cfunc

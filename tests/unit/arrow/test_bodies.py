@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from tests.unit.arrow.records import SYS_FLAGS, log_of_bodies, packed
-from tests.unit.arrow.test_scanner import rows_of, scan_all, scanner
+from tests.unit.arrow.records import STORE_HOST, SYS_FLAGS, expected_rows, log_of_bodies, message, packed
+from tests.unit.arrow.test_scanner import decoded_rows, rows_of, scan_all, scanner
 
 from rucola.arrow import bodies, columns
+from rucola.arrow import scanner as scanner_module
 from rucola.arrow.scanner import RowChooser
 from rucola.errors import FormatError
 from rucola.filter.tag import parse_tag_expression
+from rucola.formats.message import encode_message
 
 SENT = [(f'{{"number": {number}}}'.encode() * (1 + number % 700), codec) for number in range(60) for codec in SYS_FLAGS]
 
@@ -58,6 +62,34 @@ def test_batches_of_bodies_that_grow_are_cut(monkeypatch: pytest.MonkeyPatch) ->
     assert [(row["queueOffset"], row["body"], row["topic"]) for row in rows_of(iter(batches), schema)] == [
         (number, body, "flights") for number, (body, _) in enumerate(sent)
     ]
+
+
+def test_all_columns_of_batches_that_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nulls, hosts and bodies that are not compressed stay in their rows."""
+    monkeypatch.setattr(columns, "PLAIN_BYTES", 3000)
+    monkeypatch.setattr(scanner_module, "PIECE_BYTES_AIM", 700)
+    log, bodies_sent = bytearray(), []
+    for number in range(60):
+        codec = ("", "zstd", "", "", "lz4", "", "", "", "", "")[number % 10]
+        body = f"body {number} ".encode() * 100
+        bodies_sent.append(body)
+        one = replace(message(number, b"flights"), body=packed(body, codec), sys_flag=SYS_FLAGS[codec])
+        log += encode_message(one, len(log), number, 1_700_000_001_000, STORE_HOST)
+    made, schema = scanner()
+    batches = list(made.batches(log, 0, len(log), 0, "log", 0))
+    assert len(batches) > 3
+    rows, expected = decoded_rows(batches, schema), expected_rows(bytes(log), "broker-x")
+    assert [row.pop("body") for row in rows] == bodies_sent
+    for row in expected:
+        del row["body"]
+    assert rows == expected
+
+
+def test_only_the_last_body_of_a_batch_is_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanner_module, "PIECE_BYTES_AIM", 700)
+    monkeypatch.setattr(scanner_module, "FIRST_BATCH_ROWS", 5)
+    sent = [(f"body {number}".encode(), "zstd" if number == 39 else "") for number in range(40)]
+    assert [row["body"] for row in scan_all(log_of_sent(sent))] == [body for body, _ in sent]
 
 
 GOOD = b'{"delay": 5}' * 50

@@ -7,14 +7,16 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from tests.unit.arrow.records import STORE_HOST, expected_rows, log_of, message, starts_of
 
+from rucola.arrow import column_block
 from rucola.arrow import scanner as scanner_module
 from rucola.arrow.columns import BatchBuilder, arrow_schema
 from rucola.arrow.ranges import QueueRange
@@ -53,6 +55,14 @@ def rows_of(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> list[dict[s
     return rows
 
 
+def decoded_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[dict[str, object]]:
+    """Returns the rows with their properties as a dict, like ``expected_rows``."""
+    rows = rows_of(iter(batches), schema)
+    for row in rows:
+        row["properties"] = json.loads(str(row["properties"]))
+    return rows
+
+
 def scan_all(log: bytes, base_offset: int = 0, **given: str) -> list[dict[str, object]]:
     made, schema = scanner(**given)
     return rows_of(made.batches(log, 0, len(log), base_offset, "log", CHECK_PHYSICAL_OFFSET), schema)
@@ -60,10 +70,9 @@ def scan_all(log: bytes, base_offset: int = 0, **given: str) -> list[dict[str, o
 
 def test_all_columns_equal_the_plain_decoder() -> None:
     log = log_of(700, base_offset=10_000)
-    rows = scan_all(log, 10_000)
-    for row in rows:
-        row["properties"] = json.loads(str(row["properties"]))
-    assert rows == expected_rows(log, "broker-x")
+    made, schema = scanner()
+    batches = made.batches(log, 0, len(log), 10_000, "log", CHECK_PHYSICAL_OFFSET)
+    assert decoded_rows(batches, schema) == expected_rows(log, "broker-x")
 
 
 def test_text_is_checked() -> None:
@@ -187,6 +196,113 @@ def test_batches_of_many_columns_are_larger(monkeypatch: pytest.MonkeyPatch) -> 
     assert sizes[1][1] > 3 * sizes[0][1]
 
 
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of up to 60 rows, collected in pieces of about seven."""
+    monkeypatch.setattr(scanner_module, "FIRST_BATCH_ROWS", 20)
+    monkeypatch.setattr(scanner_module, "BATCH_ROWS", 60)
+    monkeypatch.setattr(scanner_module, "PIECE_BYTES_AIM", 1000)
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("topic", [None, b"flights"])
+def test_batches_of_several_pieces(topic: bytes | None) -> None:
+    log = log_of(400, topic)
+    made, schema = scanner()
+    batches = list(made.batches(log, 0, len(log), 0, "log", CHECK_PHYSICAL_OFFSET))
+    assert [len(batch) for batch in batches] == [20, *[60] * 6, 20]
+    assert decoded_rows(batches, schema) == expected_rows(log, "broker-x")
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("topic", [None, b"flights"])
+def test_chosen_rows_of_several_pieces_are_one_batch(topic: bytes | None) -> None:
+    log = log_of(600, topic)
+    made, schema = scanner(RowChooser(parse_tag_expression("UA")))
+    batches = list(made.batches(log, 0, len(log), 0, "log", CHECK_PHYSICAL_OFFSET))
+    expected = [row for row in expected_rows(log, "broker-x") if row["tags"] == "UA"]
+    assert [len(batch) for batch in batches] == [20, 60, len(expected) - 80]
+    assert decoded_rows(batches, schema) == expected
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_batch_ends_after_a_part_of_the_log_also_if_few_rows_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = log_of(600)
+    monkeypatch.setattr(scanner_module, "BATCH_BYTES", len(log) // 10)
+    made, _ = scanner(RowChooser(parse_tag_expression("UA")))
+    assert 9 <= len(list(made.batches(log, 0, len(log), 0, "log", 0))) <= 12
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_pieces_that_differ_in_topic_and_host() -> None:
+    """The first pieces of a batch have one topic and hosts of IPv4; a later piece has another topic, or IPv6."""
+    log = bytearray()
+    for number in range(80):
+        v6 = number >= 70
+        one = replace(message(1, b"other" if 40 <= number < 50 else b"flights"))
+        one = replace(one, born_host=host_bytes("2001:db8::7", 5000)) if v6 else one
+        host = host_bytes("2001:db8::5", 10911) if v6 else STORE_HOST
+        log += encode_message(one, len(log), number, 1_700_000_001_000, host)
+    made, schema = scanner()
+    batches = list(made.batches(log, 0, len(log), 0, "log", CHECK_PHYSICAL_OFFSET))
+    assert [len(batch) for batch in batches] == [20, 60]
+    assert decoded_rows(batches, schema) == expected_rows(bytes(log), "broker-x")
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_batch_is_collected_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    real = BatchBuilder.collect
+
+    def noted(builder: BatchBuilder, rows: Rows, rows_max: int, bytes_max: int) -> None:
+        counts.append(rows.count)
+        real(builder, rows, rows_max, bytes_max)
+
+    monkeypatch.setattr(BatchBuilder, "collect", noted)
+    log = log_of(80, b"flights")
+    assert len(scan_all(log)) == 80
+    assert counts[0] == 20
+    assert counts[1:] == sorted(set(counts[1:]))
+    assert len(counts) > 5
+    assert counts[-1] == 60
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_rows_of_changing_length_do_not_take_more_and_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def noted(size: int) -> pa.Buffer:
+        sizes.append(size)
+        return pa.allocate_buffer(size)
+
+    monkeypatch.setattr(column_block, "pa", SimpleNamespace(**{**vars(pa), "allocate_buffer": noted}))
+    log = bytearray()
+    for number in range(1000):
+        one = replace(
+            message(number, b"flights"), body=b"x" * (300 if (number - 20) % 60 > 30 else 0), properties=b"a\x01b\x02"
+        )
+        log += encode_message(one, len(log), number, 1_700_000_001_000, STORE_HOST)
+    assert len(scan_all(bytes(log))) == 1000
+    assert len(sizes) > 20
+    assert max(sizes) < 80_000
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("last", [1, 30, 61])
+def test_rows_that_get_longer_within_a_batch(last: int) -> None:
+    """The room that the first piece of a batch suggests is too small for the rest, in every column of strings."""
+    log = bytearray()
+    for number in range(140):
+        size = 3000 if number >= 20 + last else number % 3
+        value = b"\x1f" * size + b"%d" % number
+        text = b"".join(b"%s\x01%s\x02" % (name, value) for name in (b"TAGS", b"KEYS", b"UNIQ_KEY"))
+        one = replace(message(number, b"flights"), body=value, properties=text)
+        log += encode_message(one, len(log), number, 1_700_000_001_000, STORE_HOST)
+    made, schema = scanner()
+    batches = made.batches(log, 0, len(log), 0, "log", CHECK_PHYSICAL_OFFSET)
+    assert decoded_rows(batches, schema) == expected_rows(bytes(log), "broker-x")
+
+
 def test_topics_after_rows_in_between_were_left_out() -> None:
     """The walk through the log marks each record that has the same topic as the previous record, even if the previous
     record is not selected.
@@ -210,7 +326,8 @@ def test_hosts(numbers: list[int]) -> None:
             table[row * ROW_WIDTH + RecordColumn.SYS_FLAG] = flags
             table[row * ROW_WIDTH + RecordColumn.BORN_HOST_POS] = sum(map(len, given[:row]))
         rows = Rows(b"".join(given), table, len(given))
-        made = host_texts(rows, RecordColumn.BORN_HOST_POS, MessageSysFlag.BORN_HOST_V6, repeated)
+        is_same = len({host[:8] for host in given}) == 1
+        made = host_texts(rows, RecordColumn.BORN_HOST_POS, MessageSysFlag.BORN_HOST_V6, repeated, is_same)
         made.validate(full=True)
         assert made.to_pylist() == [host_text(host) for host in given]
 
@@ -249,14 +366,18 @@ def test_an_end_of_file_record_ends_the_scan() -> None:
     assert sum(len(batch) for batch in made.batches(segment, 0, len(segment), 0, "log", 0)) == 5
 
 
-def test_damage_is_an_error_with_its_place() -> None:
+def test_damage_is_an_error_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     log = bytearray(log_of(20))
     at = starts_of(bytes(log))[7]
     log[at + 4] ^= 0xFF
-    made, _ = scanner()
+    monkeypatch.setattr(scanner_module, "FIRST_BATCH_ROWS", 4)
+    monkeypatch.setattr(scanner_module, "PIECE_BYTES_AIM", 100)
+    made, schema = scanner()
     with pytest.raises(FormatError) as caught:
         list(made.batches(log, 0, len(log), 0, "00000000000000000000", 0))
     assert (caught.value.position, caught.value.source) == (at, "00000000000000000000")
+    rows = rows_of(made.batches(log, 0, at, 0, "log", 0), schema)  # nothing is left of the batch that failed
+    assert [row["physicalOffset"] for row in rows] == starts_of(bytes(log))[:7]
 
 
 def test_a_record_of_another_place_is_damage() -> None:

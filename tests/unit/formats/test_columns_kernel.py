@@ -134,17 +134,6 @@ def test_survey(columns: ModuleType) -> None:
         columns.survey(table, 4)
 
 
-def test_are_same(columns: ModuleType) -> None:
-    data, table = rows_of([b"host", b"host", b"hosT"])
-    assert columns.are_same(data, table, 2, POS, 4)
-    assert not columns.are_same(data, table, 3, POS, 4)
-    assert columns.are_same(data, table, 3, POS, 3)
-    for start, size in ((-1, 4), (len(data) - 3, 4), (0, len(data) + 1), (2**62, 4)):
-        table[ROW_WIDTH + POS] = start
-        with pytest.raises(ValueError, match="outside"):
-            columns.are_same(data, table, 2, POS, size)
-
-
 def test_checksums_are_left_out(columns: ModuleType) -> None:
     last = b"__CRC32#\x010123456789\x02"
     texts = [
@@ -229,36 +218,10 @@ def test_counted_bytes(columns: ModuleType) -> None:
     assert columns.count_bytes(table, 0, LEN) == (0, 0)
 
 
-def numbers(*values: int) -> array[int]:
-    """Returns a table with the values in column 5."""
-    table = new_table(len(values))
-    table[5::ROW_WIDTH] = array("q", values)
-    return table
-
-
-def test_numbers(columns: ModuleType) -> None:
-    table = numbers(7, -3, 2**62, -(2**63))
-    long, short = array("q", [9] * 5), array("i", [9] * 5)
-    columns.take_int64(table, 4, 5, 1, long)
-    columns.take_int32(table, 4, 5, memoryview(short))
-    assert long.tolist() == [7, -3, 2**62, -(2**63), 9]
-    assert short.tolist() == [7, -3, 0, 0, 9]
-    columns.take_int64(table, 3, 5, 1000, long)
-    assert long.tolist() == [7000, -3000, (1000 * 2**62 + 2**63) % 2**64 - 2**63, -(2**63), 9]
-    columns.take_int32(numbers(2**31, -(2**31) - 1), 2, 5, short)
-    assert short[:2].tolist() == [-(2**31), 2**31 - 1]
-
-
-def test_numbers_that_do_not_fit_are_refused(columns: ModuleType) -> None:
-    table = numbers(1, 2)
-    for rows, column, room in ((3, 5, 9), (-1, 5, 9), (2, 40, 9), (2, -1, 9), (2, 5, 1)):
-        with pytest.raises(ValueError, match="fit"):
-            columns.take_int64(table, rows, column, 1, array("q", bytes(8 * room)))
-        with pytest.raises(ValueError, match="fit"):
-            columns.take_int32(table, rows, column, array("i", bytes(4 * room)))
-    for rows, column in ((3, 5), (-1, 5), (2, 40), (2, -1)):
-        with pytest.raises(ValueError, match="fit"):
-            columns.count_bytes(table, rows, column)
+@pytest.mark.parametrize(("rows", "column"), [(3, 5), (-1, 5), (2, 40), (2, -1)])
+def test_columns_that_do_not_exist_are_refused(columns: ModuleType, rows: int, column: int) -> None:
+    with pytest.raises(ValueError, match="fit"):
+        columns.count_bytes(new_table(2), rows, column)
 
 
 def test_intervals(columns: ModuleType) -> None:
