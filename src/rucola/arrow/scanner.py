@@ -2,7 +2,7 @@
 uses this module inside ``read()``.
 
 A batch holds up to 4,096 rows and about 1 MiB of records. A batch with many columns holds more bytes, because each
-column of a batch has a fixed cost. It is collected in pieces of about 1 MiB, so parsed records are still in the
+column of a batch has a fixed cost. It is collected in pieces of about 2 MiB, so parsed records are still in the
 processor's cache when their columns are copied. The first batch of a task is small, so that ``LIMIT 1`` is quick.
 """
 
@@ -38,7 +38,7 @@ CHECK_PHYSICAL_OFFSET = 4
 FIRST_BATCH_ROWS = 256
 BATCH_ROWS = 4096
 BATCH_ROWS_MIN = 32
-PIECE_BYTES_AIM = 1 << 20
+PIECE_BYTES_AIM = 2 << 20
 """Size in bytes of the records that are parsed before their columns are copied."""
 BATCH_BYTES_AIM = 1 << 20
 COLUMN_BYTES_AIM = 192 << 10

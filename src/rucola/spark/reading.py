@@ -21,8 +21,9 @@ def read_range(options: ReadOptions, schema: StructType, piece: SourceRange) -> 
 
     from rucola.arrow.reading import read_range as read
 
+    batches = read(options, to_arrow_schema(schema, timezone="UTC"), piece)
     _leave_modules_out_of_collections()
-    return read(options, to_arrow_schema(schema, timezone="UTC"), piece)
+    return batches
 
 
 @cache
