@@ -18,6 +18,8 @@ from rucola.formats.column_plan import PLAN_WIDTH, PlanField, PlanKind, Planned,
 
 WIDTHS = {int(PlanKind.INT32): 4, int(PlanKind.INT64): 8}
 """Size in bytes of a number of each kind."""
+_DETAIL, _VALUES, _OFFSETS = int(PlanField.DETAIL), int(PlanField.VALUES), int(PlanField.OFFSETS)
+_DONE, _MISSING, _BITS = int(PlanField.DONE), int(PlanField.MISSING), int(PlanField.BITS)
 
 
 class ColumnBlock:
@@ -81,27 +83,29 @@ class FilledColumns:
     def __init__(self, plan: array[int], types: Sequence[pa.DataType], out: pa.Buffer, rows: Rows) -> None:
         self._plan = plan.tolist()
         self._types = types
-        self._out = out
+        self._cut = out.slice
         self._rows = rows
+        self._count = rows.count
 
     def array(self, number: int, rows: Rows) -> pa.Array:
         """The values of a column in ``rows``, which are all rows or a part of them. Text that is not UTF-8 has U+FFFD
         in the place of wrong bytes.
         """
-        at = number * PLAN_WIDTH
-        kind, _, len_column, values_at, offsets_at, _, size, missing, bits = self._plan[at : at + PLAN_WIDTH]
-        count, cut, arrow_type = self._rows.count, self._out.slice, self._types[number]
-        if (width := WIDTHS.get(kind)) is not None:
-            values = pa.Array.from_buffers(arrow_type, count, [None, cut(values_at, width * count)], 0)
+        plan, at, count = self._plan, number * PLAN_WIDTH, self._count
+        if (width := WIDTHS.get(plan[at])) is not None:
+            buffers = [None, self._cut(plan[at + _VALUES], width * count)]
+            values = pa.Array.from_buffers(self._types[number], count, buffers, 0)
         else:
-            valid = validity(self._rows.numbers(len_column) >= 0) if missing else None
-            buffers = [valid, cut(offsets_at, 4 * (count + 1)), cut(values_at, size)]
-            if bits < 128:
-                values = pa.Array.from_buffers(arrow_type, count, buffers, missing)
+            offsets = self._cut(plan[at + _OFFSETS], 4 * (count + 1))
+            buffers = [None, offsets, self._cut(plan[at + _VALUES], plan[at + _DONE])]
+            if missing := plan[at + _MISSING]:
+                buffers[0] = validity(self._rows.numbers(plan[at + _DETAIL]) >= 0)
+            if plan[at + _BITS] < 128:
+                values = pa.Array.from_buffers(self._types[number], count, buffers, missing)
             else:
                 values = text(pa.Array.from_buffers(pa.binary(), count, buffers, missing))
         return values if rows.count == count else values.slice(rows.start, rows.count)
 
     def is_same(self, number: int) -> bool:
         """Whether all rows have the same bytes, for a column of kind ``SAME``."""
-        return self._plan[number * PLAN_WIDTH + PlanField.BITS] == 0
+        return self._plan[number * PLAN_WIDTH + _BITS] == 0
