@@ -218,6 +218,18 @@ def test_same_bytes(columns: ModuleType, texts: list[bytes], size: int, bits: in
         assert filled.field(0, PlanField.BITS) == bits
 
 
+def test_same_bytes_of_any_size(columns: ModuleType) -> None:
+    for size in range(1, 40):
+        text = bytes(range(100, 100 + size))
+        for place in range(size):
+            other = text[:place] + b"!" + text[place + 1 :]
+            segment, table = table_of([text, other])
+            filled = Filled(columns, [planned(PlanKind.SAME, size)], segment, table, (2,))
+            assert filled.field(0, PlanField.BITS) == 1
+        segment, table = table_of([text, text])
+        assert Filled(columns, [planned(PlanKind.SAME, size)], segment, table, (2,)).field(0, PlanField.BITS) == 0
+
+
 @pytest.mark.parametrize("kind", [*STRINGS, PlanKind.SAME])
 def test_spans_outside_the_segment_are_refused(columns: ModuleType, kind: PlanKind) -> None:
     segment, table = table_of([b"one", b"two"])
