@@ -38,7 +38,7 @@ class ColumnBlock:
         self._filled = 0
 
     def begin(self) -> None:
-        """Begins a new batch, also if the last one was not taken."""
+        """Begins a new batch; drops the last one if it was not taken."""
         self._out = None
 
     def fill(self, rows: Rows, rows_max: int, bytes_max: int) -> None:

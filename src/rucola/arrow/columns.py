@@ -47,9 +47,7 @@ PAIR_END = b"\x02"
 NAME_END = b"\x01"
 
 Builder = Callable[[FilledColumns, int, Rows], pa.Array]
-"""Builds a column from the columns that a kernel filled and from the rows. The number is that of the column itself, if
-a kernel filled it.
-"""
+"""Builds a column of the rows. The number is the column's index among those that a kernel filled, if it is one."""
 
 
 class ColumnWay(NamedTuple):
@@ -94,7 +92,7 @@ class BatchBuilder:
         self._skips_damaged = not options.fail_on_data_loss
 
     def begin(self) -> None:
-        """Begins the first batch of a scan."""
+        """Begins a scan; drops what a scan that failed has left."""
         self._block.begin()
 
     def collect(self, rows: Rows, rows_max: int, bytes_max: int) -> None:
@@ -103,7 +101,7 @@ class BatchBuilder:
         Args:
             rows: all rows of the batch so far.
             rows_max: number of rows that the batch may get in the end.
-            bytes_max: size in bytes of the part of the log from which the batch comes at most.
+            bytes_max: largest size in bytes of the part of the log that the batch comes from.
         """
         self._block.fill(rows, rows_max, bytes_max)
 

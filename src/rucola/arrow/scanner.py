@@ -189,8 +189,10 @@ class Scanner:
         end = walk.position + BATCH_BYTES
         rows: Rows | None = None
         walked = kept = 0
-        while kept < self._rows_max and not walk.is_done:
+        # A batch ends before it is quite full: the chosen rows of ever smaller pieces would cost more than they bring.
+        while self._rows_max - kept > self._piece_rows_max // 2 and not walk.is_done:
             table = self._table_view[kept * ROW_WIDTH :]
+            start = walk.position
             count = walk.next_piece(table, min(self._piece_rows_max, self._rows_max - kept), end, 0 if walked else 1)
             if count == 0:
                 break
@@ -200,6 +202,8 @@ class Scanner:
                 kept += piece.count
                 rows = piece if rows is None else _joined(rows, piece, self._table, kept)
                 self._builder.collect(rows, self._rows_max, BATCH_BYTES)
+            if walk.position + (walk.position - start) > end:
+                break  # Most of another piece would be walked now, cut off, and walked again for the next batch.
         return rows, walked
 
     def _chosen(self, source: ReadableBuffer, table: memoryview, count: int) -> Rows | None:
@@ -213,7 +217,9 @@ class Scanner:
             return None
         view = table_view(table)
         view[:kept] = view[:count][mask]
-        return Rows(source, table, kept, facts=rows.facts)
+        # The flags are those of the chosen rows only: bodies of other topics may be compressed.
+        flags = Rows(source, table, kept).facts.sys_flags
+        return Rows(source, table, kept, facts=Facts(flags, rows.facts.only_topic))
 
 
 class LogWalk:

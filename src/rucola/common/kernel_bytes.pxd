@@ -65,31 +65,19 @@ cdef inline Py_ssize_t find(const unsigned char[::1] data, int byte, Py_ssize_t 
 cdef inline bint same(
     const unsigned char[::1] one, Py_ssize_t at, const unsigned char[::1] two, Py_ssize_t there, Py_ssize_t size
 ) noexcept nogil:
-    # Most spans are short, for example topics. For them, a call of memcmp would take longer than the comparison, so they
-    # are compared as two numbers, which may overlap.
-    cdef const unsigned char *ours
-    cdef const unsigned char *theirs
-    cdef unsigned long long words[4]
-    cdef unsigned int halves[4]
-    if size <= 0:
-        return True
-    ours = &one[at]
-    theirs = &two[there]
+    # Most spans are short, for example topics. A call of memcmp would take longer than comparing them as two numbers,
+    # which may overlap.
     if size > 16:
-        return memcmp(ours, theirs, size) == 0
+        return memcmp(&one[at], &two[there], size) == 0
     if size >= 8:
-        memcpy(&words[0], ours, 8)
-        memcpy(&words[1], theirs, 8)
-        memcpy(&words[2], ours + size - 8, 8)
-        memcpy(&words[3], theirs + size - 8, 8)
-        return ((words[0] ^ words[1]) | (words[2] ^ words[3])) == 0
+        return int64(one, at) == int64(two, there) and int64(one, at + size - 8) == int64(two, there + size - 8)
     if size >= 4:
-        memcpy(&halves[0], ours, 4)
-        memcpy(&halves[1], theirs, 4)
-        memcpy(&halves[2], ours + size - 4, 4)
-        memcpy(&halves[3], theirs + size - 4, 4)
-        return ((halves[0] ^ halves[1]) | (halves[2] ^ halves[3])) == 0
-    return ours[0] == theirs[0] and ours[size // 2] == theirs[size // 2] and ours[size - 1] == theirs[size - 1]
+        return uint32(one, at) == uint32(two, there) and uint32(one, at + size - 4) == uint32(two, there + size - 4)
+    return size <= 0 or (
+        one[at] == two[there]
+        and one[at + size // 2] == two[there + size // 2]
+        and one[at + size - 1] == two[there + size - 1]
+    )
 
 
 cdef inline bint starts(const unsigned char[::1] data, Py_ssize_t at, bytes name) noexcept:

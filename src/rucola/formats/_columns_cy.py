@@ -112,8 +112,7 @@ def gather(
         length = table[i * ROW_WIDTH + len_column]
         if length <= 0:
             continue
-        if length > size or not 0 <= start <= size - length:
-            raise ValueError(f"row {i}: {length} bytes at {start} lie outside the segment")
+        _check_span(size, start, length, i)
         if length > room - done:
             raise ValueError(f"row {i}: out has {len(target)} bytes, too few for the column")
         if cython.compiled:
@@ -197,8 +196,7 @@ def _without_checksum(
     name: cython.Py_ssize_t
     if length < CRC_PROPERTY_BYTES:
         return max(length, -1)
-    if length > len(segment) or not 0 <= start <= len(segment) - length:
-        raise ValueError(f"row {row}: {length} bytes at {start} lie outside the segment")
+    _check_span(len(segment), start, length, row)
     name = start + length - CRC_PROPERTY_BYTES
     if int64(segment, name) == CRC_NAME and segment[name + 8] == 1:
         return length - CRC_PROPERTY_BYTES
@@ -319,7 +317,7 @@ def lay_out(
 
     Args:
         rows: number of rows to measure, at least 1.
-        bytes_max: largest size in bytes of a column of strings, unless the measured rows alone take more.
+        bytes_max: largest size in bytes of a column of strings, as stored, unless the measured rows alone take more.
         json_scale: for JSON, factor by which more room is needed than one and a half times the stored length.
 
     Returns:
@@ -546,8 +544,7 @@ def _fill_bytes(
         if length <= 0:
             missing += length < 0
             continue
-        if length > size or not 0 <= place <= size - length:
-            raise ValueError(f"row {i}: {length} bytes at {place} lie outside the segment")
+        _check_span(size, place, length, i)
         if length > room - done:
             return 0
         copy(out, values + done, segment, place, length)
@@ -613,10 +610,10 @@ def _find_same(
     size: cython.longlong = plan[at + PLAN_DETAIL]
     place: cython.longlong
     i: cython.Py_ssize_t
+    _check_span(len(segment), table[column], size, 0)
     for i in range(start, end):
         place = table[i * ROW_WIDTH + column]
-        if not 0 <= size <= len(segment) or not 0 <= place <= len(segment) - size:
-            raise ValueError(f"row {i}: {size} bytes at {place} lie outside the segment")
+        _check_span(len(segment), place, size, i)
         if not same(segment, place, segment, table[column], size):
             plan[at + PLAN_BITS] = 1
     return 0
@@ -641,8 +638,8 @@ def _append_object(
     size: cython.longlong = len(segment)
     end: cython.Py_ssize_t = -1
     length = max(length, 0)
-    if length > 0 and (length > size or not 0 <= start <= size - length):
-        raise ValueError(f"row {row}: {length} bytes at {start} lie outside the segment")
+    if length > 0:
+        _check_span(size, start, length, row)
     if cython.compiled and WORDS_ARE_LITTLE and start + length + 8 <= size and 6 * length + 32 <= len(out) - done:
         end = _put_by_form(segment, start, length, out, done, forms, moves)
     if end < 0:
@@ -658,6 +655,18 @@ def _append_object(
 def _check_rows(table: cython.longlong[::1], rows: cython.Py_ssize_t, offsets_out: cython.int[::1]) -> cython.int:
     if rows < 0 or rows > len(table) // ROW_WIDTH or rows >= len(offsets_out):
         raise ValueError(f"{rows} rows do not fit into table or offsets_out")
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1)
+def _check_span(
+    size: cython.longlong, start: cython.longlong, length: cython.longlong, row: cython.Py_ssize_t
+) -> cython.int:
+    """Checks that the bytes of ``row`` lie in a segment of ``size`` bytes."""
+    if not 0 <= length <= size or not 0 <= start <= size - length:
+        raise ValueError(f"row {row}: {length} bytes at {start} lie outside the segment")
     return 0
 
 

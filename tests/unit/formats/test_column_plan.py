@@ -242,6 +242,15 @@ def test_spans_outside_the_segment_are_refused(columns: ModuleType, kind: PlanKi
         table[ROW_WIDTH + POS], table[ROW_WIDTH + LEN] = 1, 3
 
 
+def test_row_0_is_checked_also_if_it_was_appended_before(columns: ModuleType) -> None:
+    segment, table = table_of([b"one", b"two"])
+    plan = new_plan([planned(PlanKind.SAME, 3)])
+    out = bytearray(columns.lay_out(table, 2, 2, 0, 1, plan))
+    table[POS] = 1 << 40
+    with pytest.raises(ValueError, match=r"row 0: .* outside"):
+        columns.fill(segment, table, 1, 2, plan, out)
+
+
 def test_a_plan_without_columns(columns: ModuleType) -> None:
     _, table = table_of([b"one"])
     assert columns.lay_out(table, 1, 1, 0, 1, new_plan([])) == 0
