@@ -12,6 +12,7 @@ from setuptools import Extension, setup
 
 KERNELS = [
     "rucola.filter.sql._sql_cy",
+    "rucola.formats._batch_cy",
     "rucola.formats._columns_cy",
     "rucola.formats._index_cy",
     "rucola.formats._message_cy",

@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 from tests.kernels import COMPILED, FORMS, KERNELS, kernel
 
+from rucola.arrow.batch_message import MessagePlace
 from rucola.common import columns, kernel_bytes, kernel_columns, kernel_records, kernel_text
 from rucola.common.columns import FrameColumn, FrameKind, RecordColumn, SendTrait, WalkStop
 from rucola.common.message_const import PROPERTY_SEPARATOR
@@ -91,6 +92,10 @@ OTHERS = {
     **{f"PLAN_{field.name}": field for field in column_plan.PlanField},
     **{f"FILLS_{kind.name}": kind for kind in column_plan.PlanKind},
     "FINDS_SAME": column_plan.PlanKind.SAME,
+    "REPEATS_TEXT": column_plan.PlanKind.REPEATED,
+    **{f"PLACE_{place.name}": place for place in MessagePlace},
+    "PLACES": len(MessagePlace),
+    "PAIR_BYTES": 16,
     "ALIGNMENT": 64,
     "GROUP_ROWS": 256,
     "ROOM_OF_WORDS": 4096,

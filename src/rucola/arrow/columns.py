@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from rucola.arrow.bodies import compressed_rows, decompressed
 from rucola.arrow.buffers import Mask, bits, from_bytes, from_mask, from_numbers, numbers_of
-from rucola.arrow.column_block import ColumnBlock, FilledColumns
+from rucola.arrow.column_block import BlockColumn, ColumnBlock, FilledColumns, no_text
 from rucola.arrow.read_options import BodyForm, ReadOptions, SchemaStyle
-from rucola.arrow.rows import HOST_BYTES_V4, Repeated, Rows, host_texts, message_ids, text
+from rucola.arrow.rows import HOST_BYTES_V4, Rows, host_texts, message_ids, text, text_of_host
 from rucola.arrow.schema import Column
 from rucola.common.columns import RecordColumn
 from rucola.common.sysflag import MessageSysFlag
@@ -47,16 +47,21 @@ PAIR_END = b"\x02"
 NAME_END = b"\x01"
 
 Builder = Callable[[FilledColumns, int, Rows], pa.Array]
-"""Builds a column of the rows. The number is the column's index among those that a kernel filled, if it is one."""
+"""Builds a column of the rows. The number is the column's number in the block, if kernels write it."""
+Readiness = Callable[[FilledColumns, int, Rows], bool]
+"""Whether the column that kernels wrote is the column of the rows; if not, it must be built."""
 
 
 class ColumnWay(NamedTuple):
-    """How a column is built: what a kernel fills while the batch is collected, if anything, and what is done in the
-    end.
-    """
+    """How a column gets its values."""
 
-    planned: Planned | None
+    planned: tuple[Planned, ...]
+    """What kernels do for the column while the batch is collected. Only the last of them makes a column."""
     build: Builder
+    is_ready: Readiness | None = None
+    """None: always, if kernels write the column."""
+    repeated: Callable[[Rows], bytes] = no_text
+    """Returns the text of all rows, for the kind ``REPEATED``."""
 
 
 def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
@@ -79,14 +84,15 @@ class BatchBuilder:
         self.schema = schema
         chosen = tuple(name.lower() for name in names)
         self._builders: list[tuple[Builder, int]] = []
-        planned: list[Planned] = []
-        types: list[pa.DataType] = []
+        self._doubtful: list[tuple[Readiness, int]] = []
+        block: list[BlockColumn] = []
         for name, field in zip(chosen, schema, strict=True):
-            self._builders.append((ways[name].build, len(planned)))
-            if (entry := ways[name].planned) is not None:
-                planned.append(entry)
-                types.append(field.type)
-        self._block = ColumnBlock(planned, types)
+            way = ways[name]
+            self._builders.append((way.build, len(block)))
+            if way.is_ready is not None:
+                self._doubtful.append((way.is_ready, len(block)))
+            block.extend(BlockColumn(entry, field, way.repeated) for entry in way.planned)
+        self._block = ColumnBlock(block)
         self._decompresses = options.body is BodyForm.DECOMPRESSED and not BODY_COLUMNS.isdisjoint(chosen)
         self._splits_properties = any(ways[name].build in SPLITTERS for name in chosen)
         self._skips_damaged = not options.fail_on_data_loss
@@ -141,6 +147,10 @@ class BatchBuilder:
         return self._build(rows, filled)
 
     def _build(self, rows: Rows, filled: FilledColumns) -> pa.RecordBatch:
+        if filled.batch.num_rows == rows.count and all(
+            is_ready(filled, number, rows) for is_ready, number in self._doubtful
+        ):
+            return filled.batch
         columns = [build(filled, number, rows) for build, number in self._builders]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -155,14 +165,14 @@ def _ways(options: ReadOptions, broker_name: str) -> dict[str, ColumnWay]:
             "partition": _int32(RecordColumn.QUEUE_ID),
             "offset": _int64(RecordColumn.QUEUE_OFFSET),
             "timestamp": _timestamp(RecordColumn.STORE_TIMESTAMP),
-            "timestampType": ColumnWay(None, _log_append_time),
-            "headers": ColumnWay(None, properties_as_headers),
+            "timestampType": _built(_log_append_time),
+            "headers": _built(properties_as_headers),
         }
     return {
         "topic": _topic(),
         "flag": _int32(RecordColumn.MESSAGE_FLAG),
         "body": _body(),
-        "properties": ColumnWay(None, properties_as_map) if options.properties_as_map else _json(),
+        "properties": _built(properties_as_map) if options.properties_as_map else _json(),
         "brokerName": _same(broker_name),
         "queueId": _int32(RecordColumn.QUEUE_ID),
         "queueOffset": _int64(RecordColumn.QUEUE_OFFSET),
@@ -241,68 +251,87 @@ def _last_of_each(owner: npt.NDArray[np.int64], names: pa.Array) -> Mask:
     return last
 
 
+def _built(build: Builder) -> ColumnWay:
+    return ColumnWay((), build, lambda _filled, _number, _rows: False)
+
+
 def _bytes(pos_column: RecordColumn, len_column: RecordColumn) -> ColumnWay:
-    return ColumnWay(Planned(PlanKind.BYTES, pos_column, len_column), FilledColumns.array)
+    return ColumnWay((Planned(PlanKind.BYTES, pos_column, len_column),), FilledColumns.array)
 
 
 def _text(pos_column: RecordColumn, len_column: RecordColumn) -> ColumnWay:
-    return ColumnWay(Planned(PlanKind.TEXT, pos_column, len_column), FilledColumns.array)
+    return ColumnWay((Planned(PlanKind.TEXT, pos_column, len_column),), FilledColumns.array, _is_ascii)
+
+
+def _is_ascii(filled: FilledColumns, number: int, _rows: Rows) -> bool:
+    return filled.is_ascii(number)
 
 
 def _int32(column: RecordColumn) -> ColumnWay:
-    return ColumnWay(Planned(PlanKind.INT32, column), FilledColumns.array)
+    return ColumnWay((Planned(PlanKind.INT32, column),), FilledColumns.array)
 
 
 def _int64(column: RecordColumn) -> ColumnWay:
-    return ColumnWay(Planned(PlanKind.INT64, column), FilledColumns.array)
+    return ColumnWay((Planned(PlanKind.INT64, column),), FilledColumns.array)
 
 
 def _timestamp(column: RecordColumn) -> ColumnWay:
     """Converts the store's milliseconds to Spark's microseconds, with integers only."""
-    return ColumnWay(Planned(PlanKind.INT64, column, 1000), FilledColumns.array)
+    return ColumnWay((Planned(PlanKind.INT64, column, 1000),), FilledColumns.array)
 
 
 def _json() -> ColumnWay:
-    return ColumnWay(
-        Planned(PlanKind.JSON, RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN), FilledColumns.array
-    )
+    planned = Planned(PlanKind.JSON, RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN)
+    return ColumnWay((planned,), FilledColumns.array)
 
 
 def _body() -> ColumnWay:
-    return ColumnWay(Planned(PlanKind.BYTES, RecordColumn.BODY_POS, RecordColumn.BODY_LEN), bodies)
+    planned = Planned(PlanKind.BYTES, RecordColumn.BODY_POS, RecordColumn.BODY_LEN)
+    return ColumnWay((planned,), bodies, lambda _filled, _number, rows: rows.plain_bodies is None)
 
 
 def _message_id() -> ColumnWay:
     def build(filled: FilledColumns, number: int, rows: Rows) -> pa.Array:
         return message_ids(rows, filled.array(number, rows))
 
-    return ColumnWay(Planned(PlanKind.TEXT, RecordColumn.UNIQ_KEY_POS, RecordColumn.UNIQ_KEY_LEN), build)
+    def is_ready(filled: FilledColumns, number: int, _rows: Rows) -> bool:
+        return filled.is_ascii(number) and not filled.has_nulls(number)
+
+    planned = Planned(PlanKind.TEXT, RecordColumn.UNIQ_KEY_POS, RecordColumn.UNIQ_KEY_LEN)
+    return ColumnWay((planned,), build, is_ready)
 
 
 def _topic() -> ColumnWay:
-    repeated = Repeated()
-
-    def build(_filled: FilledColumns, _number: int, rows: Rows) -> pa.Array:
-        topic = rows.facts.only_topic
-        if topic is None:
+    def build(filled: FilledColumns, number: int, rows: Rows) -> pa.Array:
+        if rows.facts.only_topic is None:
             return rows.text_of(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN)
-        return repeated.array(topic.decode("utf-8", "replace"), rows.count)
+        return filled.array(number, rows)
 
-    return ColumnWay(None, build)
+    return ColumnWay(
+        (Planned(PlanKind.REPEATED),),
+        build,
+        lambda _filled, _number, rows: rows.facts.only_topic is not None,
+        lambda rows: (rows.facts.only_topic or b"").decode("utf-8", "replace").encode(),
+    )
 
 
 def _host(pos_column: RecordColumn, v6: MessageSysFlag) -> ColumnWay:
-    repeated = Repeated()
+    def is_ready(filled: FilledColumns, number: int, rows: Rows) -> bool:
+        return filled.is_same(number) and not rows.facts.sys_flags & int(v6)
 
     def build(filled: FilledColumns, number: int, rows: Rows) -> pa.Array:
-        return host_texts(rows, pos_column, v6, repeated, filled.is_same(number))
+        return filled.array(number + 1, rows) if is_ready(filled, number, rows) else host_texts(rows, pos_column, v6)
 
-    return ColumnWay(Planned(PlanKind.SAME, pos_column, HOST_BYTES_V4), build)
+    def first_host(rows: Rows) -> bytes:
+        start = rows.table[pos_column]
+        return text_of_host(bytes(memoryview(rows.source)[start : start + HOST_BYTES_V4])).encode()
+
+    planned = (Planned(PlanKind.SAME, pos_column, HOST_BYTES_V4), Planned(PlanKind.REPEATED))
+    return ColumnWay(planned, build, is_ready, first_host)
 
 
 def _same(value: str) -> ColumnWay:
-    repeated = Repeated()
-    return ColumnWay(None, lambda _filled, _number, rows: repeated.array(value, rows.count))
+    return ColumnWay((Planned(PlanKind.REPEATED),), FilledColumns.array, repeated=lambda _rows: value.encode())
 
 
 def _log_append_time(_filled: FilledColumns, _number: int, rows: Rows) -> pa.Array:

@@ -34,7 +34,7 @@ HOSTS_KEPT = 4096
 HEX_PAIRS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
 """For each byte value, a 16-bit integer whose bytes in memory are the value's two upper-case hex digits in ASCII."""
 
-_host_text = lru_cache(HOSTS_KEPT)(host_text)
+text_of_host = lru_cache(HOSTS_KEPT)(host_text)
 
 
 class Facts(NamedTuple):
@@ -95,6 +95,25 @@ class Rows:
             return Facts(flags, None)
         start, size = self.table[RecordColumn.TOPIC_POS], self.table[RecordColumn.TOPIC_LEN]
         return Facts(flags, bytes(memoryview(self.source)[start : start + size]))
+
+    def mark(
+        self,
+        topic: bytes,
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        marks: npt.NDArray[np.uint8],
+    ) -> int:
+        """Sets each row's entry of ``marks`` to 1 if its queue offset lies in the interval of its queue, otherwise to
+        0; returns the number of ones. Only for walked rows that all have ``topic``; for others, returns -1.
+
+        The facts are noted on the way, which saves a second pass over the rows.
+        """
+        if not self._walked:
+            return -1
+        kept, flags = _columns_cy.mark_topic(self.source, self.table, self.count, topic, starts, ends, marks)
+        if kept >= 0:
+            self._facts = Facts(flags, topic)
+        return kept
 
     def numbers(self, column: int) -> npt.NDArray[np.int64]:
         """A view of one column of integers."""
@@ -174,33 +193,13 @@ def text(values: pa.Array) -> pa.Array:
         return pc.if_else(values.is_valid(), from_bytes(decoded, pa.string()), pa.nulls(len(values), pa.string()))
 
 
-class Repeated:
-    """Builds arrays that repeat one text; consecutive batches usually have the same text and share its memory."""
-
-    def __init__(self) -> None:
-        self._value = ""
-        self._array = pa.nulls(0, pa.string())
-
-    def array(self, value: str, count: int) -> pa.Array:
-        """``value``, ``count`` times."""
-        if value != self._value or count > len(self._array):
-            self._value, self._array = value, from_bytes([value.encode()] * count, pa.string())
-        return self._array.slice(0, count)
-
-
-def host_texts(rows: Rows, pos_column: RecordColumn, v6: MessageSysFlag, repeated: Repeated, is_same: bool) -> pa.Array:
+def host_texts(rows: Rows, pos_column: RecordColumn, v6: MessageSysFlag) -> pa.Array:
     """``address:port`` for each row; each different host is formatted only once.
 
     Args:
         rows: at least one.
         pos_column, v6: as in ``Rows.hosts``.
-        repeated: builds the array if all rows have the same host.
-        is_same: whether the ``HOST_BYTES_V4`` bytes at the column's positions are the same in all rows.
     """
-    if is_same and not rows.facts.sys_flags & int(v6):
-        start = rows.table[pos_column]
-        only = bytes(memoryview(rows.source)[start : start + HOST_BYTES_V4])
-        return repeated.array(_host_text(only), rows.count)
     hosts = rows.hosts(pos_column, v6)
     values = hosts.buffers()[2]
     if values.size != HOST_BYTES_V4 * len(hosts):
@@ -212,7 +211,7 @@ def host_texts(rows: Rows, pos_column: RecordColumn, v6: MessageSysFlag, repeate
 
 
 def _texts_of_hosts(hosts: Iterable[bytes]) -> pa.Array:
-    return from_bytes([_host_text(host).encode() for host in hosts], pa.string())
+    return from_bytes([text_of_host(host).encode() for host in hosts], pa.string())
 
 
 def message_ids(rows: Rows, ids: pa.Array) -> pa.Array:

@@ -69,6 +69,8 @@ class RowChooser:
         elif not expression.matches_all:
             self._tags = from_bytes([tag.encode() for tag in expression.tags], pa.binary())
         self._intervals = None if wanted is None else _intervals(wanted)
+        self._marks = np.empty(BATCH_ROWS, dtype=np.uint8)
+        """Marks of the rows of a piece; overwritten with each piece."""
         self._lookup = lookup_of(keys)
         self._keys = frozenset(key.encode() for key in keys)
 
@@ -124,6 +126,11 @@ class RowChooser:
     def _in_intervals(self, rows: Rows) -> tuple[int, Mask]:
         """Returns the number of wanted rows, and a mask that marks them."""
         assert self._intervals is not None
+        if len(self._intervals) == 1:
+            ((topic, (starts, ends)),) = self._intervals.items()
+            kept = rows.mark(topic, starts, ends, self._marks)
+            if kept >= 0:
+                return kept, self._marks[: rows.count].view(np.bool_)
         topics, codes = _topics_of(rows)
         marks = np.zeros(rows.count, dtype=np.uint8)
         kept = 0

@@ -47,22 +47,24 @@ FORM_COST = cython.declare(cython.Py_ssize_t, 4)
 FORM_BALANCE_MAX = cython.declare(cython.Py_ssize_t, 64)
 
 # The plan of a batch; `column_plan` explains the numbers.
-PLAN_WIDTH = cython.declare(cython.Py_ssize_t, 9)
+PLAN_WIDTH = cython.declare(cython.Py_ssize_t, 10)
 PLAN_KIND = cython.declare(cython.Py_ssize_t, 0)
 PLAN_COLUMN = cython.declare(cython.Py_ssize_t, 1)
 PLAN_DETAIL = cython.declare(cython.Py_ssize_t, 2)
 PLAN_VALUES = cython.declare(cython.Py_ssize_t, 3)
 PLAN_OFFSETS = cython.declare(cython.Py_ssize_t, 4)
-PLAN_ROOM = cython.declare(cython.Py_ssize_t, 5)
-PLAN_DONE = cython.declare(cython.Py_ssize_t, 6)
-PLAN_MISSING = cython.declare(cython.Py_ssize_t, 7)
-PLAN_BITS = cython.declare(cython.Py_ssize_t, 8)
+PLAN_VALIDITY = cython.declare(cython.Py_ssize_t, 5)
+PLAN_ROOM = cython.declare(cython.Py_ssize_t, 6)
+PLAN_DONE = cython.declare(cython.Py_ssize_t, 7)
+PLAN_MISSING = cython.declare(cython.Py_ssize_t, 8)
+PLAN_BITS = cython.declare(cython.Py_ssize_t, 9)
 FILLS_INT32 = cython.declare(cython.longlong, 0)
 FILLS_INT64 = cython.declare(cython.longlong, 1)
 FILLS_BYTES = cython.declare(cython.longlong, 2)
 FILLS_TEXT = cython.declare(cython.longlong, 3)
 FILLS_JSON = cython.declare(cython.longlong, 4)
 FINDS_SAME = cython.declare(cython.longlong, 5)
+REPEATS_TEXT = cython.declare(cython.longlong, 6)
 # Arrow recommends that buffers begin at multiples of 64 bytes.
 ALIGNMENT = cython.declare(cython.Py_ssize_t, 64)
 # `fill` writes all columns of so many rows before it goes on, so that the rows are still in the processor's cache.
@@ -264,6 +266,64 @@ def mark_intervals(
     return count
 
 
+def mark_topic(
+    segment: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    rows: cython.Py_ssize_t,
+    topic: cython.const[cython.uchar][::1],
+    starts: cython.const[cython.longlong][::1],
+    ends: cython.const[cython.longlong][::1],
+    keep: cython.uchar[::1],
+) -> tuple[int, int]:
+    """Does the work of ``survey`` and ``mark_intervals`` in one pass, for rows that all have ``topic``.
+
+    Sets each row's byte in ``keep`` to 1 or 0.
+
+    Args:
+        table: the rows that ``walk_records`` wrote for consecutive records.
+        starts, ends: as in ``mark_intervals``.
+
+    Returns:
+        The number of rows marked, and all bits that are set in the sysFlag of any row; or (-1, 0) if a row has another
+        topic. Then ``keep`` is undefined.
+
+    Raises:
+        ValueError: a span lies outside ``segment``, the rows do not fit into ``table`` or ``keep``, or the numbers of
+            starts and ends differ.
+    """
+    _check_column(table, rows, RECORD_SAME_TOPIC)
+    if rows > len(keep) or len(starts) != len(ends):
+        raise ValueError(f"{rows} rows do not fit into keep, or there are {len(starts)} starts but {len(ends)} ends")
+    if rows < 1 or table[RECORD_TOPIC_LEN] != len(topic):
+        return -1, 0
+    _check_span(len(segment), table[RECORD_TOPIC_POS], len(topic), 0)
+    if not same(segment, table[RECORD_TOPIC_POS], topic, 0, len(topic)):
+        return -1, 0
+    queues: cython.longlong = len(starts)
+    count: cython.Py_ssize_t = 0
+    flags: cython.longlong = 0
+    row: cython.Py_ssize_t
+    queue_id: cython.longlong
+    queue_offset: cython.longlong
+    is_kept: cython.bint
+    i: cython.Py_ssize_t
+    for i in range(rows):
+        row = i * ROW_WIDTH
+        if i and not table[row + RECORD_SAME_TOPIC]:
+            return -1, 0
+        flags |= table[row + RECORD_SYS_FLAG]
+        queue_id = table[row + RECORD_QUEUE_ID]
+        queue_offset = table[row + RECORD_QUEUE_OFFSET]
+        is_kept = (
+            not table[row + RECORD_SYS_FLAG] & TRANSACTION_PREPARED
+            and 0 <= queue_id < queues
+            and starts[queue_id] <= queue_offset < ends[queue_id]
+        )
+        keep[i] = is_kept
+        count += is_kept
+    return count, flags
+
+
 def properties_json(
     segment: cython.const[cython.uchar][::1],
     table: cython.longlong[::1],
@@ -310,25 +370,27 @@ def lay_out(
     bytes_max: cython.longlong,
     json_scale: cython.longlong,
     plan: cython.longlong[::1],
+    start: cython.longlong,
 ) -> int:
     """Gives each column of ``plan`` its place in a buffer for ``rows_max`` rows.
 
     The rows that are not measured are expected to be about as long as the others.
 
     Args:
+        start: position in the buffer at which the columns begin.
         rows: number of rows to measure, at least 1.
         bytes_max: largest size in bytes of a column of strings, as stored, unless the measured rows alone take more.
         json_scale: for JSON, factor by which more room is needed than one and a half times the stored length.
 
     Returns:
-        The size of the buffer in bytes, a multiple of 64.
+        The size of the buffer in bytes. It is a multiple of 64 if ``start`` is one, as are all positions.
 
     Raises:
         ValueError: the rows do not fit into ``table``, there are more than ``rows_max``, or the plan is invalid.
     """
     if not 1 <= rows <= rows_max:
         raise ValueError(f"{rows} rows, must be at least 1 and at most {rows_max}")
-    size: cython.longlong = 0
+    size: cython.longlong = start
     room: cython.longlong
     kind: cython.longlong
     at: cython.Py_ssize_t
@@ -341,17 +403,22 @@ def lay_out(
         elif kind == FILLS_INT64:
             room = 8 * rows_max
         elif kind != FINDS_SAME:
-            room = _stored_bytes(table, rows, plan[at + PLAN_DETAIL])
-            if rows_max > rows:
-                room = max(room, min(room * rows_max // rows * 9 // 8 + ALIGNMENT, bytes_max))
+            if kind == REPEATS_TEXT:
+                room = plan[at + PLAN_DETAIL] * rows_max
+            else:
+                room = _stored_bytes(table, rows, plan[at + PLAN_DETAIL])
+                if rows_max > rows:
+                    room = max(room, min(room * rows_max // rows * 9 // 8 + ALIGNMENT, bytes_max))
             if kind == FILLS_JSON:
                 # For each pair, JSON has quotes, a colon and a comma where the stored form has two separators.
                 room = (room * 3 // 2 + 2 * rows_max) * json_scale + ROOM_OF_WORDS
+            elif kind != REPEATS_TEXT:
+                plan[at + PLAN_VALIDITY] = size
+                size += _aligned((rows_max + 7) // 8)
             plan[at + PLAN_OFFSETS] = size
             size += _aligned(4 * (rows_max + 1))
         plan[at + PLAN_VALUES] = size
         plan[at + PLAN_ROOM] = room
-        plan[at + PLAN_DONE] = plan[at + PLAN_MISSING] = plan[at + PLAN_BITS] = 0
         size += _aligned(room)
     return size
 
@@ -366,7 +433,8 @@ def fill(
 ) -> int:
     """Appends the rows from ``first`` up to, but not including, ``last`` to the columns of ``plan`` in ``out``.
 
-    ``lay_out`` must have laid out the plan, and the rows before ``first`` must have been appended.
+    ``lay_out`` must have laid out the plan, and the rows before ``first`` must have been appended. Row 0 begins a new
+    batch, for which the plan need not be laid out again.
 
     Returns:
         -1; or the position in ``plan`` of a column that has too little room. Then the columns are invalid, and must be
@@ -389,6 +457,8 @@ def fill(
         raise ValueError(f"rows {first}..{last} do not follow each other")
     for at in range(0, len(plan), PLAN_WIDTH):
         _check_planned(table, last, plan, at)
+        if first == 0:
+            plan[at + PLAN_DONE] = plan[at + PLAN_MISSING] = plan[at + PLAN_BITS] = 0
         _check_places(plan, at, last, len(bytes_out))
         if plan[at + PLAN_KIND] == FILLS_JSON and len(forms) == 0:
             forms = array("q", bytes(8 * FORMS * FORM_WIDTH))
@@ -406,7 +476,7 @@ def fill(
                     return at
             elif kind == FINDS_SAME:
                 _find_same(segment, table, start, end, plan, at)
-            elif not _fill_bytes(segment, table, start, end, plan, at, bytes_out, ints):
+            elif kind != REPEATS_TEXT and not _fill_bytes(segment, table, start, end, plan, at, bytes_out, ints):
                 return at
     return -1
 
@@ -440,8 +510,10 @@ def _check_planned(
     if at + PLAN_WIDTH > len(plan):
         raise ValueError(f"a plan of {len(plan)} integers, not a multiple of {PLAN_WIDTH}")
     kind: cython.longlong = plan[at + PLAN_KIND]
-    if not FILLS_INT32 <= kind <= FINDS_SAME:
+    if not FILLS_INT32 <= kind <= REPEATS_TEXT:
         raise ValueError(f"kind {kind} does not exist")
+    if kind == REPEATS_TEXT and not 0 <= plan[at + PLAN_DETAIL] <= INT32_MAX:
+        raise ValueError(f"a text of {plan[at + PLAN_DETAIL]} bytes in column {at // PLAN_WIDTH}")
     _check_column(table, rows, plan[at + PLAN_COLUMN])
     if FILLS_BYTES <= kind <= FILLS_JSON:
         _check_column(table, rows, plan[at + PLAN_DETAIL])
@@ -463,7 +535,7 @@ def _check_places(
         fits = fits and 4 * rows <= room
     elif kind == FILLS_INT64:
         fits = fits and 8 * rows <= room
-    elif kind != FINDS_SAME:
+    elif kind < FINDS_SAME:
         fits = fits and 0 <= offsets <= values - 4 * (rows + 1) and offsets % 4 == 0
         fits = fits and 0 <= plan[at + PLAN_DONE] <= room
     if not fits:

@@ -1,7 +1,8 @@
-"""The plan by which a kernel writes the columns of a batch, side by side, into one buffer.
+"""The plan by which kernels write the columns of a batch, side by side, into one buffer.
 
 A plan is an ``array('q')`` with one row of ``PLAN_WIDTH`` integers for each column. ``_columns_cy.lay_out`` gives each
-column its place in the buffer, and ``_columns_cy.fill`` appends rows. Values and offsets have Arrow's layout.
+column its place in the buffer, ``_columns_cy.fill`` appends rows, and ``_batch_cy.complete`` writes what is left when
+all rows are there. Validity, offsets and values have Arrow's layout.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-PLAN_WIDTH = 9
+PLAN_WIDTH = 10
 """Number of integers for each column."""
 
 
@@ -24,6 +25,7 @@ class PlanKind(IntEnum):
     TEXT = 3  # Copies a byte string and notes which bits occur in its bytes: ASCII needs no further check.
     JSON = 4  # Writes the properties as a JSON object.
     SAME = 5  # Writes nothing: finds out whether all rows have the same bytes.
+    REPEATED = 6  # Writes nothing: ``complete`` writes the same text for all rows.
 
 
 class PlanField(IntEnum):
@@ -31,21 +33,23 @@ class PlanField(IntEnum):
 
     KIND = 0
     COLUMN = 1  # Column of the record table with the integer, or with the position of the bytes.
-    DETAIL = 2  # INT64: the factor. BYTES, TEXT, JSON: column with the length. SAME: number of bytes.
-    # ``lay_out`` sets the fields below, ``fill`` changes them.
+    DETAIL = 2  # INT64: the factor. BYTES, TEXT, JSON: column with the length. SAME, REPEATED: number of bytes.
+    # ``lay_out`` sets the fields below.
     VALUES = 3  # Position in the buffer.
-    OFFSETS = 4  # Position in the buffer of the int32 offsets of BYTES, TEXT and JSON.
-    ROOM = 5  # Number of bytes at VALUES.
-    DONE = 6  # Number of bytes written.
-    MISSING = 7  # Number of rows without a value.
-    BITS = 8  # TEXT: all bits set in any byte. SAME: 1 if bytes differ.
+    OFFSETS = 4  # Position in the buffer of the int32 offsets of BYTES, TEXT, JSON and REPEATED.
+    VALIDITY = 5  # Position in the buffer of the validity bitmap of BYTES and TEXT.
+    ROOM = 6  # Number of bytes at VALUES.
+    # ``fill`` sets the fields below, and begins them anew with row 0.
+    DONE = 7  # Number of bytes written.
+    MISSING = 8  # Number of rows without a value.
+    BITS = 9  # TEXT: all bits set in any byte. SAME: 1 if bytes differ.
 
 
 class Planned(NamedTuple):
-    """A column that ``fill`` writes; the fields are those of ``PlanField``."""
+    """A column to write; the fields are those of ``PlanField``."""
 
     kind: PlanKind
-    column: int
+    column: int = 0
     detail: int = 1
 
 

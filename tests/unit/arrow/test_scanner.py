@@ -20,7 +20,7 @@ from rucola.arrow import column_block
 from rucola.arrow import scanner as scanner_module
 from rucola.arrow.columns import BatchBuilder, arrow_schema
 from rucola.arrow.ranges import QueueRange
-from rucola.arrow.rows import Repeated, Rows, host_texts, text
+from rucola.arrow.rows import Rows, host_texts, text
 from rucola.arrow.scanner import CHECK_PHYSICAL_OFFSET, RowChooser, Scanner
 from rucola.arrow.schema import chosen_columns
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
@@ -346,7 +346,6 @@ def test_topics_after_rows_in_between_were_left_out() -> None:
 @pytest.mark.parametrize("numbers", [[1, 1, 1], [1, 2, 1], [1, 6, 1], [6, 6], [6, 11]])
 def test_hosts(numbers: list[int]) -> None:
     """The hosts of rows: all the same, several, only IPv6, or IPv6 mixed with IPv4."""
-    repeated = Repeated()
     hosts = [host_bytes(f"10.0.0.{number}" if number < 5 else f"2001:db8::{number}", 10911) for number in numbers]
     for given in (hosts, hosts[:1], hosts * 2):
         table = new_table(len(given))
@@ -355,8 +354,7 @@ def test_hosts(numbers: list[int]) -> None:
             table[row * ROW_WIDTH + RecordColumn.SYS_FLAG] = flags
             table[row * ROW_WIDTH + RecordColumn.BORN_HOST_POS] = sum(map(len, given[:row]))
         rows = Rows(b"".join(given), table, len(given))
-        is_same = len({host[:8] for host in given}) == 1
-        made = host_texts(rows, RecordColumn.BORN_HOST_POS, MessageSysFlag.BORN_HOST_V6, repeated, is_same)
+        made = host_texts(rows, RecordColumn.BORN_HOST_POS, MessageSysFlag.BORN_HOST_V6)
         made.validate(full=True)
         assert made.to_pylist() == [host_text(host) for host in given]
 

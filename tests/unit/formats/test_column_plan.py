@@ -21,6 +21,8 @@ from rucola.formats.properties import decode_properties, encode_properties
 POS, LEN, NUMBER = int(RecordColumn.PROPERTIES_POS), int(RecordColumn.PROPERTIES_LEN), 5
 CHECKSUM = b"__CRC32#\x010123456789\x02"
 STRINGS = (PlanKind.BYTES, PlanKind.TEXT, PlanKind.JSON)
+FILLED = (PlanKind.INT32, PlanKind.INT64, *STRINGS)
+"""The kinds for which ``fill`` writes something."""
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ class Filled:
     ) -> None:
         self.plan = new_plan(wanted)
         self.rows = ends[-1]
-        self.size = columns.lay_out(table, measured or self.rows, self.rows, bytes_max, json_scale, self.plan)
+        self.size = columns.lay_out(table, measured or self.rows, self.rows, bytes_max, json_scale, self.plan, 0)
         self.out = bytearray(b"\xee") * self.size
         self.full = -1
         for first, last in zip((0, *ends), ends, strict=False):
@@ -129,13 +131,15 @@ def test_places_do_not_overlap_and_are_aligned(columns: ModuleType) -> None:
     _, table = table_of(texts)
     wanted = [planned(kind) for kind in PlanKind] * 2
     plan = new_plan(wanted)
-    size = columns.lay_out(table, 3, 7, 1 << 20, 1, plan)
-    spans = []
+    size = columns.lay_out(table, 3, 7, 1 << 20, 1, plan, 640)
+    spans = [(0, 640)]
     for number, one in enumerate(wanted):
         row = plan[number * PLAN_WIDTH : (number + 1) * PLAN_WIDTH]
         spans.append((row[PlanField.VALUES], row[PlanField.ROOM]))
-        if one.kind in STRINGS:
+        if one.kind in STRINGS or one.kind is PlanKind.REPEATED:
             spans.append((row[PlanField.OFFSETS], 4 * 8))
+        if one.kind in (PlanKind.BYTES, PlanKind.TEXT):
+            spans.append((row[PlanField.VALIDITY], 1))
     spans.sort()
     assert all(start % 64 == 0 for start, _ in spans)
     assert all(start + room <= after for (start, room), (after, _) in itertools.pairwise(spans))
@@ -155,7 +159,7 @@ def test_room_for_rows_that_are_not_measured(columns: ModuleType) -> None:
 def test_one_long_row_takes_no_room_for_many(columns: ModuleType) -> None:
     _, table = table_of([b"x" * 50_000, b"x"])
     for kind in STRINGS:
-        sizes = [columns.lay_out(table, 1, 4096, limit, 1, new_plan([planned(kind)])) for limit in (100_000, 10)]
+        sizes = [columns.lay_out(table, 1, 4096, limit, 1, new_plan([planned(kind)]), 0) for limit in (100_000, 10)]
         assert 100_000 < sizes[0] < 200_000
         assert 50_000 < sizes[1] < 110_000
 
@@ -235,7 +239,7 @@ def test_spans_outside_the_segment_are_refused(columns: ModuleType, kind: PlanKi
     segment, table = table_of([b"one", b"two"])
     for start, length in ((-1, 4), (len(segment), 4), (len(segment) - 3, 4), (0, len(segment) + 1), (2**62, 4)):
         plan = new_plan([planned(kind, length)])
-        out = bytearray(columns.lay_out(table, 2, 2, 0, 9, plan))
+        out = bytearray(columns.lay_out(table, 2, 2, 0, 9, plan, 0))
         table[ROW_WIDTH + POS], table[ROW_WIDTH + LEN] = start, length
         with pytest.raises(ValueError, match=r"row \d: .* outside"):
             columns.fill(segment, table, 0, 2, plan, out)
@@ -245,7 +249,7 @@ def test_spans_outside_the_segment_are_refused(columns: ModuleType, kind: PlanKi
 def test_row_0_is_checked_also_if_it_was_appended_before(columns: ModuleType) -> None:
     segment, table = table_of([b"one", b"two"])
     plan = new_plan([planned(PlanKind.SAME, 3)])
-    out = bytearray(columns.lay_out(table, 2, 2, 0, 1, plan))
+    out = bytearray(columns.lay_out(table, 2, 2, 0, 1, plan, 0))
     table[POS] = 1 << 40
     with pytest.raises(ValueError, match=r"row 0: .* outside"):
         columns.fill(segment, table, 1, 2, plan, out)
@@ -253,7 +257,7 @@ def test_row_0_is_checked_also_if_it_was_appended_before(columns: ModuleType) ->
 
 def test_a_plan_without_columns(columns: ModuleType) -> None:
     _, table = table_of([b"one"])
-    assert columns.lay_out(table, 1, 1, 0, 1, new_plan([])) == 0
+    assert columns.lay_out(table, 1, 1, 0, 1, new_plan([]), 0) == 0
     assert columns.fill(b"", table, 0, 1, new_plan([]), bytearray()) == -1
 
 
@@ -261,11 +265,13 @@ def test_a_plan_without_columns(columns: ModuleType) -> None:
 def test_rows_that_cannot_be_measured(columns: ModuleType, rows: int, rows_max: int) -> None:
     _, table = table_of([b"one", b"two"])
     with pytest.raises(ValueError, match="rows"):
-        columns.lay_out(table, rows, rows_max, 0, 1, new_plan([planned(PlanKind.BYTES)]))
+        columns.lay_out(table, rows, rows_max, 0, 1, new_plan([planned(PlanKind.BYTES)]), 0)
 
 
 @pytest.mark.parametrize(
-    "fields", [(6, 5, 1), (-1, 5, 1), (0, 40, 1), (0, -1, 1), (2, 5, 40), (4, 5, -1), (0, 5)], ids=str
+    "fields",
+    [(7, 5, 1), (-1, 5, 1), (6, 0, -1), (6, 0, 1 << 31), (0, 40, 1), (0, -1, 1), (2, 5, 40), (4, 5, -1), (0, 5)],
+    ids=str,
 )
 def test_invalid_plans(columns: ModuleType, fields: tuple[int, ...]) -> None:
     _, table = table_of([b"one"])
@@ -273,14 +279,14 @@ def test_invalid_plans(columns: ModuleType, fields: tuple[int, ...]) -> None:
     if len(fields) == 3:
         plan.extend((0,) * (PLAN_WIDTH - 3))
     for call in (
-        lambda: columns.lay_out(table, 1, 1, 0, 1, plan),
+        lambda: columns.lay_out(table, 1, 1, 0, 1, plan, 0),
         lambda: columns.fill(b"", table, 0, 1, plan, bytearray(64)),
     ):
         with pytest.raises(ValueError, match=r"plan|kind|column"):
             call()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind is not PlanKind.SAME])
+@pytest.mark.parametrize("kind", FILLED)
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -292,27 +298,50 @@ def test_invalid_plans(columns: ModuleType, fields: tuple[int, ...]) -> None:
         (PlanField.OFFSETS, 1 << 40),
         (PlanField.ROOM, -1),
         (PlanField.ROOM, 1 << 40),
-        (PlanField.DONE, -1),
-        (PlanField.DONE, 1 << 40),
     ],
 )
 def test_places_outside_the_buffer(columns: ModuleType, kind: PlanKind, field: PlanField, value: int) -> None:
     segment, table = table_of([b"one", b"two"], [1, 2])
     plan = new_plan([planned(kind)])
-    out = bytearray(columns.lay_out(table, 2, 2, 0, 1, plan))
+    out = bytearray(columns.lay_out(table, 2, 2, 0, 1, plan, 0))
     plan[field] = value
-    if kind not in STRINGS and field in (PlanField.OFFSETS, PlanField.DONE):
+    if kind not in STRINGS and field is PlanField.OFFSETS:
         assert columns.fill(segment, table, 0, 2, plan, out) == -1
         return
     with pytest.raises(ValueError, match="does not fit into out"):
         columns.fill(segment, table, 0, 2, plan, out)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PlanKind if kind is not PlanKind.SAME])
+@pytest.mark.parametrize("kind", STRINGS)
+@pytest.mark.parametrize("done", [-1, 1 << 40])
+def test_a_wrong_number_of_bytes_written(columns: ModuleType, kind: PlanKind, done: int) -> None:
+    segment, table = table_of([b"one", b"two"])
+    plan = new_plan([planned(kind)])
+    out = bytearray(columns.lay_out(table, 2, 2, 0, 1, plan, 0))
+    plan[PlanField.DONE] = done
+    with pytest.raises(ValueError, match="does not fit into out"):
+        columns.fill(segment, table, 1, 2, plan, out)
+
+
+def test_a_layout_serves_for_more_than_one_batch(columns: ModuleType) -> None:
+    texts = [b"k\x01\xff\x02", b"", None, b"k\x01v\x02"]
+    segment, table = table_of(texts, range(4))
+    wanted = [planned(kind) for kind in (*STRINGS, PlanKind.SAME, PlanKind.INT32)]
+    filled = Filled(columns, wanted, segment, table, (2, 4), bytes_max=0)
+    assert columns.fill(segment, table[3 * ROW_WIDTH :], 0, 1, filled.plan, filled.out) == -1
+    filled.rows = 1
+    assert filled.strings(0) == filled.strings(1) == texts[3:]
+    assert [filled.field(at, PlanField.MISSING) for at in (0, 1)] == [0, 0]
+    assert filled.field(1, PlanField.BITS) < 128
+    assert filled.field(3, PlanField.BITS) == 0
+    assert filled.numbers(4, "i") == [3]
+
+
+@pytest.mark.parametrize("kind", FILLED)
 def test_more_rows_than_were_laid_out(columns: ModuleType, kind: PlanKind) -> None:
     segment, table = table_of([b"one"] * 40)
     plan = new_plan([planned(kind)])
-    out = bytearray(columns.lay_out(table, 2, 2, 0, 1, plan))
+    out = bytearray(columns.lay_out(table, 2, 2, 0, 1, plan, 0))
     with pytest.raises(ValueError, match="does not fit into out"):
         columns.fill(segment, table, 0, 40, plan, out)
     for first, last in ((-1, 1), (2, 1)):

@@ -241,3 +241,52 @@ def test_intervals(columns: ModuleType) -> None:
             columns.mark_intervals(
                 table, count, array("i", bytes(4 * topics)), 0, starts, ends[:ends_len], bytearray(marks)
             )
+
+
+MARKED = [(0, 5), (0, 7), (1, 0), (2, 0), (-1, 5), (1, 9), (1, 10), (0, 4), (0, 6)]
+"""Queue id and queue offset of rows; queue 0 is wanted from 5 to 7, queue 1 up to 10."""
+
+
+def rows_of_a_topic(topic: bytes) -> tuple[bytes, array[int]]:
+    table = new_table(len(MARKED))
+    for row, (queue_id, queue_offset) in enumerate(MARKED):
+        start = row * ROW_WIDTH
+        table[start + RecordColumn.TOPIC_POS], table[start + RecordColumn.TOPIC_LEN] = 1, len(topic)
+        table[start + RecordColumn.SAME_TOPIC] = row > 0
+        table[start + RecordColumn.QUEUE_ID] = queue_id
+        table[start + RecordColumn.QUEUE_OFFSET] = queue_offset
+        table[start + RecordColumn.SYS_FLAG] = (row == 8) * 4 + 64
+    return b"?" + topic, table
+
+
+def test_rows_of_one_topic_are_marked_in_one_pass(columns: ModuleType) -> None:
+    segment, table = rows_of_a_topic(b"flights")
+    starts, ends, keep = array("q", [5, 0]), array("q", [7, 10]), bytearray(b"\x07" * 10)
+    assert columns.mark_topic(segment, table, 9, b"flights", starts, ends, keep) == (3, 68)
+    assert list(keep) == [1, 0, 1, 0, 0, 1, 0, 0, 0, 7]
+    assert columns.mark_topic(segment, table, 1, b"flights", starts, ends, keep) == (1, 64)
+
+
+def test_rows_of_other_topics_are_not_marked(columns: ModuleType) -> None:
+    segment, table = rows_of_a_topic(b"flights")
+    starts, ends = array("q", [5, 0]), array("q", [7, 10])
+    for topic in (b"flight", b"flightz", b"flights2", b""):
+        assert columns.mark_topic(segment, table, 9, topic, starts, ends, bytearray(9)) == (-1, 0)
+    assert columns.mark_topic(segment, table, 0, b"flights", starts, ends, bytearray(9)) == (-1, 0)
+    for row in (1, 8):
+        table[row * ROW_WIDTH + RecordColumn.SAME_TOPIC] = 0
+        assert columns.mark_topic(segment, table, 9, b"flights", starts, ends, bytearray(9)) == (-1, 0)
+        assert columns.mark_topic(segment, table, row, b"flights", starts, ends, bytearray(9))[0] > 0
+        table[row * ROW_WIDTH + RecordColumn.SAME_TOPIC] = 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "starts", "marks", "place"), [(10, 2, 10, 1), (-1, 2, 9, 1), (9, 1, 9, 1), (9, 2, 8, 1), (9, 2, 9, 2)]
+)
+def test_what_does_not_fit_is_not_marked(columns: ModuleType, rows: int, starts: int, marks: int, place: int) -> None:
+    segment, table = rows_of_a_topic(b"flights")
+    table[RecordColumn.TOPIC_POS] = place
+    with pytest.raises(ValueError, match=r"fit|outside"):
+        columns.mark_topic(
+            segment, table, rows, b"flights", array("q", bytes(8 * starts)), array("q", [7, 10]), bytearray(marks)
+        )
