@@ -29,6 +29,7 @@ from bench.samples import (
 from rucola.common.columns import RecordColumn, new_table
 from rucola.common.message_queue import MessageQueue
 from rucola.formats.checksum import crc32
+from rucola.formats.column_plan import PlanKind, Planned, new_plan
 from rucola.formats.timer import TIMER_UNIT, TIMER_UNIT_BYTES
 from rucola.protocol._frame_cy import scan_frames
 from rucola.protocol.answers import SendAnswers
@@ -39,6 +40,15 @@ from rucola.protocol.send_request import header_head
 GROUP = "kernels, 64 messages of 1 KiB: compiled against interpreted"
 COUNT = 64
 BODY_BYTES = 1024
+COLUMNS = (
+    Planned(PlanKind.INT32, RecordColumn.QUEUE_ID),
+    Planned(PlanKind.INT64, RecordColumn.QUEUE_OFFSET),
+    Planned(PlanKind.BYTES, RecordColumn.BODY_POS, RecordColumn.BODY_LEN),
+    Planned(PlanKind.TEXT, RecordColumn.TAGS_POS, RecordColumn.TAGS_LEN),
+    Planned(PlanKind.REPEATED, detail=len(TOPIC)),
+)
+"""The columns of the batch that ``fill`` and ``complete`` write."""
+METADATA_BYTES = 1024
 
 
 def measure(context: Context) -> Iterator[Figure]:
@@ -152,6 +162,18 @@ def _properties_json(module: ModuleType) -> Callable[[], object]:
     return partial(module.properties_json, segment, table, COUNT, bytearray(COUNT * 512), array("i", [0] * (COUNT + 1)))
 
 
+def _fill(module: ModuleType) -> Callable[[], object]:
+    segment, table, plan, out = _laid_out()
+    return partial(module.fill, segment, table, 0, COUNT, plan, out)
+
+
+def _complete(module: ModuleType) -> Callable[[], object]:
+    segment, table, plan, out = _laid_out()
+    importlib.import_module("rucola.formats._columns_cy").fill(segment, table, 0, COUNT, plan, out)
+    places = array("q", (0, 8, 16, 16 + 16 * len(COLUMNS)))
+    return partial(module.complete, table, COUNT, TOPIC, plan, bytes(METADATA_BYTES), places, out)
+
+
 def _pack_members(module: ModuleType) -> Callable[[], object]:
     text = b"KEYS\x01key12345678\x02TAGS\x01TagA\x02"
     columns: list[object] = []
@@ -208,6 +230,14 @@ def _walked() -> tuple[bytearray, Any]:
     return segment, table
 
 
+def _laid_out() -> tuple[bytearray, Any, Any, bytearray]:
+    """Returns records, their rows, and a plan of all kinds of columns with the buffer for it."""
+    segment, table = _walked()
+    plan = new_plan(COLUMNS)
+    lay_out = importlib.import_module("rucola.formats._columns_cy").lay_out
+    return segment, table, plan, bytearray(lay_out(table, COUNT, COUNT, 0, 1, plan, METADATA_BYTES))
+
+
 WORKLOADS: tuple[tuple[str, str, Callable[[ModuleType], Callable[[], object]]], ...] = (
     ("rucola.protocol._frame_cy", "scan_frames", _scan_frames),
     ("rucola.formats._send_cy", "inspect_rows", _inspect_rows),
@@ -222,5 +252,7 @@ WORKLOADS: tuple[tuple[str, str, Callable[[ModuleType], Callable[[], object]]], 
     ("rucola.formats._index_cy", "put_rows", _put_rows),
     ("rucola.formats._columns_cy", "gather", _gather),
     ("rucola.formats._columns_cy", "properties_json", _properties_json),
+    ("rucola.formats._columns_cy", "fill", _fill),
+    ("rucola.formats._batch_cy", "complete", _complete),
     ("rucola.formats._timer_cy", "chain_units", _chain_units),
 )
