@@ -29,10 +29,14 @@ QUICK_PART = 4
 SETTINGS = ("spark.driver.memory=3g", "spark.driver.extraJavaOptions=-XX:+UseG1GC")
 """Java's own defaults, as on a cluster: ``local_session`` is for short work and switches off Java's C2 compiler."""
 SIDES = ("store", "parquet", "prepared")
+SESSIONS = 3
+"""Number of Spark sessions for each case. How well Java's C2 compiler succeeds with the same code differs by several
+percent from session to session, and depends on what the session ran before.
+"""
 WARM_UP = 6
-"""Number of warm-up rounds, because Java's C2 compiler still works during the first scans of a session."""
-ROUNDS = 7
-"""Rounds of each side that count; a scan takes about a second and varies by a tenth."""
+"""Number of warm-up rounds of each session, because the compiler still works during the first scans."""
+ROUNDS = 5
+"""Rounds of each side and session that count; a scan takes about a second and varies by a tenth."""
 FILL_TIMEOUT_S = 300.0
 CASES: tuple[tuple[int, str, str, tuple[Budget, ...]], ...] = (
     (1024, "all columns", ALL, (at_least(0.9),)),
@@ -56,10 +60,24 @@ def measure(context: Context) -> Iterator[Figure]:
                 program.round("write")
                 program.round("check")
                 os.sync()
-                for _, names, columns, budgets in (case for case in CASES if case[0] == body_bytes):
-                    what = f"{size} bodies, {names}"
-                    context.show(f"spark: {what}")
-                    yield from _figures(what, body_bytes, _rounds(context, program, columns), budgets)
+            for _, names, columns, budgets in (case for case in CASES if case[0] == body_bytes):
+                what = f"{size} bodies, {names}"
+                sessions = []
+                for number in range(1 if context.quick else SESSIONS):
+                    context.show(f"spark: {what}, session {number + 1}")
+                    with python_load("load_spark", directory, str(count), *SETTINGS) as program:
+                        sessions.append(_rounds(context, program, columns))
+                yield from _figures(what, body_bytes, _middle(sessions), budgets)
+
+
+def _middle(sessions: list[dict[str, list[Round]]]) -> dict[str, list[Round]]:
+    """The session whose ratio of the rates of ``store`` and ``prepared`` is the median."""
+
+    def ratio(session: dict[str, list[Round]]) -> float:
+        store, prepared = (median(session[side], lambda one: one.rate) for side in ("store", "prepared"))
+        return store / prepared
+
+    return sorted(sessions, key=ratio)[len(sessions) // 2]
 
 
 def _rounds(context: Context, program: Program, columns: str) -> dict[str, list[Round]]:

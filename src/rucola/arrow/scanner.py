@@ -123,14 +123,14 @@ class RowChooser:
         mask[candidates[np.frombuffer(outcomes, np.uint8) == Outcome.TRUE]] = True
         return mask
 
-    def _in_intervals(self, rows: Rows) -> tuple[int, Mask]:
-        """Returns the number of wanted rows, and a mask that marks them."""
+    def _in_intervals(self, rows: Rows) -> tuple[int, Mask | None]:
+        """Returns the number of wanted rows, and a mask that marks them; None may stand for all rows."""
         assert self._intervals is not None
         if len(self._intervals) == 1:
             ((topic, (starts, ends)),) = self._intervals.items()
             kept = rows.mark(topic, starts, ends, self._marks)
             if kept >= 0:
-                return kept, self._marks[: rows.count].view(np.bool_)
+                return kept, None if kept == rows.count else self._marks[: rows.count].view(np.bool_)
         topics, codes = _topics_of(rows)
         marks = np.zeros(rows.count, dtype=np.uint8)
         kept = 0

@@ -63,7 +63,7 @@ def complete(
     The columns of kind ``SAME`` do not become columns of the message.
 
     Args:
-        table: the ``rows`` rows that ``fill`` has appended.
+        table: the ``rows`` rows that ``fill`` has appended; at least 1.
         texts: the texts of the columns of kind ``REPEATED``, one after the other.
         metadata: the metadata of a message with these columns, from its first byte up to its body.
         places: positions in ``metadata``, by ``MessagePlace``; the fields there are overwritten.
@@ -76,7 +76,7 @@ def complete(
     bytes_out: cython.uchar[::1] = view
     ints: cython.int[::1] = view.cast("i")
     body: cython.Py_ssize_t = len(metadata)
-    if not 0 <= rows * ROW_WIDTH <= len(table) or len(plan) % PLAN_WIDTH or body > len(bytes_out):
+    if not 1 <= rows <= len(table) // ROW_WIDTH or len(plan) % PLAN_WIDTH or body > len(bytes_out):
         raise ValueError(f"{rows} rows, {len(plan)} integers in the plan, or {body} bytes of metadata do not fit")
     _check_metadata(plan, places, body)
     copy(bytes_out, 0, metadata, 0, body)
@@ -176,7 +176,7 @@ def _repeat(
     values: cython.Py_ssize_t = plan[at + PLAN_VALUES]
     offsets: cython.Py_ssize_t = plan[at + PLAN_OFFSETS] // 4
     total: cython.Py_ssize_t = length * rows
-    done: cython.Py_ssize_t = min(length, total)
+    done: cython.Py_ssize_t = length
     i: cython.Py_ssize_t
     for i in range(rows + 1):
         ints[offsets + i] = i * length

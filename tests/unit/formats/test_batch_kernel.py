@@ -177,7 +177,8 @@ WRONG = {
     "few texts": lambda message: setattr(message, "texts", b"topi"),
     "many rows": lambda message: setattr(message, "rows", 100),
     "a row too many": lambda message: setattr(message, "rows", 4),
-    "no rows": lambda message: setattr(message, "rows", -1),
+    "no rows": lambda message: setattr(message, "rows", 0),
+    "a negative number of rows": lambda message: setattr(message, "rows", -1),
     "a plan that is cut": lambda message: message.plan.pop(),
     "no places": lambda message: setattr(message, "places", array("q")),
     "a small buffer": lambda message: setattr(message, "out", message.out[:64]),
@@ -192,6 +193,36 @@ def test_what_does_not_fit(batches: ModuleType, form: str, change: Callable[[Mes
     assert message.read(batches)[2:] == [["a", None, "three"], ["topic"] * 3]
     change(message)
     with pytest.raises(ValueError, match=r"fit|place|texts"):
+        message.complete(batches)
+
+
+def test_texts_for_the_first_column_only(batches: ModuleType, form: str) -> None:
+    message = Message(form, [PlanKind.REPEATED, PlanKind.REPEATED], [b"a"] * 3, repeated=[b"topic", b"host"])
+    message.texts = b"topichos"
+    with pytest.raises(ValueError, match="too few for column 1"):
+        message.complete(batches)
+
+
+@pytest.mark.parametrize(("place", "bytes_before_the_end"), [(0, 7), (1, 7), (2, 63), (3, 159)])
+def test_places_at_the_end_of_the_metadata(
+    batches: ModuleType, form: str, place: int, bytes_before_the_end: int
+) -> None:
+    """Four columns have four pairs of numbers, their ten buffers have ten."""
+    kinds = [PlanKind.INT32, PlanKind.INT64, PlanKind.TEXT, PlanKind.BYTES]
+    for spare in (0, 1):
+        message = Message(form, kinds, [b"a"])
+        message.places[place] = len(message.metadata) - bytes_before_the_end - spare
+        if spare:
+            message.complete(batches)
+        else:
+            with pytest.raises(ValueError, match="outside"):
+                message.complete(batches)
+
+
+def test_rows_that_the_table_does_not_have(batches: ModuleType, form: str) -> None:
+    message = Message(form, [PlanKind.TEXT], [None] * 3, spare_rows=5)
+    message.rows = 4
+    with pytest.raises(ValueError, match="do not fit"):
         message.complete(batches)
 
 

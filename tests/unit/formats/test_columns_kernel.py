@@ -255,16 +255,16 @@ def rows_of_a_topic(topic: bytes) -> tuple[bytes, array[int]]:
         table[start + RecordColumn.SAME_TOPIC] = row > 0
         table[start + RecordColumn.QUEUE_ID] = queue_id
         table[start + RecordColumn.QUEUE_OFFSET] = queue_offset
-        table[start + RecordColumn.SYS_FLAG] = (row == 8) * 4 + 64
+        table[start + RecordColumn.SYS_FLAG] = (row == 8) * 4 + (row == 0) * 1024 + 64
     return b"?" + topic, table
 
 
 def test_rows_of_one_topic_are_marked_in_one_pass(columns: ModuleType) -> None:
     segment, table = rows_of_a_topic(b"flights")
     starts, ends, keep = array("q", [5, 0]), array("q", [7, 10]), bytearray(b"\x07" * 10)
-    assert columns.mark_topic(segment, table, 9, b"flights", starts, ends, keep) == (3, 68)
+    assert columns.mark_topic(segment, table, 9, b"flights", starts, ends, keep) == (3, 1092)
     assert list(keep) == [1, 0, 1, 0, 0, 1, 0, 0, 0, 7]
-    assert columns.mark_topic(segment, table, 1, b"flights", starts, ends, keep) == (1, 64)
+    assert columns.mark_topic(segment, table, 1, b"flights", starts, ends, keep) == (1, 1088)
 
 
 def test_rows_of_other_topics_are_not_marked(columns: ModuleType) -> None:
