@@ -124,9 +124,12 @@ class ColumnBlock:
             return FilledColumns(self._plan, self._places, pa.RecordBatch.from_arrays([], schema=self._schema))
         if self._out is None:
             self.fill(rows, rows.count, 0)
-        _batch_cy.complete(
+        used = _batch_cy.complete(
             rows.table, rows.count, self._texts, self._plan, self._metadata, self._message_places, self._out
         )
+        if 2 * used < self._size:
+            # Whoever keeps the batches of short rows must not keep room for long ones.
+            self._rows_max = 0
         batch = pa.ipc.read_record_batch(self._out, self._schema)
         self._out = None
         return FilledColumns(self._plan, self._places, batch)

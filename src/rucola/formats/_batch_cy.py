@@ -57,7 +57,7 @@ def complete(
     metadata: cython.const[cython.uchar][::1],
     places: cython.longlong[::1],
     out: Any,
-) -> None:
+) -> int:
     """Writes the texts that all rows share, the validity bitmaps, and the metadata.
 
     The columns of kind ``SAME`` do not become columns of the message.
@@ -68,6 +68,9 @@ def complete(
         metadata: the metadata of a message with these columns, from its first byte up to its body.
         places: positions in ``metadata``, by ``MessagePlace``; the fields there are overwritten.
         out: buffer laid out by ``plan``, whose columns begin after ``len(metadata)`` bytes.
+
+    Returns:
+        The number of bytes of all values, without offsets and bitmaps.
 
     Raises:
         ValueError: the plan, the metadata, the texts or the rows do not fit each other or ``out``.
@@ -85,6 +88,7 @@ def complete(
     node: cython.Py_ssize_t = places[PLACE_NODES]
     buffer: cython.Py_ssize_t = places[PLACE_BUFFERS]
     text: cython.Py_ssize_t = 0
+    used: cython.longlong = 0
     at: cython.Py_ssize_t
     for at in range(0, len(plan), PLAN_WIDTH):
         if plan[at + PLAN_KIND] == FINDS_SAME:
@@ -100,6 +104,8 @@ def complete(
         _put_pair(bytes_out, node, rows, plan[at + PLAN_MISSING])
         buffer = _put_buffers(plan, at, rows, body, bytes_out, buffer)
         node += PAIR_BYTES
+        used += _size_of_values(plan, at, rows)
+    return used
 
 
 @cython.cfunc
@@ -139,16 +145,10 @@ def _check_places(
     """Checks that a column with ``rows`` rows lies between ``body`` and ``size``."""
     kind: cython.longlong = plan[at + PLAN_KIND]
     room: cython.longlong = plan[at + PLAN_ROOM]
-    needed: cython.longlong
-    if kind == FILLS_INT32:
-        needed = 4 * rows
-    elif kind == FILLS_INT64:
-        needed = 8 * rows
-    elif kind == REPEATS_TEXT:
+    needed: cython.longlong = _size_of_values(plan, at, rows)
+    if kind == REPEATS_TEXT:
         # The multiplication of two lengths below 2**31 cannot overflow.
         needed = plan[at + PLAN_DETAIL] * rows if 0 <= plan[at + PLAN_DETAIL] <= INT32_MAX else room + 1
-    else:
-        needed = plan[at + PLAN_DONE]
     fits: cython.bint = 0 <= needed <= room <= INT32_MAX and body <= plan[at + PLAN_VALUES] <= size - room
     if kind not in (FILLS_INT32, FILLS_INT64):
         fits = fits and body <= plan[at + PLAN_OFFSETS] <= size - 4 * (rows + 1) and plan[at + PLAN_OFFSETS] % 4 == 0
@@ -227,12 +227,22 @@ def _put_buffers(
     else:
         _put_pair(out, to, 0, 0)
     to += PAIR_BYTES
-    if kind in (FILLS_INT32, FILLS_INT64):
-        _put_pair(out, to, values, (4 if kind == FILLS_INT32 else 8) * rows)
-        return to + PAIR_BYTES
-    _put_pair(out, to, plan[at + PLAN_OFFSETS] - body, 4 * (rows + 1))
-    _put_pair(out, to + PAIR_BYTES, values, plan[at + PLAN_DONE])
-    return to + 2 * PAIR_BYTES
+    if kind not in (FILLS_INT32, FILLS_INT64):
+        _put_pair(out, to, plan[at + PLAN_OFFSETS] - body, 4 * (rows + 1))
+        to += PAIR_BYTES
+    _put_pair(out, to, values, _size_of_values(plan, at, rows))
+    return to + PAIR_BYTES
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _size_of_values(plan: cython.longlong[::1], at: cython.Py_ssize_t, rows: cython.Py_ssize_t) -> cython.longlong:
+    if plan[at + PLAN_KIND] == FILLS_INT32:
+        return 4 * rows
+    if plan[at + PLAN_KIND] == FILLS_INT64:
+        return 8 * rows
+    return plan[at + PLAN_DONE]
 
 
 @cython.cfunc

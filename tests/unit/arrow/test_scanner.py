@@ -296,8 +296,9 @@ def test_a_batch_is_collected_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     assert counts[-1] == 60
 
 
-@pytest.mark.usefixtures("small_pieces")
-def test_rows_of_changing_length_do_not_take_more_and_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def allocated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the buffers that batches get, in order."""
     sizes: list[int] = []
 
     def noted(size: int) -> pa.Buffer:
@@ -305,6 +306,11 @@ def test_rows_of_changing_length_do_not_take_more_and_more_memory(monkeypatch: p
         return pa.allocate_buffer(size)
 
     monkeypatch.setattr(column_block, "pa", SimpleNamespace(**{**vars(pa), "allocate_buffer": noted}))
+    return sizes
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_rows_of_changing_length_do_not_take_more_and_more_memory(allocated: list[int]) -> None:
     log = bytearray()
     for number in range(1000):
         one = replace(
@@ -312,8 +318,19 @@ def test_rows_of_changing_length_do_not_take_more_and_more_memory(monkeypatch: p
         )
         log += encode_message(one, len(log), number, 1_700_000_001_000, STORE_HOST)
     assert len(scan_all(bytes(log))) == 1000
-    assert len(sizes) > 20
-    assert max(sizes) < 80_000
+    assert len(allocated) > 20
+    assert max(allocated) < 80_000
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_batches_of_short_rows_keep_no_room_for_long_rows(allocated: list[int]) -> None:
+    log = bytearray()
+    for number in range(400):
+        one = replace(message(number, b"flights"), body=b"x" * (10_000 if number < 100 else 0))
+        log += encode_message(one, len(log), number, 1_700_000_001_000, STORE_HOST)
+    assert len(scan_all(bytes(log))) == 400
+    assert max(allocated) > 600_000
+    assert max(allocated[4:]) < 60_000
 
 
 @pytest.mark.usefixtures("small_pieces")

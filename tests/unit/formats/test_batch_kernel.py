@@ -121,6 +121,13 @@ def test_a_column_without_nulls_has_no_bitmap(batches: ModuleType, form: str) ->
         assert [column.buffers()[0] is not None for column in batch.columns] == [nulls > 0, False]
 
 
+def test_the_size_of_all_values_is_returned(batches: ModuleType, form: str) -> None:
+    kinds = [PlanKind.INT32, PlanKind.INT64, PlanKind.BYTES, PlanKind.SAME, PlanKind.REPEATED]
+    message = Message(form, kinds, [b"four", None, b"12"], repeated=[b"topic"], spare_rows=9)
+    arguments = (message.table, 3, message.texts, message.plan, message.metadata, message.places, message.out)
+    assert batches.complete(*arguments) == 4 * 3 + 8 * 3 + 6 + 5 * 3
+
+
 def test_columns_share_the_buffer(batches: ModuleType, form: str) -> None:
     message = Message(form, [PlanKind.BYTES, PlanKind.INT64], [b"body"] * 3)
     buffer = pa.py_buffer(message.out)
