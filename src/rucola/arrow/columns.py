@@ -147,13 +147,15 @@ class BatchBuilder:
         return self._build(rows, filled)
 
     def _build(self, rows: Rows, filled: FilledColumns) -> pa.RecordBatch:
-        if filled.batch.num_rows == rows.count and self._is_complete(rows, filled):
+        if self._is_complete(rows, filled):
             return filled.batch
         columns = [build(filled, number, rows) for build, number in self._builders]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _is_complete(self, rows: Rows, filled: FilledColumns) -> bool:
-        """Whether kernels wrote all columns as they must be."""
+        """Whether kernels wrote all columns as they must be. A part of a batch has decompressed bodies, so it is never
+        complete.
+        """
         for is_ready, number in self._doubtful:  # noqa: SIM110 - a generator would take twice as long
             if not is_ready(filled, number, rows):
                 return False

@@ -104,12 +104,10 @@ class Rows:
         marks: npt.NDArray[np.uint8],
     ) -> int:
         """Sets each row's entry of ``marks`` to 1 if its queue offset lies in the interval of its queue, otherwise to
-        0; returns the number of ones. Only for walked rows that all have ``topic``; for others, returns -1.
+        0; returns the number of ones, or -1 if a row has another topic. Only for walked rows.
 
         The facts are noted on the way, which saves a second pass over the rows.
         """
-        if not self._walked:
-            return -1
         kept, flags = _columns_cy.mark_topic(self.source, self.table, self.count, topic, starts, ends, marks)
         if kept >= 0:
             self._facts = Facts(flags, topic)

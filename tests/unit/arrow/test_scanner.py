@@ -89,10 +89,21 @@ def test_text_is_checked() -> None:
 def test_bytes_of_a_text_column_that_are_no_text() -> None:
     log = bytearray()
     for number, keys in enumerate((b"k", b"\xff\xfe", "\u00e4".encode())):
-        one = replace(message(number, b"flights"), properties=b"KEYS\x01" + keys + b"\x02")
+        properties = b"KEYS\x01%s\x02UNIQ_KEY\x01%s\x02" % (keys, keys)
+        one = replace(message(number, b"flights"), properties=properties)
         log += encode_message(one, len(log), number, 1_700_000_001_000, STORE_HOST)
-    rows = scan_all(bytes(log), columns="keys,tags")
-    assert rows == [{"keys": keys, "tags": None} for keys in ("k", "\ufffd\ufffd", "\u00e4")]
+    texts = ("k", "\ufffd\ufffd", "\u00e4")
+    assert scan_all(bytes(log), columns="keys,tags") == [{"keys": keys, "tags": None} for keys in texts]
+    assert scan_all(bytes(log), columns="msgId") == [{"msgId": keys} for keys in texts]
+
+
+def test_a_topic_that_is_no_text() -> None:
+    log = bytearray()
+    for number in range(3):
+        log += encode_message(message(1, b"\xfftopic"), len(log), number, 1_700_000_001_000, STORE_HOST)
+    assert scan_all(bytes(log), columns="topic,queueOffset") == [
+        {"topic": "\ufffdtopic", "queueOffset": number} for number in range(3)
+    ]
 
 
 def test_properties_as_map() -> None:
@@ -278,6 +289,16 @@ def test_pieces_that_differ_in_topic_and_host() -> None:
     assert decoded_rows(batches, schema) == expected_rows(bytes(log), "broker-x")
 
 
+def test_rows_that_all_have_the_same_host_of_ipv6() -> None:
+    log = bytearray()
+    for number in range(9):
+        one = replace(message(1, b"flights"), born_host=host_bytes("2001:db8::7", 5000))
+        log += encode_message(one, len(log), number, 1_700_000_001_000, host_bytes("2001:db8::5", 10911))
+    made, schema = scanner()
+    batches = list(made.batches(log, 0, len(log), 0, "log", CHECK_PHYSICAL_OFFSET))
+    assert decoded_rows(batches, schema) == expected_rows(bytes(log), "broker-x")
+
+
 @pytest.mark.usefixtures("small_pieces")
 def test_a_batch_is_collected_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
@@ -320,6 +341,20 @@ def test_rows_of_changing_length_do_not_take_more_and_more_memory(allocated: lis
     assert len(scan_all(bytes(log))) == 1000
     assert len(allocated) > 20
     assert max(allocated) < 80_000
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_rows_that_get_longer_all_the_time_take_no_more_room_for_json(allocated: list[int]) -> None:
+    log = bytearray()
+    for number in range(1000):
+        batch, row = divmod(number - 20, 60)
+        one = replace(
+            message(number, b"flights"), body=b"x" * (100 * batch if row > 30 else 0), properties=b"a\x01b\x02"
+        )
+        log += encode_message(one, len(log), number, 1_700_000_001_000, STORE_HOST)
+    assert len(scan_all(bytes(log))) == 1000
+    assert len(allocated) > 30
+    assert max(allocated) < 100_000
 
 
 @pytest.mark.usefixtures("small_pieces")
