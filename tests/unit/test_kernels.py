@@ -14,26 +14,31 @@ from types import ModuleType
 import pytest
 from tests.kernels import COMPILED, FORMS, KERNELS, kernel
 
-from rucola.arrow.batch_message import MessagePlace
 from rucola.common import columns, kernel_bytes, kernel_columns, kernel_records, kernel_text
 from rucola.common.columns import FrameColumn, FrameKind, RecordColumn, SendTrait, WalkStop
 from rucola.common.message_const import PROPERTY_SEPARATOR
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
-from rucola.formats import column_plan, consume_queue, index_file, message, properties, timer
+from rucola.formats import column_plan, consume_queue, index_file, kernel_plan, message, properties, timer
 from rucola.protocol.batch_members import ID_BYTES, PACKED_PROPERTIES_BYTES_MAX
 from rucola.store.log import log_reader
 
 ROOT = Path(__file__).parents[2]
-SHARED = (kernel_bytes, kernel_columns, kernel_records, kernel_text)
+SHARED = (kernel_bytes, kernel_columns, kernel_records, kernel_text, kernel_plan)
 PREFIXES: dict[str, type[IntEnum]] = {
     "FRAME_": FrameColumn,
     "RECORD_": RecordColumn,
     "KIND_": FrameKind,
     "TRAIT_": SendTrait,
     "STOP_": WalkStop,
+    "PLAN_": column_plan.PlanField,
+    "COLUMN_": column_plan.PlanKind,
+    "PLACE_": column_plan.MessagePlace,
 }
 OTHERS = {
     "ROW_WIDTH": columns.ROW_WIDTH,
+    "PLAN_WIDTH": column_plan.PLAN_WIDTH,
+    "PLACES": len(column_plan.MessagePlace),
+    "ALIGNMENT": column_plan.ALIGNMENT,
     "MAGIC_V1": message.MAGIC_V1,
     "MAGIC_V2": message.MAGIC_V2,
     "MAGIC_BLANK": message.MAGIC_BLANK,
@@ -88,15 +93,7 @@ OTHERS = {
     "SHAPE_ENDS": 2,
     "SHAPE_PAIRS": 32,
     "SHAPE_WIDTH": 2 + 32,
-    "PLAN_WIDTH": column_plan.PLAN_WIDTH,
-    **{f"PLAN_{field.name}": field for field in column_plan.PlanField},
-    **{f"FILLS_{kind.name}": kind for kind in column_plan.PlanKind},
-    "FINDS_SAME": column_plan.PlanKind.SAME,
-    "REPEATS_TEXT": column_plan.PlanKind.REPEATED,
-    **{f"PLACE_{place.name}": place for place in MessagePlace},
-    "PLACES": len(MessagePlace),
     "PAIR_BYTES": 16,
-    "ALIGNMENT": 64,
     "GROUP_ROWS": 256,
     "ROOM_OF_WORDS": 4096,
     "FORM_WIDTH": 5,

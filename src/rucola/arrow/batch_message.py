@@ -11,25 +11,15 @@ from __future__ import annotations
 
 import struct
 from array import array
-from enum import IntEnum
 from typing import NamedTuple
 
 import pyarrow as pa
 
-ALIGNMENT = 64
-"""Arrow recommends that buffers begin at multiples of 64 bytes."""
+from rucola.formats.column_plan import ALIGNMENT
+
 SIZE_AT = 4
 """Position of the int32 size of the metadata; a message begins with the bytes FF FF FF FF."""
 METADATA_AT = 8
-
-
-class MessagePlace(IntEnum):
-    """What stands at each of the places that change from batch to batch; all numbers are int64."""
-
-    ROWS = 0  # Number of rows.
-    BODY_SIZE = 1  # Size of the body in bytes.
-    NODES = 2  # Number of rows and number of nulls of each column.
-    BUFFERS = 3  # Position in the body and size of each buffer.
 
 
 class BatchMessage(NamedTuple):

@@ -51,7 +51,7 @@ class ColumnBlock:
         self._places = list(accumulate(is_made, initial=0))
         """For each column, its number among those that are made."""
         self._schema = pa.schema([column.field for column, made in zip(columns, is_made, strict=True) if made])
-        self._metadata, self._message_places = batch_message(self._schema) if len(self._schema) else (b"", array("q"))
+        self._metadata, self._message_places = batch_message(self._schema) if columns else (b"", array("q"))
         self._repeated = [
             (number * PLAN_WIDTH + _DETAIL, column.repeated)
             for number, column in enumerate(columns)
@@ -120,7 +120,7 @@ class ColumnBlock:
         Args:
             rows: all rows of the batch; either all or none of them were given to ``fill``.
         """
-        if not len(self._schema):
+        if not self._plan:
             return FilledColumns(self._plan, self._places, pa.RecordBatch.from_arrays([], schema=self._schema))
         if self._out is None:
             self.fill(rows, rows.count, 0)
@@ -157,7 +157,7 @@ class FilledColumns:
         return values if rows.count == len(values) else values.slice(rows.start, rows.count)
 
     def is_ascii(self, number: int) -> bool:
-        """Whether a column of kind ``TEXT`` has only ASCII characters; True for all other kinds but ``SAME``."""
+        """Whether a column of kind ``TEXT`` has only ASCII characters; True for all other kinds."""
         return self._plan[number * PLAN_WIDTH + _BITS] < 128
 
     def has_nulls(self, number: int) -> bool:

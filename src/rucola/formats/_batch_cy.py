@@ -16,30 +16,12 @@ except ModuleNotFoundError:  # interpreted, and Cython is not installed
 if cython.compiled:
     from cython.cimports.rucola.common.kernel_bytes import *
     from cython.cimports.rucola.common.kernel_columns import *
+    from cython.cimports.rucola.formats.kernel_plan import *
 else:
     from rucola.common.kernel_bytes import *
     from rucola.common.kernel_columns import *
+    from rucola.formats.kernel_plan import *
 
-# The plan of a batch; `column_plan` explains the numbers.
-PLAN_WIDTH = cython.declare(cython.Py_ssize_t, 10)
-PLAN_KIND = cython.declare(cython.Py_ssize_t, 0)
-PLAN_DETAIL = cython.declare(cython.Py_ssize_t, 2)
-PLAN_VALUES = cython.declare(cython.Py_ssize_t, 3)
-PLAN_OFFSETS = cython.declare(cython.Py_ssize_t, 4)
-PLAN_VALIDITY = cython.declare(cython.Py_ssize_t, 5)
-PLAN_ROOM = cython.declare(cython.Py_ssize_t, 6)
-PLAN_DONE = cython.declare(cython.Py_ssize_t, 7)
-PLAN_MISSING = cython.declare(cython.Py_ssize_t, 8)
-FILLS_INT32 = cython.declare(cython.longlong, 0)
-FILLS_INT64 = cython.declare(cython.longlong, 1)
-FINDS_SAME = cython.declare(cython.longlong, 5)
-REPEATS_TEXT = cython.declare(cython.longlong, 6)
-# The places in a message's metadata; `MessagePlace` explains the numbers.
-PLACE_ROWS = cython.declare(cython.Py_ssize_t, 0)
-PLACE_BODY_SIZE = cython.declare(cython.Py_ssize_t, 1)
-PLACE_NODES = cython.declare(cython.Py_ssize_t, 2)
-PLACE_BUFFERS = cython.declare(cython.Py_ssize_t, 3)
-PLACES = cython.declare(cython.Py_ssize_t, 4)
 # Size in bytes of a FieldNode (rows, nulls) and of a Buffer (position, size) in the metadata.
 PAIR_BYTES = cython.declare(cython.Py_ssize_t, 16)
 
@@ -91,20 +73,21 @@ def complete(
     used: cython.longlong = 0
     at: cython.Py_ssize_t
     for at in range(0, len(plan), PLAN_WIDTH):
-        if plan[at + PLAN_KIND] == FINDS_SAME:
+        if plan[at + PLAN_KIND] == COLUMN_SAME:
             continue
-        _check_places(plan, at, rows, body, len(bytes_out))
-        if plan[at + PLAN_KIND] == REPEATS_TEXT:
+        check_places(plan, at, rows, body, len(bytes_out))
+        if plan[at + PLAN_KIND] == COLUMN_REPEATED:
             if plan[at + PLAN_DETAIL] > len(texts) - text:
                 raise ValueError(f"{len(texts)} bytes of texts, too few for column {at // PLAN_WIDTH}")
             _repeat(texts, text, rows, plan, at, bytes_out, ints)
             text += plan[at + PLAN_DETAIL]
         elif plan[at + PLAN_MISSING]:
+            _check_validity(plan, at, rows, body, len(bytes_out))
             _put_validity(table, rows, plan, at, bytes_out)
         _put_pair(bytes_out, node, rows, plan[at + PLAN_MISSING])
         buffer = _put_buffers(plan, at, rows, body, bytes_out, buffer)
         node += PAIR_BYTES
-        used += _size_of_values(plan, at, rows)
+        used += size_of_values(plan, at, rows)
     return used
 
 
@@ -118,9 +101,9 @@ def _check_metadata(plan: cython.longlong[::1], places: cython.longlong[::1], si
     at: cython.Py_ssize_t
     for at in range(0, len(plan), PLAN_WIDTH):
         kind = plan[at + PLAN_KIND]
-        if kind != FINDS_SAME:
+        if kind != COLUMN_SAME:
             columns += 1
-            buffers += 2 if kind in (FILLS_INT32, FILLS_INT64) else 3
+            buffers += 2 if kind in (COLUMN_INT32, COLUMN_INT64) else 3
     if len(places) != PLACES:
         raise ValueError(f"{len(places)} places in the metadata, must be {PLACES}")
     if not (
@@ -135,28 +118,16 @@ def _check_metadata(plan: cython.longlong[::1], places: cython.longlong[::1], si
 
 @cython.cfunc
 @cython.exceptval(-1)
-def _check_places(
+def _check_validity(
     plan: cython.longlong[::1],
     at: cython.Py_ssize_t,
     rows: cython.Py_ssize_t,
-    body: cython.Py_ssize_t,
+    start: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
 ) -> cython.int:
-    """Checks that a column with ``rows`` rows lies between ``body`` and ``size``."""
-    kind: cython.longlong = plan[at + PLAN_KIND]
-    room: cython.longlong = plan[at + PLAN_ROOM]
-    needed: cython.longlong = _size_of_values(plan, at, rows)
-    if kind == REPEATS_TEXT:
-        # The multiplication of two lengths below 2**31 cannot overflow.
-        needed = plan[at + PLAN_DETAIL] * rows if 0 <= plan[at + PLAN_DETAIL] <= INT32_MAX else room + 1
-    fits: cython.bint = 0 <= needed <= room <= INT32_MAX and body <= plan[at + PLAN_VALUES] <= size - room
-    if kind not in (FILLS_INT32, FILLS_INT64):
-        fits = fits and body <= plan[at + PLAN_OFFSETS] <= size - 4 * (rows + 1) and plan[at + PLAN_OFFSETS] % 4 == 0
-        if plan[at + PLAN_MISSING]:
-            fits = fits and body <= plan[at + PLAN_VALIDITY] <= size - (rows + 7) // 8
-            fits = fits and 0 <= plan[at + PLAN_DETAIL] < ROW_WIDTH
-    if not fits:
-        raise ValueError(f"column {at // PLAN_WIDTH} with {rows} rows does not fit into out, which has {size} bytes")
+    """Checks that a column's validity bitmap lies between ``start`` and ``size``, and its lengths in the table."""
+    if not start <= plan[at + PLAN_VALIDITY] <= size - (rows + 7) // 8 or not 0 <= plan[at + PLAN_DETAIL] < ROW_WIDTH:
+        raise ValueError(f"the bitmap of column {at // PLAN_WIDTH} does not fit into out, which has {size} bytes")
     return 0
 
 
@@ -227,22 +198,11 @@ def _put_buffers(
     else:
         _put_pair(out, to, 0, 0)
     to += PAIR_BYTES
-    if kind not in (FILLS_INT32, FILLS_INT64):
+    if kind not in (COLUMN_INT32, COLUMN_INT64):
         _put_pair(out, to, plan[at + PLAN_OFFSETS] - body, 4 * (rows + 1))
         to += PAIR_BYTES
-    _put_pair(out, to, values, _size_of_values(plan, at, rows))
+    _put_pair(out, to, values, size_of_values(plan, at, rows))
     return to + PAIR_BYTES
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _size_of_values(plan: cython.longlong[::1], at: cython.Py_ssize_t, rows: cython.Py_ssize_t) -> cython.longlong:
-    if plan[at + PLAN_KIND] == FILLS_INT32:
-        return 4 * rows
-    if plan[at + PLAN_KIND] == FILLS_INT64:
-        return 8 * rows
-    return plan[at + PLAN_DONE]
 
 
 @cython.cfunc

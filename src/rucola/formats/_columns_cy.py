@@ -20,10 +20,12 @@ if cython.compiled:
     from cython.cimports.rucola.common.kernel_bytes import *
     from cython.cimports.rucola.common.kernel_columns import *
     from cython.cimports.rucola.common.kernel_records import *
+    from cython.cimports.rucola.formats.kernel_plan import *
 else:
     from rucola.common.kernel_bytes import *
     from rucola.common.kernel_columns import *
     from rucola.common.kernel_records import *
+    from rucola.formats.kernel_plan import *
 
 # The same bit or number in each of the eight bytes of a word.
 EACH_LOW = cython.declare(cython.ulonglong, 0x0101010101010101)
@@ -46,27 +48,6 @@ FORM_BALANCE = cython.declare(cython.Py_ssize_t, 4)
 FORM_COST = cython.declare(cython.Py_ssize_t, 4)
 FORM_BALANCE_MAX = cython.declare(cython.Py_ssize_t, 64)
 
-# The plan of a batch; `column_plan` explains the numbers.
-PLAN_WIDTH = cython.declare(cython.Py_ssize_t, 10)
-PLAN_KIND = cython.declare(cython.Py_ssize_t, 0)
-PLAN_COLUMN = cython.declare(cython.Py_ssize_t, 1)
-PLAN_DETAIL = cython.declare(cython.Py_ssize_t, 2)
-PLAN_VALUES = cython.declare(cython.Py_ssize_t, 3)
-PLAN_OFFSETS = cython.declare(cython.Py_ssize_t, 4)
-PLAN_VALIDITY = cython.declare(cython.Py_ssize_t, 5)
-PLAN_ROOM = cython.declare(cython.Py_ssize_t, 6)
-PLAN_DONE = cython.declare(cython.Py_ssize_t, 7)
-PLAN_MISSING = cython.declare(cython.Py_ssize_t, 8)
-PLAN_BITS = cython.declare(cython.Py_ssize_t, 9)
-FILLS_INT32 = cython.declare(cython.longlong, 0)
-FILLS_INT64 = cython.declare(cython.longlong, 1)
-FILLS_BYTES = cython.declare(cython.longlong, 2)
-FILLS_TEXT = cython.declare(cython.longlong, 3)
-FILLS_JSON = cython.declare(cython.longlong, 4)
-FINDS_SAME = cython.declare(cython.longlong, 5)
-REPEATS_TEXT = cython.declare(cython.longlong, 6)
-# Arrow recommends that buffers begin at multiples of 64 bytes.
-ALIGNMENT = cython.declare(cython.Py_ssize_t, 64)
 # `fill` writes all columns of so many rows before it goes on, so that the rows are still in the processor's cache.
 GROUP_ROWS = cython.declare(cython.Py_ssize_t, 256)
 # Spare bytes after JSON objects, so that the last object too can be written by words.
@@ -245,22 +226,10 @@ def mark_intervals(
         raise ValueError(
             f"{rows} rows do not fit into topics or keep, or there are {len(starts)} starts but {len(ends)} ends"
         )
-    queues: cython.longlong = len(starts)
     count: cython.Py_ssize_t = 0
-    row: cython.Py_ssize_t
-    queue_id: cython.longlong
-    queue_offset: cython.longlong
     i: cython.Py_ssize_t
     for i in range(rows):
-        row = i * ROW_WIDTH
-        queue_id = table[row + RECORD_QUEUE_ID]
-        queue_offset = table[row + RECORD_QUEUE_OFFSET]
-        if (
-            topics[i] == topic
-            and not table[row + RECORD_SYS_FLAG] & TRANSACTION_PREPARED
-            and 0 <= queue_id < queues
-            and starts[queue_id] <= queue_offset < ends[queue_id]
-        ):
+        if topics[i] == topic and _is_wanted(table, i * ROW_WIDTH, starts, ends):
             keep[i] = 1
             count += 1
     return count
@@ -299,29 +268,34 @@ def mark_topic(
     _check_span(len(segment), table[RECORD_TOPIC_POS], len(topic), 0)
     if not same(segment, table[RECORD_TOPIC_POS], topic, 0, len(topic)):
         return -1, 0
-    queues: cython.longlong = len(starts)
     count: cython.Py_ssize_t = 0
     flags: cython.longlong = 0
-    row: cython.Py_ssize_t
-    queue_id: cython.longlong
-    queue_offset: cython.longlong
-    is_kept: cython.bint
     i: cython.Py_ssize_t
     for i in range(rows):
-        row = i * ROW_WIDTH
-        if i and not table[row + RECORD_SAME_TOPIC]:
+        if i and not table[i * ROW_WIDTH + RECORD_SAME_TOPIC]:
             return -1, 0
-        flags |= table[row + RECORD_SYS_FLAG]
-        queue_id = table[row + RECORD_QUEUE_ID]
-        queue_offset = table[row + RECORD_QUEUE_OFFSET]
-        is_kept = (
-            not table[row + RECORD_SYS_FLAG] & TRANSACTION_PREPARED
-            and 0 <= queue_id < queues
-            and starts[queue_id] <= queue_offset < ends[queue_id]
-        )
-        keep[i] = is_kept
-        count += is_kept
+        flags |= table[i * ROW_WIDTH + RECORD_SYS_FLAG]
+        keep[i] = _is_wanted(table, i * ROW_WIDTH, starts, ends)
+        count += keep[i]
     return count, flags
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _is_wanted(
+    table: cython.longlong[::1],
+    row: cython.Py_ssize_t,
+    starts: cython.const[cython.longlong][::1],
+    ends: cython.const[cython.longlong][::1],
+) -> cython.bint:
+    """Whether a row's queue offset lies in the interval of its queue."""
+    queue_id: cython.longlong = table[row + RECORD_QUEUE_ID]
+    return (
+        not table[row + RECORD_SYS_FLAG] & TRANSACTION_PREPARED
+        and 0 <= queue_id < len(starts)
+        and starts[queue_id] <= table[row + RECORD_QUEUE_OFFSET] < ends[queue_id]
+    )
 
 
 def properties_json(
@@ -377,10 +351,10 @@ def lay_out(
     The rows that are not measured are expected to be about as long as the others.
 
     Args:
-        start: position in the buffer at which the columns begin.
         rows: number of rows to measure, at least 1.
         bytes_max: largest size in bytes of a column of strings, as stored, unless the measured rows alone take more.
         json_scale: for JSON, factor by which more room is needed than one and a half times the stored length.
+        start: position in the buffer at which the columns begin.
 
     Returns:
         The size of the buffer in bytes. It is a multiple of 64 if ``start`` is one, as are all positions.
@@ -398,21 +372,21 @@ def lay_out(
         _check_planned(table, rows, plan, at)
         kind = plan[at + PLAN_KIND]
         room = 0
-        if kind == FILLS_INT32:
+        if kind == COLUMN_INT32:
             room = 4 * rows_max
-        elif kind == FILLS_INT64:
+        elif kind == COLUMN_INT64:
             room = 8 * rows_max
-        elif kind != FINDS_SAME:
-            if kind == REPEATS_TEXT:
+        elif kind != COLUMN_SAME:
+            if kind == COLUMN_REPEATED:
                 room = plan[at + PLAN_DETAIL] * rows_max
             else:
                 room = _stored_bytes(table, rows, plan[at + PLAN_DETAIL])
                 if rows_max > rows:
                     room = max(room, min(room * rows_max // rows * 9 // 8 + ALIGNMENT, bytes_max))
-            if kind == FILLS_JSON:
+            if kind == COLUMN_JSON:
                 # For each pair, JSON has quotes, a colon and a comma where the stored form has two separators.
                 room = (room * 3 // 2 + 2 * rows_max) * json_scale + ROOM_OF_WORDS
-            elif kind != REPEATS_TEXT:
+            elif kind != COLUMN_REPEATED:
                 plan[at + PLAN_VALIDITY] = size
                 size += _aligned((rows_max + 7) // 8)
             plan[at + PLAN_OFFSETS] = size
@@ -459,24 +433,24 @@ def fill(
         _check_planned(table, last, plan, at)
         if first == 0:
             plan[at + PLAN_DONE] = plan[at + PLAN_MISSING] = plan[at + PLAN_BITS] = 0
-        _check_places(plan, at, last, len(bytes_out))
-        if plan[at + PLAN_KIND] == FILLS_JSON and len(forms) == 0:
+        check_places(plan, at, last, 0, len(bytes_out))
+        if plan[at + PLAN_KIND] == COLUMN_JSON and len(forms) == 0:
             forms = array("q", bytes(8 * FORMS * FORM_WIDTH))
             moves = array("h", bytes(2 * FORMS * FORM_BYTES_MAX))
     for start in range(first, last, GROUP_ROWS):
         end = min(start + GROUP_ROWS, last)
         for at in range(0, len(plan), PLAN_WIDTH):
             kind = plan[at + PLAN_KIND]
-            if kind == FILLS_INT32:
+            if kind == COLUMN_INT32:
                 _fill_int32(table, start, end, plan, at, ints)
-            elif kind == FILLS_INT64:
+            elif kind == COLUMN_INT64:
                 _fill_int64(table, start, end, plan, at, longs)
-            elif kind == FILLS_JSON:
+            elif kind == COLUMN_JSON:
                 if not _fill_json(segment, table, start, end, plan, at, bytes_out, ints, forms, moves):
                     return at
-            elif kind == FINDS_SAME:
+            elif kind == COLUMN_SAME:
                 _find_same(segment, table, start, end, plan, at)
-            elif kind != REPEATS_TEXT and not _fill_bytes(segment, table, start, end, plan, at, bytes_out, ints):
+            elif kind != COLUMN_REPEATED and not _fill_bytes(segment, table, start, end, plan, at, bytes_out, ints):
                 return at
     return -1
 
@@ -510,36 +484,13 @@ def _check_planned(
     if at + PLAN_WIDTH > len(plan):
         raise ValueError(f"a plan of {len(plan)} integers, not a multiple of {PLAN_WIDTH}")
     kind: cython.longlong = plan[at + PLAN_KIND]
-    if not FILLS_INT32 <= kind <= REPEATS_TEXT:
+    if not COLUMN_INT32 <= kind <= COLUMN_REPEATED:
         raise ValueError(f"kind {kind} does not exist")
-    if kind == REPEATS_TEXT and not 0 <= plan[at + PLAN_DETAIL] <= INT32_MAX:
+    if kind == COLUMN_REPEATED and not 0 <= plan[at + PLAN_DETAIL] <= INT32_MAX:
         raise ValueError(f"a text of {plan[at + PLAN_DETAIL]} bytes in column {at // PLAN_WIDTH}")
     _check_column(table, rows, plan[at + PLAN_COLUMN])
-    if FILLS_BYTES <= kind <= FILLS_JSON:
+    if COLUMN_BYTES <= kind <= COLUMN_JSON:
         _check_column(table, rows, plan[at + PLAN_DETAIL])
-    return 0
-
-
-@cython.cfunc
-@cython.exceptval(-1)
-def _check_places(
-    plan: cython.longlong[::1], at: cython.Py_ssize_t, rows: cython.Py_ssize_t, size: cython.Py_ssize_t
-) -> cython.int:
-    """Checks that a column with ``rows`` rows lies in a buffer of ``size`` bytes."""
-    kind: cython.longlong = plan[at + PLAN_KIND]
-    values: cython.longlong = plan[at + PLAN_VALUES]
-    offsets: cython.longlong = plan[at + PLAN_OFFSETS]
-    room: cython.longlong = plan[at + PLAN_ROOM]
-    fits: cython.bint = 0 <= room <= INT32_MAX and 0 <= values <= size - room and values % 8 == 0
-    if kind == FILLS_INT32:
-        fits = fits and 4 * rows <= room
-    elif kind == FILLS_INT64:
-        fits = fits and 8 * rows <= room
-    elif kind < FINDS_SAME:
-        fits = fits and 0 <= offsets <= values - 4 * (rows + 1) and offsets % 4 == 0
-        fits = fits and 0 <= plan[at + PLAN_DONE] <= room
-    if not fits:
-        raise ValueError(f"column {at // PLAN_WIDTH} with {rows} rows does not fit into out, which has {size} bytes")
     return 0
 
 
@@ -622,7 +573,7 @@ def _fill_bytes(
         copy(out, values + done, segment, place, length)
         done += length
     ints[offsets + end] = done
-    if plan[at + PLAN_KIND] == FILLS_TEXT:
+    if plan[at + PLAN_KIND] == COLUMN_TEXT:
         for i in range(values + plan[at + PLAN_DONE], values + done):
             bits |= out[i]
         plan[at + PLAN_BITS] |= bits

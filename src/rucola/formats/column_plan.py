@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 PLAN_WIDTH = 10
 """Number of integers for each column."""
+ALIGNMENT = 64
+"""Arrow recommends that buffers begin at multiples of 64 bytes."""
 
 
 class PlanKind(IntEnum):
@@ -43,6 +45,17 @@ class PlanField(IntEnum):
     DONE = 7  # Number of bytes written.
     MISSING = 8  # Number of rows without a value.
     BITS = 9  # TEXT: all bits set in any byte. SAME: 1 if bytes differ.
+
+
+class MessagePlace(IntEnum):
+    """What stands at each of the places of a message's metadata that change from batch to batch; all numbers are
+    int64.
+    """
+
+    ROWS = 0  # Number of rows.
+    BODY_SIZE = 1  # Size of the body in bytes.
+    NODES = 2  # Number of rows and number of nulls of each column.
+    BUFFERS = 3  # Position in the body and size of each buffer.
 
 
 class Planned(NamedTuple):

@@ -317,6 +317,15 @@ def test_a_batch_is_collected_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     assert counts[-1] == 60
 
 
+def log_of_bodies(sizes: Iterable[int]) -> bytes:
+    """A log of messages with bodies of these sizes and with short properties."""
+    log = bytearray()
+    for number, size in enumerate(sizes):
+        one = replace(message(number, b"flights"), body=b"x" * size, properties=b"a\x01b\x02")
+        log += encode_message(one, len(log), number, 1_700_000_001_000, STORE_HOST)
+    return bytes(log)
+
+
 @pytest.fixture
 def allocated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the buffers that batches get, in order."""
@@ -332,38 +341,25 @@ def allocated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.usefixtures("small_pieces")
 def test_rows_of_changing_length_do_not_take_more_and_more_memory(allocated: list[int]) -> None:
-    log = bytearray()
-    for number in range(1000):
-        one = replace(
-            message(number, b"flights"), body=b"x" * (300 if (number - 20) % 60 > 30 else 0), properties=b"a\x01b\x02"
-        )
-        log += encode_message(one, len(log), number, 1_700_000_001_000, STORE_HOST)
-    assert len(scan_all(bytes(log))) == 1000
+    log = log_of_bodies(300 if (number - 20) % 60 > 30 else 0 for number in range(1000))
+    assert len(scan_all(log)) == 1000
     assert len(allocated) > 20
     assert max(allocated) < 80_000
 
 
 @pytest.mark.usefixtures("small_pieces")
 def test_rows_that_get_longer_all_the_time_take_no_more_room_for_json(allocated: list[int]) -> None:
-    log = bytearray()
-    for number in range(1000):
-        batch, row = divmod(number - 20, 60)
-        one = replace(
-            message(number, b"flights"), body=b"x" * (100 * batch if row > 30 else 0), properties=b"a\x01b\x02"
-        )
-        log += encode_message(one, len(log), number, 1_700_000_001_000, STORE_HOST)
-    assert len(scan_all(bytes(log))) == 1000
+    places = (divmod(number - 20, 60) for number in range(1000))
+    log = log_of_bodies(100 * batch if row > 30 else 0 for batch, row in places)
+    assert len(scan_all(log)) == 1000
     assert len(allocated) > 30
     assert max(allocated) < 100_000
 
 
 @pytest.mark.usefixtures("small_pieces")
 def test_batches_of_short_rows_keep_no_room_for_long_rows(allocated: list[int]) -> None:
-    log = bytearray()
-    for number in range(400):
-        one = replace(message(number, b"flights"), body=b"x" * (10_000 if number < 100 else 0))
-        log += encode_message(one, len(log), number, 1_700_000_001_000, STORE_HOST)
-    assert len(scan_all(bytes(log))) == 400
+    log = log_of_bodies(10_000 if number < 100 else 0 for number in range(400))
+    assert len(scan_all(log)) == 400
     assert max(allocated) > 600_000
     assert max(allocated[4:]) < 60_000
 

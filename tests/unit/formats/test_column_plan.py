@@ -308,7 +308,7 @@ def test_places_outside_the_buffer(columns: ModuleType, kind: PlanKind, field: P
     if kind not in STRINGS and field is PlanField.OFFSETS:
         assert columns.fill(segment, table, 0, 2, plan, out) == -1
         return
-    with pytest.raises(ValueError, match="does not fit into out"):
+    with pytest.raises(ValueError, match="does not fit into the buffer"):
         columns.fill(segment, table, 0, 2, plan, out)
 
 
@@ -319,7 +319,7 @@ def test_a_wrong_number_of_bytes_written(columns: ModuleType, kind: PlanKind, do
     plan = new_plan([planned(kind)])
     out = bytearray(columns.lay_out(table, 2, 2, 0, 1, plan, 0))
     plan[PlanField.DONE] = done
-    with pytest.raises(ValueError, match="does not fit into out"):
+    with pytest.raises(ValueError, match="does not fit into the buffer"):
         columns.fill(segment, table, 1, 2, plan, out)
 
 
@@ -342,7 +342,7 @@ def test_more_rows_than_were_laid_out(columns: ModuleType, kind: PlanKind) -> No
     segment, table = table_of([b"one"] * 40)
     plan = new_plan([planned(kind)])
     out = bytearray(columns.lay_out(table, 2, 2, 0, 1, plan, 0))
-    with pytest.raises(ValueError, match="does not fit into out"):
+    with pytest.raises(ValueError, match="does not fit into the buffer"):
         columns.fill(segment, table, 0, 40, plan, out)
     for first, last in ((-1, 1), (2, 1)):
         with pytest.raises(ValueError, match="do not follow"):
