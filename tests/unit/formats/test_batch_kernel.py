@@ -179,6 +179,7 @@ WRONG = {
     **{f"column {column}, little ROOM": set_field(column, PlanField.ROOM, 2) for column in range(4)},
     "column of the lengths": set_field(2, PlanField.DETAIL, ROW_WIDTH),
     "offsets that are not aligned": set_field(2, PlanField.OFFSETS, 1022),
+    "a bitmap before the body": set_field(2, PlanField.VALIDITY, 8),
     "values before the body": set_field(0, PlanField.VALUES, 8),
     **{f"place {number} {value}": set_place(number, value) for number in range(4) for value in (-1, 1 << 20)},
     "few texts": lambda message: setattr(message, "texts", b"topi"),
