@@ -4,6 +4,7 @@ For every class in the list below, the tool reads the public methods from the so
 them again with the same signature and docstring; each method passes its call to the event loop of a background thread:
 
     async def x(...) -> T              ->  def x(...) -> T
+    def x(...) -> Coroutine[Any, Any, T]     ->  def x(...) -> T
     def x(...) -> asyncio.Future[T]    ->  def x(...) -> concurrent.futures.Future[T]
     async with                               ->  with
     async for                                ->  for
@@ -63,6 +64,9 @@ VALUES = {
     "rucola.protocol.bodies.heartbeat": ["ConsumeFromWhere", "MessageModel"],
 }
 
+ITERATOR = "BlockingMessageIterator"
+"""The class of the iterators of ``for`` loops."""
+
 HEAD = '"""{summary}\n\nGenerated from {source} by tools/async_to_sync.py: change that file and run the tool.\n"""\n'
 
 
@@ -87,6 +91,9 @@ def face_module(module: str, class_name: str) -> str:
         "import concurrent.futures" if "concurrent.futures." in body else "",
         *needed,
         "from rucola.client.loop_thread import shared_loop",
+        f"from rucola.client.blocking_iterator import {ITERATOR}" if ITERATOR in body else "",
+        "from typing import Any" if ": Any" in body else "",
+        "from collections.abc import Iterator" if " Iterator[" in body else "",
         f"from rucola.client.{module} import {class_name} as Async{class_name}",
         *(f"from rucola.sync.{path} import {name}" for path, name in FACES.items() if name == base),
         f"\n\nclass {class_name}{f'({base})' if base else ''}:\n{body}",
@@ -105,23 +112,28 @@ def method(node: ast.stmt, class_name: str, base: str) -> str:
     if node.name == "__aenter__":
         return f"{header(node, '__enter__')}\n        self._loop.run(self._async.__aenter__())\n        return self\n"
     if node.name == "__aexit__":
-        return f"{header(node, '__exit__')}\n        self._loop.run(self._async.__aexit__({arguments(node.args)}))\n"
+        text = "    def __exit__(self, *exc_info: Any) -> None:"
+        return f"{text}\n        self._loop.run(self._async.__aexit__(*exc_info))\n"
     if node.name == "__aiter__":
-        returns = ast.unparse(node.returns).replace("Async", "") if node.returns is not None else ""
-        body = "return self._loop.iterate(self._async.__aiter__)"
-        return f"    def __iter__(self) -> {returns}:\n        {body}\n"
+        if node.returns is not None and "AsyncIterator" in ast.unparse(node.returns):
+            body = "return self._loop.iterate(self._async.__aiter__)"
+            return f"    def __iter__(self) -> Iterator[MessageExt]:\n        {body}\n"
+        return f"    def __iter__(self) -> {ITERATOR}:\n        return self.messages()\n"
+    if node.name == "messages":
+        body = f"return {ITERATOR}(self._loop, self._async.messages())"
+        return f"    def messages(self) -> {ITERATOR}:\n{docstring(node, '        ')}\n        {body}\n"
     if node.name.startswith("_"):
         return ""
     if any(isinstance(item, ast.Name) and item.id == "property" for item in node.decorator_list):
         text = header(node, node.name)
         return f"    @property\n{text}\n{docstring(node, '        ')}\n        return self._async.{node.name}\n"
     given = arguments(node.args)
-    if isinstance(node, ast.AsyncFunctionDef):
+    if isinstance(node, ast.AsyncFunctionDef) or result_of(node):
         call = f"self._loop.run(self._async.{node.name}({given}))"
     else:
         verb = "submit" if future_of(node) else "call"
         call = f"self._loop.{verb}(self._async.{node.name}{', ' if given else ''}{given})"
-    result = "" if node.returns is not None and ast.unparse(node.returns) == "None" else "return "
+    result = "" if node.returns is not None and "None" in (ast.unparse(node.returns), result_of(node)) else "return "
     return f"{header(node, node.name)}\n{docstring(node, '        ')}\n        {result}{call}\n"
 
 
@@ -131,6 +143,8 @@ def header(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
     inner = future_of(node)
     if inner:
         returns = f"concurrent.futures.Future[{inner}]"
+    if result_of(node) and name != "__exit__":
+        returns = result_of(node)
     return f"    def {name}({ast.unparse(node.args)}) -> {returns}:"
 
 
@@ -138,6 +152,14 @@ def future_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     """Returns T if the method returns an ``asyncio.Future[T]``, otherwise an empty text."""
     if isinstance(node.returns, ast.Subscript) and ast.unparse(node.returns.value) == "asyncio.Future":
         return ast.unparse(node.returns.slice)
+    return ""
+
+
+def result_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """Returns T if the method returns a ``Coroutine[Any, Any, T]``, otherwise an empty text."""
+    if isinstance(node.returns, ast.Subscript) and ast.unparse(node.returns.value) == "Coroutine":
+        assert isinstance(node.returns.slice, ast.Tuple)
+        return ast.unparse(node.returns.slice.elts[2])
     return ""
 
 
@@ -166,8 +188,6 @@ def imports(tree: ast.Module, body: str) -> list[str]:
     """The source module's imports of names that appear in the generated signatures."""
     used = {node.id for node in ast.walk(ast.parse(f"class _:\n{body}")) if isinstance(node, ast.Name)}
     lines = []
-    if "Iterator" in used:
-        lines.append("from collections.abc import Iterator")
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module != "__future__":
             names = [alias.name for alias in node.names if (alias.asname or alias.name) in used]

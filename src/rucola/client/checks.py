@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError
 
@@ -30,3 +32,10 @@ def check_queue_of(queue: object, topic: str) -> None:
     check_queue(queue)
     if isinstance(queue, MessageQueue) and queue.topic != topic:
         raise ClientError(f"a message to topic {topic} cannot go to a queue of topic {queue.topic}: {queue}")
+
+
+def check_topics(topics: Sequence[str]) -> Sequence[str]:
+    """Returns ``topics``; raises ``ClientError`` if it is one text, whose letters would be taken for topics."""
+    if isinstance(topics, str):
+        raise ClientError(f"topics must be a list of names, not the string {topics!r}")
+    return topics

@@ -61,6 +61,7 @@ class ConsumeConcurrently:
         self._send_back = send_back
         self._clock = clock
         self._batch = config.consume_message_batch_max_size if listener.batch else 1
+        self.queue_type: type[ProcessQueue] = ProcessQueue
         self._ready: deque[Request] = deque()
         self._idle: deque[_Worker] = deque()
         self._workers: list[_Worker] = []
@@ -94,6 +95,9 @@ class ConsumeConcurrently:
         else:
             self._ready.extend([(queue, messages[at : at + size]) for at in range(0, len(messages), size)])
         self._wake()
+
+    def locked(self) -> None:
+        """Called when locks were confirmed; concurrent queues have none."""
 
     async def remove(self, queue: ProcessQueue) -> bool:
         """Called after ``queue`` was dropped; returns True. The results of listener calls that still process messages

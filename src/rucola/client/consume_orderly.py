@@ -63,6 +63,7 @@ class ConsumeOrderly:
         self._progress = progress
         self._locks = config.message_model is MessageModel.CLUSTERING
         self._batch = config.consume_message_batch_max_size if listener.batch else 1
+        self.queue_type: type[ProcessQueue] = OrderlyProcessQueue
         self._slots = asyncio.Semaphore(config.consume_thread_max)
         self._lines: dict[OrderlyProcessQueue, _Line] = {}
         self._threads: ThreadPoolExecutor | None = None
@@ -86,6 +87,9 @@ class ConsumeOrderly:
         if line is not None:
             line.arrived.set()
 
+    def locked(self) -> None:
+        """Called when locks were confirmed; the queues' tasks look for this themselves."""
+
     async def remove(self, queue: ProcessQueue) -> bool:
         """Removes a dropped queue, unless the listener is still processing messages of the queue. If the first call of
         ``remove`` for the queue was at least 20 s ago, removes the queue in any case.
@@ -103,7 +107,7 @@ class ConsumeOrderly:
         if not done and asyncio.get_running_loop().time() - line.dropped_at < UNLOCK_ANYWAY_S:
             queue.try_unlock_times += 1
             return False
-        del self._lines[queue]
+        self._lines.pop(queue, None)
         return True
 
     async def stop(self, timeout_s: float) -> None:
@@ -133,7 +137,7 @@ class ConsumeOrderly:
         loop = asyncio.get_running_loop()
         turn = 0
         while not queue.dropped and not self._stopping:
-            if not queue.has_waiting:
+            if not queue.has_fetched:
                 line.arrived.clear()
                 await line.arrived.wait()
                 continue
@@ -152,7 +156,7 @@ class ConsumeOrderly:
 
     async def _consume(self, queue: OrderlyProcessQueue) -> int:
         """Calls the listener with a batch; returns for how many ms the queue must pause, or -1 for no pause."""
-        messages = queue.take(self._batch)
+        messages = queue.give(self._batch)
         context = ConsumeOrderlyContext(queue.queue)
         status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
         try:
@@ -194,7 +198,7 @@ class ConsumeOrderly:
         if status is ConsumeOrderlyStatus.ROLLBACK:
             queue.roll_back()
         elif await self._must_come_again(messages):
-            queue.take_again(messages)
+            queue.give_back(messages)
         else:
             if context.auto_commit and not queue.dropped:
                 self._commit(queue)

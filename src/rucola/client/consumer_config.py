@@ -99,6 +99,14 @@ class GroupConsumerConfig(ClientConfig):
         if stamp and not (len(stamp) == 14 and stamp.isascii() and stamp.isdecimal()):
             raise ConfigError("consumeTimestamp", stamp, "14 digits, yyyyMMddHHmmss")
 
+    await_termination_ms: int = option(
+        "awaitTerminationMillisWhenShutdown",
+        30_000,
+        "How long `shutdown` waits for running listener calls and for the bodies of loops. RocketMQ's default is 0.",
+        unit="ms",
+        minimum=0,
+    )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushConsumerConfig(GroupConsumerConfig):
@@ -175,13 +183,6 @@ class PushConsumerConfig(GroupConsumerConfig):
         "Orderly consumers ignore this option.",
         unit="min",
         minimum=1,
-    )
-    await_termination_ms: int = option(
-        "awaitTerminationMillisWhenShutdown",
-        30_000,
-        "How long `shutdown` waits for running listener calls. RocketMQ's default is 0.",
-        unit="ms",
-        minimum=0,
     )
 
 

@@ -37,6 +37,10 @@ from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
 
+FIRST_PULL_DELAY_S = 0.5
+"""Pause before a new queue is read, in seconds. In this time the queue's previous consumer can send its consumer offset
+to the broker; a consumer that is alone in its group does not wait.
+"""
 _HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 
@@ -116,7 +120,7 @@ class GroupMember:
         self._rebalance = rebalance
         registration = ConsumerRegistration(
             consumer_data=self._consumer_data,
-            group_changed=rebalance.soon,
+            group_changed=lambda: self._group_changed(owner, note_progress),
             route_changed=lambda topic: rebalance.soon() if topic in self.subscriptions else None,
             connected=connected,
         )
@@ -171,7 +175,7 @@ class GroupMember:
 
         Raises:
             BrokerError, RemotingError, ClientError: the offset is currently not available.
-            FormatError, DiskError: see ``OffsetStore.load``.
+            FormatError, DiskError: see ``OffsetStore.stored``.
         """
         offset = await self.offsets.load(queue)
         if offset is not None:
@@ -185,6 +189,17 @@ class GroupMember:
         if where is not ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and retry:
             return 0
         return await self.api.max_offset(address, queue)
+
+    async def latest_start(self, queue: MessageQueue, first: int) -> int:
+        """Looks up again where to start: the stored consumer offset, or ``first``, the result of ``where_to_start``, if
+        there is none or it is not available.
+        """
+        try:
+            stored = await self.offsets.load(queue)
+        except RucolaError as error:
+            event(logger, logging.INFO, "consumer offset not available", group=self.group, queue=queue, error=error)
+            return first
+        return first if stored is None else stored
 
     async def rest(self) -> None:
         """Stops the rebalancing and the automatic storage of offsets."""
@@ -234,6 +249,12 @@ class GroupMember:
             except RucolaError:
                 del self.subscriptions[topic]
                 raise
+
+    def _group_changed(self, owner: QueueOwner, note_progress: Callable[[], None]) -> None:
+        """Stores the consumer offsets before the queues are divided, so that their next consumers find them."""
+        note_progress()
+        self.instance.keep(self.offsets.persist(list(owner.owned())))
+        self.rebalance_soon()
 
     async def _persist_regularly(self, owner: QueueOwner, note_progress: Callable[[], None]) -> None:
         while True:

@@ -5,14 +5,21 @@ DefaultLitePullConsumer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+import logging
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 from rucola.client.allocate import AllocateMessageQueueAveragely, AllocateMessageQueueStrategy
-from rucola.client.checks import check_number, check_queue
+from rucola.client.caller import Caller, caller
+from rucola.client.checks import check_number, check_queue, check_topics
+from rucola.client.closing import Closing
 from rucola.client.consumer_config import LitePullConsumerConfig
+from rucola.client.deliveries import Deliveries, Hand
 from rucola.client.group_member import GroupMember
 from rucola.client.instance import check_topic
 from rucola.client.lite_pull_service import LitePullService
+from rucola.client.message_iterator import MessageIterator
 from rucola.client.message_selector import MessageSelector
 from rucola.client.producer import tracing
 from rucola.client.subscription import subscription_data
@@ -21,6 +28,9 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError
 from rucola.protocol.bodies.heartbeat import ConsumeType
 from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
 
 
 class LitePullConsumer:
@@ -29,8 +39,11 @@ class LitePullConsumer:
     Life cycle: ``async with consumer``, or ``start`` and ``shutdown``, on one event loop. Use either ``subscribe``, so
     that the consumers of the group share the queues, or ``assign`` with the queues to read.
 
-    With ``auto_commit`` the messages of a ``poll`` are committed at the next call, so a message that was not processed
-    is delivered again. ``async for message in consumer`` polls automatically.
+    Messages that ``poll`` returned count as consumed when the task that called it, or for blocking calls the thread,
+    polls again or shuts the consumer down. Other tasks do not change this. If a task ends with an error, the messages
+    that it polled are given again. In ``async for message in consumer``, a message counts as consumed when the loop
+    asks for the next one or is left by ``break`` or ``return``; after an error it is given again. With ``auto_commit``,
+    the offsets of consumed messages are stored regularly.
 
     In addition to the errors listed, methods that send requests raise ``BrokerError`` if a broker refuses, and
     ``RemotingError`` if it cannot be reached or does not respond in time. The application may repeat the failed call.
@@ -41,6 +54,7 @@ class LitePullConsumer:
         config: settings.
         allocate_strategy: divides the queues; must be the same for all consumers of the group. By default
             ``AllocateMessageQueueAveragely``.
+        topics: topics to subscribe to, without a filter.
         clock: gives the time for client id and versions.
 
     Raises:
@@ -55,29 +69,40 @@ class LitePullConsumer:
         config: LitePullConsumerConfig | None = None,
         *,
         allocate_strategy: AllocateMessageQueueStrategy | None = None,
+        topics: Sequence[str] = (),
         clock: Clock | None = None,
     ) -> None:
         self._config = config or LitePullConsumerConfig()
         self._clock = clock or SystemClock()
         self._strategy = allocate_strategy or AllocateMessageQueueAveragely()
         self._member = GroupMember(group, namesrv, self._config, self._clock, ConsumeType.CONSUME_ACTIVELY)
-        self._service = LitePullService(self._member, self._config)
+        for topic in check_topics(topics):
+            self._member.subscribe(topic, "*")
         self._wanted: tuple[MessageQueue, ...] | None = None  # queues that the application assigned
         traced = self._config.enable_trace
         self._trace = tracing(group, "CONSUME", namesrv, self._config, self._clock) if traced else None
-        self._started = self._ended = False
+        given = self._trace.consumed if self._trace is not None else None
+        self._service = LitePullService(self._member, self._config, given)
+        self._closing = Closing(self._close, self._service.deliveries.closed.set)
+        self._life = asyncio.Lock()
+        self._started = False
+        self._patience_s = self._config.await_termination_ms / 1000
 
     async def __aenter__(self) -> LitePullConsumer:
         await self.start()
         return self
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self._shutdown(consumed=exc_info[:1] in ((), (None,)))
+    def __aexit__(self, kind: type[BaseException] | None = None, *exc_info: object) -> Coroutine[Any, Any, None]:
+        return self._leave(caller(), failed=kind is not None)
 
-    async def __aiter__(self) -> AsyncIterator[MessageExt]:
-        while not self._ended:
-            for message in await self.poll():
-                yield message
+    def __aiter__(self) -> MessageIterator:
+        return self.messages()
+
+    def messages(self) -> MessageIterator:
+        """The messages, for ``async for``. In ``async with consumer.messages() as messages``, the last message of a
+        loop counts as consumed when the block ends without an error, however the loop was left.
+        """
+        return MessageIterator(self._running_deliveries)
 
     @property
     def client_id(self) -> str:
@@ -97,25 +122,37 @@ class LitePullConsumer:
             BrokerError: a broker cannot filter by an SQL92 subscription.
             ClientError: the consumer was shut down before.
         """
-        if self._ended:
+        if self._closing.begun:
             raise ClientError("a lite pull consumer that was shut down cannot be started again; create a new one")
-        if self._started:
-            return
-        self._started = True
+        try:
+            async with self._life:
+                if not self._started:
+                    self._started = True
+                    await self._start()
+        except BaseException:
+            await self._shutdown(caller(), consumed=False)
+            raise
+
+    async def _start(self) -> None:
+        if not self._member.subscriptions and self._wanted is None:
+            event(logger, logging.WARNING, "the consumer has no subscription", group=self._member.group)
         if self._trace is not None:
             await self._trace.start()
         strategy = self._strategy if self._wanted is None else None
-        try:
-            await self._member.start(self._service, strategy, self._service.note_progress)
-            if self._wanted is not None:
-                await self._reassign(self._wanted)
-        except BaseException:
-            await self.shutdown()
-            raise
+        await self._member.start(self._service, strategy, self._service.note_progress)
+        if self._wanted is not None:
+            await self._reassign(self._wanted)
 
-    async def shutdown(self) -> None:
-        """Stops pulling, stores the offsets (with ``auto_commit``, for all polled messages), and leaves the group."""
-        await self._shutdown(consumed=True)
+    def shutdown(self) -> Coroutine[Any, Any, None]:
+        """Stops pulling, waits for the bodies of loops, stores the offsets, and leaves the group.
+
+        Messages that this task polled, or this thread with blocking calls, count as consumed. Loops end after their
+        current body, whose message counts as consumed if the body takes at most ``await_termination_ms``. In the body
+        of a loop, the call returns at once; the loop ends after this body, when the consumer is closed. A further call
+        waits for the end of the first one. If the call is cancelled, the shutdown goes on. At the end of ``async with
+        consumer`` by an exception, nothing waits for bodies, and no message of a poll or a body counts as consumed.
+        """
+        return self._shutdown(caller(), consumed=True)
 
     async def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
         """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``.
@@ -133,8 +170,9 @@ class LitePullConsumer:
         await self._member.announce(topic)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Stops reading ``topic``."""
+        """Stops reading ``topic``. When the call returns, no further message of the topic is given."""
         self._member.subscriptions.pop(topic, None)
+        self._service.drop_topic(topic)
         await self._member.announce(topic)
 
     async def assign(self, queues: Collection[MessageQueue], expression: str | MessageSelector = "*") -> None:
@@ -163,40 +201,36 @@ class LitePullConsumer:
         if self._started:
             await self._reassign(self._wanted)
 
-    async def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
-        """Returns the next messages, from one pull; the messages of the previous call then count as consumed.
+    def poll(self, timeout_ms: int | None = None) -> Coroutine[Any, Any, list[MessageExt]]:
+        """Returns the next messages; the messages that the same task, or thread, polled before then count as consumed.
 
         Args:
             timeout_ms: how long to wait for messages; None for ``poll_timeout_ms``.
 
         Returns:
-            Messages of the same queue, in order; empty if none arrived in time.
+            Messages of the same queue, in order, at most ``pull_batch_size``; empty if none arrived in time.
 
         Raises:
             ClientError: the consumer is not started, or is shut down.
         """
-        self._check_running()
-        messages = await self._poll(timeout_ms)
-        if self._trace is not None:
-            self._trace.consumed(messages)
-        return messages
+        owner = caller()
+        return self._poll(timeout_ms, owner, self._service.deliveries.polls_of(owner))
 
-    async def _poll(self, timeout_ms: int | None) -> list[MessageExt]:
-        service = self._service
-        service.settle()
-        messages = service.take()
-        if messages:
-            return messages
+    async def _poll(self, timeout_ms: int | None, owner: Caller, before: tuple[Hand, ...]) -> list[MessageExt]:
+        deliveries = self._running_deliveries()
         wait_ms = self._config.poll_timeout_ms if timeout_ms is None else timeout_ms
         check_number("timeout_ms", wait_ms, 0)
-        try:
-            async with asyncio.timeout(wait_ms / 1000):
-                while not messages and not self._ended:
-                    await service.arrival()
-                    messages = service.take()
-        except TimeoutError:
-            pass
-        return messages
+        deliveries.settle_polls(owner, before)
+        hand, loop = Hand(), asyncio.get_running_loop()
+        until = loop.time() + wait_ms / 1000
+        while not self._service.take(hand, owner):
+            if self._closing.begun or loop.time() >= until:
+                return []
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await deliveries.arrival()
+        deliveries.polled(hand)
+        return list(hand.messages)
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
         """Makes ``poll`` continue at ``queue_offset`` of a queue; drops messages that are already pulled.
@@ -221,7 +255,7 @@ class LitePullConsumer:
         await self.seek(queue, await self.offset_for_time(queue, timestamp_ms))
 
     def position(self, queue: MessageQueue) -> int:
-        """Queue offset after the last polled message.
+        """Queue offset after the last message that was polled or given to a loop, or that the filter passed over.
 
         Raises:
             ClientError: the queue is not assigned to this consumer.
@@ -236,27 +270,31 @@ class LitePullConsumer:
         """Includes these queues in ``poll`` again."""
         self._service.resume(queues)
 
-    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> Coroutine[Any, Any, None]:
         """Stores offsets immediately. Offsets that a broker does not accept are logged, and sent again when offsets are
         stored the next time.
 
         Args:
-            offsets: the next queue offset to consume, by queue; None for all polled messages.
+            offsets: the next queue offset to consume, by queue. None for all messages that this task, or thread, was
+                given, including the current message of its loop; of each queue, up to the first message that another
+                task has not finished with.
 
         Raises:
             ClientError: a queue is not assigned to this consumer.
         """
-        self._check_running()
+        return self._commit(offsets, caller())
+
+    async def _commit(self, offsets: Mapping[MessageQueue, int] | None, owner: Caller) -> None:
+        deliveries = self._running_deliveries()
+        if offsets is None:
+            deliveries.settle_polls(owner, deliveries.polls_of(owner))
+            deliveries.settle_loops(owner, handled=True)
         await self._member.offsets.persist(self._service.commit(offsets))
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's stored consumer offset for ``queue``; None if there is none."""
         self._check_running()
-        known = self._member.offsets.known(queue)
-        stored = await self._member.offsets.load(queue)
-        if known is not None:
-            self._member.offsets.update(queue, known, increase_only=False)
-        return stored
+        return await self._member.offsets.stored(queue)
 
     async def message_queues(self, topic: str) -> list[MessageQueue]:
         """Queues of ``topic`` that can be read.
@@ -289,22 +327,41 @@ class LitePullConsumer:
             if queue not in service.queues and not await service.add_queue(queue, True):
                 raise ClientError(f"the consumer offset of {queue} is not available")
 
-    async def _shutdown(self, consumed: bool) -> None:
-        if not self._started or self._ended:
-            return
-        self._ended = True
+    async def _leave(self, by: Caller, *, failed: bool) -> None:
+        """Ends ``async with``. Loops of this task whose iterator still exists were left without an error, or with the
+        error that ends the block.
+        """
+        self._service.deliveries.settle_loops(by, handled=not failed)
+        if failed:
+            self._patience_s = 0.0  # for the bodies of other tasks' loops
+        await self._shutdown(by, consumed=not failed)
+
+    async def _shutdown(self, by: Caller, *, consumed: bool) -> None:
+        deliveries = self._service.deliveries
         if consumed:
-            self._service.settle()
-        try:
-            await self._member.rest()
-            await self._service.stop()
-        finally:
-            self._service.note_progress()
+            deliveries.settle_polls(by, deliveries.polls_of(by))
+        inside = deliveries.has_body(by)
+        deliveries.end()
+        await self._closing.close(inside)
+
+    async def _close(self) -> None:
+        async with self._life:  # a start that is under way ends first
+            if not self._started:
+                return
             try:
-                await self._member.leave(list(self._service.queues))
+                await self._member.rest()
+                await self._service.stop(self._patience_s)
             finally:
-                if self._trace is not None:
-                    await self._trace.shutdown()
+                self._service.note_progress()
+                try:
+                    await self._member.leave(list(self._service.queues))
+                finally:
+                    if self._trace is not None:
+                        await self._trace.shutdown()
+
+    def _running_deliveries(self) -> Deliveries:
+        self._check_running()
+        return self._service.deliveries
 
     async def _master(self, queue: MessageQueue) -> str:
         self._check_running()
@@ -313,5 +370,5 @@ class LitePullConsumer:
         return self._member.instance.routes.master(queue.broker_name)
 
     def _check_running(self) -> None:
-        if not self._started or self._ended:
+        if not self._started or self._closing.begun:
             raise ClientError("the lite pull consumer is not started, or is shut down")

@@ -1,9 +1,9 @@
 """The queues of a lite pull consumer: assigned by the rebalance or by the application, and pulled in the background.
 
-Each queue has one task that pulls while its limits allow; pulled messages of all queues wait in one list for ``poll``.
-The position of a queue is the offset after the last polled message. The committable offset is the position before the
-latest ``poll``, because only the next ``poll`` shows that the application has finished with the latest messages.
-Everything runs on one event loop.
+Each queue has one task that pulls while its limits allow; pulled messages wait in their queue for a poll or a loop. The
+offset that may be committed is that of the first message not done yet: a poll shows that its caller has finished with
+the messages of its previous poll. Where the filter matches nothing, the offset follows the pulls. Everything runs on
+one event loop.
 
 Source: RocketMQ 5.3.3, ``DefaultLitePullConsumerImpl``, ``AssignedMessageQueue``.
 """
@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from rucola.client.caller import Caller
 from rucola.client.consumer_config import MIB, LitePullConsumerConfig
-from rucola.client.group_member import GroupMember
-from rucola.client.process_queue import FlowLimits, ProcessQueue
+from rucola.client.deliveries import Deliveries, Hand
+from rucola.client.group_member import FIRST_PULL_DELAY_S, GroupMember
+from rucola.client.process_queue import DeliveryQueue, FlowLimits
 from rucola.client.pull_result import PullStatus
-from rucola.client.pulling import Puller
+from rucola.client.pulling import Pulled, Puller
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError, ClientError, RucolaError
@@ -32,28 +33,60 @@ logger = logging.getLogger(__name__)
 _BROKER_BUSY_DELAY_S = 0.02
 
 
-class AssignedQueue:
-    """The state of one queue that the consumer reads.
+class AssignedQueue(DeliveryQueue):
+    """One queue that the consumer reads.
+
+    Args:
+        queue: the queue.
+        queue_offset: where to start.
+        now: the event loop's time.
+        paused: whether ``poll`` excludes the queue for now.
 
     Attributes:
-        held: messages that were pulled but not polled yet.
-        position: queue offset after the last polled message, or the start offset.
-        committable: offset that may be committed; None if there is nothing new.
-        paused: whether ``poll`` excludes the queue.
+        pulled_to: queue offset at which the next pull starts.
+        resumed: set unless the queue is paused.
     """
 
-    def __init__(self, queue: MessageQueue, position: int, now: float) -> None:
-        self.held = ProcessQueue(queue, now)
-        self.position = position
-        self.committable: int | None = None
+    def __init__(self, queue: MessageQueue, queue_offset: int, now: float, paused: bool) -> None:
+        super().__init__(queue, now)
+        self.pulled_to = self._given_to = queue_offset
         self.resumed = asyncio.Event()
-        self.resumed.set()
+        if not paused:
+            self.resumed.set()
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def position(self) -> int:
+        """Queue offset after the last message that was given, or that the filter passed over."""
+        return self._given_to if self._fetched else self.pulled_to
+
+    @property
+    def committable(self) -> int:
+        """The offset that may be committed: that of the first message not done yet."""
+        low, _ = self.span_ends
+        return self.pulled_to if low is None else low
 
     @property
     def paused(self) -> bool:
         """Whether ``poll`` excludes the queue."""
         return not self.resumed.is_set()
+
+    def start_at(self, queue_offset: int) -> None:
+        """Sets where the first pull starts."""
+        self.pulled_to = self._given_to = queue_offset
+
+    def give(self, count: int) -> list[MessageExt]:
+        """See ``DeliveryQueue``."""
+        given = super().give(count)
+        if given:
+            self._given_to = given[-1].queue_offset + 1
+        return given
+
+    def give_back(self, messages: Sequence[MessageExt]) -> None:
+        """See ``DeliveryQueue``."""
+        super().give_back(messages)
+        if self._fetched:
+            self._given_to = min(self._given_to, self._fetched[0].queue_offset)
 
 
 class LitePullService:
@@ -62,13 +95,20 @@ class LitePullService:
     Args:
         member: the consumer as a member of its group.
         config: settings of the consumer.
+        given: called with the messages that a loop or a poll is given, to trace them.
 
     Attributes:
         queues: the queues that are read.
         expressions: filters of topics whose queues the application assigned.
+        deliveries: gives the messages to polls and loops.
     """
 
-    def __init__(self, member: GroupMember, config: LitePullConsumerConfig) -> None:
+    def __init__(
+        self,
+        member: GroupMember,
+        config: LitePullConsumerConfig,
+        given: Callable[[Sequence[MessageExt]], None] | None,
+    ) -> None:
         self._member = member
         self._config = config
         self._puller = Puller(
@@ -83,49 +123,24 @@ class LitePullService:
         self._limits = FlowLimits(
             config.pull_threshold_for_queue, config.pull_threshold_size_for_queue * MIB, config.consume_max_span
         )
-        self._ready: deque[tuple[AssignedQueue, ProcessQueue, list[MessageExt]]] = deque()
-        self._arrived = asyncio.Event()
-        self._taken = asyncio.Event()
-        self._given: list[AssignedQueue] = []
+        self._room = asyncio.Event()
         self._paused: set[MessageQueue] = set()
         self.queues: dict[MessageQueue, AssignedQueue] = {}
         self.expressions: dict[str, SubscriptionData] = {}
+        self.deliveries = Deliveries(self, given)
 
     def note_progress(self) -> None:
-        """With auto commit, writes the committable offsets into the offset store."""
+        """With auto commit, writes the offsets that may be committed into the offset store."""
         if self._config.auto_commit:
             for assigned in self.queues.values():
                 self._note(assigned)
 
-    def settle(self) -> None:
-        """Marks the messages of the last ``poll`` as consumed."""
-        for assigned in self._given:
-            assigned.committable = assigned.position
-        self._given.clear()
-
-    def take(self) -> list[MessageExt]:
-        """Takes the waiting messages of one pull, from a queue that is not paused; empty if there are none."""
-        for _ in range(len(self._ready)):
-            assigned, held, messages = entry = self._ready.popleft()
-            if held.dropped:
-                continue
-            if assigned.paused:
-                self._ready.append(entry)
-                continue
-            held.remove(messages)
-            assigned.position = messages[-1].queue_offset + 1
-            self._given.append(assigned)
-            self._taken.set()
-            return messages
-        self._arrived.clear()
-        return []
-
-    async def arrival(self) -> None:
-        """Waits until messages arrive or a queue is resumed."""
-        await self._arrived.wait()
+    def take(self, hand: Hand, owner: Caller) -> bool:
+        """Gives ``hand`` the waiting messages of a queue, at most as many as one pull returns."""
+        return self.deliveries.take(hand, owner, self._config.pull_batch_size)
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None) -> list[MessageQueue]:
-        """Writes the positions, or the given offsets, into the offset store; returns their queues.
+        """Writes the offsets that may be committed, or the given ones, into the offset store; returns their queues.
 
         Raises:
             ClientError: a queue is not assigned.
@@ -133,10 +148,10 @@ class LitePullService:
         for queue in offsets or ():
             self.assigned(queue)
         for queue, assigned in self.queues.items():
-            offset = assigned.position if offsets is None else offsets.get(queue)
-            if offset is not None:
-                self._member.offsets.update(queue, offset, increase_only=False)
-                assigned.committable = None
+            if not assigned.dropped:
+                offset = assigned.committable if offsets is None else offsets.get(queue)
+                if offset is not None:
+                    self._member.offsets.update(queue, offset, increase_only=False)
         return list(self.queues if offsets is None else offsets)
 
     def assigned(self, queue: MessageQueue) -> AssignedQueue:
@@ -146,7 +161,7 @@ class LitePullService:
             ClientError: the queue is not assigned.
         """
         assigned = self.queues.get(queue)
-        if assigned is None:
+        if assigned is None or assigned.dropped:
             raise ClientError(f"{queue} is not assigned to this consumer; {len(self.queues)} other queues are")
         return assigned
 
@@ -156,6 +171,7 @@ class LitePullService:
             self._paused.add(queue)
             if queue in self.queues:
                 self.queues[queue].resumed.clear()
+        self._room.set()  # the messages of paused queues do not count
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Includes these queues in pulls and in ``poll`` again."""
@@ -163,27 +179,45 @@ class LitePullService:
             self._paused.discard(queue)
             if queue in self.queues:
                 self.queues[queue].resumed.set()
-        self._arrived.set()
+        self.deliveries.wake_all()
 
     def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Continues a queue at an offset; drops its waiting messages.
+        """Continues a queue at an offset; drops its waiting messages, and ignores what becomes of given ones.
 
         Raises:
             ClientError: the queue is not assigned.
         """
-        assigned = self.assigned(queue)
-        self._end(assigned)
-        self._given = [one for one in self._given if one is not assigned]
-        assigned.committable = queue_offset
-        self._begin(assigned, queue_offset)
+        self._end(self.assigned(queue))
+        self._begin(self._new_queue(queue, queue_offset), alone=True)
+        if self._config.auto_commit:
+            self._member.offsets.update(queue, queue_offset, increase_only=False)
 
-    async def stop(self) -> None:
-        """Stops pulling."""
+    def drop_topic(self, topic: str) -> None:
+        """Drops the queues of ``topic``, which is no longer subscribed: from now on, no message of it is given. The
+        next round of the rebalance gives the queues up.
+        """
+        for queue, assigned in self.queues.items():
+            if queue.topic == topic and not assigned.dropped:
+                self._leave(assigned)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Stops pulling; waits for the bodies of loops, at most ``timeout_s`` seconds."""
         tasks = [assigned.task for assigned in self.queues.values() if assigned.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._arrived.set()
+        await self.deliveries.bodies(timeout_s)
+
+    # DeliveryRules
+
+    def can_give(self, queue: DeliveryQueue) -> bool:
+        """See ``DeliveryRules``."""
+        assert isinstance(queue, AssignedQueue)
+        return not queue.paused
+
+    def finish(self, queue: DeliveryQueue, messages: list[MessageExt]) -> None:
+        """See ``DeliveryRules``."""
+        queue.remove(messages)
 
     # QueueOwner
 
@@ -196,8 +230,8 @@ class LitePullService:
         return self.queues.keys()
 
     def leaving(self) -> Collection[MessageQueue]:
-        """See ``QueueOwner``; always empty."""
-        return ()
+        """See ``QueueOwner``."""
+        return [queue for queue, assigned in self.queues.items() if assigned.dropped]
 
     async def add_queue(self, queue: MessageQueue, alone: bool) -> bool:
         """See ``QueueOwner``."""
@@ -207,24 +241,21 @@ class LitePullService:
         except RucolaError as error:
             event(logger, logging.WARNING, "queue not started", group=self._member.group, queue=queue, error=error)
             return False
-        assigned = AssignedQueue(queue, first, asyncio.get_running_loop().time())
-        if queue in self._paused:
-            assigned.resumed.clear()
-        self.queues[queue] = assigned
-        self._begin(assigned, first)
+        self._begin(self._new_queue(queue, first), alone)
         return True
 
     async def remove_queue(self, queue: MessageQueue) -> bool:
         """See ``QueueOwner``."""
-        assigned = self.queues[queue]
-        self._end(assigned)
-        if self._config.auto_commit:
-            self._note(assigned)
-        await self._member.offsets.persist([queue])
-        self.queues.pop(queue, None)
-        self._given = [one for one in self._given if one is not assigned]
-        self._member.offsets.remove(queue)
-        self._puller.forget(queue)
+        assigned = self.queues.get(queue)
+        if assigned is None:
+            return True
+        if not assigned.dropped:
+            self._leave(assigned)
+        await self._member.offsets.persist([queue], forward_only=True)
+        if self.queues.get(queue) is assigned:
+            del self.queues[queue]
+            self._member.offsets.remove(queue)
+            self._puller.forget(queue)
         return True
 
     async def queues_changed(self, topic: str, queues: Sequence[MessageQueue], mine: Collection[MessageQueue]) -> None:
@@ -233,55 +264,80 @@ class LitePullService:
 
     # pulling
 
-    def _begin(self, assigned: AssignedQueue, queue_offset: int) -> None:
-        assigned.position = queue_offset
-        assigned.held = ProcessQueue(assigned.held.queue, asyncio.get_running_loop().time())
-        assigned.task = asyncio.ensure_future(self._pull_queue(assigned, assigned.held, queue_offset))
+    def _new_queue(self, queue: MessageQueue, queue_offset: int) -> AssignedQueue:
+        return AssignedQueue(queue, queue_offset, asyncio.get_running_loop().time(), queue in self._paused)
+
+    def _begin(self, assigned: AssignedQueue, alone: bool) -> None:
+        self.queues[assigned.queue] = assigned
+        assigned.on_room = self._room.set
+        assigned.task = asyncio.ensure_future(self._read_queue(assigned, alone))
+
+    def _leave(self, assigned: AssignedQueue) -> None:
+        """Drops a queue, and notes how far it was consumed."""
+        self.deliveries.settle_left()
+        if self._config.auto_commit:
+            self._note(assigned)
+        self._end(assigned)
 
     def _end(self, assigned: AssignedQueue) -> None:
-        assigned.held.dropped = True
+        assigned.drop()
         if assigned.task is not None:
             assigned.task.cancel()
 
-    async def _pull_queue(self, assigned: AssignedQueue, held: ProcessQueue, next_offset: int) -> None:
-        queue, delay_s = held.queue, 0.0
+    async def _read_queue(self, assigned: AssignedQueue, alone: bool) -> None:
+        """Reads a new queue. Unless the group has no other member, the queue's previous consumer gets the time to store
+        how far it came, and the offset is looked up again.
+        """
+        if not alone:
+            await asyncio.sleep(FIRST_PULL_DELAY_S)
+            assigned.start_at(await self._member.latest_start(assigned.queue, assigned.pulled_to))
         while True:
-            if delay_s:
-                await asyncio.sleep(delay_s)
-            delay_s = 0.0
             await assigned.resumed.wait()
-            await self._room(held)
+            while not self._has_room(assigned):
+                self._room.clear()
+                await self._room.wait()
             try:
-                subscription = self._member.subscriptions.get(queue.topic) or self.expressions[queue.topic]
-                pulled = await self._puller.pull(queue, next_offset, subscription)
+                pulled = await self._pull(assigned)
             except Exception as error:  # noqa: BLE001 - a defect must not end the pulls of a queue
-                delay_s = self._config.pull_time_delay_when_exception_ms / 1000
-                if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
-                    delay_s = _BROKER_BUSY_DELAY_S
-                elif isinstance(error, RucolaError):
-                    event(logger, logging.WARNING, "pull failed", group=self._member.group, queue=queue, error=error)
-                else:
-                    event(logger, logging.ERROR, "pull failed", error, group=self._member.group, queue=queue)
+                await asyncio.sleep(self._pause_s(assigned.queue, error))
                 continue
-            next_offset = pulled.next_begin_offset
-            if pulled.status is PullStatus.OFFSET_ILLEGAL:
-                event(logger, logging.WARNING, "queue continues at another offset", queue=queue, offset=next_offset)
-            if pulled.messages:
-                found = list(pulled.messages)
-                held.put(found)
-                self._ready.append((assigned, held, found))
-                self._arrived.set()
+            self._take(assigned, pulled)
 
-    async def _room(self, held: ProcessQueue) -> None:
-        """Waits until this queue is within its limits, and all queues together are within theirs."""
-        while held.is_full(self._limits) or self._waiting() > self._config.pull_threshold_for_all:
-            self._taken.clear()
-            await self._taken.wait()
+    async def _pull(self, assigned: AssignedQueue) -> Pulled:
+        queue = assigned.queue
+        subscription = self._member.subscriptions.get(queue.topic) or self.expressions[queue.topic]
+        return await self._puller.pull(queue, assigned.pulled_to, subscription)
 
-    def _waiting(self) -> int:
-        return sum(len(assigned.held) for assigned in self.queues.values())
+    def _take(self, assigned: AssignedQueue, pulled: Pulled) -> None:
+        assigned.pulled_to = pulled.next_begin_offset
+        if pulled.status is PullStatus.OFFSET_ILLEGAL:
+            fields = {"queue": assigned.queue, "offset": pulled.next_begin_offset}
+            event(logger, logging.WARNING, "queue continues at another offset", **fields)
+            if self._config.auto_commit:
+                self._member.offsets.update(assigned.queue, assigned.committable, increase_only=False)
+        if pulled.messages:
+            assigned.put(pulled.messages)
+            self.deliveries.offer(assigned, len(pulled.messages))
+
+    def _pause_s(self, queue: MessageQueue, error: Exception) -> float:
+        """Logs why a pull failed; returns the pause before the next one, in seconds."""
+        if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
+            return _BROKER_BUSY_DELAY_S
+        if isinstance(error, RucolaError):
+            event(logger, logging.WARNING, "pull failed", group=self._member.group, queue=queue, error=error)
+        else:
+            event(logger, logging.ERROR, "pull failed", error, group=self._member.group, queue=queue)
+        return self._config.pull_time_delay_when_exception_ms / 1000
+
+    def _has_room(self, assigned: AssignedQueue) -> bool:
+        """Whether this queue is within its limits, and all queues together are within theirs. Messages of paused queues
+        do not count, because no poll can make room of them.
+        """
+        if assigned.is_full(self._limits):
+            return False
+        held = sum(len(queue) for queue in self.queues.values() if not (queue.paused or queue.dropped))
+        return held <= self._config.pull_threshold_for_all
 
     def _note(self, assigned: AssignedQueue) -> None:
-        if assigned.committable is not None:
-            self._member.offsets.update(assigned.held.queue, assigned.committable, increase_only=False)
-            assigned.committable = None
+        if not assigned.dropped:
+            self._member.offsets.update(assigned.queue, assigned.committable, increase_only=True)

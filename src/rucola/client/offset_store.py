@@ -31,6 +31,8 @@ class OffsetStore(ABC):
     def __init__(self) -> None:
         self._table: dict[MessageQueue, int] = {}
         self._frozen: set[MessageQueue] = set()
+        self._deliberate: set[MessageQueue] = set()
+        """Queues whose offset was set by a commit, a seek or a reset since it was stored; it may be lower."""
 
     def known(self, queue: MessageQueue) -> int | None:
         """The queue's offset in memory; None if unknown."""
@@ -39,6 +41,8 @@ class OffsetStore(ABC):
     def update(self, queue: MessageQueue, consumer_offset: int, *, increase_only: bool) -> None:
         """Sets the queue's offset in memory; with ``increase_only``, never lowers it."""
         if queue not in self._frozen:
+            if not increase_only:
+                self._deliberate.add(queue)
             old = self._table.get(queue)
             if old is None or not increase_only or consumer_offset > old:
                 self._table[queue] = consumer_offset
@@ -47,19 +51,28 @@ class OffsetStore(ABC):
         """Sets the queue's offset in memory, and refuses changes until ``remove`` is called."""
         self._table[queue] = consumer_offset
         self._frozen.add(queue)
+        self._deliberate.add(queue)
 
     def remove(self, queue: MessageQueue) -> None:
         """Removes the queue from memory."""
         self._table.pop(queue, None)
         self._frozen.discard(queue)
+        self._deliberate.discard(queue)
 
     def snapshot(self, topic: str) -> dict[MessageQueue, int]:
         """Offsets in memory for the queues of ``topic``."""
         return {queue: offset for queue, offset in self._table.items() if queue.topic == topic}
 
-    @abstractmethod
     async def load(self, queue: MessageQueue) -> int | None:
-        """Loads the queue's stored offset into memory and returns it; None if there is none.
+        """Like ``stored``; also takes the offset into memory."""
+        offset = await self.stored(queue)
+        if offset is not None and queue not in self._frozen:
+            self._table[queue] = offset
+        return offset
+
+    @abstractmethod
+    async def stored(self, queue: MessageQueue) -> int | None:
+        """The queue's stored offset; None if there is none.
 
         Raises:
             BrokerError: the broker refuses the request.
@@ -70,8 +83,14 @@ class OffsetStore(ABC):
         """
 
     @abstractmethod
-    async def persist(self, queues: Collection[MessageQueue]) -> None:
-        """Stores the offsets of these queues. Failures are logged; the next call tries again."""
+    async def persist(self, queues: Collection[MessageQueue], *, forward_only: bool = False) -> None:
+        """Stores the offsets of these queues. Failures are logged; the next call tries again.
+
+        Args:
+            queues: queues without an offset in memory are left out.
+            forward_only: whether a higher stored offset stays: the queue's next consumer may have stored it. An offset
+                that a commit, a seek or a reset has set is stored in any case.
+        """
 
     def retain(self, queues: Collection[MessageQueue]) -> None:
         """Removes all queues except ``queues`` from memory."""
@@ -92,23 +111,28 @@ class RemoteBrokerOffsetStore(OffsetStore):
         super().__init__()
         self._api, self._routes, self._group = api, routes, group
 
-    async def load(self, queue: MessageQueue) -> int | None:
+    async def stored(self, queue: MessageQueue) -> int | None:
         """See ``OffsetStore``."""
         await self._routes.route(queue.topic)
         address = self._routes.broker(queue.broker_name)
-        offset = await self._api.query_consumer_offset(address, self._group, queue, timeout_ms=TIMEOUT_MS)
-        if offset is not None:
-            self.update(queue, offset, increase_only=False)
-        return offset
+        return await self._api.query_consumer_offset(address, self._group, queue, timeout_ms=TIMEOUT_MS)
 
-    async def persist(self, queues: Collection[MessageQueue]) -> None:
+    async def persist(self, queues: Collection[MessageQueue], *, forward_only: bool = False) -> None:
         """See ``OffsetStore``."""
-        await asyncio.gather(*(self._tell(queue, self._table[queue]) for queue in queues if queue in self._table))
+        told = {queue: self._table[queue] for queue in queues if queue in self._table}
+        await asyncio.gather(*(self._tell(queue, told[queue], forward_only) for queue in told))
 
-    async def _tell(self, queue: MessageQueue, offset: int) -> None:
+    async def _tell(self, queue: MessageQueue, offset: int, forward_only: bool) -> None:
+        deliberate = queue in self._deliberate
         try:
             address = self._routes.master(queue.broker_name)
+            if forward_only and not deliberate:
+                stored = await self._api.query_consumer_offset(address, self._group, queue, timeout_ms=TIMEOUT_MS)
+                if stored is not None and stored >= offset:
+                    return
             await self._api.update_consumer_offset(address, self._group, queue, offset, TIMEOUT_MS)
+            if deliberate and self._table.get(queue) == offset:
+                self._deliberate.discard(queue)
         except RucolaError as error:
             event(logger, logging.WARNING, "consumer offset not stored", group=self._group, queue=queue, error=error)
 
@@ -124,15 +148,12 @@ class BroadcastOffsetStore(OffsetStore):
         super().__init__()
         self._file = file
 
-    async def load(self, queue: MessageQueue) -> int | None:
+    async def stored(self, queue: MessageQueue) -> int | None:
         """See ``OffsetStore``."""
-        offset = (await asyncio.to_thread(self._file.load)).get(queue)
-        if offset is not None:
-            self.update(queue, offset, increase_only=False)
-        return offset
+        return (await asyncio.to_thread(self._file.load)).get(queue)
 
-    async def persist(self, queues: Collection[MessageQueue]) -> None:
-        """See ``OffsetStore``."""
+    async def persist(self, queues: Collection[MessageQueue], *, forward_only: bool = False) -> None:
+        """See ``OffsetStore``; no other consumer stores offsets in the file, so ``forward_only`` changes nothing."""
         told = {queue: self._table[queue] for queue in queues if queue in self._table}
         if not told:
             return

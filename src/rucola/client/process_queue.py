@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
@@ -45,7 +46,7 @@ class ProcessQueue:
         last_pull_at: time at which the last pull started.
         size_bytes: total size of the records of the messages in this process queue.
         pulled, consumed, failed: numbers of messages since the queue was added.
-        on_removed: function that is called when messages were consumed.
+        on_room: function that is called when the queue takes less room, or needs none any more.
     """
 
     def __init__(self, queue: MessageQueue, now: float) -> None:
@@ -55,7 +56,7 @@ class ProcessQueue:
         self.last_consume_at = now
         self.size_bytes = 0
         self.pulled = self.consumed = self.failed = 0
-        self.on_removed: Callable[[], None] | None = None
+        self.on_room: Callable[[], None] | None = None
         self._held: dict[int, MessageExt] = {}
         self._offsets: deque[int] = deque()  # ascending; consumed offsets are removed only at the two ends
         self._next = -1
@@ -67,7 +68,7 @@ class ProcessQueue:
         return message.queue_offset in self._held
 
     def put(self, messages: Iterable[MessageExt]) -> None:
-        """Adds pulled messages; does not replace messages that are already in this process queue."""
+        """Adds fetched messages; does not replace messages that are already in this process queue."""
         held, offsets = self._held, self._offsets
         before = len(held)
         highest, unsorted = self._next - 1, False
@@ -93,8 +94,14 @@ class ProcessQueue:
             if self._held.pop(message.queue_offset, None) is not None:
                 self.size_bytes -= message.store_size
                 self.consumed += 1
-        if self.on_removed is not None:
-            self.on_removed()
+        if self.on_room is not None:
+            self.on_room()
+
+    def drop(self) -> None:
+        """Marks the queue as given up. Its messages are returned: results for them are ignored from now on."""
+        self.dropped = True
+        if self.on_room is not None:
+            self.on_room()
 
     @property
     def progress(self) -> int | None:
@@ -123,22 +130,62 @@ class ProcessQueue:
         low, high = self.span_ends
         return low is not None and high is not None and high - low > limits.span
 
-    def clear(self) -> None:
-        """Removes all messages, and resets the consumer offset."""
-        self._held.clear()
-        self._offsets.clear()
-        self.size_bytes = 0
-        self._next = -1
-        self.consumed = 0
+
+class DeliveryQueue(ProcessQueue):
+    """A queue whose fetched messages wait here until a loop, a poll or an orderly listener is given them.
+
+    Attributes:
+        in_line: whether the queue is among the queues from which messages are given.
+    """
+
+    def __init__(self, queue: MessageQueue, now: float) -> None:
+        super().__init__(queue, now)
+        self.in_line = False
+        self._fetched: deque[MessageExt] = deque()
+
+    @property
+    def has_fetched(self) -> bool:
+        """Whether fetched messages wait."""
+        return bool(self._fetched)
+
+    @property
+    def can_give(self) -> bool:
+        """Whether ``give`` would return messages that may be handled now."""
+        return bool(self._fetched)
+
+    def put(self, messages: Iterable[MessageExt]) -> None:
+        """See ``ProcessQueue``."""
+        messages = list(messages)
+        if not self._held.keys().isdisjoint([message.queue_offset for message in messages]):
+            messages = [message for message in messages if message not in self]
+        super().put(messages)
+        self._fetched.extend(messages)
+
+    def give(self, count: int) -> list[MessageExt]:
+        """Returns the next fetched messages, at most ``count``; they are now given."""
+        fetched = self._fetched
+        if count == 1 and fetched:
+            return [fetched.popleft()]
+        return [fetched.popleft() for _ in range(min(count, len(fetched)))]
+
+    def give_back(self, messages: Sequence[MessageExt]) -> None:
+        """Makes given messages fetched again. They are given before later messages. Ignores messages that were
+        consumed meanwhile.
+        """
+        again = [message for message in messages if message in self]
+        if again and self._fetched and again[-1].queue_offset > self._fetched[0].queue_offset:
+            again = sorted([*again, *self._fetched], key=attrgetter("queue_offset"))
+            self._fetched.clear()
+        self._fetched.extendleft(reversed(again))
 
 
-class OrderlyProcessQueue(ProcessQueue):
+class OrderlyProcessQueue(DeliveryQueue):
     """A queue whose messages are consumed in order, one batch after another.
 
     Attributes:
         locked_at: time at which the last successful request for the lock of the queue was sent; None if the lock was
             never granted, was refused since then, or was released.
-        consuming: messages that ``take`` returned and that were neither committed nor put back.
+        consuming: messages that were given and neither committed nor given back.
     """
 
     def __init__(self, queue: MessageQueue, now: float) -> None:
@@ -146,49 +193,35 @@ class OrderlyProcessQueue(ProcessQueue):
         self.locked_at: float | None = None
         self.try_unlock_times = 0
         self.consuming: list[MessageExt] = []
-        self._waiting: deque[MessageExt] = deque()
 
     def is_locked(self, now: float) -> bool:
         """Whether the broker confirmed the lock recently enough to rely on it."""
         return self.locked_at is not None and now - self.locked_at <= LOCK_LIVE_S
 
     @property
-    def has_waiting(self) -> bool:
-        """Whether ``take`` would return messages."""
-        return bool(self._waiting)
+    def can_give(self) -> bool:
+        """Whether messages wait and no earlier message is being handled."""
+        return bool(self._fetched) and not self.consuming
 
-    def put(self, messages: Iterable[MessageExt]) -> None:
-        """See ``ProcessQueue``."""
-        fresh = [message for message in messages if message not in self]
-        super().put(fresh)
-        self._waiting.extend(fresh)
-
-    def take(self, count: int) -> list[MessageExt]:
-        """Takes the next messages, at most ``count``."""
-        waiting = self._waiting
-        taken = [waiting.popleft() for _ in range(min(count, len(waiting)))]
-        self.consuming += taken
-        return taken
+    def give(self, count: int) -> list[MessageExt]:
+        """See ``DeliveryQueue``."""
+        given = super().give(count)
+        self.consuming += given
+        return given
 
     def commit(self) -> int | None:
-        """Marks all taken messages as consumed; returns the queue offset after them, or None if there were none."""
+        """Marks all given messages as consumed; returns the queue offset after them, or None if there were none."""
         consumed, self.consuming = self.consuming, []
         if not consumed:
             return None
         self.remove(consumed)
         return consumed[-1].queue_offset + 1
 
-    def take_again(self, messages: Sequence[MessageExt]) -> None:
-        """Puts back ``messages``, which must be the last messages taken, so that ``take`` returns them again."""
+    def give_back(self, messages: Sequence[MessageExt]) -> None:
+        """See ``DeliveryQueue``; ``messages`` must be the last messages given."""
         del self.consuming[len(self.consuming) - len(messages) :]
-        self._waiting.extendleft(reversed(messages))
+        super().give_back(messages)
 
     def roll_back(self) -> None:
-        """Puts back all messages that were taken but not committed."""
-        self.take_again(list(self.consuming))
-
-    def clear(self) -> None:
-        """See ``ProcessQueue``."""
-        super().clear()
-        self._waiting.clear()
-        self.consuming = []
+        """Gives back all messages that were given but not committed."""
+        self.give_back(list(self.consuming))

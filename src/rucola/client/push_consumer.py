@@ -5,18 +5,25 @@ Source: RocketMQ 5.3.3, ``DefaultMQPushConsumer``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import cast
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from rucola.client.allocate import AllocateMessageQueueAveragely, AllocateMessageQueueStrategy
-from rucola.client.consume_by_iteration import ConsumeByIteration, MessageIterator
+from rucola.client.caller import Caller, caller
+from rucola.client.checks import check_topics
+from rucola.client.closing import Closing
+from rucola.client.consume_by_iteration import ConsumeByIteration
 from rucola.client.consume_concurrently import ConsumeConcurrently
 from rucola.client.consume_orderly import ConsumeOrderly
 from rucola.client.consume_trace import traced_listener
 from rucola.client.consumer_config import PushConsumerConfig
 from rucola.client.consumer_requests import ConsumerRequests
+from rucola.client.deliveries import Deliveries
 from rucola.client.group_member import GroupMember
 from rucola.client.listener import BatchListener, Listener, MessageListener
+from rucola.client.message_iterator import MessageIterator
 from rucola.client.message_selector import MessageSelector
 from rucola.client.process_queue import ProcessQueue
 from rucola.client.producer import tracing
@@ -29,14 +36,18 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError
 from rucola.protocol.bodies.heartbeat import ConsumeType
 from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
 
 
 class PushConsumer:
     """Consumes the messages of a group's topics, each at least once.
 
     First call ``subscribe`` and ``register_message_listener``. Then use ``async with consumer``, or ``start`` and
-    ``shutdown``, on one event loop. Without a listener, ``async for message in consumer`` yields the messages; a
-    message counts as consumed when the next one is requested.
+    ``shutdown``, on one event loop. Without a listener, ``async for message in consumer`` yields the messages. A
+    message counts as consumed when the loop asks for the next one or is left by ``break`` or ``return``; after an error
+    or a cancellation it comes again, before later messages of its queue.
 
     If the listener fails, the message is delivered again later, with growing pauses; after 16 retries it becomes a dead
     letter (``%DLQ%<group>``). With BROADCASTING it is dropped instead. With ``consume_orderly`` it is retried before
@@ -48,6 +59,7 @@ class PushConsumer:
         config: settings.
         allocate_strategy: divides the queues; must be the same for all consumers of the group. By default
             ``AllocateMessageQueueAveragely``.
+        topics: topics to subscribe to, without a filter.
         clock: source of the time; by default the clocks of the operating system.
 
     Raises:
@@ -62,6 +74,7 @@ class PushConsumer:
         config: PushConsumerConfig | None = None,
         *,
         allocate_strategy: AllocateMessageQueueStrategy | None = None,
+        topics: Sequence[str] = (),
         clock: Clock | None = None,
     ) -> None:
         self._config = config or PushConsumerConfig()
@@ -69,24 +82,32 @@ class PushConsumer:
         self._clock = clock or SystemClock()
         self._strategy = allocate_strategy or AllocateMessageQueueAveragely()
         self._member = GroupMember(group, namesrv, self._config, self._clock, ConsumeType.CONSUME_PASSIVELY)
+        for topic in check_topics(topics):
+            self._member.subscribe(topic, "*")
         self._send_back = SendBack(self._member, namesrv, self._config, self._clock)
         self._listener: Listener | None = None
         self._service: PushService | None = None
-        self._iteration: ConsumeByIteration | None = None
+        self._deliveries: Deliveries | None = None
         self._trace: TraceDispatcher | None = None
-        self._ended = False
+        self._patience_s = self._config.await_termination_ms / 1000
+        self._life = asyncio.Lock()
+        self._closing = Closing(self._close, self._closed)
 
     async def __aenter__(self) -> PushConsumer:
         await self.start()
         return self
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        if self._iteration is not None and exc_info[:1] in ((), (None,)):
-            self._iteration.settle_own()  # this loop was left by break, not by an error
-        await self.shutdown()
+    def __aexit__(self, kind: type[BaseException] | None = None, *exc_info: object) -> Coroutine[Any, Any, None]:
+        return self._leave(caller(), failed=kind is not None)
 
-    def __aiter__(self) -> AsyncIterator[MessageExt]:
-        return cast(AsyncIterator[MessageExt], MessageIterator(self._iteration))
+    def __aiter__(self) -> MessageIterator:
+        return self.messages()
+
+    def messages(self) -> MessageIterator:
+        """The messages, for ``async for``. In ``async with consumer.messages() as messages``, the last message of a
+        loop counts as consumed when the block ends without an error, however the loop was left.
+        """
+        return MessageIterator(self._running_deliveries)
 
     @property
     def client_id(self) -> str:
@@ -116,8 +137,12 @@ class PushConsumer:
         await self._member.announce(topic)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Stops consuming ``topic``."""
+        """Stops consuming ``topic``. When the call returns, no further message of the topic is passed on; results for
+        messages that are still being processed are ignored.
+        """
         self._member.subscriptions.pop(topic, None)
+        if self._service is not None:
+            self._service.drop_topic(topic)
         await self._member.announce(topic)
 
     def register_message_listener(self, listener: MessageListener | BatchListener, *, batch: bool = False) -> None:
@@ -146,11 +171,20 @@ class PushConsumer:
             BrokerError: a broker cannot filter by an SQL92 subscription.
             ClientError: the consumer was shut down before.
         """
-        if self._ended:
+        if self._closing.begun:
             raise ClientError("a push consumer that was shut down cannot be started again; create a new one")
-        if self._service is not None:
-            return
+        try:
+            async with self._life:
+                if self._service is None:
+                    await self._start()
+        except BaseException:
+            await self._closing.close(inside=False)
+            raise
+
+    async def _start(self) -> None:
         config, member = self._config, self._member
+        if not member.subscriptions:
+            event(logger, logging.WARNING, "the consumer has no subscription", group=member.group)
         puller = Puller(
             member.instance,
             member.api,
@@ -167,34 +201,58 @@ class PushConsumer:
             await self._trace.start()
         service = self._service = PushService(member, config, puller, consumption)
         if isinstance(consumption, ConsumeByIteration):
-            self._iteration = consumption
+            self._deliveries = consumption.deliveries
         ConsumerRequests(member, config, service, consumption).register()
         service.start()
-        try:
-            await member.start(service, self._strategy, service.note_progress, service.connected)
-        except BaseException:
-            await self.shutdown()
-            raise
+        await member.start(service, self._strategy, service.note_progress, service.connected)
 
-    async def shutdown(self) -> None:
-        """Stops pulling, waits for running listeners, stores the offsets, and leaves the group.
+    def shutdown(self) -> Coroutine[Any, Any, None]:
+        """Stops pulling, waits for running listeners and for the bodies of loops, stores the offsets, and leaves the
+        group.
 
-        Messages not yet passed to a listener are not consumed; the group receives them again.
+        The wait takes at most ``await_termination_ms``. Messages not yet passed to a listener or a loop are not
+        consumed; the group receives them again. Loops end after their current body, whose message counts as consumed.
+        In the body of a loop, the call returns at once; the loop ends after this body, when the consumer is closed. A
+        further call waits for the end of the first one. If the call is cancelled, the shutdown goes on.
         """
-        service = self._service
-        if service is None or self._ended:
-            return
-        self._ended = True
-        try:
-            await self._member.rest()
-            await service.stop()
-        finally:
+        return self._shutdown(caller())
+
+    async def _leave(self, by: Caller, *, failed: bool) -> None:
+        """Ends ``async with``. Loops of this task whose iterator still exists were left without an error, or with the
+        error that ends the block.
+        """
+        if self._deliveries is not None:
+            self._deliveries.settle_loops(by, handled=not failed)
+            if failed:
+                self._patience_s = 0.0  # for the bodies of other tasks' loops
+        await self._shutdown(by)
+
+    async def _shutdown(self, by: Caller) -> None:
+        inside = False
+        if self._deliveries is not None:
+            inside = self._deliveries.has_body(by)
+            self._deliveries.end()
+        await self._closing.close(inside)
+
+    async def _close(self) -> None:
+        async with self._life:  # a start that is under way ends first
+            service = self._service
+            if service is None:
+                return
             try:
-                await self._member.leave(list(service.queues), service.unlock_all)
+                await self._member.rest()
+                await service.stop(self._patience_s)
             finally:
-                await self._send_back.shutdown()
-                if self._trace is not None:
-                    await self._trace.shutdown()
+                try:
+                    await self._member.leave(list(service.queues), service.unlock_all)
+                finally:
+                    await self._send_back.shutdown()
+                    if self._trace is not None:
+                        await self._trace.shutdown()
+
+    def _closed(self) -> None:
+        if self._deliveries is not None:
+            self._deliveries.closed.set()
 
     def suspend(self) -> None:
         """Stops pulling until ``resume``. Messages already pulled still go to the listener or an ``async for`` loop."""
@@ -235,6 +293,11 @@ class PushConsumer:
             self._service.note_orderly(queue, consumer_offset)
 
     def _running(self) -> PushService:
-        if self._service is None or self._ended:
+        if self._service is None or self._closing.begun:
             raise ClientError("the push consumer is not started, or is shut down")
         return self._service
+
+    def _running_deliveries(self) -> Deliveries:
+        if self._deliveries is None or self._closing.begun:
+            raise ClientError("only a started push consumer without a listener can be iterated over")
+        return self._deliveries

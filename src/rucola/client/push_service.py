@@ -3,7 +3,14 @@
 Each queue has one task that pulls, with at most one pull in progress. Pulled messages go into a ``ProcessQueue`` and to
 the ``Consumption``. The consumption removes messages from the process queue once they are consumed or sent back. The
 process queue determines the consumer offset. With CLUSTERING, each pull from a master tells the master this offset. In
-addition, the offset is stored every 5 s (``persistConsumerOffsetInterval``), and when the consumer gives up the queue.
+addition, the offset is stored every 5 s (``persistConsumerOffsetInterval``), when the members of the group change, and
+when the consumer gives up the queue.
+
+A queue is given up in one way, ``remove_queue``, whatever the reason: the division of the queues, ``unsubscribe``, a
+reset, an illegal offset or a lost lock. The reasons differ only in the consumer offset that is stored. The queue is
+dropped at once, so that results for its messages are ignored. It is forgotten, and may be added again, only when no
+orderly call processes its messages any more.
+
 Everything runs on one event loop. Source: RocketMQ 5.3.3, ``DefaultMQPushConsumerImpl``.
 """
 
@@ -16,7 +23,7 @@ from typing import Protocol
 
 from rucola.client.consume_rates import ConsumeRates
 from rucola.client.consumer_config import MIB, PushConsumerConfig
-from rucola.client.group_member import GroupMember
+from rucola.client.group_member import FIRST_PULL_DELAY_S, GroupMember
 from rucola.client.process_queue import FlowLimits, OrderlyProcessQueue, ProcessQueue
 from rucola.client.pull_result import PullStatus
 from rucola.client.pulling import Pulled, Puller
@@ -32,10 +39,6 @@ from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
 
-FIRST_PULL_DELAY_S = 0.5
-"""Pause before a new queue is read, in seconds. In this time the queue's previous consumer can send its consumer offset
-to the broker; a consumer that is alone in its group does not wait.
-"""
 BROKER_BUSY_DELAY_S = 0.02
 UNKNOWN_TO_BROKER_DELAY_S = 0.5
 _UNKNOWN_TO_BROKER = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
@@ -44,7 +47,12 @@ _UNKNOWN_TO_BROKER = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCod
 class Consumption(Protocol):
     """How a push consumer consumes messages; implemented in ``consume_concurrently``, ``consume_orderly`` and
     ``consume_by_iteration``.
+
+    Attributes:
+        queue_type: the class of its process queues.
     """
+
+    queue_type: type[ProcessQueue]
 
     def start(self) -> None:
         """Starts the consumption."""
@@ -54,6 +62,9 @@ class Consumption(Protocol):
 
     def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
         """Consumes messages that were pulled from ``queue``."""
+
+    def locked(self) -> None:
+        """Called when locks were confirmed."""
 
     async def remove(self, queue: ProcessQueue) -> bool:
         """Gives up ``queue``; returns False if it must be kept for now."""
@@ -90,7 +101,7 @@ class PushService:
         self.rates = ConsumeRates()
         self.locks: QueueLocks | None = None
         if config.consume_orderly and config.message_model is MessageModel.CLUSTERING:
-            self.locks = QueueLocks(member, self._orderly_queues, self._lock_lost)
+            self.locks = QueueLocks(member, self._orderly_queues, self._lock_lost, consumption.locked)
 
     def start(self) -> None:
         """Starts the consumption."""
@@ -98,13 +109,15 @@ class PushService:
         if self.locks is not None:
             self.locks.start()
 
-    async def stop(self) -> None:
-        """Stops pulling, lets the consumption finish, and records the consumer offsets of all queues."""
+    async def stop(self, patience_s: float) -> None:
+        """Stops pulling, lets the consumption finish within ``patience_s`` seconds, and records the consumer offsets of
+        all queues.
+        """
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._consumption.stop(self._config.await_termination_ms / 1000)
+        await self._consumption.stop(patience_s)
         self.note_progress()
 
     def connected(self, address: str) -> None:
@@ -138,10 +151,20 @@ class PushService:
             self._member.offsets.update(queue.queue, consumer_offset, increase_only=False)
 
     async def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """Drops the queues of ``topic`` that are in ``offsets``, sets their offsets, and adds them again."""
+        """Gives up the queues of ``topic`` that are in ``offsets`` and stores these offsets; the next round of the
+        rebalance adds the queues again.
+        """
         wanted = [queue for queue in self.queues.values() if queue.queue.topic == topic and queue.queue in offsets]
-        for queue in wanted:
-            await self._restart(queue, offsets[queue.queue])
+        await asyncio.gather(*(self._restart(queue, offsets[queue.queue]) for queue in wanted))
+
+    def drop_topic(self, topic: str) -> None:
+        """Drops the queues of ``topic``, which is no longer subscribed: from now on, no message of it is passed on. The
+        next round of the rebalance gives the queues up.
+        """
+        for queue in [queue for queue in self.queues.values() if queue.queue.topic == topic]:
+            if not queue.dropped:
+                self._note(queue)
+                self._drop(queue)
 
     # QueueOwner
 
@@ -159,12 +182,9 @@ class PushService:
 
     async def add_queue(self, queue: MessageQueue, alone: bool) -> bool:
         """See ``QueueOwner``."""
-        loop = asyncio.get_running_loop()
-        held = ProcessQueue(queue, loop.time())
-        if self._config.consume_orderly:
-            held = OrderlyProcessQueue(queue, loop.time())
-            if self.locks is not None and not await self.locks.lock(held):
-                return False
+        held = self._consumption.queue_type(queue, asyncio.get_running_loop().time())
+        if isinstance(held, OrderlyProcessQueue) and self.locks is not None and not await self.locks.lock(held):
+            return False
         self._member.offsets.remove(queue)
         try:
             first = await self._member.where_to_start(queue)
@@ -173,21 +193,23 @@ class PushService:
             return False
         self.queues[queue] = held
         self._consumption.add(held)
-        delay_s = 0.0 if alone else FIRST_PULL_DELAY_S
-        self._tasks[queue] = asyncio.ensure_future(self._pull_queue(held, first, delay_s))
+        self._tasks[queue] = asyncio.ensure_future(self._begin(held, first, alone))
         return True
 
     async def remove_queue(self, queue: MessageQueue) -> bool:
         """See ``QueueOwner``."""
-        held = self.queues[queue]
+        held = self.queues.get(queue)
+        if held is None:
+            return True
         if not held.dropped:
             self._note(held)
             self._drop(held)
-            await self._member.offsets.persist([queue])
+        await self._member.offsets.persist([queue], forward_only=True)
         if not await self._consumption.remove(held):
             return False
+        if self.queues.get(queue) is not held:
+            return True  # given up by another call meanwhile
         if self.locks is not None:
-            await self._member.offsets.persist([queue])
             assert isinstance(held, OrderlyProcessQueue)
             await self.locks.unlock(held)
         self._forget(held)
@@ -196,12 +218,25 @@ class PushService:
     async def queues_changed(self, topic: str, queues: Sequence[MessageQueue], mine: Collection[MessageQueue]) -> None:
         """See ``QueueOwner``."""
         self._limits = self._flow_limits(len(self.queues))
+        for queue in self.queues.values():
+            if queue.on_room is not None:
+                queue.on_room()  # the limits may be higher than before
         await self._member.queues_changed(topic)
 
     # pulling
 
-    async def _pull_queue(self, queue: ProcessQueue, next_offset: int, delay_s: float) -> None:
+    async def _begin(self, queue: ProcessQueue, first: int, alone: bool) -> None:
+        """Reads a new queue. Unless the group has no other member, the queue's previous consumer gets the time to store
+        how far it came, and the offset is looked up again.
+        """
+        if not alone:
+            await asyncio.sleep(FIRST_PULL_DELAY_S)
+            first = await self._member.latest_start(queue.queue, first)
+        await self._pull_queue(queue, first)
+
+    async def _pull_queue(self, queue: ProcessQueue, next_offset: int) -> None:
         loop = asyncio.get_running_loop()
+        delay_s = 0.0
         exception_s = self._config.pull_time_delay_when_exception_ms / 1000
         while True:
             if delay_s:
@@ -263,7 +298,9 @@ class PushService:
         return exception_s
 
     async def _restart(self, queue: ProcessQueue, consumer_offset: int) -> None:
-        """Restarts a queue at ``consumer_offset``; results for messages pulled earlier are ignored."""
+        """Gives up a queue, and stores ``consumer_offset``, at which it will start again."""
+        if self.queues.get(queue.queue) is not queue:
+            return  # given up meanwhile
         event(
             logger,
             logging.WARNING,
@@ -274,8 +311,7 @@ class PushService:
         )
         self._drop(queue)
         self._member.offsets.update_and_freeze(queue.queue, consumer_offset)
-        await self._member.offsets.persist([queue.queue])
-        self._forget(queue)
+        await self.remove_queue(queue.queue)
         self._member.rebalance_soon()
 
     def _lock_lost(self, queue: OrderlyProcessQueue) -> None:
@@ -283,11 +319,11 @@ class PushService:
         offset, because only the other consumer knows how far the queue has been consumed.
         """
         self._drop(queue)
-        self._forget(queue)
+        self._member.offsets.remove(queue.queue)
         self._member.rebalance_soon()
 
     def _drop(self, queue: ProcessQueue) -> None:
-        queue.dropped = True
+        queue.drop()
         task = self._tasks.pop(queue.queue, None)
         if task is not None and task is not asyncio.current_task():
             task.cancel()
@@ -321,8 +357,8 @@ class PushService:
 async def _room(queue: ProcessQueue) -> None:
     """Waits until messages are removed from ``queue``."""
     removed = asyncio.Event()
-    queue.on_removed = removed.set
+    queue.on_room = removed.set
     try:
         await removed.wait()
     finally:
-        queue.on_removed = None
+        queue.on_room = None

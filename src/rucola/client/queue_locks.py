@@ -31,6 +31,7 @@ class QueueLocks:
         queues: returns the queues that are read.
         lost: called with a queue that another consumer has locked, or may have locked because the last confirmation was
             more than ``SURE_S`` ago.
+        confirmed: called when locks were confirmed.
     """
 
     def __init__(
@@ -38,10 +39,12 @@ class QueueLocks:
         member: GroupMember,
         queues: Callable[[], list[OrderlyProcessQueue]],
         lost: Callable[[OrderlyProcessQueue], None],
+        confirmed: Callable[[], None],
     ) -> None:
         self._member = member
         self._queues = queues
         self._lost = lost
+        self._confirmed = confirmed
         self._task: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
 
@@ -87,6 +90,7 @@ class QueueLocks:
             if not queue.dropped and not sure:
                 event(logger, logging.WARNING, "lock lost", group=self._member.group, queue=queue.queue)
                 self._lost(queue)
+        self._confirmed()
 
     async def _ask(self, broker_name: str, queues: list[OrderlyProcessQueue], asked_at: float) -> bool:
         """Requests the locks of a broker's queues; returns False if the broker does not respond."""

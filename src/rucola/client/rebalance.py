@@ -3,7 +3,8 @@
 There is no coordinator. Every consumer works in rounds. In each round it asks a broker for the members of its group,
 divides the sorted queues among the sorted members, adds its new queues and gives up the queues that it lost. Brokers
 notify the members when one joins or leaves, and each consumer also begins a round every 20 s, so all members soon
-agree. A consumer begins at most one round per second.
+agree. A consumer begins at most one round per ``MIN_INTERVAL_S``. This is shorter than the time for which the new owner
+of a queue waits before it reads the queue, so that the old owner has given the queue up by then.
 
 A ``Rebalance`` may be used on only one event loop; its rounds run one after another. Source: RocketMQ 5.3.3,
 ``RebalanceImpl``, ``RebalanceService``.
@@ -26,7 +27,10 @@ from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
 
-MIN_INTERVAL_S = 1.0
+MIN_INTERVAL_S = 0.3
+"""Shortest time between the beginnings of two rounds, in seconds."""
+RETRY_S = 1.0
+"""Time from the beginning of a round that left something undone to the next one, in seconds."""
 
 
 class QueueOwner(Protocol):
@@ -89,9 +93,11 @@ class Rebalance:
         self._asked = 0
         self._wanted = asyncio.Event()
         self._round = asyncio.Lock()
+        self._unbalanced: dict[str, str] = {}  # why the last round failed, by topic
+        self.failures = 0
 
     def soon(self) -> None:
-        """Starts a round as soon as one second has passed since the last round began."""
+        """Starts a round as soon as ``MIN_INTERVAL_S`` has passed since the last round began."""
         self._wanted.set()
 
     async def run(self) -> None:
@@ -108,7 +114,16 @@ class Rebalance:
             await asyncio.sleep(began + MIN_INTERVAL_S - loop.time())
             self._wanted.clear()
             began = loop.time()
-            interval_s = self._interval_s if await self.rebalance() else MIN_INTERVAL_S
+            interval_s = self._interval_s if await self._supervised() else RETRY_S
+
+    async def _supervised(self) -> bool:
+        """Runs one round; a defect in it must not end the rounds."""
+        try:
+            return await self.rebalance()
+        except Exception as error:  # noqa: BLE001 - see above
+            self.failures += 1
+            event(logger, logging.ERROR, "rebalance failed", error, group=self._group, failures=self.failures)
+            return False
 
     async def rebalance(self) -> bool:
         """Runs one round; returns whether the consumer now reads exactly the queues assigned to it."""
@@ -118,16 +133,23 @@ class Rebalance:
             for topic in topics:
                 try:
                     balanced &= await self._rebalance_topic(topic)
+                    self._unbalanced.pop(topic, None)
                 except RucolaError as error:
                     # the broker creates the retry topic at the group's first heartbeat or for its first failed message
                     balanced &= is_retry_topic(topic)
-                    event(logger, logging.INFO, "not rebalanced", group=self._group, topic=topic, error=error)
+                    self._log_once(topic, error)
                 except Exception as error:  # noqa: BLE001 - the strategy may be the application's own
                     balanced = False
                     event(logger, logging.ERROR, "queues not divided", error, group=self._group, topic=topic)
             for queue in [one for one in self._owner.owned() if one.topic not in topics]:
                 balanced &= await self._owner.remove_queue(queue)
             return balanced
+
+    def _log_once(self, topic: str, error: RucolaError) -> None:
+        """Logs why the queues of ``topic`` could not be divided, unless the last round failed for the same reason."""
+        if self._unbalanced.get(topic) != str(error):
+            self._unbalanced[topic] = str(error)
+            event(logger, logging.INFO, "not rebalanced", group=self._group, topic=topic, error=error)
 
     async def _rebalance_topic(self, topic: str) -> bool:
         route = await self._instance.routes.route(topic)

@@ -5,9 +5,11 @@ Generated from rucola/client/lite_pull_consumer.py by tools/async_to_sync.py: ch
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from rucola.client.allocate import AllocateMessageQueueStrategy
+from rucola.client.blocking_iterator import BlockingMessageIterator
 from rucola.client.consumer_config import LitePullConsumerConfig
 from rucola.client.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
 from rucola.client.loop_thread import shared_loop
@@ -23,8 +25,11 @@ class LitePullConsumer:
     Life cycle: ``with consumer``, or ``start`` and ``shutdown``. Use either ``subscribe``, so
     that the consumers of the group share the queues, or ``assign`` with the queues to read.
 
-    With ``auto_commit`` the messages of a ``poll`` are committed at the next call, so a message that was not processed
-    is delivered again. ``for message in consumer`` polls automatically.
+    Messages that ``poll`` returned count as consumed when the task that called it, or for blocking calls the thread,
+    polls again or shuts the consumer down. Other tasks do not change this. If a task ends with an error, the messages
+    that it polled are given again. In ``for message in consumer``, a message counts as consumed when the loop
+    asks for the next one or is left by ``break`` or ``return``; after an error it is given again. With ``auto_commit``,
+    the offsets of consumed messages are stored regularly.
 
     In addition to the errors listed, methods that send requests raise ``BrokerError`` if a broker refuses, and
     ``RemotingError`` if it cannot be reached or does not respond in time. The application may repeat the failed call.
@@ -35,6 +40,7 @@ class LitePullConsumer:
         config: settings.
         allocate_strategy: divides the queues; must be the same for all consumers of the group. By default
             ``AllocateMessageQueueAveragely``.
+        topics: topics to subscribe to, without a filter.
         clock: gives the time for client id and versions.
 
     Raises:
@@ -49,20 +55,29 @@ class LitePullConsumer:
         config: LitePullConsumerConfig | None = None,
         *,
         allocate_strategy: AllocateMessageQueueStrategy | None = None,
+        topics: Sequence[str] = (),
         clock: Clock | None = None,
     ) -> None:
         self._loop = shared_loop()
-        self._async = AsyncLitePullConsumer(group, namesrv, config, allocate_strategy=allocate_strategy, clock=clock)
+        self._async = AsyncLitePullConsumer(
+            group, namesrv, config, allocate_strategy=allocate_strategy, topics=topics, clock=clock
+        )
 
     def __enter__(self) -> LitePullConsumer:
         self._loop.run(self._async.__aenter__())
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, *exc_info: Any) -> None:
         self._loop.run(self._async.__aexit__(*exc_info))
 
-    def __iter__(self) -> Iterator[MessageExt]:
-        return self._loop.iterate(self._async.__aiter__)
+    def __iter__(self) -> BlockingMessageIterator:
+        return self.messages()
+
+    def messages(self) -> BlockingMessageIterator:
+        """The messages, for ``for``. In ``with consumer.messages() as messages``, the last message of a
+        loop counts as consumed when the block ends without an error, however the loop was left.
+        """
+        return BlockingMessageIterator(self._loop, self._async.messages())
 
     @property
     def client_id(self) -> str:
@@ -85,7 +100,14 @@ class LitePullConsumer:
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Stops pulling, stores the offsets (with ``auto_commit``, for all polled messages), and leaves the group."""
+        """Stops pulling, waits for the bodies of loops, stores the offsets, and leaves the group.
+
+        Messages that this task polled, or this thread with blocking calls, count as consumed. Loops end after their
+        current body, whose message counts as consumed if the body takes at most ``await_termination_ms``. In the body
+        of a loop, the call returns at once; the loop ends after this body, when the consumer is closed. A further call
+        waits for the end of the first one. If the call is cancelled, the shutdown goes on. At the end of ``with
+        consumer`` by an exception, nothing waits for bodies, and no message of a poll or a body counts as consumed.
+        """
         self._loop.run(self._async.shutdown())
 
     def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
@@ -101,7 +123,7 @@ class LitePullConsumer:
         self._loop.run(self._async.subscribe(topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
-        """Stops reading ``topic``."""
+        """Stops reading ``topic``. When the call returns, no further message of the topic is given."""
         self._loop.run(self._async.unsubscribe(topic))
 
     def assign(self, queues: Collection[MessageQueue], expression: str | MessageSelector = "*") -> None:
@@ -118,13 +140,13 @@ class LitePullConsumer:
         self._loop.run(self._async.assign(queues, expression))
 
     def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
-        """Returns the next messages, from one pull; the messages of the previous call then count as consumed.
+        """Returns the next messages; the messages that the same task, or thread, polled before then count as consumed.
 
         Args:
             timeout_ms: how long to wait for messages; None for ``poll_timeout_ms``.
 
         Returns:
-            Messages of the same queue, in order; empty if none arrived in time.
+            Messages of the same queue, in order, at most ``pull_batch_size``; empty if none arrived in time.
 
         Raises:
             ClientError: the consumer is not started, or is shut down.
@@ -152,7 +174,7 @@ class LitePullConsumer:
         self._loop.run(self._async.seek_to_time(queue, timestamp_ms))
 
     def position(self, queue: MessageQueue) -> int:
-        """Queue offset after the last polled message.
+        """Queue offset after the last message that was polled or given to a loop, or that the filter passed over.
 
         Raises:
             ClientError: the queue is not assigned to this consumer.
@@ -172,7 +194,9 @@ class LitePullConsumer:
         stored the next time.
 
         Args:
-            offsets: the next queue offset to consume, by queue; None for all polled messages.
+            offsets: the next queue offset to consume, by queue. None for all messages that this task, or thread, was
+                given, including the current message of its loop; of each queue, up to the first message that another
+                task has not finished with.
 
         Raises:
             ClientError: a queue is not assigned to this consumer.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rucola.client.config import ProducerConfig
 from rucola.client.loop_thread import shared_loop
@@ -47,7 +48,7 @@ class Producer:
         self._loop.run(self._async.__aenter__())
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, *exc_info: Any) -> None:
         self._loop.run(self._async.__aexit__(*exc_info))
 
     @property

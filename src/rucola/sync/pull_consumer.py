@@ -5,6 +5,8 @@ Generated from rucola/client/pull_consumer.py by tools/async_to_sync.py: change 
 
 from __future__ import annotations
 
+from typing import Any
+
 from rucola.client.config import PullConsumerConfig
 from rucola.client.loop_thread import shared_loop
 from rucola.client.message_selector import MessageSelector
@@ -54,7 +56,7 @@ class PullConsumer:
         self._loop.run(self._async.__aenter__())
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, *exc_info: Any) -> None:
         self._loop.run(self._async.__aexit__(*exc_info))
 
     @property

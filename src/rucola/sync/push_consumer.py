@@ -5,9 +5,11 @@ Generated from rucola/client/push_consumer.py by tools/async_to_sync.py: change 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
 
 from rucola.client.allocate import AllocateMessageQueueStrategy
+from rucola.client.blocking_iterator import BlockingMessageIterator
 from rucola.client.consumer_config import PushConsumerConfig
 from rucola.client.listener import BatchListener, MessageListener
 from rucola.client.loop_thread import shared_loop
@@ -22,8 +24,9 @@ class PushConsumer:
     """Consumes the messages of a group's topics, each at least once.
 
     First call ``subscribe`` and ``register_message_listener``. Then use ``with consumer``, or ``start`` and
-    ``shutdown``. Without a listener, ``for message in consumer`` yields the messages; a
-    message counts as consumed when the next one is requested.
+    ``shutdown``. Without a listener, ``for message in consumer`` yields the messages. A
+    message counts as consumed when the loop asks for the next one or is left by ``break`` or ``return``; after an error
+    or a cancellation it comes again, before later messages of its queue.
 
     If the listener fails, the message is delivered again later, with growing pauses; after 16 retries it becomes a dead
     letter (``%DLQ%<group>``). With BROADCASTING it is dropped instead. With ``consume_orderly`` it is retried before
@@ -35,6 +38,7 @@ class PushConsumer:
         config: settings.
         allocate_strategy: divides the queues; must be the same for all consumers of the group. By default
             ``AllocateMessageQueueAveragely``.
+        topics: topics to subscribe to, without a filter.
         clock: source of the time; by default the clocks of the operating system.
 
     Raises:
@@ -49,20 +53,29 @@ class PushConsumer:
         config: PushConsumerConfig | None = None,
         *,
         allocate_strategy: AllocateMessageQueueStrategy | None = None,
+        topics: Sequence[str] = (),
         clock: Clock | None = None,
     ) -> None:
         self._loop = shared_loop()
-        self._async = AsyncPushConsumer(group, namesrv, config, allocate_strategy=allocate_strategy, clock=clock)
+        self._async = AsyncPushConsumer(
+            group, namesrv, config, allocate_strategy=allocate_strategy, topics=topics, clock=clock
+        )
 
     def __enter__(self) -> PushConsumer:
         self._loop.run(self._async.__aenter__())
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, *exc_info: Any) -> None:
         self._loop.run(self._async.__aexit__(*exc_info))
 
-    def __iter__(self) -> Iterator[MessageExt]:
-        return self._loop.iterate(self._async.__aiter__)
+    def __iter__(self) -> BlockingMessageIterator:
+        return self.messages()
+
+    def messages(self) -> BlockingMessageIterator:
+        """The messages, for ``for``. In ``with consumer.messages() as messages``, the last message of a
+        loop counts as consumed when the block ends without an error, however the loop was left.
+        """
+        return BlockingMessageIterator(self._loop, self._async.messages())
 
     @property
     def client_id(self) -> str:
@@ -91,7 +104,9 @@ class PushConsumer:
         self._loop.run(self._async.subscribe(topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
-        """Stops consuming ``topic``."""
+        """Stops consuming ``topic``. When the call returns, no further message of the topic is passed on; results for
+        messages that are still being processed are ignored.
+        """
         self._loop.run(self._async.unsubscribe(topic))
 
     def register_message_listener(self, listener: MessageListener | BatchListener, *, batch: bool = False) -> None:
@@ -121,9 +136,13 @@ class PushConsumer:
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Stops pulling, waits for running listeners, stores the offsets, and leaves the group.
+        """Stops pulling, waits for running listeners and for the bodies of loops, stores the offsets, and leaves the
+        group.
 
-        Messages not yet passed to a listener are not consumed; the group receives them again.
+        The wait takes at most ``await_termination_ms``. Messages not yet passed to a listener or a loop are not
+        consumed; the group receives them again. Loops end after their current body, whose message counts as consumed.
+        In the body of a loop, the call returns at once; the loop ends after this body, when the consumer is closed. A
+        further call waits for the end of the first one. If the call is cancelled, the shutdown goes on.
         """
         self._loop.run(self._async.shutdown())
 

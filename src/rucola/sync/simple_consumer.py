@@ -6,6 +6,7 @@ Generated from rucola/client/simple_consumer.py by tools/async_to_sync.py: chang
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from rucola.client.consumer_config import SimpleConsumerConfig
 from rucola.client.loop_thread import shared_loop
@@ -52,7 +53,7 @@ class SimpleConsumer:
         self._loop.run(self._async.__aenter__())
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, *exc_info: Any) -> None:
         self._loop.run(self._async.__aexit__(*exc_info))
 
     def __iter__(self) -> Iterator[MessageExt]:

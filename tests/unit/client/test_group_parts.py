@@ -13,7 +13,6 @@ from tests.unit.client.test_lite_pull_consumer import scripted as assigned
 from tests.unit.client.test_push_consumer import FIRST, scripted
 
 from rucola import AllocateMessageQueueAveragely, MessageModel, MessageQueue, PushConsumerConfig
-from rucola.client.consume_by_iteration import ConsumeByIteration, MessageIterator
 from rucola.client.offset_store import OffsetStore
 from rucola.client.process_queue import OrderlyProcessQueue, ProcessQueue
 from rucola.client.pulling import Puller
@@ -28,10 +27,10 @@ from rucola.testing.event_loop import advance, run_stepped, settle
 class MemoryOffsets(OffsetStore):
     """Offsets that are only in memory."""
 
-    async def load(self, queue: MessageQueue) -> int | None:
+    async def stored(self, queue: MessageQueue) -> int | None:
         return self.known(queue)
 
-    async def persist(self, queues: Collection[MessageQueue]) -> None:
+    async def persist(self, queues: Collection[MessageQueue], *, forward_only: bool = False) -> None:
         """Does nothing: the offsets are not stored."""
 
 
@@ -143,23 +142,6 @@ def test_a_slave_is_told_no_progress(suggested, sys_flag):
     run_stepped(scene())
 
 
-def test_only_the_loops_of_the_task_that_says_so_are_settled():
-    async def scene() -> None:
-        consumption = ConsumeByIteration(PushConsumerConfig(), lambda *_: None)
-        queue = ProcessQueue(QUEUE, 0.0)
-        found = messages(1, 2)
-        queue.put(found)
-        consumption.submit(queue, found)
-        mine = MessageIterator(consumption)
-        assert (await anext(mine)).queue_offset == 1
-        theirs = MessageIterator(consumption)
-        await asyncio.ensure_future(anext(theirs))  # the caller runs in a task of its own
-        consumption.settle_own()
-        assert (len(queue), queue.progress) == (1, 2)
-
-    run_stepped(scene())
-
-
 def test_a_seek_is_progress(broker):
     async def scene() -> None:
         async with assigned(broker) as it:
@@ -208,32 +190,59 @@ def test_brokers_hear_of_every_division(broker):
     run_stepped(scene())
 
 
-def test_a_queue_given_up_in_the_middle_is_divided_again_at_once():
-    async def scene() -> None:
-        divided, persisted = [], []
+@pytest.mark.parametrize("reason", ["lock lost", "reset", "unsubscribed", "divided"])
+def test_a_queue_is_given_up_in_one_way_whatever_the_reason(reason):
+    """It is dropped at once, and forgotten when no orderly call handles its messages any more."""
 
-        async def persist(queues: list[MessageQueue]) -> None:
-            persisted.extend((queue, store.known(queue)) for queue in queues)
+    async def scene() -> None:
+        divided, persisted, unlocked = [], [], []
+
+        async def persist(queues: list[MessageQueue], *, forward_only: bool = False) -> None:
+            persisted.extend((queue, known) for queue in queues if (known := store.known(queue)) is not None)
+
+        async def unlock(queue: OrderlyProcessQueue) -> None:
+            unlocked.append(queue)
+
+        async def remove(queue: OrderlyProcessQueue) -> bool:
+            return not busy
 
         store: Any = MemoryOffsets()
         store.persist = persist
         member: Any = SimpleNamespace(group="cg", offsets=store, rebalance_soon=lambda: divided.append(1))
         puller: Any = SimpleNamespace(forget=lambda _queue: None)
-        consumption: Any = SimpleNamespace()
+        consumption: Any = SimpleNamespace(locked=lambda: None, remove=remove)
         service = PushService(member, PushConsumerConfig(consume_orderly=True), puller, consumption)
+        service.locks = SimpleNamespace(unlock=unlock)  # type: ignore[assignment]
+        held, busy = OrderlyProcessQueue(QUEUE, 0), True
+        service.queues[QUEUE] = held
+        store.update(QUEUE, 5, increase_only=True)
+        if reason == "lock lost":
+            service._lock_lost(held)
+        elif reason == "reset":
+            await service.reset("T", {QUEUE: 7})
+        elif reason == "unsubscribed":
+            service.drop_topic("T")
+        assert (held.dropped, list(service.leaving())) == ((True, [QUEUE]) if reason != "divided" else (False, []))
+        assert not await service.remove_queue(QUEUE)
+        assert (held.dropped, list(service.leaving()), unlocked) == (True, [QUEUE], [])
+        busy = False
+        assert await service.remove_queue(QUEUE)
+        assert await service.remove_queue(QUEUE)  # nothing is left to do
+        assert (service.queues, unlocked, store.known(QUEUE)) == ({}, [held], None)
+        offsets = {"lock lost": set(), "reset": {7}, "unsubscribed": {5}, "divided": {5}}
+        assert {offset for _, offset in persisted} == offsets[reason]
+        assert bool(divided) == (reason in ("lock lost", "reset"))
 
-        locked = OrderlyProcessQueue(QUEUE, 0)
-        service.queues[QUEUE] = locked
-        service._lock_lost(locked)
-        assert (locked.dropped, service.queues, len(divided)) == (True, {}, 1)
+    run_stepped(scene())
 
-        moved, newer = ProcessQueue(QUEUE, 0), ProcessQueue(QUEUE, 0)
-        service.queues[QUEUE] = moved
-        await service._restart(moved, 7)
-        assert (moved.dropped, service.queues, len(divided), persisted) == (True, {}, 2, [(QUEUE, 7)])
 
-        service.queues[QUEUE] = newer
-        await service._restart(moved, 8)
-        assert (newer.dropped, service.queues) == (False, {QUEUE: newer})
+def test_a_restart_of_a_queue_that_was_added_again_changes_nothing():
+    async def scene() -> None:
+        store: Any = MemoryOffsets()
+        member: Any = SimpleNamespace(group="cg", offsets=store, rebalance_soon=lambda: None)
+        service = PushService(member, PushConsumerConfig(), SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
+        newer = service.queues[QUEUE] = ProcessQueue(QUEUE, 0)
+        await service._restart(ProcessQueue(QUEUE, 0), 8)
+        assert (newer.dropped, service.queues, store.known(QUEUE)) == (False, {QUEUE: newer}, None)
 
     run_stepped(scene())

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.client.consuming import QUEUE, messages
 
-from rucola.client.process_queue import FlowLimits, OrderlyProcessQueue, ProcessQueue
+from rucola.client.delivery import TRANSITIONS, DeliveryEvent, DeliveryState
+from rucola.client.process_queue import DeliveryQueue, FlowLimits, OrderlyProcessQueue, ProcessQueue
 
 ROOMY = FlowLimits(1000, 1 << 30, 2000)
 
@@ -89,32 +92,72 @@ def test_limits():
     assert not queue.is_full(FlowLimits(3, size, 1))
 
 
-def test_removing_is_told():
+def test_room_is_told_whatever_makes_it():
     queue = ProcessQueue(QUEUE, 0.0)
     told = []
-    queue.on_removed = lambda: told.append(len(queue))
+    queue.on_room = lambda: told.append((len(queue), queue.dropped))
     one, two = messages(1, 2)
     queue.put([one, two])
     queue.remove([one])
-    assert told == [1]
+    queue.drop()
+    assert told == [(1, False), (1, True)]
 
 
-def test_a_queue_that_is_cleared_knows_no_progress():
-    queue = ProcessQueue(QUEUE, 0.0)
-    one, two = messages(1, 2)
-    queue.put([one, two])
-    queue.remove([one])
-    queue.clear()
-    assert (len(queue), queue.size_bytes, queue.progress) == (0, 0, None)
+def test_messages_given_back_come_before_later_ones_whatever_their_order():
+    queue = DeliveryQueue(QUEUE, 0.0)
+    assert not queue.can_give
+    queue.put(messages(1, 2, 3, 4))
+    first, second, third = queue.give(1), queue.give(1), queue.give(1)
+    queue.remove(second)
+    for back in (first, second, third):  # the second is consumed
+        queue.give_back(back)
+    assert [message.queue_offset for message in queue.give(9)] == [1, 3, 4]
+    assert (len(queue), queue.progress, queue.give(1)) == (3, 1, [])
+
+
+def test_a_repeated_pull_changes_nothing_of_what_is_fetched_or_given():
+    queue = DeliveryQueue(QUEUE, 0.0)
+    queue.put(messages(1, 2))
+    queue.give(1)
+    queue.put(messages(1, 2, 3))
+    assert [message.queue_offset for message in queue.give(9)] == [2, 3]
+
+
+@given(steps=st.lists(st.tuples(st.sampled_from(DeliveryEvent), st.integers(0, 5)), max_size=40))
+def test_every_message_lives_as_the_table_of_states_says(steps):
+    queue = DeliveryQueue(QUEUE, 0.0)
+    all_of_them = messages(*range(6))
+    queue.put(all_of_them)
+    states = dict.fromkeys(range(6), DeliveryState.FETCHED)
+    for what, number in steps:
+        at = number
+        if what is DeliveryEvent.GIVE:
+            fetched = [offset for offset, state in states.items() if state is DeliveryState.FETCHED]
+            assert queue.can_give == bool(fetched)
+            at = fetched[0] if fetched else number  # the lowest one comes first
+            assert [message.queue_offset for message in queue.give(1)] == fetched[:1]
+        elif states[at] is not DeliveryState.GIVEN or what is DeliveryEvent.RETURN:
+            continue  # nobody has the message, so nobody can settle it
+        elif what is DeliveryEvent.FINISH:
+            queue.remove([all_of_them[at]])
+        else:
+            queue.give_back([all_of_them[at]])
+        states[at] = TRANSITIONS.get((states[at], what), states[at])
+        open_ones = [one for one, state in states.items() if state in (DeliveryState.FETCHED, DeliveryState.GIVEN)]
+        assert len(queue) == len(open_ones)
+        assert queue.span_ends[0] == min(open_ones, default=None)
+        if DeliveryState.DONE in states.values():
+            assert queue.progress == min(open_ones, default=6)
 
 
 def test_orderly_messages_are_taken_in_order_and_committed_together():
     queue = OrderlyProcessQueue(QUEUE, 0.0)
     queue.put(messages(1, 2, 3))
     assert queue.commit() is None
-    first = queue.take(2)
+    first = queue.give(2)
     assert [message.queue_offset for message in first] == [1, 2]
-    assert queue.has_waiting
+    assert queue.has_fetched
+    assert not queue.can_give  # one batch after another
     assert len(queue) == 3
     assert queue.commit() == 3
     assert (len(queue), queue.consuming) == (1, [])
@@ -123,16 +166,16 @@ def test_orderly_messages_are_taken_in_order_and_committed_together():
 def test_orderly_messages_that_failed_come_first_again():
     queue = OrderlyProcessQueue(QUEUE, 0.0)
     queue.put(messages(1, 2, 3))
-    queue.take(1)
-    second = queue.take(1)
-    queue.take_again(second)
+    queue.give(1)
+    second = queue.give(1)
+    queue.give_back(second)
     assert [message.queue_offset for message in queue.consuming] == [1]
     queue.put(messages(2, 4))  # 2 is held
-    assert [message.queue_offset for message in queue.take(9)] == [2, 3, 4]
+    assert [message.queue_offset for message in queue.give(9)] == [2, 3, 4]
     queue.roll_back()
-    assert [message.queue_offset for message in queue.take(9)] == [1, 2, 3, 4]
+    assert [message.queue_offset for message in queue.give(9)] == [1, 2, 3, 4]
     assert queue.commit() == 5
-    assert not queue.has_waiting
+    assert not queue.has_fetched
 
 
 def test_a_lock_counts_for_30_s():
@@ -141,11 +184,3 @@ def test_a_lock_counts_for_30_s():
     queue.locked_at = 10.0
     assert queue.is_locked(40.0)
     assert not queue.is_locked(40.1)
-
-
-def test_an_orderly_queue_that_is_cleared_gives_nothing():
-    queue = OrderlyProcessQueue(QUEUE, 0.0)
-    queue.put(messages(1, 2))
-    queue.take(1)
-    queue.clear()
-    assert (queue.has_waiting, queue.consuming, queue.take(1)) == (False, [], [])
