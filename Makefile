@@ -52,9 +52,9 @@ $(VENV)/.package: $(VENV)/.built
 
 # The last line is in place of pip's compiling, which takes one processor and also the tests of other packages.
 define install
-	@echo "installing rucola[$(1)] into $(VENV) (PySpark is 435 MB: about a minute)"
+	@echo "installing rucola-mq[$(1)] into $(VENV) (PySpark is 435 MB: about a minute)"
 	@$(MAKE) --no-print-directory --jobs $(VENV)/.pyspark $(VENV)/.package
-	@$(PIP) install --no-compile --find-links $(VENV)/wheels 'rucola[$(1)]'
+	@$(PIP) install --no-compile --find-links $(VENV)/wheels 'rucola-mq[$(1)]'
 	@rm -f $(VENV)/wheels/*.whl
 	@$(BIN)/python -m compileall -qq -j 0 -x '/tests/' $(VENV)/lib src || true
 endef
@@ -69,7 +69,7 @@ $(VENV)/.dev: $(VENV)/.built
 	@touch $@ $(VENV)/.demo
 
 $(VENV)/.release: $(VENV)/.dev
-	@$(PIP) install --no-compile 'rucola[release]'
+	@$(PIP) install --no-compile 'rucola-mq[release]'
 	@touch $@
 
 demo: $(VENV)/.demo

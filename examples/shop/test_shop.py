@@ -1,6 +1,6 @@
 """The shop's tests, a hundred of them, each with its own broker: ``pytest examples/shop``.
 
-The fixture ``rocketmq`` comes with ``pip install 'rucola[testing]'``.
+The fixture ``rocketmq`` comes with ``pip install 'rucola-mq[testing]'``, or ``'.[testing]'`` in a checkout.
 """
 
 from __future__ import annotations

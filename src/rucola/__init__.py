@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ConsumeConcurrentlyStatus,
         ConsumeOrderlyContext,
         ConsumeOrderlyStatus,
+        MessageListener,
         ReconsumeLater,
     )
     from rucola.client.lite_pull_consumer import LitePullConsumer
@@ -35,14 +36,32 @@ if TYPE_CHECKING:
     from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
     from rucola.client.push_consumer import PushConsumer
     from rucola.client.queue_selector import QueueSelector
+    from rucola.client.repeats import drop_repeats
     from rucola.client.send_result import SendResult, SendStatus
     from rucola.client.simple_consumer import SimpleConsumer
     from rucola.client.transaction_listener import LocalTransactionState, TransactionListener, TransactionSendResult
     from rucola.client.transaction_producer import TransactionProducer
     from rucola.common.message import Message, MessageExt
     from rucola.common.message_queue import MessageQueue
+    from rucola.errors import (
+        BrokerError,
+        ClientError,
+        ConfigError,
+        FormatError,
+        OptionsError,
+        RemotingClosedError,
+        RemotingConnectError,
+        RemotingError,
+        RemotingTimeoutError,
+        RequestTimeoutError,
+        RucolaError,
+        SendManyError,
+    )
     from rucola.formats.compression import CompressionType
     from rucola.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
+
+__version__ = "0.1.0"
+"""The version of the distribution, ``rucola-mq``; pyproject.toml takes it from here."""
 
 __all__ = [
     "AllocateMachineRoomNearby",
@@ -52,20 +71,26 @@ __all__ = [
     "AllocateMessageQueueByMachineRoom",
     "AllocateMessageQueueConsistentHash",
     "AllocateMessageQueueStrategy",
+    "BrokerError",
+    "ClientError",
     "CompressionType",
+    "ConfigError",
     "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
     "ConsumeFromWhere",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
+    "FormatError",
     "LitePullConsumer",
     "LitePullConsumerConfig",
     "LocalTransactionState",
     "Message",
     "MessageExt",
+    "MessageListener",
     "MessageModel",
     "MessageQueue",
     "MessageSelector",
+    "OptionsError",
     "Producer",
     "ProducerConfig",
     "PullConsumer",
@@ -77,6 +102,13 @@ __all__ = [
     "QueueSelector",
     "RawPullResult",
     "ReconsumeLater",
+    "RemotingClosedError",
+    "RemotingConnectError",
+    "RemotingError",
+    "RemotingTimeoutError",
+    "RequestTimeoutError",
+    "RucolaError",
+    "SendManyError",
     "SendResult",
     "SendStatus",
     "SimpleConsumer",
@@ -84,6 +116,7 @@ __all__ = [
     "TransactionListener",
     "TransactionProducer",
     "TransactionSendResult",
+    "drop_repeats",
 ]
 
 _MODULES = {
@@ -94,20 +127,26 @@ _MODULES = {
     "AllocateMessageQueueByMachineRoom": "rucola.client.allocate",
     "AllocateMessageQueueConsistentHash": "rucola.client.allocate",
     "AllocateMessageQueueStrategy": "rucola.client.allocate",
+    "BrokerError": "rucola.errors",
+    "ClientError": "rucola.errors",
     "CompressionType": "rucola.formats.compression",
+    "ConfigError": "rucola.errors",
     "ConsumeConcurrentlyContext": "rucola.client.listener",
     "ConsumeConcurrentlyStatus": "rucola.client.listener",
     "ConsumeFromWhere": "rucola.protocol.bodies.heartbeat",
     "ConsumeOrderlyContext": "rucola.client.listener",
     "ConsumeOrderlyStatus": "rucola.client.listener",
+    "FormatError": "rucola.errors",
     "LitePullConsumer": "rucola.client.lite_pull_consumer",
     "LitePullConsumerConfig": "rucola.client.consumer_config",
     "LocalTransactionState": "rucola.client.transaction_listener",
     "Message": "rucola.common.message",
     "MessageExt": "rucola.common.message",
+    "MessageListener": "rucola.client.listener",
     "MessageModel": "rucola.protocol.bodies.heartbeat",
     "MessageQueue": "rucola.common.message_queue",
     "MessageSelector": "rucola.client.message_selector",
+    "OptionsError": "rucola.errors",
     "Producer": "rucola.client.producer",
     "ProducerConfig": "rucola.client.config",
     "PullConsumer": "rucola.client.pull_consumer",
@@ -119,6 +158,13 @@ _MODULES = {
     "QueueSelector": "rucola.client.queue_selector",
     "RawPullResult": "rucola.client.pull_result",
     "ReconsumeLater": "rucola.client.listener",
+    "RemotingClosedError": "rucola.errors",
+    "RemotingConnectError": "rucola.errors",
+    "RemotingError": "rucola.errors",
+    "RemotingTimeoutError": "rucola.errors",
+    "RequestTimeoutError": "rucola.errors",
+    "RucolaError": "rucola.errors",
+    "SendManyError": "rucola.errors",
     "SendResult": "rucola.client.send_result",
     "SendStatus": "rucola.client.send_result",
     "SimpleConsumer": "rucola.client.simple_consumer",
@@ -126,6 +172,7 @@ _MODULES = {
     "TransactionListener": "rucola.client.transaction_listener",
     "TransactionProducer": "rucola.client.transaction_producer",
     "TransactionSendResult": "rucola.client.transaction_listener",
+    "drop_repeats": "rucola.client.repeats",
 }
 
 

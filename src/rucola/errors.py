@@ -355,6 +355,11 @@ class AddressInUseError(RucolaError):
         return f"address {self.address} is already in use; choose another port with {self.option}"
 
 
+def install_advice(extra: str) -> str:
+    """How to install an extra; the texts of errors end with it. A distribution called ``rucola`` belongs to others."""
+    return f"pip install 'rucola-mq[{extra}]', or '.[{extra}]' in a checkout"
+
+
 class MissingProgramError(RucolaError):
     """A required program is not installed, or too old.
 
@@ -378,7 +383,7 @@ class MissingExtraError(RucolaError):
     Args:
         user: the command or class that needs them.
         modules: the missing modules.
-        extra: the extra of ``rucola`` that installs them.
+        extra: the extra that installs them.
     """
 
     def __init__(self, user: str, modules: tuple[str, ...], extra: str) -> None:
@@ -386,4 +391,4 @@ class MissingExtraError(RucolaError):
         self.user, self.modules, self.extra = user, modules, extra
 
     def __str__(self) -> str:
-        return f"{self.user} needs {', '.join(self.modules)}: pip install 'rucola[{self.extra}]'"
+        return f"{self.user} needs {', '.join(self.modules)}: {install_advice(self.extra)}"

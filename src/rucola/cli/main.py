@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
+from rucola import __version__
 from rucola.cli.closed_output import drop_output
 from rucola.cli.exit_codes import ExitCode, exit_code
 from rucola.errors import RucolaError
@@ -193,13 +194,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Determines the version only when ``--version`` is given."""
+    """Shows the version."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
-
         with suppress(BrokenPipeError):
-            print("rucola", version("rucola"))  # noqa: T201 - this is the output
+            print("rucola", __version__)  # noqa: T201 - this is the output
         parser.exit()
 
 

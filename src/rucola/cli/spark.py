@@ -104,11 +104,11 @@ def package(
 
 def own_requirement() -> str:
     """The requirement that installs this package again: from the source that pip recorded, or else by its version."""
-    this = distribution("rucola")
+    this = distribution("rucola-mq")
     origin = this.read_text("direct_url.json")
     if origin is None:
-        return f"rucola[executor]=={this.version}"
-    return f"rucola[executor] @ {json.loads(origin)['url']}"
+        return f"rucola-mq[executor]=={this.version}"
+    return f"rucola-mq[executor] @ {json.loads(origin)['url']}"
 
 
 def with_extra(requirement: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rucola.cli.store_text import shown
-from rucola.errors import MissingProgramError
+from rucola.errors import MissingProgramError, install_advice
 from rucola.store.doctor.census import HOUR_MS, Tally
 
 DAY_MS = 86_400_000
@@ -25,7 +25,7 @@ def draw_hours(tallies: Sequence[Tally], path: str) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise MissingProgramError("matplotlib", "none", "pip install 'rucola[lab]'") from None
+        raise MissingProgramError("matplotlib", "none", install_advice("lab")) from None
     sums: dict[str, int] = {}
     for tally in tallies:
         sums[tally.topic] = sums.get(tally.topic, 0) + tally.messages

@@ -132,7 +132,7 @@ class ProducerConfig(ClientConfig):
     compress_type: CompressionType = option(  # noqa: RUF009 - returns a dataclass field, as its neighbours do
         "compressType",
         CompressionType.ZLIB,
-        "Compression of bodies. LZ4 and ZSTD need `rucola[compression]`, also where Rucola's consumers run. Java "
+        "Compression of bodies. LZ4 and ZSTD need the extra `compression`, also where Rucola's consumers run. Java "
         "consumers need RocketMQ 5 to read LZ4 and ZSTD.",
     )
     send_latency_fault_enable: bool = option(

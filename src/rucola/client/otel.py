@@ -3,7 +3,8 @@
 ``traced(client)`` wraps the methods of a client and returns the client; other clients are not affected. The trace
 context is stored in the message's properties: ``traceparent`` and all other properties that the process's propagators
 write. Any broker passes these properties on. Names and attributes of spans follow OpenTelemetry's semantic conventions
-for messaging. Needs ``pip install 'rucola[otel]'``.
+for messaging. Needs the extra ``otel``: ``pip install
+'rucola-mq[otel]'``, or ``'.[otel]'`` in a checkout.
 """
 
 from __future__ import annotations

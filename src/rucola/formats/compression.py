@@ -1,4 +1,4 @@
-"""Compressed message bodies: zlib is part of Python; LZ4 and Zstd need ``rucola[compression]``.
+"""Compressed message bodies: zlib is part of Python; LZ4 and Zstd need the extra ``compression``.
 
 LZ4 and Zstd bodies are complete frames of these formats. The package for each is imported when first needed.
 """
@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from rucola.common.sysflag import COMPRESSION_MASK, MessageSysFlag
-from rucola.errors import ConfigError, FormatError
+from rucola.errors import ConfigError, FormatError, install_advice
 
 BODY_BYTES_MAX: Final = 64 << 20
 """Largest size in bytes of a decompressed body. Without a limit, a small compressed body could fill the memory."""
@@ -33,6 +33,7 @@ _SYS_FLAGS = {
     CompressionType.LZ4: int(MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_LZ4),
     CompressionType.ZSTD: int(MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZSTD),
 }
+_ADVICE = install_advice("compression")
 _PACKAGES = {CompressionType.LZ4: "lz4.frame", CompressionType.ZSTD: "zstandard"}
 _TYPES = {
     0: CompressionType.ZLIB,
@@ -45,7 +46,7 @@ _TYPES = {
 def check_compression(kind: CompressionType) -> None:
     """Raises ``ConfigError`` when the package for ``kind`` is not installed."""
     if kind in _PACKAGES and _package(kind) is None:
-        raise ConfigError("compressType", kind.value, f"ZLIB, or {kind.value} after pip install 'rucola[compression]'")
+        raise ConfigError("compressType", kind.value, f"ZLIB, or {kind.value} after {_ADVICE}")
 
 
 def compress(body: bytes, level: int = 5, kind: CompressionType = CompressionType.ZLIB) -> tuple[bytes, int]:
@@ -76,7 +77,7 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
         return _inflate(body)
     package = _package(kind)
     if package is None:
-        raise FormatError("compressed body", 0, "zlib (others after pip install 'rucola[compression]')", kind.value)
+        raise FormatError("compressed body", 0, f"zlib (others after {_ADVICE})", kind.value)
     return _unpack_lz4(package, body) if kind is CompressionType.LZ4 else _unpack_zstd(package, body)
 
 

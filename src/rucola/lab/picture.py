@@ -13,7 +13,7 @@ from math import ceil, floor, log10
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rucola.errors import MissingProgramError
+from rucola.errors import MissingProgramError, install_advice
 from rucola.lab.lesson import Lesson
 from rucola.lab.readings import Readings, middle_and_spread
 from rucola.lab.terms import Quantity, X
@@ -63,7 +63,7 @@ def check_drawing() -> None:
     try:
         import matplotlib  # noqa: F401 - whether it is installed
     except ImportError:
-        raise MissingProgramError("matplotlib", "none", "pip install 'rucola[lab]'") from None
+        raise MissingProgramError("matplotlib", "none", install_advice("lab")) from None
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from rucola.errors import ConfigError, MissingProgramError
+from rucola.errors import ConfigError, MissingProgramError, install_advice
 
 ERROR = "_error"
-ADVICE = "pip install 'rucola[decoding]', on the driver and on every executor"
+ADVICE = f"on the driver and on every executor, {install_advice('decoding')}"
 DEPTH_MAX = 16
 """Largest nesting depth of an Avro schema or a Protocol Buffers message type. Deeper types, and types that contain
 themselves, have no Spark type.

@@ -21,15 +21,31 @@ from rucola.client.listener import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
+    MessageListener,
     ReconsumeLater,
 )
 from rucola.client.message_selector import MessageSelector
 from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
 from rucola.client.queue_selector import QueueSelector
+from rucola.client.repeats import drop_repeats
 from rucola.client.send_result import SendResult, SendStatus
 from rucola.client.transaction_listener import LocalTransactionState, TransactionListener, TransactionSendResult
 from rucola.common.message import Message, MessageExt
 from rucola.common.message_queue import MessageQueue
+from rucola.errors import (
+    BrokerError,
+    ClientError,
+    ConfigError,
+    FormatError,
+    OptionsError,
+    RemotingClosedError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingTimeoutError,
+    RequestTimeoutError,
+    RucolaError,
+    SendManyError,
+)
 from rucola.formats.compression import CompressionType
 from rucola.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
 from rucola.sync.lite_pull_consumer import LitePullConsumer
@@ -47,20 +63,26 @@ __all__ = [
     "AllocateMessageQueueByMachineRoom",
     "AllocateMessageQueueConsistentHash",
     "AllocateMessageQueueStrategy",
+    "BrokerError",
+    "ClientError",
     "CompressionType",
+    "ConfigError",
     "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
     "ConsumeFromWhere",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
+    "FormatError",
     "LitePullConsumer",
     "LitePullConsumerConfig",
     "LocalTransactionState",
     "Message",
     "MessageExt",
+    "MessageListener",
     "MessageModel",
     "MessageQueue",
     "MessageSelector",
+    "OptionsError",
     "Producer",
     "ProducerConfig",
     "PullConsumer",
@@ -72,6 +94,13 @@ __all__ = [
     "QueueSelector",
     "RawPullResult",
     "ReconsumeLater",
+    "RemotingClosedError",
+    "RemotingConnectError",
+    "RemotingError",
+    "RemotingTimeoutError",
+    "RequestTimeoutError",
+    "RucolaError",
+    "SendManyError",
     "SendResult",
     "SendStatus",
     "SimpleConsumer",
@@ -79,4 +108,5 @@ __all__ = [
     "TransactionListener",
     "TransactionProducer",
     "TransactionSendResult",
+    "drop_repeats",
 ]

@@ -65,11 +65,22 @@ def test_archive_for_executors_with_python_elsewhere(place: Path, tmp_path: Path
 
 
 def test_installed_as_it_is_here(tmp_path: Path) -> None:
-    wheel = tmp_path / "rucola-9.9-py3-none-any.whl"
+    wheel = tmp_path / "rucola_mq-9.9-py3-none-any.whl"
     wheel.touch()
     assert spark.with_extra(str(wheel)) == f"{wheel}[executor]"
-    assert spark.with_extra("rucola[executor]==9.9") == "rucola[executor]==9.9"
-    assert spark.own_requirement().startswith("rucola[executor]")
+    assert spark.with_extra("rucola-mq[executor]==9.9") == "rucola-mq[executor]==9.9"
+
+
+def test_the_own_requirement_is_the_source_that_pip_recorded_or_the_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "rucola_mq-9.9.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rucola-mq\nVersion: 9.9\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert spark.own_requirement() == "rucola-mq[executor]==9.9"
+    (info / "direct_url.json").write_text('{"url": "file:///checkout", "dir_info": {}}')
+    assert spark.own_requirement() == "rucola-mq[executor] @ file:///checkout"
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_without_matplotlib_nothing_is_measured(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, error = refused(capsys, "run", "crash", "--dir", str(tmp_path))
-    assert code == 1 and "matplotlib" in error and "rucola[lab]" in error
+    assert code == 1 and "matplotlib" in error and "rucola-mq[lab]" in error
     assert main(["lab", "list"]) == 0
 
 

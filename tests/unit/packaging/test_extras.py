@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from rucola.errors import install_advice
 
 ROOT = Path(__file__).parents[3]
 OPTIONAL = [
@@ -127,7 +130,7 @@ print("done")
 def test_a_command_names_the_extra_that_it_lacks(arguments: list[str], needed: str, extra: str) -> None:
     ended = run(ABSENT + "from rucola.cli.main import run; run()", *arguments)
     assert ended.returncode == 1
-    assert ended.stderr == f"rucola: rucola {arguments[0]} needs {needed}: pip install 'rucola[{extra}]'\n"
+    assert ended.stderr == f"rucola: rucola {arguments[0]} needs {needed}: {install_advice(extra)}\n"
 
 
 def test_a_broker_names_the_extra_that_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +141,10 @@ def test_a_broker_names_the_extra_that_it_lacks(monkeypatch: pytest.MonkeyPatch)
 
     found = extras.find_spec
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "lark" else found(name))
-    with pytest.raises(MissingExtraError, match=r"a broker needs lark: pip install 'rucola\[server\]'"):
+    with pytest.raises(
+        MissingExtraError,
+        match=r"a broker needs lark: pip install 'rucola-mq\[server\]'",
+    ):
         Broker(BrokerConfig(), MessageStoreConfig())
 
 
@@ -151,3 +157,20 @@ def test_extras_install_what_is_required_of_them() -> None:
     for name, required in (SERVER, CLI):
         packages = [text.partition(">=")[0] for text in project["optional-dependencies"][name]]
         assert sorted(modules.get(package, package) for package in packages if "[" not in package) == list(required)
+
+
+def test_an_extra_is_advised_by_the_name_of_this_distribution() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert install_advice("cli") == f"pip install '{project['name']}[cli]', or '.[cli]' in a checkout"
+
+
+def test_no_text_names_the_distribution_of_others() -> None:
+    """``rucola`` in the package index is not ours: nothing may advise or require it."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, listed.split("\0")):
+        path = ROOT / name
+        if name in ("CHANGELOG.md", "tests/unit/packaging/test_extras.py") or not path.is_file():
+            continue
+        text = path.read_bytes().decode("utf-8", "replace")
+        found = re.findall(r"(?<![/\w.-])rucola\[[a-z$][^\]]*\]|pip install (?:[^\n#]* )?'?rucola(?![\w-])", text)
+        assert not found, f"{name}: {found}"

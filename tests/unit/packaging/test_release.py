@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tools.release_check import check_wheel
 
+from rucola import __version__
+
 ROOT = Path(__file__).parents[3]
 Content = dict[str, bytes]
 
@@ -20,14 +22,14 @@ def _content() -> Content:
     metadata = [
         "Metadata-Version: 2.4",
         f"Name: {project['name']}",
-        f"Version: {project['version']}",
+        f"Version: {__version__}",
         f"Requires-Python: {project['requires-python']}",
         f"License-Expression: {project['license']}",
         "Description-Content-Type: text/markdown",
         *(f"Provides-Extra: {extra}" for extra in project["optional-dependencies"]),
     ]
     modules = {str(path.relative_to(ROOT / "src")): b"" for path in (ROOT / "src" / "rucola").rglob("*.py")}
-    info = f"rucola-{project['version']}.dist-info"
+    info = f"rucola_mq-{__version__}.dist-info"
     return modules | {
         "rucola/py.typed": b"",
         f"{info}/METADATA": "\n".join(metadata).encode(),
@@ -36,7 +38,7 @@ def _content() -> Content:
 
 
 def _faults(directory: Path, content: Content, tag: str = "py3-none-any") -> list[str]:
-    wheel = directory / f"rucola-0.1.0-{tag}.whl"
+    wheel = directory / f"rucola_mq-0.1.0-{tag}.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, data in content.items():
             archive.writestr(name, data)
