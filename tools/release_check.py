@@ -101,7 +101,7 @@ def _changelog() -> Iterator[str]:
 def _version() -> str:
     """The version in the source, where the build takes it from."""
     text = (ROOT / "src" / "rucola" / "__init__.py").read_text()
-    return re.findall(r'^__version__ = "(.*)"$', text, re.MULTILINE)[0]
+    return str(re.findall(r'^__version__ = "(.*)"$', text, re.MULTILINE)[0])
 
 
 def _twine(wheels: list[Path]) -> Iterator[str]:

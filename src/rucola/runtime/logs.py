@@ -1,4 +1,8 @@
-"""Sets up the standard library's ``logging``: one line per event, as key=value text or as JSON."""
+"""Sets up the standard library's ``logging``: one line per event, as key=value text or as JSON.
+
+An event's message is its text followed by its fields, so any formatter shows both. The record also keeps text and
+fields apart, for the formatters of this module and for handlers of applications: ``rucola_event``, ``rucola_fields``.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Any, TextIO
 
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_EVENT = "rucola_event"
 _FIELDS = "rucola_fields"
 _TEXT_MAX = 1024
 
@@ -27,7 +32,20 @@ def event(
         fields: ids, positions, errors.
     """
     if logger.isEnabledFor(level):
-        logger.log(level, text, exc_info=error, extra={_FIELDS: fields})
+        extra = {_EVENT: text, _FIELDS: fields}
+        logger.log(level, text.replace("%", "%%") + "%s", _Tail(fields), exc_info=error, extra=extra, stacklevel=2)
+
+
+class _Tail:
+    """The fields at the end of an event's message; they become text when a handler asks for the message."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Mapping[str, object]) -> None:
+        self._fields = fields
+
+    def __str__(self) -> str:
+        return "".join(f" {key}={_quote(value)}" for key, value in self._fields.items())
 
 
 class KeyValueFormatter(logging.Formatter):
@@ -35,7 +53,7 @@ class KeyValueFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Formats ``record`` as one line; a traceback becomes the field ``trace``, with escaped line ends."""
-        parts = [_time(record), record.levelname, record.name, _quote(record.getMessage())]
+        parts = [_time(record), record.levelname, record.name, _quote(_event(record))]
         parts += [f"{key}={_quote(value)}" for key, value in _fields(record).items()]
         if record.exc_info:
             parts.append(f"trace={_quote(self.formatException(record.exc_info))}")
@@ -58,7 +76,7 @@ class JsonFormatter(logging.Formatter):
             "time": _time(record),
             "level": record.levelname,
             "logger": record.name,
-            "event": record.getMessage(),
+            "event": _event(record),
         }
         if record.exc_info:
             table["trace"] = self.formatException(record.exc_info)
@@ -81,6 +99,12 @@ def set_up(level: str = "INFO", stream: TextIO | None = None, log_format: str = 
     logger.setLevel(level)
     logger.propagate = False
     return handler
+
+
+def _event(record: logging.LogRecord) -> str:
+    """The text of an event without its fields; the message of any other record."""
+    text: str | None = getattr(record, _EVENT, None)
+    return record.getMessage() if text is None else text
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Any]:

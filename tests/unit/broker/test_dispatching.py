@@ -87,7 +87,7 @@ def test_a_waiter_that_throws_keeps_nobody_else_from_its_messages(caplog: pytest
     scene = Scene((b"Bad", 0, 1, None), (b"T", 1, 5, 7))
     scene.dispatching._dispatch()
     assert scene.heard == [("pull", b"T", 1, 5, 7), ("pop", b"T", 1, 7)]
-    assert {record.message for record in caplog.records} == {"work failed and continues"}
+    assert {record.rucola_event for record in caplog.records} == {"work failed and continues"}
     assert scene.supervisor.failures == {"waking of pulls": 1, "waking of pops": 1}
     assert not scene.dispatching.failed
 

@@ -129,7 +129,7 @@ def test_one_that_cannot_be_resumed_keeps_nobody_else_waiting(scene, caplog, rea
             scene.hold.release_all()
         assert scene.passes(1000) == [sound] if reason != "stop" else scene.resumed == [sound]
     assert (len(scene.hold), len(scene.hold._share)) == (0, 0)
-    assert [record.message for record in caplog.records] == ["pop not resumed"]
+    assert [record.rucola_event for record in caplog.records] == ["pop not resumed"]
     assert caplog.records[0].rucola_fields == {"peer": "10.0.0.1:2"}
 
 

@@ -190,7 +190,7 @@ def test_one_that_cannot_be_resumed_keeps_nobody_else_waiting(scene, caplog, rea
     assert scene.resumed == [sound, later]
     assert len(scene.hold) == 0
     assert len(scene.hold._share) == 0
-    assert [record.message for record in caplog.records] == ["pull not resumed"]
+    assert [record.rucola_event for record in caplog.records] == ["pull not resumed"]
     assert caplog.records[0].rucola_fields == {"peer": "10.0.0.1:2"}
 
 

@@ -51,4 +51,4 @@ def test_a_manager_that_hangs_stops_nothing(tmp_path: Path, caplog: pytest.LogCa
             manager.ready()
             if caplog.records:
                 break
-        assert caplog.records[0].message == "service manager not told"
+        assert vars(caplog.records[0])["rucola_event"] == "service manager not told"

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import logging
+import pickle
+import queue
 import threading
 from datetime import datetime
+from logging.handlers import QueueHandler
+from pathlib import Path
+
+import pytest
 
 from rucola.runtime import logs
 from rucola.runtime.background import Worker
@@ -87,6 +94,64 @@ def test_a_log_line_as_json_keeps_numbers_and_hides_no_field() -> None:
         "path": "b'a'",
     }
     assert failed["trace"].endswith("ValueError: bad")
+
+
+def test_an_ordinary_formatter_shows_the_fields_too(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "test.logs"):
+        logs.event(logging.getLogger("test.logs"), logging.INFO, "100 % read", topic="pay", forged="x\nERROR fake")
+        logs.event(logging.getLogger("test.logs"), logging.INFO, "ready")
+    read, ready = caplog.records
+    assert read.getMessage() == '100 % read topic=pay forged="x\\nERROR fake"'
+    assert (vars(read)["rucola_event"], ready.getMessage()) == ("100 % read", "ready")
+    assert vars(read)["rucola_fields"] == {"topic": "pay", "forged": "x\nERROR fake"}
+    assert (read.filename, read.funcName) == (Path(__file__).name, inspect.stack()[0].function)
+
+
+def test_own_formatters_show_each_field_once_after_a_queue_as_well() -> None:
+    """``QueueHandler`` makes the message before it hands the record on."""
+    handed: queue.Queue[logging.LogRecord] = queue.Queue()
+    handler = QueueHandler(handed)
+    logger = logging.getLogger("test.logs")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        logs.event(logger, logging.INFO, "read", topic="pay")
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+    record = pickle.loads(pickle.dumps(handed.get_nowait()))
+    assert record.getMessage() == "read topic=pay"
+    assert logs.KeyValueFormatter().format(record).endswith("INFO test.logs read topic=pay")
+    shown = json.loads(logs.JsonFormatter().format(record))
+    assert (shown["event"], shown["topic"]) == ("read", "pay")
+
+
+def test_a_record_of_other_code_keeps_its_message() -> None:
+    record = logging.LogRecord("rucola.x", logging.INFO, "", 0, "%s messages", (3,), None)
+    assert logs.KeyValueFormatter().format(record).endswith('INFO rucola.x "3 messages"')
+    assert json.loads(logs.JsonFormatter().format(record))["event"] == "3 messages"
+
+
+def test_fields_are_formatted_only_for_a_handler_that_asks() -> None:
+    class Loud:
+        def __str__(self) -> str:
+            raise AssertionError("nobody asked")
+
+    class Deaf(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append(record)
+
+    records: list[logging.LogRecord] = []
+    logger = logging.getLogger("test.logs")
+    logger.addHandler(handler := Deaf())
+    logger.propagate = False
+    try:
+        logs.event(logger, logging.DEBUG, "not written", value=Loud())
+        logs.event(logger, logging.WARNING, "kept", value=Loud())
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = True
+    assert [record.levelno for record in records] == [logging.WARNING]
 
 
 def test_clocks() -> None:

@@ -61,7 +61,7 @@ def test_a_failure_is_logged_with_its_name_counted_and_not_the_end(caplog: pytes
     scene.outcome = ValueError("the failure of this turn")
     with caplog.at_level(logging.INFO):
         assert scene.passes(21) == [10, 15, 20]
-        assert [record.getMessage() for record in caplog.records] == ["work failed and continues"]
+        assert [vars(record)["rucola_event"] for record in caplog.records] == ["work failed and continues"]
         fields = {"work": "work", "error": "ValueError('the failure of this turn')"}
         assert caplog.records[0].__dict__["rucola_fields"] == fields
         assert caplog.records[0].exc_info is not None
@@ -70,7 +70,7 @@ def test_a_failure_is_logged_with_its_name_counted_and_not_the_end(caplog: pytes
         assert (caplog.records[1].levelno, caplog.records[1].exc_info) == (logging.ERROR, None)
         scene.outcome = None
         assert scene.passes(20) == [30, 40]
-        assert caplog.records[-1].getMessage() == "work succeeds again"
+        assert vars(caplog.records[-1])["rucola_event"] == "work succeeds again"
     assert (len(caplog.records), scene.supervisor.failures) == (3, {"work": 4})
 
 
