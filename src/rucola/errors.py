@@ -296,14 +296,22 @@ class RefusedRowError(RucolaError):
 
 
 class ConfigError(RucolaError):
-    """An option is unknown, or has a value that is not allowed."""
+    """An option is unknown, or has a value that is not allowed.
 
-    def __init__(self, key: str, value: str, allowed: str) -> None:
-        super().__init__(key, value, allowed)
-        self.key, self.value, self.allowed = key, value, allowed
+    Args:
+        key: RocketMQ's name of the option.
+        value: the value as text.
+        allowed: what is allowed.
+        argument: name of the Python argument that had the value; empty if the value came from a file or a request.
+    """
+
+    def __init__(self, key: str, value: str, allowed: str, argument: str = "") -> None:
+        super().__init__(key, value, allowed, argument)
+        self.key, self.value, self.allowed, self.argument = key, value, allowed, argument
 
     def __str__(self) -> str:
-        return f"option {self.key}: {self.value!r} is not allowed; allowed: {self.allowed}"
+        name = f"{self.argument} ({self.key})" if self.argument else self.key
+        return f"option {name}: {self.value!r} is not allowed; allowed: {self.allowed}"
 
 
 class QueryError(ConfigError):

@@ -7,12 +7,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rucola.common.key_builder import TRACE_TOPIC
-from rucola.common.options import check_options, option
+from rucola.common.options import check_options, documented, option
 from rucola.errors import ConfigError
 from rucola.formats.compression import CompressionType
 from rucola.protocol.bodies.heartbeat import MessageModel
 
 
+@documented
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
     """Settings of every client. A value out of range raises ``ConfigError``."""
@@ -88,9 +89,10 @@ class ClientConfig:
     def __post_init__(self) -> None:
         check_options(self)
         if bool(self.access_key) != bool(self.secret_key):
-            raise ConfigError("accessKey", self.access_key, "both accessKey and secretKey, or neither")
+            raise ConfigError("accessKey", self.access_key, "both access_key and secret_key, or neither", "access_key")
 
 
+@documented
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ClientConfig):
     """Settings of a producer."""
@@ -181,6 +183,7 @@ class ProducerConfig(ClientConfig):
     )
 
 
+@documented
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullConsumerConfig(ClientConfig):
     """Settings of a pull consumer."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rucola.client.config import ClientConfig
-from rucola.common.options import option
+from rucola.common.options import documented, option
 from rucola.errors import ConfigError
 from rucola.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
 
 MIB = 1024 * 1024
 
 
+@documented
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConsumerConfig(ClientConfig):
     """Settings that push and lite pull consumers have in common."""
@@ -93,11 +94,12 @@ class GroupConsumerConfig(ClientConfig):
             raise ConfigError(
                 "consumerTimeoutMillisWhenSuspend",
                 str(self.consumer_timeout_when_suspend_ms),
-                f"more than brokerSuspendMaxTimeMillis ({self.broker_suspend_max_time_ms})",
+                f"more than broker_suspend_max_time_ms ({self.broker_suspend_max_time_ms})",
+                "consumer_timeout_when_suspend_ms",
             )
         stamp = self.consume_timestamp
         if stamp and not (len(stamp) == 14 and stamp.isascii() and stamp.isdecimal()):
-            raise ConfigError("consumeTimestamp", stamp, "14 digits, yyyyMMddHHmmss")
+            raise ConfigError("consumeTimestamp", stamp, "14 digits, yyyyMMddHHmmss", "consume_timestamp")
 
     await_termination_ms: int = option(
         "awaitTerminationMillisWhenShutdown",
@@ -108,6 +110,7 @@ class GroupConsumerConfig(ClientConfig):
     )
 
 
+@documented
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushConsumerConfig(GroupConsumerConfig):
     """Settings of a push consumer."""
@@ -186,6 +189,7 @@ class PushConsumerConfig(GroupConsumerConfig):
     )
 
 
+@documented
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LitePullConsumerConfig(GroupConsumerConfig):
     """Settings of a lite pull consumer."""
@@ -225,6 +229,7 @@ class LitePullConsumerConfig(GroupConsumerConfig):
     )
 
 
+@documented
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleConsumerConfig(ClientConfig):
     """Settings of a simple consumer."""

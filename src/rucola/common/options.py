@@ -12,6 +12,7 @@ An invalid value raises ``ConfigError`` with key, value and the allowed values; 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -38,7 +39,7 @@ class Option:
         minimum: smallest allowed number, None without a limit.
         maximum: largest allowed number, None without a limit.
         choices: the allowed strings; empty if any string is allowed.
-        name: name of the dataclass field.
+        name: name of the dataclass field, and so of the Python argument.
         secret: whether the value is never shown.
         reason: text for error messages: why no other value is allowed; empty if the range says enough.
     """
@@ -108,15 +109,33 @@ class Option:
         return value
 
     def check(self, value: Any) -> None:
-        """Raises ``ConfigError`` unless ``value`` is of the option's type and in its range."""
+        """Raises ``ConfigError`` unless ``value``, read from a text, is of the option's type and in its range."""
+        if not self._accepts(value):
+            raise ConfigError(self.key, str(value), self.allowed())
+
+    def check_argument(self, value: Any) -> None:
+        """Raises ``ConfigError`` unless ``value``, a Python argument, is of the option's type and in its range."""
+        if not self._accepts(value):
+            named = isinstance(self.default, Enum | bool)
+            allowed = self.in_python(" or ") if named and not self.reason else self.allowed()
+            raise ConfigError(self.key, str(value), allowed, self.name)
+
+    def in_python(self, between: str = ", ") -> str:
+        """Returns the allowed values of a Python argument in few words."""
+        if isinstance(self.default, bool):
+            return f"True{between}False"
+        if isinstance(self.default, Enum):
+            return between.join(map(in_code, type(self.default)))
+        return self.limits().replace("`", "'")
+
+    def _accepts(self, value: Any) -> bool:
         number = isinstance(self.default, int | float) and not isinstance(self.default, bool)
         good = isinstance(value, type(self.default)) and isinstance(value, bool) is isinstance(self.default, bool)
         if good and number:
             good = (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
         if good and self.choices:
             good = value in self.choices
-        if not good:
-            raise ConfigError(self.key, str(value), self.allowed())
+        return good
 
     def show(self, value: Any) -> str:
         """Returns ``value`` as a properties file states it; a secret is masked."""
@@ -205,8 +224,8 @@ def parse_options(config_class: type[T], values: Mapping[str, str]) -> T:
 
 
 def check_options(config: Any, *checks: Callable[[], None]) -> None:
-    """Checks every option of ``config``; if all values are allowed, calls each of ``checks``. For use in
-    ``__post_init__``.
+    """Checks every option of ``config``, whose values are Python arguments; if all are allowed, calls each of
+    ``checks``. For use in ``__post_init__``.
 
     Raises:
         ConfigError: a value is not allowed; if several values are not allowed, an ``OptionsError`` with all errors.
@@ -214,12 +233,54 @@ def check_options(config: Any, *checks: Callable[[], None]) -> None:
     problems = ConfigProblems()
     for entry in options_of(type(config)):
         with problems:
-            entry.check(getattr(config, entry.name))
+            entry.check_argument(getattr(config, entry.name))
     problems.report()
     for check in checks:
         with problems:
             check()
     problems.report()
+
+
+def checked_config(config: T | None, config_class: type[T]) -> T:
+    """Returns ``config``, or the defaults if it is None.
+
+    Raises:
+        ConfigError: ``config`` is not an instance of ``config_class``.
+    """
+    if config is None:
+        return config_class()
+    if not isinstance(config, config_class):
+        raise ConfigError("config", type(config).__name__, f"a {config_class.__name__}")
+    return config
+
+
+def documented(config_class: type[T]) -> type[T]:
+    """Lists the options in the docstring of a dataclass, for ``help``; a decorator above ``@dataclass``."""
+    config_class.__doc__ = _Help(config_class.__doc__ or "")  # type: ignore[assignment]
+    return config_class
+
+
+class _Help:
+    """A docstring that is made when somebody reads it, so that an import does not take the time."""
+
+    def __init__(self, summary: str) -> None:
+        self._summary = summary
+
+    def __get__(self, config: object, config_class: type) -> str:
+        inherited = {entry.name for base in config_class.__mro__[1:-1] for entry in options_of(base)}
+        entries = options_of(config_class)
+        names = {entry.key: entry.name for entry in entries}
+        lines = [self._summary, "", "Args:"]
+        for entry in sorted(entries, key=lambda entry: entry.name in inherited):
+            meaning = re.sub("`([^`]+)`", lambda found: names.get(found[1], found[1]), entry.text)
+            text = f"{entry.name}: {meaning} [{entry.in_python()}; default {in_code(entry.default)}]"
+            lines += textwrap.wrap(text, 110, initial_indent=" " * 4, subsequent_indent=" " * 8)
+        return "\n".join(lines) + "\n"
+
+
+def in_code(value: object) -> str:
+    """Returns ``value`` as it is written in a program."""
+    return f"{type(value).__name__}.{value.name}" if isinstance(value, Enum) else repr(value)
 
 
 def unknown_keys(values: Iterable[str], *config_classes: type) -> list[str]:

@@ -180,7 +180,7 @@ def test_what_failed_goes_back(outcome, delay_level, caplog):
             assert (it.queue.progress, it.queue.failed) == (3, 2)
 
     run_stepped(scene())
-    logged = [(record.message, record.levelname, record.exc_info is not None) for record in caplog.records]
+    logged = [(record.rucola_event, record.levelname, record.exc_info is not None) for record in caplog.records]
     if isinstance(outcome, ReconsumeLater | ConsumeConcurrentlyStatus):
         assert logged == []
     elif isinstance(outcome, BaseException):
