@@ -223,7 +223,8 @@ class Reader:
     async def _run_simple(self) -> None:
         while True:
             try:
-                for message in await self.consumer._service.receive(32, INVISIBLE_MS, 500):
+                popped = await self.consumer._service.receive(32, INVISIBLE_MS, 500)
+                for message in popped.messages:
                     if await self._take(message):
                         await self.consumer.ack(message)
             except RucolaError:

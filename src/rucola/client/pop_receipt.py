@@ -55,8 +55,14 @@ class PopReceipt(NamedTuple):
         return topic if separator is None else f"{RETRY_GROUP_TOPIC_PREFIX}{group}{separator}{topic}"
 
     def changed(self, header: ChangeInvisibleTimeResponseHeader) -> PopReceipt:
-        """Returns the receipt handle after a change of the invisible time."""
+        """Returns the receipt handle after a change of the invisible time.
+
+        The change moves the message out of the checkpoint of its pop, into a checkpoint of its own, which starts at the
+        message. A receipt with the start of the pop would name no checkpoint. Source: RocketMQ 5.3.3,
+        ``ChangeInvisibleTimeProcessor#appendCheckPoint``, ``MQClientAPIImpl#changeInvisibleTimeAsync``.
+        """
         return self._replace(
+            start_offset=str(self.queue_offset),
             pop_time=str(header.pop_time),
             invisible_time=str(header.invisible_time),
             revive_queue=str(header.revive_qid),

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import NamedTuple
 
 from rucola.client.consumer_config import SimpleConsumerConfig
 from rucola.client.instance import ClientInstance
 from rucola.client.pop_receipt import PopReceipt, give_receipts
+from rucola.client.pop_requests import PopRequests
 from rucola.client.received import PullOrigin, received_messages
 from rucola.client.subscription import selected
 from rucola.common.message import MessageExt
 from rucola.errors import BrokerError, ClientError, RucolaError
 from rucola.protocol.bodies.heartbeat import SubscriptionData
 from rucola.protocol.codes import ResponseCode
-from rucola.protocol.headers.pop import (
-    AckMessageRequestHeader,
-    ChangeInvisibleTimeRequestHeader,
-    PopMessageRequestHeader,
-)
+from rucola.protocol.headers.pop import PopMessageRequestHeader
 from rucola.remoting.consumer_api import ConsumerApi
 from rucola.runtime.clock import Clock
 
@@ -37,8 +35,23 @@ _MARGIN_MS = 5_000
 
 Place = tuple[str, str]
 """Topic and broker name."""
-Popped = tuple[float, list[MessageExt]]
-"""The event loop's time after which messages of a pop are too old to return, and the messages."""
+
+
+class Popped(NamedTuple):
+    """Messages of one pop.
+
+    Attributes:
+        invisible_ms: their invisible time.
+        visible_at: the event loop's time at which it ends.
+    """
+
+    messages: list[MessageExt]
+    invisible_ms: int
+    visible_at: float
+
+    def is_fresh(self, now: float) -> bool:
+        """Whether less than half of the invisible time has passed."""
+        return now < self.visible_at - self.invisible_ms / 2000
 
 
 class PopService:
@@ -59,6 +72,7 @@ class PopService:
         self, instance: ClientInstance, api: ConsumerApi, group: str, config: SimpleConsumerConfig, clock: Clock
     ) -> None:
         self._instance, self._api, self._group = instance, api, group
+        self._requests = PopRequests(instance, api, group)
         self._config, self._clock = config, clock
         self._behind_ms = clock.wall_ms() - int(clock.monotonic() * 1000)
         self._pops: dict[Place, asyncio.Task[Popped]] = {}
@@ -66,17 +80,17 @@ class PopService:
         self._turn = 0
         self.subscriptions: dict[str, SubscriptionData] = {}
 
-    async def receive(self, max_messages: int, invisible_ms: int, await_ms: int) -> list[MessageExt]:
-        """Returns messages of the subscribed topics; empty if none arrived in time.
+    async def receive(self, max_messages: int, invisible_ms: int, await_ms: int) -> Popped:
+        """Returns messages of the subscribed topics; none if none arrived in time.
 
         Raises:
             BrokerError: a broker refuses.
             RemotingError: a broker cannot be reached or does not respond.
             ClientError: there is no subscription, a topic has no route, or a broker does not support POP.
         """
-        messages = self._take_left(max_messages)
-        if messages:
-            return messages
+        popped = self._take_left(max_messages)
+        if popped is not None:
+            return popped
         places = await self._places()
         for place in places:
             if place not in self._pops:
@@ -90,46 +104,10 @@ class PopService:
                     self._left.append(pop.result())
                 else:
                     failure = pop.exception()
-        messages = self._take_left(max_messages)
-        if failure is not None and not messages:
+        popped = self._take_left(max_messages)
+        if popped is None and failure is not None:
             raise failure
-        return messages
-
-    async def ack(self, message: MessageExt) -> None:
-        """Acknowledges a message at its broker.
-
-        Raises:
-            BrokerError, RemotingError, ClientError: the acknowledgement failed; after a ``RemotingError``, the broker
-                may have carried it out.
-        """
-        receipt = PopReceipt.of(message)
-        header = AckMessageRequestHeader(
-            self._group,
-            receipt.real_topic(message.topic, self._group),
-            receipt.queue_id,
-            receipt.text,
-            receipt.queue_offset,
-        )
-        await self._api.ack(self._instance.routes.master(receipt.broker_name), header)
-
-    async def hide(self, message: MessageExt, invisible_ms: int) -> PopReceipt:
-        """Sets a message's invisible time, counted from now; returns the new receipt handle.
-
-        Raises:
-            BrokerError, RemotingError, ClientError: the request failed; after a ``RemotingError``, the broker may have
-                changed the invisible time.
-        """
-        receipt = PopReceipt.of(message)
-        header = ChangeInvisibleTimeRequestHeader(
-            self._group,
-            receipt.real_topic(message.topic, self._group),
-            receipt.queue_id,
-            receipt.text,
-            receipt.queue_offset,
-            invisible_ms,
-        )
-        address = self._instance.routes.master(receipt.broker_name)
-        return receipt.changed(await self._api.change_invisible_time(address, header))
+        return popped or Popped([], invisible_ms, 0.0)
 
     async def stop(self) -> None:
         """Ends all pops; the brokers deliver the messages of unfinished pops to the group again."""
@@ -139,16 +117,17 @@ class PopService:
             pop.cancel()
         await asyncio.gather(*pops, return_exceptions=True)
 
-    def _take_left(self, max_messages: int) -> list[MessageExt]:
+    def _take_left(self, max_messages: int) -> Popped | None:
         """Takes messages left over from one pop, if they are recent enough."""
         now = asyncio.get_running_loop().time()
         while self._left:
-            fresh_until, messages = self._left.popleft()
-            if now < fresh_until and messages:
+            popped = self._left.popleft()
+            messages = popped.messages
+            if messages and popped.is_fresh(now):
                 if len(messages) > max_messages:
-                    self._left.appendleft((fresh_until, messages[max_messages:]))
-                return messages[:max_messages]
-        return []
+                    self._left.appendleft(popped._replace(messages=messages[max_messages:]))
+                return popped._replace(messages=messages[:max_messages])
+        return None
 
     async def _places(self) -> list[Place]:
         """The pairs of topic and broker to pop from; each call of this method starts with the next pair."""
@@ -206,8 +185,10 @@ class PopService:
         wanted = list(selected(messages, subscription))
         for message in messages:
             if message not in wanted:
-                await self.ack(message)  # the message has another tag with the same hash
-        return loop.time() + invisible_ms / 2000, wanted
+                await self._requests.ack(
+                    topic, PopReceipt.of(message)
+                )  # the message has another tag with the same hash
+        return Popped(wanted, invisible_ms, loop.time() + invisible_ms / 1000)
 
     def _now_ms(self) -> int:
         """The time that brokers compare with their clocks: the time at which this object was created, plus the time

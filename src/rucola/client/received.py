@@ -66,7 +66,7 @@ class ReceivedMessage(MessageExt):
     In addition to the stored properties it has MIN_OFFSET and MAX_OFFSET of the queue at the time of the pull.
     """
 
-    __slots__ = ("_origin", "_record", "_row")
+    __slots__ = ("__weakref__", "_origin", "_record", "_row")
 
     def __init__(self, record: bytes, row: array[int], origin: PullOrigin) -> None:
         # Sets only the attributes of MessageExt that every consumer needs.

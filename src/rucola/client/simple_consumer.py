@@ -7,28 +7,22 @@ Source: RocketMQ 5.3.3, ``PopMessageProcessor`` and related classes; the names a
 
 from __future__ import annotations
 
-import asyncio
-import heapq
-import logging
 from collections.abc import AsyncIterator
 
 from rucola.client.checks import check_number
 from rucola.client.consumer_config import SimpleConsumerConfig
 from rucola.client.instance import ClientInstance, ConsumerRegistration, check_group, check_topic
+from rucola.client.leases import Leases
 from rucola.client.message_selector import MessageSelector
-from rucola.client.pop_receipt import PopReceipt
+from rucola.client.pop_requests import PopRequests
 from rucola.client.pop_service import POP_MAX, PopService
 from rucola.client.producer import tracing
 from rucola.client.subscription import subscription_data
-from rucola.common import message_const
 from rucola.common.message import MessageExt
-from rucola.errors import ClientError, RucolaError
+from rucola.errors import ClientError
 from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType
 from rucola.remoting.consumer_api import ConsumerApi
 from rucola.runtime.clock import Clock, SystemClock
-from rucola.runtime.logs import event
-
-logger = logging.getLogger(__name__)
 
 INVISIBLE_MIN_MS, INVISIBLE_MAX_MS = 10_000, 43_200_000
 """Limits of RocketMQ's 5.x servers."""
@@ -42,8 +36,11 @@ class SimpleConsumer:
 
     A received message is hidden from the group for its invisible duration. Without an ``ack`` in that time, any
     consumer of the group may receive the message again; Rucola's broker does not limit the number of retries. With
-    ``auto_renew``, the consumer extends the invisible duration until the message is acknowledged or
-    ``renew_max_duration_ms`` have passed.
+    ``auto_renew``, the consumer extends the invisible duration until the message is acknowledged, the application no
+    longer holds the message object, or ``renew_max_duration_ms`` have passed.
+
+    Requests about one message are sent one after the other, so ``ack`` and ``change_invisible_duration`` may be called
+    while the invisible duration is being extended. A cancelled call of them goes on in the background.
 
     In addition to the errors listed, ``receive``, ``ack`` and ``change_invisible_duration`` raise ``BrokerError`` if a
     broker refuses, and ``RemotingError`` if it cannot be reached or does not respond in time. The application may
@@ -70,10 +67,8 @@ class SimpleConsumer:
         self._instance = ClientInstance(namesrv, self._config, self._clock)
         self._api = ConsumerApi(self._instance.client)
         self._service = PopService(self._instance, self._api, group, self._config, self._clock)
-        self._unacknowledged: dict[tuple[str, str, int, int], _Renewal] = {}
-        self._renewals: list[_Renewal] = []
-        self._renewing: asyncio.Task[None] | None = None
-        self._more = asyncio.Event()
+        requests = PopRequests(self._instance, self._api, group)
+        self._leases = Leases(requests, self._config.renew_max_duration_ms if self._config.auto_renew else None)
         traced = self._config.enable_trace
         self._trace = tracing(group, "CONSUME", namesrv, self._config, self._clock) if traced else None
         self._ended = False
@@ -109,18 +104,14 @@ class SimpleConsumer:
         self._instance.register_consumer(self._group, ConsumerRegistration(consumer_data=self._consumer_data))
         if self._trace is not None:
             await self._trace.start()
-        if self._config.auto_renew:
-            self._renewing = asyncio.ensure_future(self._renew())
 
     async def shutdown(self) -> None:
         """Unregisters and closes. Brokers deliver unacknowledged messages again."""
         if not self._instance.running:
             return
         self._ended = True
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
         try:
+            await self._leases.stop()
             await self._service.stop()
             if self._trace is not None:
                 await self._trace.shutdown()
@@ -175,111 +166,43 @@ class SimpleConsumer:
         check_number("max_messages", max_messages, 1, POP_MAX)
         check_number("invisible_duration_ms", invisible_ms, INVISIBLE_MIN_MS, INVISIBLE_MAX_MS)
         check_number("await_duration_ms", await_ms, 0)
-        messages = await self._service.receive(max_messages, invisible_ms, await_ms)
+        popped = await self._service.receive(max_messages, invisible_ms, await_ms)
         if self._trace is not None:
-            self._trace.consumed(messages)
-        if self._renewing is not None:
-            for message in messages:
-                self._keep_hidden(message, invisible_ms)
-        return messages
+            self._trace.consumed(popped.messages)
+        self._leases.give(*popped)
+        return popped.messages
 
     async def ack(self, message: MessageExt) -> None:
         """Acknowledges ``message``, so that it is not delivered again.
+
+        After an error, the message is as before: it may be acknowledged again, and ``auto_renew`` still covers it.
 
         Raises:
             ClientError: the message was not received by a simple consumer.
         """
         self._check_running()
-        renewal = self._unacknowledged.pop(_key(message), None)
-        if renewal is not None:
-            renewal.done = True
-        await self._service.ack(message)
+        await self._leases.ack(message)
 
     async def change_invisible_duration(self, message: MessageExt, invisible_duration_ms: int) -> None:
         """Sets the time, counted from now, after which ``message`` is delivered again unless it is acknowledged.
+
+        After a success, ``auto_renew`` no longer covers the message; after an error, the message is as before.
 
         Args:
             message: a received message; its receipt handle changes.
             invisible_duration_ms: 10 s to 12 h.
 
         Raises:
-            ClientError: the message was not received by a simple consumer.
+            ClientError: the message was not received by a simple consumer, or was acknowledged meanwhile.
         """
         self._check_running()
         check_number("invisible_duration_ms", invisible_duration_ms, INVISIBLE_MIN_MS, INVISIBLE_MAX_MS)
-        await self._hide(message, invisible_duration_ms)
-        renewal = self._unacknowledged.pop(_key(message), None)
-        if renewal is not None:
-            renewal.done = True  # the application has set the time itself
-
-    async def _hide(self, message: MessageExt, invisible_ms: int) -> None:
-        receipt = await self._service.hide(message, invisible_ms)
-        message.properties[message_const.POP_CK] = receipt.text
-
-    def _keep_hidden(self, message: MessageExt, invisible_ms: int) -> None:
-        now = asyncio.get_running_loop().time()
-        until = now + self._config.renew_max_duration_ms / 1000
-        renewal = _Renewal(now + invisible_ms / 2000, message, invisible_ms, until)
-        self._unacknowledged[_key(message)] = renewal
-        heapq.heappush(self._renewals, renewal)
-        self._more.set()
-
-    async def _renew(self) -> None:
-        """Extends the invisible time of each message as soon as half of it has passed."""
-        loop = asyncio.get_running_loop()
-        while True:
-            while self._renewals and (self._renewals[0].done or self._renewals[0].due <= loop.time()):
-                renewal = heapq.heappop(self._renewals)
-                if not renewal.done:
-                    self._instance.keep(self._prolong(renewal))
-            self._more.clear()
-            due = self._renewals[0].due if self._renewals else None
-            try:
-                async with asyncio.timeout_at(due):
-                    await self._more.wait()
-            except TimeoutError:
-                pass
-
-    async def _prolong(self, renewal: _Renewal) -> None:
-        message = renewal.message
-        try:
-            await self._hide(message, renewal.invisible_ms)
-        except RucolaError as error:
-            self._unacknowledged.pop(_key(message), None)
-            event(logger, logging.WARNING, "invisible time not extended", id=message.msg_id, error=error)
-            return
-        renewal.due = asyncio.get_running_loop().time() + renewal.invisible_ms / 2000
-        if not renewal.done and renewal.due < renewal.until:
-            heapq.heappush(self._renewals, renewal)
-            self._more.set()
+        await self._leases.hide(message, invisible_duration_ms)
 
     def _consumer_data(self) -> ConsumerData:
         subscriptions = list(self._service.subscriptions.values())
         return ConsumerData(self._group, ConsumeType.CONSUME_POP, subscription_data_set=subscriptions)
 
     def _check_running(self) -> None:
-        if not self._instance.running:
+        if not self._instance.running or self._ended:
             raise ClientError("the simple consumer is not started, or is shut down")
-
-
-class _Renewal:
-    """A received message whose invisible time is extended."""
-
-    __slots__ = ("done", "due", "invisible_ms", "message", "until")
-
-    def __init__(self, due: float, message: MessageExt, invisible_ms: int, until: float) -> None:
-        self.due, self.message, self.invisible_ms, self.until = due, message, invisible_ms, until
-        self.done = False
-
-    def __lt__(self, other: _Renewal) -> bool:
-        return self.due < other.due
-
-
-def _key(message: MessageExt) -> tuple[str, str, int, int]:
-    """A key that identifies a received message and does not change with its invisible time.
-
-    Raises:
-        ClientError: the message was not received by a simple consumer.
-    """
-    receipt = PopReceipt.of(message)
-    return (f"{receipt.topic_kind} {message.topic}", receipt.broker_name, receipt.queue_id, receipt.queue_offset)

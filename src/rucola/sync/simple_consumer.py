@@ -25,8 +25,11 @@ class SimpleConsumer:
 
     A received message is hidden from the group for its invisible duration. Without an ``ack`` in that time, any
     consumer of the group may receive the message again; Rucola's broker does not limit the number of retries. With
-    ``auto_renew``, the consumer extends the invisible duration until the message is acknowledged or
-    ``renew_max_duration_ms`` have passed.
+    ``auto_renew``, the consumer extends the invisible duration until the message is acknowledged, the application no
+    longer holds the message object, or ``renew_max_duration_ms`` have passed.
+
+    Requests about one message are sent one after the other, so ``ack`` and ``change_invisible_duration`` may be called
+    while the invisible duration is being extended. A cancelled call of them goes on in the background.
 
     In addition to the errors listed, ``receive``, ``ack`` and ``change_invisible_duration`` raise ``BrokerError`` if a
     broker refuses, and ``RemotingError`` if it cannot be reached or does not respond in time. The application may
@@ -118,6 +121,8 @@ class SimpleConsumer:
     def ack(self, message: MessageExt) -> None:
         """Acknowledges ``message``, so that it is not delivered again.
 
+        After an error, the message is as before: it may be acknowledged again, and ``auto_renew`` still covers it.
+
         Raises:
             ClientError: the message was not received by a simple consumer.
         """
@@ -126,11 +131,13 @@ class SimpleConsumer:
     def change_invisible_duration(self, message: MessageExt, invisible_duration_ms: int) -> None:
         """Sets the time, counted from now, after which ``message`` is delivered again unless it is acknowledged.
 
+        After a success, ``auto_renew`` no longer covers the message; after an error, the message is as before.
+
         Args:
             message: a received message; its receipt handle changes.
             invisible_duration_ms: 10 s to 12 h.
 
         Raises:
-            ClientError: the message was not received by a simple consumer.
+            ClientError: the message was not received by a simple consumer, or was acknowledged meanwhile.
         """
         self._loop.run(self._async.change_invisible_duration(message, invisible_duration_ms))

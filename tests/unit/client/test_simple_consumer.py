@@ -60,7 +60,7 @@ def test_what_is_not_acknowledged_comes_again(tmp_path):
             await send(producer, b"0")
             async with subscribed(servers) as one:
                 (first,) = await one.receive(invisible_duration_ms=10_000)
-                await one._hide(first, 300)  # shorter than users may choose
+                await one._leases.hide(first, 300)  # shorter than users may choose
                 assert await one.receive(await_duration_ms=0) == []
                 async with asyncio.timeout(40):
                     found: list[Any] = []

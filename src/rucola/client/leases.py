@@ -1,0 +1,376 @@
+"""The leases of the messages that a simple consumer has given to the application.
+
+A message's lease is the time for which the broker hides it from the group. Each request about a message needs the
+message's newest receipt handle, and an acknowledgement or a change of the invisible time makes older handles worthless.
+So the requests about one message go out one after the other. A request that failed leaves the lease as it was.
+
+With renewal, a given message keeps its lease here until it is acknowledged, expires, or gets another invisible time
+from the application. A message that the application no longer holds is not renewed. Without renewal, a lease exists
+here only while a request about it runs. Everything runs on one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+import math
+import weakref
+from collections.abc import Coroutine, Sequence
+
+from rucola.client.pop_receipt import PopReceipt
+from rucola.client.pop_requests import PopRequests
+from rucola.client.popped_life import Event, State, after
+from rucola.common import message_const
+from rucola.common.message import MessageExt
+from rucola.errors import ClientError, RucolaError
+from rucola.remoting.name_server_api import TIMEOUT_MS
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
+
+_PAUSE_S, _PAUSE_MAX_S = 1.0, 30.0
+"""Pause after the first failed renewal in seconds, doubled after each further one; longest pause."""
+_VOID_MIN = 16
+"""The heap is cleaned up only if more than this number of its entries are void."""
+
+LeaseKey = tuple[str, str, str, int, int, str]
+"""Topic, kind of topic, broker name, queue id, queue offset, time of the first pop: these do not change with the
+receipt handle, and a copy of the message has the same ones.
+"""
+
+
+class Lease:
+    """The lease of one given message.
+
+    Attributes:
+        receipt: the newest receipt handle.
+        state: where the message is.
+        visible_at: the event loop's time at which the broker makes the message visible.
+        invisible_ms: how long each renewal hides the message, in ms; 0 if the lease exists only during a request.
+        renew_until: the event loop's time after which there are no more renewals.
+        failures: number of renewals since the last one that succeeded.
+        due: the time of the lease's entry in the heap; None if it has no entry.
+        running: whether a request about the message runs.
+        ended: becomes done when the running request has ended; None while nobody waits for this.
+    """
+
+    __slots__ = (
+        "due",
+        "ended",
+        "failures",
+        "invisible_ms",
+        "key",
+        "message",
+        "receipt",
+        "renew_until",
+        "running",
+        "state",
+        "visible_at",
+    )
+
+    def __init__(
+        self,
+        key: LeaseKey,
+        message: MessageExt,
+        receipt: PopReceipt,
+        invisible_ms: int = 0,
+        visible_at: float = 0.0,
+        renew_until: float = 0.0,
+    ) -> None:
+        self.key = key
+        self.message = weakref.ref(message)
+        self.receipt = receipt
+        self.state = State.GIVEN
+        self.invisible_ms, self.visible_at, self.renew_until = invisible_ms, visible_at, renew_until
+        self.failures = 0
+        self.due: float | None = None
+        self.running = False
+        self.ended: asyncio.Future[RucolaError | None] | None = None
+
+    @property
+    def topic(self) -> str:
+        """Topic of the message."""
+        return self.key[0]
+
+    def renewed(self, receipt: PopReceipt, visible_at: float) -> None:
+        """Notes that the broker has set a new invisible time."""
+        self.state = after(self.state, Event.RENEW)
+        self.receipt, self.visible_at, self.failures = receipt, visible_at, 0
+        message = self.message()
+        if message is not None:
+            message.properties[message_const.POP_CK] = receipt.text
+
+    async def idle(self) -> RucolaError | None:
+        """Waits for the end of the running request. Returns the error of an acknowledgement that failed."""
+        if self.ended is None:
+            self.ended = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self.ended)
+
+
+class Leases:
+    """The leases of a consumer.
+
+    Args:
+        requests: sends the requests.
+        renew_max_ms: for how long leases are renewed, in ms; None if they are not.
+    """
+
+    def __init__(self, requests: PopRequests, renew_max_ms: int | None) -> None:
+        self._requests = requests
+        self._renew_max_s = None if renew_max_ms is None else renew_max_ms / 1000
+        self._leases: dict[LeaseKey, Lease] = {}
+        self._heap: list[tuple[float, int, Lease]] = []
+        """Leases to renew or to end, each with the event loop's time when this is due."""
+        self._numbers = itertools.count()
+        self._void = 0
+        """Number of entries in the heap that are no longer valid, because their leases have ended."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._callers = 0
+        self._quiet: asyncio.Future[None] | None = None
+        self._stopped = False
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def give(self, messages: Sequence[MessageExt], invisible_ms: int, visible_at: float) -> None:
+        """Begins to renew the leases of messages that are given to the application, if leases are renewed.
+
+        Args:
+            messages: messages of one pop.
+            invisible_ms: their invisible time.
+            visible_at: the event loop's time at which it ends.
+        """
+        if self._renew_max_s is None or self._stopped:
+            return
+        renew_until = asyncio.get_running_loop().time() + self._renew_max_s
+        for message in messages:
+            receipt = PopReceipt.of(message)
+            key = _key(message, receipt)
+            earlier = self._leases.get(key)
+            if earlier is not None:
+                self._drop(earlier)
+            lease = self._leases[key] = Lease(key, message, receipt, invisible_ms, visible_at, renew_until)
+            self._push(lease, _half(lease))
+        self._set_timer()
+
+    async def ack(self, message: MessageExt) -> None:
+        """Acknowledges ``message``. A call while another one for the same message runs shares its outcome.
+
+        A cancelled call goes on in the background, since the broker may have its request already.
+
+        Raises:
+            BrokerError, RemotingError, ClientError: the message was not acknowledged; its lease is as before.
+        """
+        self._callers += 1
+        try:
+            receipt = PopReceipt.of(message)
+            key = _key(message, receipt)
+            lease = self._leases.get(key)
+            while lease is not None and lease.running:
+                failure = await lease.idle()
+                if lease.state is State.DONE:
+                    return
+                if failure is not None:
+                    raise failure
+                receipt, lease = lease.receipt, self._leases.get(key)
+            if lease is None:
+                lease = self._leases[key] = Lease(key, message, receipt)
+            await self._ack(lease)
+        finally:
+            self._left()
+
+    async def hide(self, message: MessageExt, invisible_ms: int) -> None:
+        """Sets the invisible time of ``message``, counted from now. After a success, its lease is no longer renewed.
+
+        A cancelled call goes on in the background, since the broker may have its request already.
+
+        Raises:
+            BrokerError, RemotingError: the request failed; the lease is as before, and still renewed.
+            ClientError: the message was not received by a simple consumer, or was acknowledged meanwhile.
+        """
+        self._callers += 1
+        try:
+            receipt = PopReceipt.of(message)
+            key = _key(message, receipt)
+            lease = self._leases.get(key)
+            while lease is not None and lease.running:
+                await lease.idle()
+                if lease.state is State.DONE:
+                    raise ClientError(f"message {message.msg_id} was acknowledged meanwhile")
+                receipt, lease = lease.receipt, self._leases.get(key)
+            if lease is None:
+                lease = self._leases[key] = Lease(key, message, receipt)
+            lease.running = True
+            await asyncio.shield(self._keep(self._hide(lease, invisible_ms)))
+        finally:
+            self._left()
+
+    async def stop(self) -> None:
+        """Ends the renewals; returns when all calls and the requests that run have ended."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            if self._callers:
+                self._quiet = asyncio.get_running_loop().create_future()
+                await self._quiet
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._leases.clear()
+            self._heap.clear()
+
+    async def _ack(self, lease: Lease) -> None:
+        lease.running = True
+        cancelled, failure = False, None
+        try:
+            await self._requests.ack(lease.topic, lease.receipt)
+            lease.state = after(lease.state, Event.DONE)
+        except asyncio.CancelledError:
+            cancelled = not self._stopped
+            raise
+        except RucolaError as error:
+            failure = error
+            raise
+        finally:
+            if cancelled:  # the broker may have acknowledged the message; a second request does no harm
+                self._keep(self._ack(lease))
+            else:
+                self._free(lease, failure)
+
+    async def _hide(self, lease: Lease, invisible_ms: int) -> None:
+        began = asyncio.get_running_loop().time()
+        try:
+            receipt = await self._requests.hide(lease.topic, lease.receipt, invisible_ms)
+            lease.renewed(receipt, began + invisible_ms / 1000)
+            self._drop(lease)  # the application has set the time itself
+        finally:
+            self._free(lease)
+
+    async def _renew(self, lease: Lease) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        lease.failures += 1
+        timeout_ms = max(min(TIMEOUT_MS, int((lease.visible_at - began) * 1000)), 1)
+        try:
+            receipt = await self._requests.hide(lease.topic, lease.receipt, lease.invisible_ms, timeout_ms)
+            lease.renewed(receipt, began + lease.invisible_ms / 1000)
+        except RucolaError as error:
+            if lease.failures == 1:
+                place = _place(lease)
+                event(
+                    logger, logging.WARNING, "invisible time not extended", topic=lease.topic, place=place, error=error
+                )
+        finally:
+            if self._leases.get(lease.key) is lease:
+                self._push(lease, _next_try(lease, loop.time()) if lease.failures else _half(lease))
+                self._set_timer()
+            self._free(lease)
+
+    def _free(self, lease: Lease, failure: RucolaError | None = None) -> None:
+        """Ends the running request of a lease, and wakes those who wait for this."""
+        lease.running = False
+        if lease.state is State.DONE or not lease.invisible_ms:
+            self._drop(lease)
+        if lease.ended is not None:
+            ended, lease.ended = lease.ended, None
+            ended.set_result(failure)
+
+    def _drop(self, lease: Lease) -> None:
+        """Forgets a lease."""
+        if self._leases.get(lease.key) is lease:
+            del self._leases[lease.key]
+        if lease.due is not None:
+            lease.due = None
+            self._void += 1
+            if self._void * 2 > len(self._heap) + _VOID_MIN:
+                self._heap = [entry for entry in self._heap if entry[2].due == entry[0]]
+                heapq.heapify(self._heap)
+                self._void = 0
+
+    def _push(self, lease: Lease, due: float) -> None:
+        lease.due = due
+        heapq.heappush(self._heap, (due, next(self._numbers), lease))
+
+    def _set_timer(self) -> None:
+        if self._heap and not self._stopped and self._heap[0][0] < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = self._heap[0][0]
+            self._timer = asyncio.get_running_loop().call_at(self._timer_at, self._attend_due)
+
+    def _attend_due(self) -> None:
+        self._timer, self._timer_at = None, math.inf
+        now = asyncio.get_running_loop().time()
+        while self._heap and self._heap[0][0] <= now:
+            due, _, lease = heapq.heappop(self._heap)
+            if lease.due == due:
+                lease.due = None
+                self._attend(lease, now)
+            else:
+                self._void -= 1
+        self._set_timer()
+
+    def _attend(self, lease: Lease, now: float) -> None:
+        """Renews or ends a lease, unless a request about its message runs."""
+        if lease.running:
+            self._push(lease, now + _PAUSE_S)
+        elif now >= lease.visible_at:
+            lease.state = after(lease.state, Event.EXPIRE)
+            self._drop(lease)
+            event(logger, logging.INFO, "lease expired", topic=lease.topic, place=_place(lease))
+        elif now < lease.renew_until and lease.message() is not None:
+            lease.running = True
+            self._keep(self._renew(lease))
+        else:
+            self._push(lease, lease.visible_at)
+
+    def _keep(self, request: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Runs a request in the background."""
+        task = asyncio.ensure_future(request)
+        self._tasks.add(task)
+        task.add_done_callback(self._request_ended)
+        return task
+
+    def _request_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, RucolaError):
+            event(logger, logging.DEBUG, "request about a popped message failed", error=error)
+        elif error is not None:
+            event(logger, logging.ERROR, "request about a popped message failed", error)
+
+    def _left(self) -> None:
+        """Notes that a call has ended."""
+        self._callers -= 1
+        if not self._callers and self._quiet is not None and not self._quiet.done():
+            self._quiet.set_result(None)
+
+
+def _half(lease: Lease) -> float:
+    """The time at which half of the invisible time has passed."""
+    return lease.visible_at - lease.invisible_ms / 2000
+
+
+def _next_try(lease: Lease, now: float) -> float:
+    """The time to renew a lease again after a failure, or to end it."""
+    pause_s: float = min(_PAUSE_S * 2 ** (lease.failures - 1), _PAUSE_MAX_S)
+    return min(now + pause_s, lease.visible_at)
+
+
+def _place(lease: Lease) -> str:
+    """Broker, queue and queue offset of the message, for the log."""
+    receipt = lease.receipt
+    return f"{receipt.broker_name} {receipt.queue_id} {receipt.queue_offset}"
+
+
+def _key(message: MessageExt, receipt: PopReceipt) -> LeaseKey:
+    first_pop = message.properties.get(message_const.FIRST_POP_TIME, "")
+    return message.topic, receipt.topic_kind, receipt.broker_name, receipt.queue_id, receipt.queue_offset, first_pop

@@ -1,0 +1,118 @@
+"""Tests of the simple consumer with our broker, whose clock the test moves: what the broker makes of the receipt
+handles, and when the group gets a message again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from rucola import Message, Producer, SimpleConsumer, SimpleConsumerConfig
+from rucola.common.message_const import POP_CK
+from rucola.protocol.codes import RequestCode
+from rucola.testing.event_loop import advance, run_stepped
+from rucola.testing.rocketmq import RocketMQ
+
+COUNT = 4
+CHANGE = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+RETRY = "%RETRY%cg_T"
+
+
+@asynccontextmanager
+async def consuming(rocketmq: RocketMQ, count: int = COUNT, **options: Any) -> AsyncIterator[SimpleConsumer]:
+    """A consumer of topic T, which has ``count`` messages in one queue."""
+    rocketmq.create_topic("T", queues=1)
+    async with Producer("pg", rocketmq.namesrv) as producer:
+        for number in range(count):
+            await producer.send(Message("T", b"%d" % number))
+    consumer = SimpleConsumer("cg", rocketmq.namesrv, SimpleConsumerConfig(**options))
+    await consumer.subscribe("T")
+    async with consumer:
+        yield consumer
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    """Waits for the servers, which run in a thread of their own."""
+    async with asyncio.timeout(20):
+        while not reached():
+            await asyncio.sleep(0.001)
+
+
+def come_again(rocketmq: RocketMQ) -> int:
+    """How many messages the group will get again, once all invisible times of up to a minute have passed."""
+    for _ in range(4):
+        rocketmq.clock.advance(seconds=20)
+    return len(rocketmq.messages(RETRY))
+
+
+def test_each_message_can_be_acknowledged_after_a_change_of_its_invisible_time(rocketmq: RocketMQ) -> None:
+    async def scene() -> None:
+        async with consuming(rocketmq) as consumer:
+            found = await consumer.receive(COUNT, 10_000, 3_000)
+            assert len(found) == COUNT
+            for message in found:
+                await consumer.change_invisible_duration(message, 20_000)
+                await consumer.change_invisible_duration(message, 30_000)
+            for message in found:
+                await consumer.ack(message)
+            assert await asyncio.to_thread(come_again, rocketmq) == 0
+
+    asyncio.run(scene())
+
+
+def test_renewed_messages_stay_hidden_and_can_be_acknowledged(rocketmq: RocketMQ) -> None:
+    async def scene() -> None:
+        async with consuming(rocketmq, auto_renew=True) as consumer:
+            found = await consumer.receive(COUNT, 10_000, 3_000)
+            for _ in range(4):
+                before = [message.properties[POP_CK] for message in found]
+                advance(5.1)
+                await until(
+                    lambda before=before: all(
+                        message.properties[POP_CK] != old for message, old in zip(found, before, strict=True)
+                    )
+                )
+                await asyncio.to_thread(rocketmq.clock.advance, seconds=9)
+            assert rocketmq.messages(RETRY) == []
+            for message in found:
+                await consumer.ack(message)
+            assert await asyncio.to_thread(come_again, rocketmq) == 0
+
+    run_stepped(scene())
+
+
+@pytest.mark.parametrize("effect", ["delay", "drop"])
+def test_an_ack_while_a_renewal_is_on_its_way(rocketmq: RocketMQ, effect: str) -> None:
+    async def scene() -> None:
+        async with consuming(rocketmq, auto_renew=True) as consumer:
+            first, message = await consumer.receive(2, 10_000, 3_000)
+            await consumer.ack(first)
+            faults = rocketmq.faults
+            with faults.delay(0.2, CHANGE) if effect == "delay" else faults.drop(CHANGE) as renewal:
+                advance(5.1)
+                await asyncio.to_thread(renewal.wait)
+                acking = asyncio.ensure_future(consumer.ack(message))
+                if effect != "delay":
+                    await asyncio.sleep(0)
+                    advance(3.1)  # the renewal times out
+                await acking
+            assert await asyncio.to_thread(come_again, rocketmq) == 0
+
+    run_stepped(scene())
+
+
+def test_a_message_can_be_acknowledged_after_a_restart_of_the_broker(rocketmq: RocketMQ) -> None:
+    async def scene() -> None:
+        async with consuming(rocketmq) as consumer:
+            found = await consumer.receive(COUNT, 10_000, 3_000)
+            await consumer.change_invisible_duration(found[1], 20_000)
+            await asyncio.to_thread(rocketmq.restart)
+            for message in found:
+                await consumer.ack(message)
+            assert await asyncio.to_thread(come_again, rocketmq) == 0
+
+    asyncio.run(scene())
