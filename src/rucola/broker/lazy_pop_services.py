@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -32,7 +33,7 @@ class Pops(Protocol):
     async def catch_up(self) -> None:
         """Revives the messages that became due because the clock was moved forward."""
 
-    def forget(self, concerned: Callable[[PoppedQueue], bool]) -> None:
+    def forget(self, concerned: Callable[[PoppedQueue], bool]) -> asyncio.Future[None] | None:
         """Forgets what was popped from the queues for which ``concerned`` returns True."""
 
     def settle(self) -> None:
@@ -114,15 +115,21 @@ class LazyPopServices:
         if self.started is not None:
             self.started.hold.channel_closed(channel)
 
-    def topic_deleted(self, topic: str) -> None:
-        """Forgets what was popped from a deleted topic, so that a new topic with the same name starts anew."""
-        if self.started is not None:
-            self.started.forget(lambda queue: queue.topic == topic)
+    def topic_deleted(self, topic: str) -> asyncio.Future[None] | None:
+        """Forgets what was popped from a deleted topic, so that a new topic with the same name starts anew, and ends
+        the requests that wait for its messages. Returns a future that is done when this is synced, or None.
+        """
+        if self.started is None:
+            return None
+        written = self.started.forget(lambda queue: queue.topic == topic)
+        self.started.hold.end(topic)
+        return written
 
-    def group_deleted(self, group: str) -> None:
-        """Forgets what a deleted group has popped, so that a new group with the same name starts anew."""
-        if self.started is not None:
-            self.started.forget(lambda queue: queue.group == group)
+    def group_deleted(self, group: str) -> asyncio.Future[None] | None:
+        """Forgets what a deleted group has popped, so that a new group with the same name starts anew. Returns a future
+        that is done when this is synced, or None.
+        """
+        return None if self.started is None else self.started.forget(lambda queue: queue.group == group)
 
     def settle(self) -> None:
         """Commits the consumer offsets that waited for a sync: those of pops and those of the revive topic. Call this

@@ -98,7 +98,7 @@ class PopServices:
             self._config.broker_name,
             self._store,
             self._log,
-            services.offsets,
+            services.resets,
             self._popped,
             self._orders,
             self._locks,
@@ -144,12 +144,13 @@ class PopServices:
             await self._reviving.catch_up()
         self._locks.clock_moved()
 
-    def forget(self, concerned: Callable[[PoppedQueue], bool]) -> None:
+    def forget(self, concerned: Callable[[PoppedQueue], bool]) -> asyncio.Future[None] | None:
         """Forgets the pops of a deleted topic or group: those for which ``concerned`` returns True. A new topic or
-        group with the same name then starts without them.
+        group with the same name then starts without them, also after a crash once the returned future is done.
         """
         self._popped.forget_all(concerned)
         self._orders.forget_all(concerned)
+        return self._orders.persist()
 
     def settle(self) -> None:
         """Notes which pops are synced, before the consumer offsets are written."""

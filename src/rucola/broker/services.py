@@ -18,7 +18,9 @@ from rucola.broker.config import BrokerConfig
 from rucola.broker.config_files import ConfigFiles
 from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rucola.broker.lazy_pop_services import LazyPopServices, Pops
+from rucola.broker.offset import offset_resets
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.offset.offset_resets import OffsetResets
 from rucola.broker.processor.send_targets import SendTargets
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
@@ -113,6 +115,7 @@ class BrokerServices:
         light = store.config.enable_lmq
         self._offsets_name = "lmqConsumerOffset.json" if light else _CONSUMER_OFFSETS
         self.offsets = ConsumerOffsetManager(self.keep(self._offsets_name), wall_ms, light)
+        self.resets = OffsetResets(self.keep(offset_resets.FILE_NAME))
         self.filters = ConsumerFilterManager(self.keep("consumerFilter.json"), wall_ms)
         self.producers = ProducerManager()
         self.cold_flow = ColdDataFlow(config, clock.monotonic, wall_ms)
@@ -154,6 +157,7 @@ class BrokerServices:
         self.tables.load(name, self.offsets.load)
         if self.store.recovered:
             self._clamp_offsets()
+        self.tables.load(offset_resets.FILE_NAME, self.resets.load)
         self.tables.load("delayOffset.json", self.schedule.load)
         self.tables.load("consumerFilter.json", self.filters.load)
         self.timers.load()
@@ -186,6 +190,7 @@ class BrokerServices:
         call("settling of pops", self.pops.settle)
         call("writing of orderly pops", self.pops.persist)
         call("writing of consumer offsets", self.offsets.persist)
+        call("writing of offset resets", self.resets.persist)
         call("writing of consumer filters", self.filters.persist)
         self.writer.write_failed_again()
 

@@ -6,6 +6,7 @@ time.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 from tests.brokers import properties_text
@@ -16,6 +17,7 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.pull import PullMessageRequestHeader
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
 from rucola.testing.clock import ManualClock
+from rucola.testing.simulated_disk import SimulatedDisk
 from rucola.testing.store_life import empty_disk
 
 NOW_MS = 1_700_000_000_000
@@ -49,9 +51,23 @@ class SteppedBroker(BrokerLife):
         super().__init__(empty_disk(), sync_flush, ManualClock(NOW_MS))
         self._asked: list[Asked] = []
         self._number = 0
+        self._serve()
+
+    def _serve(self) -> None:
         self.open()
         self.broker._work_periodically(cast(Any, self.loop))
         self.broker.services.pops.start()
+
+    def restart(self) -> None:
+        """Stops the broker cleanly and starts it again; every client has a new connection."""
+        self._happen()
+        asyncio.run(self.broker.shutdown())
+        self._serve()
+
+    def kill(self) -> None:
+        """Ends the broker as SIGKILL would and starts it again."""
+        self.disk = SimulatedDisk.of(self.disk.seen())
+        self._serve()
 
     def connect(self) -> Connection:
         """Connects one more client."""
@@ -87,9 +103,12 @@ class SteppedBroker(BrokerLife):
         group: str = "cg",
         expression: str = "*",
         connection: Connection | None = None,
+        queue_id: int = 0,
     ) -> Asked:
         """Sends a pull that contains its own subscription and waits for up to ``timeout_ms``."""
-        header = PullMessageRequestHeader(group, topic, 0, queue_offset, 32, 6, 0, timeout_ms, 0, expression, "TAG")
+        header = PullMessageRequestHeader(
+            group, topic, queue_id, queue_offset, 32, 6, 0, timeout_ms, 0, expression, "TAG"
+        )
         return self.request(RequestCode.PULL_MESSAGE, header.to_ext_fields(), connection=connection)
 
     def passes(self, milliseconds: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.brokers import Cluster, run
 from tests.unit.broker.administered import CLIENT_ID, administered
 
+from rucola.broker.offset.offset_resets import Reset
 from rucola.common.java import parse_properties
 from rucola.common.message_queue import MessageQueue
 from rucola.common.subscription_group import SubscriptionGroupConfig
@@ -90,6 +91,7 @@ def test_what_was_fetched_and_is_not_consumed_yet(tmp_path: Path) -> None:
             await cluster.pull("T_live", 1, 4, group="G_live")  # the end of the queue: there is no message to give
             assert await inflight() == ([4, 4], 2)
             cluster.broker.offsets.reset("G_live", "T_live", 1, 1)
+            cluster.broker.services.resets.add("G_live", "T_live", 1, Reset(1))
             assert await inflight() == ([4, 1], 0)
             await cluster.pull("T_live", 1, 4, group="G_live")
             assert await inflight() == ([4, 1], 0)

@@ -192,21 +192,6 @@ def test_offsets_of_the_clients(tmp_path):
     run(scene())
 
 
-def test_deleted_topics_and_groups_have_no_resets(tmp_path):
-    async def scene() -> None:
-        async with Cluster(tmp_path) as cluster:
-            offsets = cluster.broker.offsets
-            for topic, group in (("T1", "g1"), ("T2", "g2"), ("T3", "g3")):
-                offsets.reset(group, topic, 0, 7)
-            offsets.remove_topic("T1")
-            offsets.remove_group("g2")
-            assert offsets.resets.keys() == {"T3@g3"}
-            assert (offsets.take_reset("g3", "T3", 0), offsets.take_reset("g3", "T3", 0)) == (7, None)
-            assert offsets.resets == {}
-
-    run(scene())
-
-
 def test_a_forbidden_pull_says_what_forbids_it(tmp_path):
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

@@ -148,6 +148,15 @@ class PullRequestHold:
             for request in requests
             if not request.woken and (request.queue_offset < max_offset or (final and request.moved))
         ]
+        self._leave(leaving, final)
+
+    def end(self, topic: bytes, queue_id: int) -> None:
+        """Resumes all requests for a queue whose topic was deleted; they must not wait again."""
+        waiting = self._waiting.get((topic, queue_id), {})
+        self._leave([request for requests in waiting.values() for request in requests if not request.woken], final=True)
+
+    def _leave(self, leaving: list[PullRequest], final: bool) -> None:
+        """Resumes requests: the first ones now, the others in later iterations of the event loop."""
         if len(leaving) > AT_ONCE_MAX:
             for request in leaving[AT_ONCE_MAX:]:
                 request.woken = True

@@ -44,10 +44,6 @@ class ConsumerOffsetManager:
         self.table: dict[str, dict[int, int]] = {}
         self.clamped = 0
         """Number of offsets that ``clamp`` changed since start-up."""
-        self.resets: dict[str, dict[int, int]] = {}
-        """Offsets that an administrator set, by ``topic@group`` and queue id. The response to the group's next pull
-        must report them.
-        """
         self.pulled: dict[tuple[str, str, int], int] = {}
         """The next offset in the last response to a pull of a group, by group, topic and queue id. Only in memory."""
 
@@ -89,27 +85,9 @@ class ConsumerOffsetManager:
         return max(self.pulled.get((group, topic, queue_id), 0), consumed, 0)
 
     def reset(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
-        """Sets the offset, overriding the group's clients. The response to their next pull reports the offset."""
+        """Sets the offset, and forgets up to where the group was given messages. ``OffsetResets`` tells its clients."""
         self.commit(group, topic, queue_id, consumer_offset)
         self.pulled.pop((group, topic, queue_id), None)
-        self.resets.setdefault(topic_at_group(topic, group), {})[queue_id] = consumer_offset
-
-    def reset_pending(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether a reset has not been reported to the group yet."""
-        return queue_id in self.resets.get(topic_at_group(topic, group), ())
-
-    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset to which the queue was reset; the current pull reports it to the group. None if there was no
-        reset.
-        """
-        key = topic_at_group(topic, group)
-        queues = self.resets.get(key)
-        if queues is None:
-            return None
-        consumer_offset = queues.pop(queue_id, None)
-        if not queues:
-            del self.resets[key]
-        return consumer_offset
 
     def clamp(self, range_of: Callable[[str, int], tuple[int, int]]) -> int:
         """Sets every offset that lies beyond an end of its queue to that end. This is needed after a crash.
@@ -143,6 +121,18 @@ class ConsumerOffsetManager:
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have consumed a topic."""
         return [key[len(topic) + 1 :] for key in self.table if key.startswith(topic + "@")]
+
+    def queues_begun(self, topic: str) -> dict[str, set[int]]:
+        """The queues of a topic that each group has begun to read."""
+        begun: dict[str, set[int]] = {}
+        prefix = topic_at_group(topic, "")
+        for key, queues in self.table.items():
+            if key.startswith(prefix):
+                begun[key[len(prefix) :]] = {queue_id for queue_id, offset in queues.items() if offset > 0}
+        for (group, pulled_topic, queue_id), offset in self.pulled.items():
+            if pulled_topic == topic and offset > 0:
+                begun.setdefault(group, set()).add(queue_id)
+        return begun
 
     def topics_of(self, group: str) -> list[str]:
         """Topics that a group has consumed."""
@@ -185,7 +175,6 @@ class ConsumerOffsetManager:
     def _remove(self, matches: Callable[[str], bool]) -> None:
         for key in [key for key in self.table if matches(key)]:
             del self.table[key]
-            self.resets.pop(key, None)
             self._changed = True
 
 

@@ -7,6 +7,7 @@ the queue: the same messages again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -128,11 +129,14 @@ class OrderInfoManager:
             for queue_id, members in queues.items():
                 self.table[PoppedQueue(topic, group, int(queue_id))] = OrderInfo.from_dict(members)
 
-    def persist(self) -> None:
-        """Requests a write of the table if it changed."""
-        if self._changed:
-            self._changed = False
-            self._kept.changed()
+    def persist(self) -> asyncio.Future[None] | None:
+        """Requests a write of the table if it changed. Returns a future that is done when the table is written, or None
+        if nothing changed.
+        """
+        if not self._changed:
+            return None
+        self._changed = False
+        return self._kept.changed()
 
     def _snapshot(self) -> Pieces:
         limit_ms = self._wall_ms() - _FORGOTTEN_AFTER_MS

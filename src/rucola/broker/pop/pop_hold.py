@@ -177,6 +177,11 @@ class PopHold:
             self._resume_one((topic, waiting_for), (group, False), None)
             self._resume_one((topic, waiting_for), (group, True), None)
 
+    def end(self, topic: str) -> None:
+        """Resumes all requests for a deleted topic."""
+        for pop in [pop for pop in self._all() if pop.topic == topic]:
+            self._leave(pop)
+
     def channel_closed(self, channel: Peer) -> None:
         """Forgets the requests of a closed connection."""
         for pop in self._share.of(channel):

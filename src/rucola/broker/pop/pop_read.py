@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rucola.broker.filter.filtered_read import FilterTime, read_filtered
-from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.offset.offset_resets import OffsetResets
 from rucola.broker.pop.order_info import OrderInfoManager
 from rucola.broker.pop.order_locks import OrderLocks
 from rucola.broker.pop.pop_offsets import PopOffsets, PoppedQueue
@@ -89,7 +89,7 @@ class PopReader:
         broker_name: str,
         store: MessageStore,
         log: ReviveLog,
-        offsets: ConsumerOffsetManager,
+        resets: OffsetResets,
         popped: PopOffsets,
         orders: OrderInfoManager,
         locks: OrderLocks,
@@ -99,7 +99,7 @@ class PopReader:
         self._broker_name = broker_name
         self._store = store
         self._log = log
-        self._offsets = offsets
+        self._resets = resets
         self._popped = popped
         self._orders = orders
         self._locks = locks
@@ -140,7 +140,9 @@ class PopReader:
         """The offset at which the group continues. A group that has never got a message starts at the first or at the
         last message of the queue, depending on ``init_mode``.
         """
-        reset = self._offsets.take_reset(queue.group, queue.topic, queue.queue_id) if self._offsets.resets else None
+        reset = None
+        if self._resets.table:
+            reset = self._resets.take(queue.group, queue.topic, queue.queue_id)
         if reset is not None:
             self._orders.forget(queue)
             self._popped.forget(queue)

@@ -26,6 +26,7 @@ class ConsumerManageProcessor:
         self._groups = services.groups
         self._consumers = services.consumers
         self._offsets = services.offsets
+        self._resets = services.resets
 
     def consumer_list(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 38: the client ids of a group."""
@@ -55,7 +56,7 @@ class ConsumerManageProcessor:
                 ResponseCode.INVALID_PARAMETER,
                 f"{header.topic} has no queue {header.queue_id}, only queues 0 to {queue_count - 1}",
             )
-        if self._offsets.reset_pending(header.consumer_group, header.topic, header.queue_id):
+        if self._resets.find(header.consumer_group, header.topic, header.queue_id) is not None:
             return command.answer(ResponseCode.SUCCESS, "Offset has been previously reset")
         self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return success(command)
@@ -81,6 +82,9 @@ class ConsumerManageProcessor:
         """
         header = QueryConsumerOffsetRequestHeader.from_ext_fields(command.ext_fields)
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            # The group has read the topic before the topic was deleted. It must not start at the end of the new one.
+            offset = self._resets.find(header.consumer_group, header.topic, header.queue_id)
         if offset is None or offset < 0:  # some clients commit -1 for a queue that they have not read
             if header.set_zero_if_not_found is False:
                 raise BrokerError(

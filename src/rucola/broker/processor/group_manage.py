@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 
 from rucola.broker.processor.responses import success
@@ -34,6 +35,7 @@ class GroupManageProcessor:
     def __init__(self, services: BrokerServices) -> None:
         self._groups = services.groups
         self._offsets = services.offsets
+        self._resets = services.resets
         self._pops = services.pops
         self._whole = WholeTable(self._copy, lambda: self._groups.data_version)
 
@@ -57,11 +59,13 @@ class GroupManageProcessor:
     def delete_group(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 207: deletes a group."""
         header = DeleteSubscriptionGroupRequestHeader.from_ext_fields(command.ext_fields)
-        written = self._groups.delete(header.group_name)
+        group = header.group_name
+        written: list[asyncio.Future[None] | None] = [self._groups.delete(group)]
         if header.clean_offset:
-            self._offsets.remove_group(header.group_name)
-            self._pops.group_deleted(header.group_name)
-        return answer_when_told(success(command), [written])
+            self._offsets.remove_group(group)
+            self._resets.remove_group(group)
+            written += [self._offsets.persist(), self._resets.persist(), self._pops.group_deleted(group)]
+        return answer_when_told(success(command), written)
 
     def all_groups(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 201: all groups in one response, even if the request asks for pages, as in RocketMQ."""

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Iterable
 from functools import partial
 
 from rucola.broker.client.client_channel import ClientChannel
+from rucola.broker.offset.offset_resets import Reset
 from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
 from rucola.common.message_queue import MessageQueue
@@ -46,6 +47,7 @@ class OffsetResetProcessor:
         self._groups = services.groups
         self._consumers = services.consumers
         self._offsets = services.offsets
+        self._resets = services.resets
         self._wake = services.hold.wake
         self._cold_reads = services.cold_reads
 
@@ -70,6 +72,7 @@ class OffsetResetProcessor:
         table = self._new_offsets(header, topic, cold)
         for queue_id, offset in table.items():
             self._offsets.reset(header.group, header.topic, queue_id, offset)
+            self._resets.add(header.group, header.topic, queue_id, Reset(offset))
             self._wake(header.topic.encode(), queue_id, header.group)
         return success(command, None, self._body(header.topic, table))
 

@@ -34,6 +34,7 @@ class PopAckProcessor:
         self._store = services.store
         self._topics = services.topics
         self._offsets = services.offsets
+        self._resets = services.resets
         self._orders = orders
         self._log = log
         self._locks = locks
@@ -133,7 +134,7 @@ class PopAckProcessor:
         if following > before:
             done = PopAck(PopKey(*queue, IN_ORDER, receipt.pop_time_ms, receipt.broker_name), (following - 1,))
             end = self._log.put_ack(done, 0, queue.queue_id % self._log.queues)
-        if not self._offsets.reset_pending(queue.group, queue.topic, queue.queue_id):
+        if self._resets.find(queue.group, queue.topic, queue.queue_id) is None:
             self._offsets.commit(queue.group, queue.topic, queue.queue_id, following)
         self._locks.changed(queue)
         return end

@@ -74,7 +74,9 @@ class PullMessageProcessor:
         self.cold_reads = ColdReads(lambda: config.pull_thread_pool_queue_capacity)
         self._config = config
         self._store = services.store
+        self._topics = services.topics
         self._offsets = services.offsets
+        self._resets = services.resets
         self._consumers = services.consumers
         self._cold_flow = services.cold_flow
         self._admissions = PullAdmissions(services)
@@ -140,12 +142,18 @@ class PullMessageProcessor:
 
         The group's subscription may have changed meanwhile, so a message that did not match before may match now and
         must not be skipped.
+
+        If the topic was deleted meanwhile, the consumer must go on at offset 0, should the topic be created again.
+        RocketMQ holds the request until its time is over, and then goes on at the old offset.
         """
         channel = request.channel
         if channel.closed:
             return
         try:
             if not self._admissions.stands(request.admission):
+                if self._topics.get(request.admission.consumer[1]) is None:
+                    self._answer_reset(request, 0)
+                    return
                 admission = self._admitted(channel, request.opaque, request.serialize, request.admission.asked)
                 if admission is None:
                     return
@@ -174,7 +182,7 @@ class PullMessageProcessor:
         offsets = self._offsets
         if sys_flag & _COMMIT:
             where = request.admission.consumer
-            if not offsets.resets or not offsets.reset_pending(*where):
+            if not self._resets.table or self._resets.find(*where) is None:
                 offsets.commit(*where, commit_offset)
         if sys_flag & _SUSPEND:
             config = self._config
@@ -185,8 +193,8 @@ class PullMessageProcessor:
 
     def _read(self, request: PullRequest, may_wait: bool, fetched: bool = False) -> None:
         admission, offsets = request.admission, self._offsets
-        if offsets.resets:
-            reset = offsets.take_reset(*admission.consumer)
+        if self._resets.table:
+            reset = self._take_reset(request)
             if reset is not None:
                 self._answer_reset(request, reset)
                 return
@@ -255,6 +263,17 @@ class PullMessageProcessor:
         request.timeout_ms = round((request.until_s - self._monotonic()) * 1000)
         request.queue_offset, request.moved = result.next_offset, True
         return request.timeout_ms > 0
+
+    def _take_reset(self, request: PullRequest) -> int | None:
+        """The offset to which the queue was reset, if the consumer must be told of it."""
+        reset = self._resets.take(*request.admission.consumer, partial(self._client_id, request))
+        # A consumer that asks for offset 0 has read nothing that a reset to 0 would give up.
+        return None if reset == request.queue_offset == 0 else reset
+
+    def _client_id(self, request: PullRequest) -> str | None:
+        info = self._consumers.group(request.admission.consumer[0])
+        client = None if info is None else info.clients.get(request.channel)
+        return None if client is None else client.client_id
 
     def _answer_reset(self, request: PullRequest, consumer_offset: int) -> None:
         """Tells the consumer to continue at ``consumer_offset``, to which the offset was reset."""

@@ -13,6 +13,7 @@ from rucola.broker.processor.whole_table import Encode, WholeTable
 from rucola.broker.registration import answer_when_told
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_attributes import MIXED, change_attributes
+from rucola.broker.topic.topic_removal import TopicRemoval
 from rucola.broker.topic.topic_validator import system_names, validate_topic
 from rucola.common.key_builder import SYSTEM_TOPICS, is_light_queue, is_system_topic
 from rucola.common.topic_config import TopicConfig, TopicFilterType
@@ -41,7 +42,7 @@ class TopicManageProcessor:
         self._store = services.store
         self._topics = services.topics
         self._offsets = services.offsets
-        self._pops = services.pops
+        self._removal = TopicRemoval(services)
         self._whole = WholeTable(self._copy, lambda: self._topics.data_version)
         self._cleaning = asyncio.Lock()
         config = services.config
@@ -97,14 +98,7 @@ class TopicManageProcessor:
             for name in (f"%RETRY%{group}_{topic}", f"%RETRY%{group}+{topic}")
             if self._topics.get(name) is not None
         ]
-        written: list[asyncio.Future[None] | None] = []
-        for name in (topic, *retry_topics):
-            written.append(self._topics.delete(name))
-            self._store.delete_topic(name.encode("utf-8", "surrogateescape"))
-            self._offsets.remove_topic(name)
-            self._pops.topic_deleted(name)
-        # Otherwise, after a crash, a new topic of that name would get the progress of the old one.
-        written.append(self._offsets.persist())
+        written = [future for name in (topic, *retry_topics) for future in self._removal.remove(name)]
         return answer_when_told(success(command), written)
 
     def all_topics(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
@@ -132,15 +126,18 @@ class TopicManageProcessor:
         other requests are served in between.
         """
         async with self._cleaning:
-            await in_turns(self._clean(await asyncio.to_thread(self._store.topics_with_queues)))
+            written = await in_turns(self._clean(await asyncio.to_thread(self._store.topics_with_queues)))
+            await asyncio.gather(*written)
         return success(command)
 
-    def _clean(self, topics: set[bytes]) -> Steps[None]:
+    def _clean(self, topics: set[bytes]) -> Steps[list[asyncio.Future[None]]]:
+        written: set[asyncio.Future[None]] = set()
         for topic in topics:
             name = topic.decode("utf-8", "surrogateescape")
             if self._topics.get(name) is None and not self._is_system_topic(name) and not is_light_queue(name):
-                self._store.delete_topic(topic)
+                written.update(future for future in self._removal.remove(name) if future is not None)
             yield
+        return list(written)
 
     def _check(self, config: TopicConfig) -> None:
         """Refuses topic configurations that no request may set."""
