@@ -246,7 +246,7 @@ class MessageStore:
             StoreDamagedError: ``topic`` cannot be the name of a directory; nothing was changed.
         """
         self._queues.directory(topic, 0)
-        self._deletion.begin(topic, self._log.written_offset)
+        self._deletion.begin(topic, self._log.written_offset, self._log.now_ms())
         queues = self._queues.detach_topic(topic)
         self._retention.forget(queues)
         self._dispatcher.forget(queues)
@@ -255,6 +255,18 @@ class MessageStore:
             moved = self._deletion.finish(topic)
         finally:
             self._retention.remove_later(partial(self._remove_queues, queues, moved))
+
+    def is_deleted(self, topic: bytes, physical_offset: int) -> bool:
+        """Whether ``topic`` was deleted after the record at ``physical_offset`` was stored. Such a record belongs to no
+        queue, also if the topic has been created again.
+        """
+        return physical_offset < self._deletion.ends.get(topic, 0)
+
+    def deleted_ms(self, topic: bytes) -> int:
+        """Returns the store time of the last deletion of ``topic`` in ms; 0 if there was none, or if the log no longer
+        has records from before.
+        """
+        return self._deletion.times_ms.get(topic, 0)
 
     # -- read ----------------------------------------------------------------------------------------------------------
 

@@ -3,8 +3,8 @@
 The records of the topic stay in the log until they expire. The file ``rucola-deleted-topics``, which RocketMQ does not
 know, keeps the physical offset up to which each topic is deleted. Records of the topic below that offset get no unit in
 a queue, even if they are dispatched again. The file is a JSON object: ``{"topic": {"end": physical offset, "pending":
-whether the queues may still exist}}``. Start-up drops an entry if the log no longer has records below the entry's
-offset.
+whether the queues may still exist, "time": store time of the deletion in ms}}``. Start-up drops an entry if the log no
+longer has records below the entry's offset.
 
 A deletion first writes the entry as pending, then moves the queue directories into ``deleted-queues``, then writes the
 entry again as completed. The maintenance thread removes the moved directories afterwards. If a crash interrupts a
@@ -32,6 +32,7 @@ class TopicDeletion:
 
     Attributes:
         ends: for each topic, the physical offset up to which its records belong to no queue.
+        times_ms: for each topic in ``ends``, the store time of the deletion in ms; 0 if it is unknown.
 
     Args:
         root: the store's directory.
@@ -39,6 +40,7 @@ class TopicDeletion:
 
     def __init__(self, files: Files, root: str) -> None:
         self.ends: dict[bytes, int] = {}
+        self.times_ms: dict[bytes, int] = {}
         self._pending: set[bytes] = set()
         self._files = files
         self._root = root
@@ -53,6 +55,7 @@ class TopicDeletion:
         """
         text = self._files.read_file(self._path)
         self.ends.clear()
+        self.times_ms.clear()
         self._pending.clear()
         if text is None:
             return
@@ -62,6 +65,7 @@ class TopicDeletion:
                 if name in ("", ".", "..") or any(char in name for char in "/\\\0"):
                     raise ValueError(f"{name!r} cannot be a topic")
                 self.ends[topic] = int(entry["end"])
+                self.times_ms[topic] = int(entry.get("time", 0))
                 if entry["pending"]:
                     self._pending.add(topic)
         except (ValueError, TypeError, AttributeError, LookupError) as error:
@@ -104,26 +108,30 @@ class TopicDeletion:
         if gone or taken or self._pending:
             for topic in gone:
                 del self.ends[topic]
+                self.times_ms.pop(topic, None)
             self._pending.clear()
             self._write()
 
-    def begin(self, topic: bytes, end: int) -> None:
+    def begin(self, topic: bytes, end: int, time_ms: int) -> None:
         """Writes a pending entry: ``topic`` is deleted up to ``end``. Syncs the file.
+
+        Args:
+            time_ms: the store time now.
 
         Raises:
             DiskError: the file could not be written or synced; only the next load shows whether the topic is deleted.
         """
-        before = self.ends.get(topic)
-        self.ends[topic] = end
+        before, before_ms = self.ends.get(topic), self.times_ms.get(topic, 0)
+        self.ends[topic], self.times_ms[topic] = end, time_ms
         self._pending.add(topic)
         try:
             self._write()
         except BaseException:
             self._pending.discard(topic)
             if before is None:
-                del self.ends[topic]
+                del self.ends[topic], self.times_ms[topic]
             else:
-                self.ends[topic] = before
+                self.ends[topic], self.times_ms[topic] = before, before_ms
             raise
 
     def finish(self, topic: bytes) -> list[str]:
@@ -168,7 +176,11 @@ class TopicDeletion:
 
     def _write(self) -> None:
         table = {
-            topic.decode("utf-8", "surrogateescape"): {"end": end, "pending": topic in self._pending}
+            topic.decode("utf-8", "surrogateescape"): {
+                "end": end,
+                "pending": topic in self._pending,
+                "time": self.times_ms.get(topic, 0),
+            }
             for topic, end in self.ends.items()
         }
         self._files.replace_file(self._path, json.dumps(table, indent=1).encode())

@@ -12,10 +12,12 @@ from typing import Any, cast
 from tests.brokers import properties_text
 from tests.crash.broker_life import BrokerLife, Connection
 
+from rucola.formats.message_id import parse_offset_message_id
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.pull import PullMessageRequestHeader
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
+from rucola.protocol.headers.transaction import EndTransactionRequestHeader
 from rucola.testing.clock import ManualClock
 from rucola.testing.simulated_disk import SimulatedDisk
 from rucola.testing.store_life import empty_disk
@@ -122,3 +124,17 @@ class SteppedBroker(BrokerLife):
         self.loop.run()
         for asked in self._asked:
             asked.look(self.clock.wall_ms())
+
+    def half(self, topic: str = "T", body: bytes = b"half") -> Asked:
+        """Sends the half message of a transaction."""
+        text = properties_text(UNIQ_KEY=f"half of {topic}", WAIT="true", TRAN_MSG="true", PGROUP="pg")
+        header = SendMessageRequestHeaderV2("pg", topic, "TBW102", 1, 0, 4, NOW_MS, 0, text)
+        return self.request(RequestCode.SEND_MESSAGE_V2, header.to_ext_fields(), body)
+
+    def end(self, half: Asked, outcome: int) -> Asked:
+        """Ends the transaction of a half message: 8 commits, 12 rolls back."""
+        assert half.answer is not None
+        fields = half.answer.ext_fields
+        physical_offset = parse_offset_message_id(fields["msgId"]).physical_offset
+        header = EndTransactionRequestHeader("pg", int(fields["queueOffset"]), physical_offset, outcome)
+        return self.request(RequestCode.END_TRANSACTION, header.to_ext_fields())

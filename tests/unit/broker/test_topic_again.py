@@ -11,7 +11,7 @@ import pytest
 from tests.crash.broker_life import Connection
 from tests.tables import Tables
 from tests.unit.broker.stepped import STEP_MS, Asked, SteppedBroker
-from tests.unit.broker.test_wake_ups import NOTIFICATION, PLACE, bodies, pop
+from tests.unit.broker.test_wake_ups import ACK, CHANGE, NOTIFICATION, PLACE, bodies, pop, receipt
 
 from rucola.broker.offset.offset_resets import FILE_NAME, KEYS_MAX, OffsetResets, Reset
 from rucola.common.topic_config import TopicConfig
@@ -19,7 +19,7 @@ from rucola.errors import FormatError
 from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from rucola.protocol.codes import RequestCode
 
-FOUND, NOT_FOUND, MOVED, NO_TOPIC, NO_OFFSET = 0, 19, 21, 17, 22
+FOUND, NOT_FOUND, MOVED, NO_TOPIC, NO_OFFSET, NO_MESSAGE = 0, 19, 21, 17, 22, 208
 Event = Callable[[SteppedBroker], None]
 
 
@@ -263,6 +263,149 @@ def test_a_deleted_group_is_told_nothing(broker: SteppedBroker) -> None:
     send(broker, "new", 3)
     assert look_up(broker).code == NO_OFFSET
     assert consume(broker, 2) == 3
+
+
+# -- messages on their way --------------------------------------------------------------------------------------------
+
+
+def everything(broker: SteppedBroker, topic: str = "N") -> list[bytes]:
+    return [bytes(message.body) for message in broker.messages(topic.encode())]
+
+
+DELAYS: list[dict[str, str]] = [{"DELAY": "2"}, {"TIMER_DELAY_MS": "2000"}]
+
+
+@EVENTS
+@pytest.mark.parametrize("delay", DELAYS, ids=["level", "timer"])
+@pytest.mark.parametrize("again", [True, False])
+def test_a_delayed_message_is_deleted_with_its_topic(
+    broker: SteppedBroker, event: Event, delay: dict[str, str], again: bool
+) -> None:
+    """Before, it came into the new topic, or into a queue without a topic."""
+    broker.send("N", b"old", **delay)
+    broker.send("D", b"elsewhere", **delay)
+    broker.passes(100)
+    delete(broker)
+    event(broker)
+    if again:
+        create(broker)
+        broker.send("N", b"new", **delay)
+    broker.passes(6000)
+    assert everything(broker) == ([b"new"] if again else [])
+    assert everything(broker, "D") == [b"elsewhere"]
+    assert broker.broker.services.schedule.pending() == 0
+    if event is not SteppedBroker.kill:  # the number may be wrong after a crash
+        assert broker.broker.services.timers.service.pending() == 0
+
+
+def test_a_timed_message_that_rolls_is_deleted_with_its_topic() -> None:
+    """A roll stores the message again, behind the deletion."""
+    broker = SteppedBroker()
+    create(broker)
+    broker.broker.services.timers.service._roll_window_ms = 4000
+    broker.send("N", b"old", TIMER_DELAY_MS="9000")
+    broker.passes(1000)
+    delete(broker)
+    create(broker)
+    broker.passes(10_000)
+    assert everything(broker) == []
+    assert broker.broker.services.timers.service.pending() == 0
+
+
+def test_a_timed_message_that_was_due_in_the_queue_is_deleted_with_its_topic(broker: SteppedBroker) -> None:
+    """It is due before the timer has taken it from its queue."""
+    broker.send("N", b"old", TIMER_DELAY_MS="1500")
+    broker.kill()
+    broker.clock.advance(10_000)
+    delete(broker)
+    create(broker)
+    broker.passes(3000)
+    assert everything(broker) == []
+
+
+@EVENTS
+def test_a_transaction_ends_with_its_topic(broker: SteppedBroker, event: Event) -> None:
+    half, elsewhere = broker.half("N"), broker.half("D")
+    broker.passes(STEP_MS)
+    delete(broker)
+    event(broker)
+    create(broker)
+    refused = broker.end(half, 8)
+    assert (refused.code, refused.answer and refused.answer.remark) == (17, "the topic of the transaction was deleted")
+    assert broker.end(elsewhere, 8).code == FOUND
+    broker.passes(1000)
+    assert everything(broker) == []
+    assert everything(broker, "D") == [b"half"]
+    assert not broker.broker.services.halves.pending
+
+
+def test_nobody_is_asked_about_a_transaction_of_a_deleted_topic(broker: SteppedBroker) -> None:
+    """A check would store a copy behind the deletion, which could be committed into the new topic."""
+    broker.half("N")
+    broker.online()
+    delete(broker)
+    create(broker)
+    broker.passes(5000)
+    broker.check_transactions()
+    assert not broker.connection.questions
+    assert not broker.broker.services.halves.pending
+    broker.restart()
+    broker.passes(1000)
+    assert not broker.broker.services.halves.pending
+
+
+def receipt_of(asked: Asked, queue_offset: int) -> dict[str, object]:
+    return {**PLACE, "topic": "N", "offset": queue_offset, "extraInfo": receipt(asked, queue_offset)}
+
+
+@EVENTS
+def test_pops_of_the_old_topic_do_not_touch_the_new_one(broker: SteppedBroker, event: Event) -> None:
+    """Before, their checkpoints made messages of the new topic come twice, and a changed invisible time as well."""
+    send(broker, "old", 4)
+    old = pop(broker, topic="N", invisible_ms=3000)
+    assert len(bodies(old)) == 4
+    broker.passes(100)
+    delete(broker)
+    event(broker)
+    create(broker)
+    send(broker, "new", 4)
+    for code, more in ((CHANGE, {"invisibleTime": 1000}), (ACK, {})):
+        assert broker.request(code, receipt_of(old, 1) | more).code == NO_MESSAGE
+    assert bodies(pop(broker, topic="N", invisible_ms=60_000)) == [b"new 0", b"new 1", b"new 2", b"new 3"]
+    broker.passes(8000)
+    assert everything(broker, "%RETRY%cg_N") == []
+    assert bodies(pop(broker, topic="N")) == []
+
+
+@EVENTS
+def test_an_old_receipt_of_an_orderly_pop_moves_nothing(broker: SteppedBroker, event: Event) -> None:
+    send(broker, "old", 2)
+    old = pop(broker, topic="N", order="true", invisible_ms=60_000)
+    assert len(bodies(old)) == 2
+    broker.passes(100)
+    delete(broker)
+    event(broker)
+    create(broker)
+    send(broker, "new", 3)
+    ordered = {"extraInfo": f"0 {int(old.answer.ext_fields['popTime'])} 60000 999 0 b 0 1"}  # type: ignore[union-attr]
+    assert broker.request(ACK, receipt_of(old, 1) | ordered).code == NO_MESSAGE
+    assert bodies(pop(broker, topic="N", order="true")) == [b"new 0", b"new 1", b"new 2"]
+
+
+def test_a_crash_after_the_new_topic_was_popped_skips_nothing() -> None:
+    """The newest checkpoints, which tell after a crash how far a group has popped, are those of the old topic."""
+    broker = SteppedBroker(True)
+    create(broker)
+    send(broker, "old", 4)
+    assert len(bodies(pop(broker, topic="N", invisible_ms=30_000))) == 4
+    broker.passes(100)
+    delete(broker)
+    create(broker)
+    send(broker, "new", 4)
+    assert bodies(pop(broker, topic="N", maxMsgNums=1, invisible_ms=30_000)) == [b"new 0"]
+    broker.passes(6000)
+    broker.kill()
+    assert bodies(pop(broker, topic="N", invisible_ms=30_000)) == [b"new 1", b"new 2", b"new 3"]
 
 
 # -- the table of resets ----------------------------------------------------------------------------------------------

@@ -91,6 +91,8 @@ class PopOffsets:
         for record in log.newest(since_ms):
             key = record.key
             queue = PoppedQueue(key.topic, key.group, key.queue_id)
+            if key.pop_time_ms < self._store.deleted_ms(key.topic.encode()):
+                continue  # popped before the topic was deleted
             if isinstance(record, PopAck):
                 if key.start_offset == IN_ORDER:
                     in_order[queue] = max(in_order.get(queue, 0), record.queue_offsets[-1] + 1)

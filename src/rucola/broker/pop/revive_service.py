@@ -224,6 +224,8 @@ class ReviveService:
         key = waiting.checkpoint.key
         if self._topics.get(normal_topic(key.topic, key.group)) is None or key.group not in self._groups.table:
             return True
+        if key.pop_time_ms < self._store.deleted_ms(key.topic.encode()):
+            return True  # the queue offsets are those of a deleted topic, which was created again
         topic = key.topic if is_retry_topic(key.topic) else pop_retry_topic(key.topic, key.group, self._retry_topic_v2)
         for queue_offset in sorted(waiting.open_offsets):
             try:

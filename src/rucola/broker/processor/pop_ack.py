@@ -52,6 +52,7 @@ class PopAckProcessor:
                 f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:{header.offset}, store:{low}~{high}",
             )
         receipt = Receipt.decode(header.extra_info)
+        self._check_topic_is_same(header.topic, receipt)
         queue = PoppedQueue(header.topic, header.consumer_group, header.queue_id)
         if receipt.ordered:
             end = self._ack_in_order(channel, queue, receipt, header.offset)
@@ -70,7 +71,7 @@ class PopAckProcessor:
             topic = real_topic(batch.topic, batch.consumer_group, batch.retry)
             low, high = self._range(topic, batch.queue_id)
             offsets = tuple(offset for offset in batch.queue_offsets() if low <= offset <= high)
-            if offsets:
+            if offsets and not self._is_of_former_topic(topic, batch.pop_time):
                 end = max(end, self._put_batch(channel, topic, batch, body.broker_name, offsets))
         return self._when_safe(channel, command, command.answer(ResponseCode.SUCCESS), end)
 
@@ -84,9 +85,10 @@ class PopAckProcessor:
             low, high = self._range(header.topic, header.queue_id)
             if not low <= header.offset < high:
                 raise BrokerError(ResponseCode.NO_MESSAGE, NO_CODE)
+            receipt = Receipt.decode(header.extra_info)
+            self._check_topic_is_same(header.topic, receipt)
         except BrokerError as refusal:
             return command.answer(refusal.code, refusal.remark, ChangeInvisibleTimeResponseHeader().to_ext_fields())
-        receipt = Receipt.decode(header.extra_info)
         queue = PoppedQueue(header.topic, header.consumer_group, header.queue_id)
         if receipt.ordered:
             answer, end = self._change_in_order(queue, receipt, header), 0
@@ -157,6 +159,18 @@ class PopAckProcessor:
     def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
         name = topic.encode()
         return self._store.min_queue_offset(name, queue_id), self._store.max_queue_offset(name, queue_id)
+
+    def _check_topic_is_same(self, topic: str, receipt: Receipt) -> None:
+        """Refuses receipts of a topic that was deleted and created again: their offsets belong to other messages now.
+
+        Raises:
+            BrokerError: NO_MESSAGE.
+        """
+        if self._is_of_former_topic(topic, receipt.pop_time_ms):
+            raise BrokerError(ResponseCode.NO_MESSAGE, f"the topic[{topic}] was deleted after the pop")
+
+    def _is_of_former_topic(self, topic: str, pop_time_ms: int) -> bool:
+        return pop_time_ms < self._store.deleted_ms(topic.encode())
 
     def _check_queue(self, channel: Channel, topic: str, queue_id: int) -> None:
         config = self._topics.get(topic)

@@ -180,7 +180,8 @@ class ScheduleMessageService:
 
         Returns:
             The outcome, and the physical offset up to which the log must be synced before the message counts as
-            delivered. A message that can never be delivered is logged and skipped.
+            delivered. A message that can never be delivered is logged and skipped. A message whose topic was deleted
+            meanwhile is skipped too: it was deleted with the topic.
         """
         record = self._store.message_at(physical_offset, cold)
         try:
@@ -194,6 +195,8 @@ class ScheduleMessageService:
                 raise FormatError("delayed message", physical_offset, "the schedule topic", repr(stored.topic))
             if topic == TRANS_HALF_TOPIC:
                 raise FormatError("delayed message", physical_offset, "a topic other than the half topic", topic)
+            if self._store.is_deleted(topic.encode(), physical_offset):
+                return PutMessageStatus.PUT_OK, self._store.max_offset
             due = stored.copy(topic.encode(), int(properties[REAL_QID]), encode_properties(properties))
         except (FormatError, KeyError, ValueError) as error:
             event(_log, logging.ERROR, "delayed message skipped", physical_offset=physical_offset, error=repr(error))

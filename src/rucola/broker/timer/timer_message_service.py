@@ -269,6 +269,8 @@ class TimerMessageService:
     def _put_one(self, waiting: WaitingMessage, physical_offset: int) -> bool:
         """Delivers a message that is already due when it is taken from the queue."""
         try:
+            if self._is_deleted(waiting.properties.get(REAL_TOPIC, ""), physical_offset):
+                return True
             message = waiting.delivered(_DUE_AT_ONCE_MS, self._wall_ms(), roll=False)
         except FormatError as error:
             event(_log, logging.ERROR, "timer message skipped", physical_offset=physical_offset, error=error)
@@ -390,6 +392,9 @@ class TimerMessageService:
                 step.met.add(key)
                 continue
             try:
+                if self._is_deleted(topic, unit.physical_offset):
+                    self._timers.metrics.add(topic, -1, self._wall_ms())
+                    continue
                 message = waiting.delivered(unit.write_time_ms, dequeue_ms, roll)
             except FormatError as error:
                 offset = unit.physical_offset
@@ -400,6 +405,12 @@ class TimerMessageService:
         return step.unread or bool(step.ready)
 
     # -- store ---------------------------------------------------------------------------------------------------------
+
+    def _is_deleted(self, topic: str, physical_offset: int) -> bool:
+        """Whether the topic was deleted while its message waited; the message was deleted with the topic. This also
+        ends the waits of messages that roll, because each roll stores a message behind the deletion.
+        """
+        return self._store.is_deleted(topic.encode(errors="replace"), physical_offset)
 
     def _behind(self, queue_offset: int) -> Iterator[int]:
         """Physical offsets of the messages that follow ``queue_offset`` in the queue."""

@@ -120,7 +120,8 @@ class TransactionalMessageService:
 
         Raises:
             BrokerError: the request does not name a half message of the producer's group, or the transaction has ended
-                with a different or unknown outcome.
+                with a different or unknown outcome, or the message's topic was deleted after the half message was
+                stored; the transaction has then ended.
             NotInMemoryError: half messages must be fetched from the disk; nothing was committed or rolled back.
         """
         message = self._find(header, cold)
@@ -130,6 +131,9 @@ class TransactionalMessageService:
             if self._outcomes.get(identity) != header.commit_or_rollback:
                 raise BrokerError(ResponseCode.SYSTEM_ERROR, "the transaction has ended already, or was given up")
             return self._store.max_offset
+        if self._is_deleted(message, self._halves.pending[identity]):
+            self._finish(identity, 0)
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, "the topic of the transaction was deleted")
         if header.commit_or_rollback == _COMMIT:
             result = self._store.put_message(self._committed(message))
             if result.status is not PutMessageStatus.PUT_OK:
@@ -158,7 +162,8 @@ class TransactionalMessageService:
 
     def check(self, half: Half, cold: ColdRecords | None = None) -> None:
         """Moves ``half`` to ``TRANS_CHECK_MAX_TIME_TOPIC`` if its checks are used up or it is too old; otherwise asks
-        one connected producer of its group, if there is any. Does nothing if the transaction has already ended.
+        one connected producer of its group, if there is any. Does nothing if the transaction has already ended. If the
+        message's topic was deleted, the transaction ends.
 
         ``cold`` is as in ``end``.
         """
@@ -176,10 +181,13 @@ class TransactionalMessageService:
             if is_removed:  # the log segment with the message is gone
                 self._finish(half.identity, 0)
             return
+        message = decode_message(record, unpack=False)
+        if self._is_deleted(message, half):
+            self._finish(half.identity, 0)
+            return
         if hopeless:
             self._give_up(half, record)
             return
-        message = decode_message(record, unpack=False)
         properties = own_properties(message)
         properties[TRANSACTION_CHECK_TIMES] = str(half.checks + 1)
         copy = _half_copy(message, properties)
@@ -290,6 +298,11 @@ class TransactionalMessageService:
             prepared_transaction_offset=message.physical_offset,
         )
         return self._timer.rewrite(delay_rewrite(committed, self._rules.level_max))
+
+    def _is_deleted(self, message: MessageExt, half: Half) -> bool:
+        """Whether the message's topic was deleted after its newest copy was stored."""
+        topic = message.properties.get(REAL_TOPIC, "")
+        return self._store.is_deleted(topic.encode(errors="replace"), half.physical_offset)
 
     def _hopeless(self, half: Half, now_ms: int) -> bool:
         """True if ``half`` must not be checked again: its checks are used up, or it is too old. Even an old
