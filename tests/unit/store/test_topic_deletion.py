@@ -165,7 +165,8 @@ def test_the_table_forgets_what_the_log_has_left_behind(tmp_path: Path) -> None:
     end = store.max_offset
     fill(store, 1500, first=1500)
     store.shutdown()
-    assert json.loads((tmp_path / FILE_NAME).read_text())["T0"] == {"end": end, "pending": False}
+    entry = json.loads((tmp_path / FILE_NAME).read_text())["T0"]
+    assert (entry["end"], entry["pending"]) == (end, False)
     for segment in (tmp_path / "commitlog").iterdir():
         if int(segment.name) < end:
             segment.unlink()
