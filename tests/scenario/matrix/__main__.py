@@ -1,0 +1,85 @@
+"""Runs cells of the matrix and prints a table of them; the exit status is 1 if a promise was broken.
+
+``python -m tests.scenario.matrix`` runs all of them; ``--row`` and ``--column`` choose some.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections.abc import Sequence
+
+from tests.scenario.matrix.cell import Report
+from tests.scenario.matrix.events import EVENTS
+from tests.scenario.matrix.pool import Job, run_jobs
+from tests.scenario.matrix.table import COLUMNS, ROWS, Word, promise, variants
+
+
+def jobs_of(rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> list[Job]:
+    """All cells, or those of these rows and columns. A row's name without its face means both faces."""
+    return [
+        Job(row.name, column.name, variant)
+        for column in COLUMNS
+        if column.name in (columns or [column.name]) and column.name in EVENTS
+        for row in ROWS
+        if not rows or row.name in rows
+        if not row.is_producer and promise(row, column).word is not Word.NONE
+        for variant in variants(row, column)
+    ]
+
+
+def print_table(reports: Sequence[Report]) -> None:
+    """Prints rows and columns; each cell is ``ok``, ``n.a.`` or the number of failed forms."""
+    rows = [row for row in ROWS if any(report.row == row.name for report in reports)]
+    columns = [column for column in COLUMNS if any(report.column == column.name for report in reports)]
+    width = max((len(row.name) for row in rows), default=0) + 1
+    print(" " * width + " ".join(f"{column.name[:11]:>11}" for column in columns))
+    for row in rows:
+        texts = []
+        for column in columns:
+            found = [report for report in reports if (report.row, report.column) == (row.name, column.name)]
+            bad = sum(bool(report.findings) for report in found)
+            texts.append("n.a." if not found else "ok" if not bad else f"FAIL {bad}/{len(found)}")
+        print(f"{row.name:<{width}}" + " ".join(f"{text:>11}" for text in texts))
+
+
+def print_failure(report: Report) -> None:
+    """Prints what was promised and what was seen."""
+    form = f" [{report.variant}]" if report.variant else ""
+    print(f"{report.row} x {report.column}{form}: promised: {report.promised}")
+    for finding in report.findings[:6]:
+        print(f"    {finding[:400]}")
+    if len(report.findings) > 6:
+        print(f"    and {len(report.findings) - 6} more")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the cells; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.scenario.matrix", description=__doc__)
+    parser.add_argument("--row", action="append", choices=[row.name for row in ROWS])
+    parser.add_argument("--column", action="append", choices=[column.name for column in COLUMNS])
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes")
+    parser.add_argument("--json", help="file for one JSON line per cell")
+    options = parser.parse_args(arguments)
+    logging.disable(logging.CRITICAL)
+    began = time.monotonic()
+    reports = []
+    for report in run_jobs(jobs_of(options.row, options.column), options.jobs):
+        reports.append(report)
+        if report.findings:
+            print_failure(report)
+            sys.stdout.flush()
+        if options.json:
+            with open(options.json, "a", encoding="utf-8") as file:
+                file.write(json.dumps(report.__dict__) + "\n")
+    print_table(reports)
+    failed = sum(bool(report.findings) for report in reports)
+    print(f"{len(reports)} cells, {failed} failed, {time.monotonic() - began:.0f} s")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,299 @@
+"""Runs one cell: the servers, the application of the row, the event of the column, and the judgement."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import shutil
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from tests.scenario.matrix import events
+from tests.scenario.matrix.desk import Desk, Member
+from tests.scenario.matrix.faces import AsyncFace, SyncFace, VirtualLoopThread, blocking_hands
+from tests.scenario.matrix.hands import Hands
+from tests.scenario.matrix.ledger import Ledger
+from tests.scenario.matrix.residue import Residue, look
+from tests.scenario.matrix.table import Column, Row, Use, promise
+from tests.scenario.matrix.world import World, quiet_watch
+
+from rucola.client import loop_thread
+from rucola.testing.queue_checker import Commit
+from rucola.testing.virtual_loop import VirtualEventLoop, virtual_clocks
+
+SHUTDOWN_S = 90.0
+"""Longest virtual time of a shutdown: longer than all waits in the options."""
+QUIET_S = 60.0
+"""How long the cell looks whether a finished message comes again."""
+_LOOK_S = 0.25
+
+
+@dataclass
+class Report:
+    """The outcome of a cell.
+
+    Attributes:
+        row, column, variant: which cell.
+        promised: the promise in words.
+        findings: what breaks it; empty if it was kept.
+        facts: further numbers.
+    """
+
+    row: str
+    column: str
+    variant: str
+    promised: str
+    findings: list[str]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Cell:
+    """A run of one cell. Events use its methods; everything runs on the loop.
+
+    Args:
+        row: the use of the client.
+        column: the event.
+        variant: the event's form.
+        loop: the loop.
+        main: gets what shall run in the main thread, if the loop runs in another one.
+    """
+
+    def __init__(
+        self,
+        row: Row,
+        column: Column,
+        variant: str,
+        loop: VirtualEventLoop,
+        main: SimpleQueue[Callable[[], None] | None] | None,
+    ) -> None:
+        self.row, self.column, self.variant, self.loop = row, column, variant, loop
+        self.ledger = Ledger(loop.time, apart=row.broadcasting, exclusive=row.orderly)
+        self.world = World(self.ledger, guarded=column.name == "secret")
+        self.desk = Desk(row, self.ledger, self.world, loop)
+        self.faces = AsyncFace(loop), SyncFace(loop, main)
+        self.members: list[Member] = []
+        self.wait_s = row.wait_s + column.wait_s
+        self._before: Residue
+
+    async def run(self) -> Report:
+        """Runs the cell."""
+        word = promise(self.row, self.column)
+        try:
+            await self.world.open()
+            try:
+                self._before = look(self.loop, self.world.connections())
+                await events.EVENTS[self.column.name](self)
+                await self.settle()
+                await self.end()
+                await self.succeed()
+                await self.leave()
+            finally:
+                for member in self.members:
+                    member.stop()
+                await self.world.leave()
+                await self.world.close()
+        finally:
+            shutil.rmtree(self.world.home, ignore_errors=True)
+        findings = self.ledger.judge(word)
+        findings += [f"unhandled: {text}" for text in self.loop.unhandled]
+        facts = {"sent": len(self.ledger.sends), "given": len(self.ledger.givens), "calls": self.desk.calls}
+        return Report(self.row.name, self.column.name, self.variant, str(word), findings, facts)
+
+    # -- for events
+
+    async def begin(self, before: int = 8, after: int = 8) -> Member:
+        """Sends, starts the first member, and sends again."""
+        await self.world.send(before)
+        member = await self.start("a")
+        await self.world.send(after)
+        return member
+
+    async def start(self, name: str, in_main: bool = False, holds: bool = False) -> Member:
+        """Starts a member; returns when its consumer is started."""
+        member = Member(name, holds=holds)
+        self.members.append(member)
+        self.ledger.joined(name)
+        asynchronous, blocking = self.faces
+        listens = self._listening(member)
+        if self.row.sync:
+            member.done = blocking.spawn(blocking_hands.Hands(self.desk, member, blocking, listens).run, in_main)
+        else:
+            member.done = asynchronous.spawn(Hands(self.desk, member, asynchronous, listens).run)
+        await self._started(member)
+        return member
+
+    def spawn_worker(self, member: Member, in_main: bool = False) -> asyncio.Future[None]:
+        """A further task, or thread, with the member's consumer."""
+        asynchronous, blocking = self.faces
+        if self.row.sync:
+            hands = blocking_hands.Hands(self.desk, member, blocking)
+            worker = blocking.spawn(lambda: hands.work(member.consumer), in_main)
+        else:
+            other = Hands(self.desk, member, asynchronous)
+            worker = asynchronous.spawn(lambda: other.work(member.consumer))
+        member.workers.append(worker)
+        return worker
+
+    async def interrupt(self, worker: asyncio.Future[None]) -> None:
+        """Cancels a task, or interrupts the main thread as Ctrl-C does; returns when it has ended."""
+        if self.row.sync:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        else:
+            worker.cancel()
+        try:
+            async with asyncio.timeout(SHUTDOWN_S):
+                await asyncio.wait([worker])
+        except TimeoutError:
+            self.desk.fault(f"the interrupted application did not end in {SHUTDOWN_S:.0f} s")
+
+    async def kill(self, member: Member) -> None:
+        """Ends a member as a killed process does: brokers and disk get nothing more."""
+        consumer = member.consumer._async if self.row.sync else member.consumer
+        flat = self.row.use is Use.PULL or self.row.client == "SimpleConsumer"
+        instance = consumer._instance if flat else consumer._member.instance
+        await instance.client.close()
+        instance.api.client.send_oneway = lambda *_: None
+        if self.row.broadcasting:
+            consumer._member.offsets._file.commit = lambda _: None
+        member.killed = True
+        for given in self.ledger.givens:
+            if given.member == member.name:
+                self.ledger.closed(given)
+        await self.stop(member)
+
+    async def call(self, member: Member, name: str, *arguments: Any) -> Any:
+        """Calls a method of the member's consumer from outside of the application."""
+        method = getattr(member.consumer, name)
+        if not self.row.sync:
+            return await self.faces[0].call(method, *arguments)
+        return await self.loop.run_in_executor(None, lambda: method(*arguments))
+
+    async def stop(self, member: Member) -> None:
+        """Ends a member: shuts its consumer down and waits for its application."""
+        member.stop()
+        began = self.loop.time()
+        try:
+            async with asyncio.timeout(SHUTDOWN_S):
+                if member.consumer is not None:
+                    await self.call(member, "shutdown")
+                assert member.done is not None
+                await asyncio.wait([member.done, *member.workers])
+        except TimeoutError:
+            self.desk.fault(f"shutdown of {member.name} did not end in {self.loop.time() - began:.0f} s")
+            return
+        for work in (member.done, *member.workers):
+            error = None if work.cancelled() else work.exception()
+            if not (error is None or member.killed or isinstance(error, KeyboardInterrupt)):
+                self.desk.fault(f"the application of {member.name} ended with {error!r}")
+
+    def _listening(self, member: Member) -> Callable[..., Any]:
+        asynchronous, blocking = self.faces
+        hands = (
+            blocking_hands.Hands(self.desk, member, blocking)
+            if self.row.use is Use.PLAIN_LISTENER
+            else Hands(self.desk, member, asynchronous)
+        )
+        if self.row.use is Use.PLAIN_LISTENER:
+
+            def plain(message: Any) -> None:
+                hands.body(message)
+
+            return plain
+
+        async def listen(message: Any) -> None:
+            await hands.body(message)
+
+        return listen
+
+    async def _started(self, member: Member) -> None:
+        assert member.done is not None
+        for _ in range(1000):
+            if member.started or member.done.done():
+                break
+            await asyncio.sleep(0.05)
+        else:
+            self.desk.fault(f"start of {member.name} did not return in 50 s")
+
+    # -- the end
+
+    async def settle(self) -> None:
+        """Waits until nothing is outstanding, at most as long as documented; then looks whether anything comes again."""
+        until = self.loop.time() + self.wait_s
+        while self.loop.time() < until and self.ledger.outstanding():
+            await asyncio.sleep(_LOOK_S)
+        missing = sorted(self.ledger.outstanding())
+        if missing:
+            self.desk.fault(f"outstanding after {self.wait_s:g} s: {', '.join(missing[:8])} ({len(missing)})")
+        await asyncio.sleep(QUIET_S)
+
+    async def end(self) -> None:
+        """Ends all members."""
+        await asyncio.gather(*(self.stop(member) for member in self.members))
+
+    async def succeed(self) -> None:
+        """Another life of the group gets what the first one left, and nothing else that was finished."""
+        names = [member.name for member in self.members] if self.row.broadcasting else ["successor"]
+        lives = [await self.start(name) for name in dict.fromkeys(names)]
+        values = await self.world.send_until_acknowledged(2)
+        for _ in range(round(self.row.wait_s / _LOOK_S)):
+            if not self.ledger.outstanding():
+                break
+            await asyncio.sleep(_LOOK_S)
+        missing = sorted(self.ledger.outstanding())
+        if missing:
+            self.desk.fault(f"a successor did not get {', '.join(missing[:8])} ({len(missing)} of {len(values)} new)")
+        for member in lives:
+            await self.stop(member)
+        if self.row.shares and self.row.client != "SimpleConsumer":
+            at = self.loop.time()
+            self.ledger.commits += [Commit(name, offset, at) for name, offset in self.world.committed().items()]
+
+    async def leave(self) -> None:
+        """Looks what is left of the clients."""
+        await self.world.leave()
+        await asyncio.sleep(5.0)
+        gc.collect()
+        await asyncio.sleep(1.0)
+        left = look(self.loop, self.world.connections()).more_than(self._before)
+        self.ledger.faults += left
+
+
+def run_cell(row: Row, column: Column, variant: str = "") -> Report:
+    """Runs a cell in this process; the main thread must call it."""
+    loop = VirtualEventLoop()
+    with ExitStack() as stack:
+        stack.enter_context(virtual_clocks(loop))
+        stack.enter_context(quiet_watch())
+        if not row.sync:
+            runner = stack.enter_context(asyncio.Runner(loop_factory=lambda: loop))
+            return runner.run(Cell(row, column, variant, loop, None).run())
+        main: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        thread = VirtualLoopThread(loop)
+        before = list(loop_thread._shared)
+        loop_thread._shared[:] = [thread]
+        stack.callback(thread.close)
+        stack.callback(lambda: loop_thread._shared.__setitem__(slice(None), before))
+
+        async def direct() -> Report:
+            try:
+                return await Cell(row, column, variant, loop, main).run()
+            finally:
+                main.put(None)
+
+        future = thread.start(direct())
+        while (job := _next_job(main)) is not None:
+            job()
+        return future.result()
+
+
+def _next_job(main: SimpleQueue[Callable[[], None] | None]) -> Callable[[], None] | None:
+    while True:
+        try:
+            return main.get()
+        except KeyboardInterrupt:  # the application has just ended by itself
+            continue

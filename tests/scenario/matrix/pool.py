@@ -1,0 +1,135 @@
+"""Runs cells in processes of their own, so that one that hangs, or takes its process along, is a failed cell only."""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from tests.scenario.matrix.cell import Report, run_cell
+from tests.scenario.matrix.table import column_named, promise, row_named
+
+LIMIT_S = 60.0
+"""Real seconds after which a cell counts as hanging."""
+_STACK_S = 2.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell to run, by names."""
+
+    row: str
+    column: str
+    variant: str = ""
+
+    def failed(self, finding: str) -> Report:
+        """The report of a cell that could not report itself."""
+        promised = str(promise(row_named(self.row), column_named(self.column)))
+        return Report(self.row, self.column, self.variant, promised, [finding])
+
+
+def run_job(job: Job) -> Report:
+    """Runs a cell in this process."""
+    began = time.monotonic()
+    try:
+        report = run_cell(row_named(job.row), column_named(job.column), job.variant)
+    except BaseException as error:  # noqa: BLE001 - one failed cell, whatever it raised
+        report = job.failed(f"the cell ended with {error!r}: {traceback.format_exc(limit=-4)}")
+    report.facts["seconds"] = round(time.monotonic() - began, 2)
+    return report
+
+
+class _Worker:
+    """A process that runs one cell after the other."""
+
+    def __init__(self) -> None:
+        self.stack = Path(tempfile.mkstemp(prefix="rucola-matrix-stack-")[1])
+        self.pipe, other = multiprocessing.Pipe()
+        context = multiprocessing.get_context("fork")
+        self.process = context.Process(target=_serve, args=(other, str(self.stack)), daemon=True)
+        self.process.start()
+        other.close()
+        self.job: Job | None = None
+        self.until = 0.0
+
+    def begin(self, job: Job) -> None:
+        self.job, self.until = job, time.monotonic() + LIMIT_S
+        self.pipe.send(job)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+        self.stack.unlink(missing_ok=True)
+
+    def where(self) -> str:
+        """Where the main thread, and the loop's thread, of a hanging process are."""
+        try:
+            os.kill(self.process.pid or 0, signal.SIGUSR1)
+        except ProcessLookupError:
+            return "the process is gone"
+        time.sleep(_STACK_S)
+        return " | ".join(
+            line.strip() for line in self.stack.read_text().splitlines() if "/rucola/client/" in line or "Hands" in line
+        )[:600]
+
+
+def run_jobs(jobs: Sequence[Job], processes: int) -> Iterator[Report]:
+    """Runs all cells; yields their reports in the order of completion."""
+    waiting = list(reversed(jobs))
+    workers = [_Worker() for _ in range(min(processes, len(jobs)))]
+    try:
+        for worker in workers:
+            worker.begin(waiting.pop())
+        while busy := {worker.pipe: worker for worker in workers if worker.job is not None}:
+            limit = max(0.0, min(worker.until for worker in busy.values()) - time.monotonic())
+            ready: list[Any] = wait(list(busy), limit)
+            late = [worker for worker in busy.values() if worker.until <= time.monotonic() and worker.pipe not in ready]
+            for worker in [*(busy[pipe] for pipe in ready), *late]:
+                assert worker.job is not None
+                report, alive = _report_of(worker, worker in late)
+                if not alive:
+                    worker.end()
+                    workers.remove(worker)
+                    worker = _Worker()
+                    workers.append(worker)
+                worker.job = None
+                if waiting:
+                    worker.begin(waiting.pop())
+                yield report
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+def _report_of(worker: _Worker, late: bool) -> tuple[Report, bool]:
+    """The report of a worker that has answered, is late or has ended; and whether it can go on."""
+    assert worker.job is not None
+    if late:
+        return worker.job.failed(f"hangs: no end after {LIMIT_S:.0f} real seconds; {worker.where()}"), False
+    try:
+        report: Report = worker.pipe.recv()
+    except EOFError:
+        worker.process.join(5.0)
+        return worker.job.failed(f"the process ended with {worker.process.exitcode}"), False
+    return report, True
+
+
+def _serve(pipe: Connection, stack: str) -> None:
+    with open(stack, "w", encoding="utf-8") as file:
+        faulthandler.register(signal.SIGUSR1, file, all_threads=True)
+        while True:
+            try:
+                job = pipe.recv()
+            except (EOFError, KeyboardInterrupt):
+                return
+            pipe.send(run_job(job))
