@@ -6,7 +6,7 @@ no longer used. ``async with consumer.messages() as messages`` makes it known fo
 which the loop's frame let go of its iterator tells it: ``break`` and ``return`` remove the iterator from the frame's
 stack by an instruction of their own, while an error removes it at the instruction that failed. Where that instruction
 cannot be seen, the message is given back and comes again: the iterator is kept in a variable, another generator is in
-between, or the caller is compiled. See ``docs/decisions/0017-life-of-a-delivery.md``.
+between, or the caller is compiled. See ``docs/decisions/0008-life-of-a-delivery.md``.
 """
 
 from __future__ import annotations
