@@ -59,5 +59,5 @@ class BlockingMessageIterator:
         self._messages.close(handled=False)
 
     def __del__(self) -> None:
-        if self._messages.messages:
+        if self._messages.queue is not None:
             self._messages.close(is_left_by_break(self._code, sys._getframe(1)))

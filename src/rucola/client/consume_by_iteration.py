@@ -37,16 +37,18 @@ class ConsumeByIteration:
         given: Callable[[Sequence[MessageExt]], None] | None = None,
     ) -> None:
         self.queue_type: type[ProcessQueue] = OrderlyProcessQueue if config.consume_orderly else DeliveryQueue
-        self._locks = config.message_model is MessageModel.CLUSTERING
+        locks = config.consume_orderly and config.message_model is MessageModel.CLUSTERING
         self._progress = progress
         self._dropped_at: dict[ProcessQueue, float] = {}
-        self.deliveries = Deliveries(self, given)
+        self.deliveries = Deliveries(self._is_locked if locks else None, given)
 
     def start(self) -> None:
         """Starts to consume."""
 
     def add(self, queue: ProcessQueue) -> None:
         """Adds a queue."""
+        if isinstance(queue, OrderlyProcessQueue):
+            queue.on_progress = self._progress
 
     def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
         """Adds messages that were pulled into ``queue``."""
@@ -79,19 +81,5 @@ class ConsumeByIteration:
         """
         await self.deliveries.bodies(timeout_s)
 
-    # DeliveryRules
-
-    def can_give(self, queue: DeliveryQueue) -> bool:
-        """See ``DeliveryRules``."""
-        if self._locks and isinstance(queue, OrderlyProcessQueue):
-            return queue.is_locked(asyncio.get_running_loop().time())
-        return True
-
-    def finish(self, queue: DeliveryQueue, messages: list[MessageExt]) -> None:
-        """See ``DeliveryRules``."""
-        if isinstance(queue, OrderlyProcessQueue):
-            consumer_offset = queue.commit()
-            if consumer_offset is not None:
-                self._progress(queue, consumer_offset)
-        else:
-            queue.remove(messages)
+    def _is_locked(self, queue: ProcessQueue) -> bool:
+        return not isinstance(queue, OrderlyProcessQueue) or queue.is_locked(asyncio.get_running_loop().time())

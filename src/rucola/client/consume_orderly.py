@@ -137,7 +137,7 @@ class ConsumeOrderly:
         loop = asyncio.get_running_loop()
         turn = 0
         while not queue.dropped and not self._stopping:
-            if not queue.has_fetched:
+            if not queue.fetched:
                 line.arrived.clear()
                 await line.arrived.wait()
                 continue

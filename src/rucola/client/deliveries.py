@@ -1,8 +1,8 @@
 """The messages that wait for the loops and polls of one consumer, and the messages that these have been given.
 
-A ``Hand`` has the messages that one loop or one poll has been given. A loop is done with its message when it asks for
-the next one, a poll when its caller polls again. A message that was not handled is given back: it comes again before
-later messages of its queue. Everything runs on one event loop, except ``leave``, which any thread may call.
+A loop is done with its message when it asks for the next one, a poll when its caller polls again. A message that was
+not handled is given back: it comes again before later messages of its queue. Everything runs on one event loop, except
+``leave``, which any thread may call.
 
 The states are those of ``delivery``.
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple
 from weakref import WeakSet
 
 from rucola.client.caller import Caller, has_ended, has_succeeded
@@ -21,38 +21,35 @@ from rucola.client.process_queue import DeliveryQueue
 from rucola.common.message import MessageExt
 
 
-class DeliveryRules(Protocol):
-    """What the kinds of consumers do differently."""
-
-    def can_give(self, queue: DeliveryQueue) -> bool:
-        """Whether messages of ``queue`` may be given now."""
-
-    def finish(self, queue: DeliveryQueue, messages: list[MessageExt]) -> None:
-        """Marks given messages of ``queue``, which is not dropped, as done."""
-
-
-class Hand:
-    """One loop or poll, and what it has been given.
+class LoopHand:
+    """One loop, and the message that its body has.
 
     Attributes:
-        queue: the queue of ``messages``.
-        messages: the messages that were given and not settled yet; empty if there are none.
-        owner: the task or thread that asked for them.
+        queue: the queue of ``message``; None if the loop has none.
+        message: the message that was given and not settled yet; valid only with a ``queue``.
+        owner: the task or thread that asked for the message.
     """
 
-    __slots__ = ("__weakref__", "messages", "owner", "queue")
+    __slots__ = ("__weakref__", "message", "owner", "queue")
 
     def __init__(self) -> None:
         self.queue: DeliveryQueue | None = None
-        self.messages: list[MessageExt] = []
+        self.message: MessageExt
         self.owner: Caller | None = None
+
+
+class Polled(NamedTuple):
+    """The messages that one poll was given."""
+
+    queue: DeliveryQueue
+    messages: list[MessageExt]
 
 
 class Deliveries:
     """Gives the messages of a consumer's queues to its loops and polls.
 
     Args:
-        rules: see ``DeliveryRules``.
+        may_give: whether messages of a queue may be given now; None if they always may.
         given: called with the messages that a loop or poll is given, to trace them.
 
     Attributes:
@@ -60,14 +57,18 @@ class Deliveries:
         closed: set when the shutdown is complete.
     """
 
-    def __init__(self, rules: DeliveryRules, given: Callable[[Sequence[MessageExt]], None] | None = None) -> None:
-        self._rules = rules
+    def __init__(
+        self,
+        may_give: Callable[[DeliveryQueue], bool] | None = None,
+        given: Callable[[Sequence[MessageExt]], None] | None = None,
+    ) -> None:
+        self._may_give = may_give
         self._given = given
-        self._lines: deque[DeliveryQueue] = deque()  # queues with messages to give
+        self._lines: deque[DeliveryQueue] = deque()  # the queues that have messages to give
         self._waiting: dict[asyncio.Future[None], None] = {}  # callers that wait for messages, longest first
-        self._loops: WeakSet[Hand] = WeakSet()
-        self._polls: dict[Caller, list[Hand]] = {}
-        self._left: deque[tuple[DeliveryQueue, list[MessageExt], bool]] = deque()
+        self._loops: WeakSet[LoopHand] = WeakSet()
+        self._polls: dict[Caller, list[Polled]] = {}
+        self._left: deque[tuple[DeliveryQueue, MessageExt, bool]] = deque()
         self._settled: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.has_ended = False
@@ -78,27 +79,57 @@ class Deliveries:
         self._line_up(queue)
         self.wake(count)
 
-    def take(self, hand: Hand, owner: Caller, count: int) -> bool:
-        """Gives ``hand`` up to ``count`` messages of one queue; returns False if none may be given now."""
+    def advance(self, loop: LoopHand, owner: Caller | None) -> bool:
+        """Marks the message of ``loop`` as handled, and gives it the next one; returns False if there is none now."""
         if self._left:
             self.settle_left()
-        if self.has_ended:
-            return False
+        queue = loop.queue
+        if queue is not None:
+            self._finish(queue, loop.message)
+            loop.queue = None
         lines = self._lines
+        if not lines:
+            return False
+        queue = lines[0]
+        if self._may_give is not None or queue.dropped or len(lines) > 1:
+            queue = self._first()
+            if queue is None:
+                return False
+        loop.message = queue.give_one()
+        loop.owner, loop.queue = owner, queue
+        if queue.in_order or not queue.fetched:
+            lines.popleft().in_line = False
+        elif len(lines) > 1:
+            lines.rotate(-1)
+        if self._given is not None:
+            self._given([loop.message])
+        return True
+
+    def take(self, count: int) -> Polled | None:
+        """Gives a poll up to ``count`` messages of one queue; None if there are none now."""
+        self.settle_left()
+        queue = self._first()
+        if queue is None:
+            return None
+        polled = Polled(queue, queue.give(count))
+        self._lines.popleft().in_line = False
+        self._line_up(queue)
+        if self._given is not None:
+            self._given(polled.messages)
+        return polled
+
+    def _first(self) -> DeliveryQueue | None:
+        """Moves the next queue that may give messages to the front of the line; returns None if none may."""
+        lines, may_give = self._lines, self._may_give
         for _ in range(len(lines)):
             queue = lines[0]
-            if queue.dropped or not queue.can_give:
+            if queue.dropped:
                 lines.popleft().in_line = False
-            elif not self._rules.can_give(queue):
-                lines.rotate(-1)  # another queue first
+            elif may_give is None or may_give(queue):
+                return queue
             else:
-                lines.popleft().in_line = False
-                hand.owner, hand.queue, hand.messages = owner, queue, queue.give(count)
-                self._line_up(queue)
-                if self._given is not None:
-                    self._given(hand.messages)
-                return True
-        return False
+                lines.rotate(-1)
+        return None
 
     async def arrival(self) -> None:
         """Waits until messages may have arrived, or the consumer shuts down."""
@@ -125,26 +156,36 @@ class Deliveries:
         """Wakes all callers that wait for messages, because the rules may permit more now."""
         self.wake(len(self._waiting))
 
-    def done(self, hand: Hand) -> None:
-        """Marks the messages of ``hand`` as handled."""
-        self._settle(*self._released(hand), handled=True)
+    def _finish(self, queue: DeliveryQueue, message: MessageExt) -> None:
+        if not queue.dropped:
+            queue.finish_one(message)
+            if queue.in_order:
+                self._line_up(queue)
+        if self._settled is not None:
+            self._tell_settled()
 
-    def give_back(self, hand: Hand) -> None:
-        """Gives the messages of ``hand``, which were not handled, to the next loop or poll."""
-        self._settle(*self._released(hand), handled=False)
+    def settle(self, queue: DeliveryQueue, messages: list[MessageExt], *, handled: bool) -> None:
+        """Marks given messages as handled, or gives them back: they are given before later messages of ``queue``."""
+        if handled:
+            for message in messages:
+                self._finish(queue, message)
+        elif not queue.dropped:
+            queue.give_back(messages)
+            self._line_up(queue)
+        self._tell_settled()
 
     # loops
 
-    def add_loop(self, hand: Hand) -> None:
+    def add_loop(self, loop: LoopHand) -> None:
         """Registers a loop, so that a shutdown waits for its body."""
         self._loop = asyncio.get_running_loop()
-        self._loops.add(hand)
+        self._loops.add(loop)
 
-    def leave(self, hand: Hand, handled: bool) -> None:
-        """Settles the messages of a loop that was left. Any thread may call this, also while an object is collected."""
-        queue, messages = self._released(hand)
-        if queue is not None:
-            self._left.append((queue, messages, handled))
+    def leave(self, loop: LoopHand, handled: bool) -> None:
+        """Settles the message of a loop that was left. Any thread may call this, also while an object is collected."""
+        if loop.queue is not None:
+            self._left.append((loop.queue, loop.message, handled))
+            loop.queue = None
         with suppress(RuntimeError):  # the event loop is closed, and the consumer with it
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._after_leave)
@@ -156,47 +197,53 @@ class Deliveries:
     def settle_left(self) -> None:
         """Settles the messages of loops that were left."""
         while self._left:
-            queue, messages, handled = self._left.popleft()
-            self._settle(queue, messages, handled=handled)
+            queue, message, handled = self._left.popleft()
+            self.settle(queue, [message], handled=handled)
 
     def settle_loops(self, owner: Caller, *, handled: bool) -> None:
         """Settles the messages that the loops of ``owner`` have now."""
         self.settle_left()
-        for hand in [hand for hand in self._loops if hand.owner is owner]:
-            self._settle(*self._released(hand), handled=handled)
+        for loop in [loop for loop in self._loops if loop.owner is owner]:
+            self.settle_loop(loop, handled=handled)
+
+    def settle_loop(self, loop: LoopHand, *, handled: bool) -> None:
+        """Settles the message that ``loop`` has now, if any."""
+        queue, loop.queue = loop.queue, None
+        if queue is not None:
+            self.settle(queue, [loop.message], handled=handled)
 
     def has_body(self, owner: Caller) -> bool:
         """Whether ``owner`` is in the body of a loop."""
-        return any(hand.messages and hand.owner is owner for hand in self._loops)
+        return any(loop.queue is not None and loop.owner is owner for loop in self._loops)
 
     def has_given(self, queue: DeliveryQueue) -> bool:
-        """Whether a loop or poll has messages of ``queue``."""
-        if self._left:
-            self.settle_left()
-        polls = (hand for hands in self._polls.values() for hand in hands)
-        return any(hand.queue is queue and hand.messages for hands in (self._loops, polls) for hand in hands)
+        """Whether the body of a loop has a message of ``queue``."""
+        return any(loop.queue is queue for loop in self._loops)
 
     # polls
 
-    def polled(self, hand: Hand) -> None:
-        """Registers a poll that was given messages."""
-        assert hand.owner is not None
-        self._polls.setdefault(hand.owner, []).append(hand)
+    def add_poll(self, owner: Caller, polled: Polled) -> None:
+        """Registers what ``owner`` has polled."""
+        self._polls.setdefault(owner, []).append(polled)
 
-    def polls_of(self, owner: Caller) -> tuple[Hand, ...]:
+    def polls_of(self, owner: Caller) -> tuple[Polled, ...]:
         """The polls of ``owner`` whose messages are not settled."""
         return tuple(self._polls.get(owner, ()))
 
-    def settle_polls(self, owner: Caller, polls: Iterable[Hand]) -> None:
-        """Marks the messages of ``polls``, which belong to ``owner``, as handled. Also settles polls of callers that
+    def settle_polls(self, owner: Caller, polls: Sequence[Polled]) -> None:
+        """Marks the messages of ``polls``, the oldest ones of ``owner``, as handled. Also settles polls of callers that
         have ended: as handled after success, otherwise as not handled.
         """
-        for hand in polls:
-            self._forget(owner, hand)
-            self.done(hand)
+        mine = self._polls.get(owner)
+        if mine is not None:
+            del mine[: len(polls)]
+            if not mine:
+                del self._polls[owner]
+            for polled in polls:
+                self.settle(*polled, handled=True)
         for other in [one for one in self._polls if one is not owner and has_ended(one)]:
-            for hand in self._polls.pop(other):
-                (self.done if has_succeeded(other) else self.give_back)(hand)
+            for polled in self._polls.pop(other):
+                self.settle(*polled, handled=has_succeeded(other))
 
     # shutdown
 
@@ -224,33 +271,16 @@ class Deliveries:
 
     def _has_bodies(self) -> bool:
         self.settle_left()
-        return any(hand.messages for hand in self._loops)
+        return any(loop.queue is not None for loop in self._loops)
 
     def _line_up(self, queue: DeliveryQueue) -> None:
-        if not queue.in_line and queue.can_give:
+        """Adds ``queue`` to the queues that have messages to give, if it has any, and wakes a caller for it."""
+        if not queue.in_line and queue.can_give and not self.has_ended:
             queue.in_line = True
             self._lines.append(queue)
+            self.wake(1)
 
-    def _released(self, hand: Hand) -> tuple[DeliveryQueue | None, list[MessageExt]]:
-        queue, messages = hand.queue, hand.messages
-        hand.queue, hand.messages = None, []
-        return queue, messages
-
-    def _settle(self, queue: DeliveryQueue | None, messages: list[MessageExt], *, handled: bool) -> None:
-        if queue is not None and messages and not queue.dropped:
-            if handled:
-                self._rules.finish(queue, messages)
-            else:
-                queue.give_back(messages)
-            if queue.can_give and not self.has_ended and not queue.in_line:
-                self.offer(queue, 1)
+    def _tell_settled(self) -> None:
         if self._settled is not None and not self._settled.done():
             self._settled.set_result(None)
-            self._settled = None
-
-    def _forget(self, owner: Caller, hand: Hand) -> None:
-        hands = self._polls.get(owner, [])
-        if hand in hands:
-            hands.remove(hand)
-        if not hands:
-            self._polls.pop(owner, None)
+        self._settled = None

@@ -15,7 +15,7 @@ from rucola.client.caller import Caller, caller
 from rucola.client.checks import check_number, check_queue, check_topics
 from rucola.client.closing import Closing
 from rucola.client.consumer_config import LitePullConsumerConfig
-from rucola.client.deliveries import Deliveries, Hand
+from rucola.client.deliveries import Deliveries, Polled
 from rucola.client.group_member import GroupMember
 from rucola.client.instance import check_topic
 from rucola.client.lite_pull_service import LitePullService
@@ -216,21 +216,21 @@ class LitePullConsumer:
         owner = caller()
         return self._poll(timeout_ms, owner, self._service.deliveries.polls_of(owner))
 
-    async def _poll(self, timeout_ms: int | None, owner: Caller, before: tuple[Hand, ...]) -> list[MessageExt]:
+    async def _poll(self, timeout_ms: int | None, owner: Caller, before: tuple[Polled, ...]) -> list[MessageExt]:
         deliveries = self._running_deliveries()
         wait_ms = self._config.poll_timeout_ms if timeout_ms is None else timeout_ms
         check_number("timeout_ms", wait_ms, 0)
         deliveries.settle_polls(owner, before)
-        hand, loop = Hand(), asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         until = loop.time() + wait_ms / 1000
-        while not self._service.take(hand, owner):
+        while (polled := deliveries.take(self._config.pull_batch_size)) is None:
             if self._closing.begun or loop.time() >= until:
                 return []
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(until):
                     await deliveries.arrival()
-        deliveries.polled(hand)
-        return list(hand.messages)
+        deliveries.add_poll(owner, polled)
+        return list(polled.messages)
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
         """Makes ``poll`` continue at ``queue_offset`` of a queue; drops messages that are already pulled.

@@ -14,9 +14,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from rucola.client.caller import Caller
 from rucola.client.consumer_config import MIB, LitePullConsumerConfig
-from rucola.client.deliveries import Deliveries, Hand
+from rucola.client.deliveries import Deliveries
 from rucola.client.group_member import FIRST_PULL_DELAY_S, GroupMember
 from rucola.client.process_queue import DeliveryQueue, FlowLimits
 from rucola.client.pull_result import PullStatus
@@ -40,25 +39,26 @@ class AssignedQueue(DeliveryQueue):
         queue: the queue.
         queue_offset: where to start.
         now: the event loop's time.
-        paused: whether ``poll`` excludes the queue for now.
+        is_paused: whether ``poll`` excludes the queue for now.
 
     Attributes:
         pulled_to: queue offset at which the next pull starts.
-        resumed: set unless the queue is paused.
+        is_paused: whether ``poll`` excludes the queue; ``resumed`` is not set then.
     """
 
-    def __init__(self, queue: MessageQueue, queue_offset: int, now: float, paused: bool) -> None:
+    def __init__(self, queue: MessageQueue, queue_offset: int, now: float, is_paused: bool) -> None:
         super().__init__(queue, now)
-        self.pulled_to = self._given_to = queue_offset
+        self.pulled_to = self.given_to = queue_offset
+        self.is_paused = is_paused
         self.resumed = asyncio.Event()
-        if not paused:
+        if not is_paused:
             self.resumed.set()
         self.task: asyncio.Task[None] | None = None
 
     @property
     def position(self) -> int:
         """Queue offset after the last message that was given, or that the filter passed over."""
-        return self._given_to if self._fetched else self.pulled_to
+        return self.given_to if self.fetched else self.pulled_to
 
     @property
     def committable(self) -> int:
@@ -66,27 +66,9 @@ class AssignedQueue(DeliveryQueue):
         low, _ = self.span_ends
         return self.pulled_to if low is None else low
 
-    @property
-    def paused(self) -> bool:
-        """Whether ``poll`` excludes the queue."""
-        return not self.resumed.is_set()
-
     def start_at(self, queue_offset: int) -> None:
         """Sets where the first pull starts."""
-        self.pulled_to = self._given_to = queue_offset
-
-    def give(self, count: int) -> list[MessageExt]:
-        """See ``DeliveryQueue``."""
-        given = super().give(count)
-        if given:
-            self._given_to = given[-1].queue_offset + 1
-        return given
-
-    def give_back(self, messages: Sequence[MessageExt]) -> None:
-        """See ``DeliveryQueue``."""
-        super().give_back(messages)
-        if self._fetched:
-            self._given_to = min(self._given_to, self._fetched[0].queue_offset)
+        self.pulled_to = self.given_to = queue_offset
 
 
 class LitePullService:
@@ -123,21 +105,17 @@ class LitePullService:
         self._limits = FlowLimits(
             config.pull_threshold_for_queue, config.pull_threshold_size_for_queue * MIB, config.consume_max_span
         )
-        self._room = asyncio.Event()
+        self._room: asyncio.Future[None] | None = None  # where pulls wait for room
         self._paused: set[MessageQueue] = set()
         self.queues: dict[MessageQueue, AssignedQueue] = {}
         self.expressions: dict[str, SubscriptionData] = {}
-        self.deliveries = Deliveries(self, given)
+        self.deliveries = Deliveries(_is_not_paused, given)
 
     def note_progress(self) -> None:
         """With auto commit, writes the offsets that may be committed into the offset store."""
         if self._config.auto_commit:
             for assigned in self.queues.values():
                 self._note(assigned)
-
-    def take(self, hand: Hand, owner: Caller) -> bool:
-        """Gives ``hand`` the waiting messages of a queue, at most as many as one pull returns."""
-        return self.deliveries.take(hand, owner, self._config.pull_batch_size)
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None) -> list[MessageQueue]:
         """Writes the offsets that may be committed, or the given ones, into the offset store; returns their queues.
@@ -170,14 +148,16 @@ class LitePullService:
         for queue in queues:
             self._paused.add(queue)
             if queue in self.queues:
+                self.queues[queue].is_paused = True
                 self.queues[queue].resumed.clear()
-        self._room.set()  # the messages of paused queues do not count
+        self._made_room()  # the messages of paused queues do not count
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Includes these queues in pulls and in ``poll`` again."""
         for queue in queues:
             self._paused.discard(queue)
             if queue in self.queues:
+                self.queues[queue].is_paused = False
                 self.queues[queue].resumed.set()
         self.deliveries.wake_all()
 
@@ -207,17 +187,6 @@ class LitePullService:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.deliveries.bodies(timeout_s)
-
-    # DeliveryRules
-
-    def can_give(self, queue: DeliveryQueue) -> bool:
-        """See ``DeliveryRules``."""
-        assert isinstance(queue, AssignedQueue)
-        return not queue.paused
-
-    def finish(self, queue: DeliveryQueue, messages: list[MessageExt]) -> None:
-        """See ``DeliveryRules``."""
-        queue.remove(messages)
 
     # QueueOwner
 
@@ -269,7 +238,8 @@ class LitePullService:
 
     def _begin(self, assigned: AssignedQueue, alone: bool) -> None:
         self.queues[assigned.queue] = assigned
-        assigned.on_room = self._room.set
+        if self._room is not None:
+            assigned.on_room = self._made_room
         assigned.task = asyncio.ensure_future(self._read_queue(assigned, alone))
 
     def _leave(self, assigned: AssignedQueue) -> None:
@@ -294,8 +264,7 @@ class LitePullService:
         while True:
             await assigned.resumed.wait()
             while not self._has_room(assigned):
-                self._room.clear()
-                await self._room.wait()
+                await self._more_room()
             try:
                 pulled = await self._pull(assigned)
             except Exception as error:  # noqa: BLE001 - a defect must not end the pulls of a queue
@@ -335,9 +304,29 @@ class LitePullService:
         """
         if assigned.is_full(self._limits):
             return False
-        held = sum(len(queue) for queue in self.queues.values() if not (queue.paused or queue.dropped))
+        held = sum(len(queue) for queue in self.queues.values() if not (queue.is_paused or queue.dropped))
         return held <= self._config.pull_threshold_for_all
+
+    async def _more_room(self) -> None:
+        """Waits until a queue takes less room, or needs none any more."""
+        if self._room is None:
+            self._room = asyncio.get_running_loop().create_future()
+            for queue in self.queues.values():
+                queue.on_room = self._made_room
+        await asyncio.shield(self._room)
+
+    def _made_room(self) -> None:
+        if self._room is not None:
+            self._room.set_result(None)
+            self._room = None
+            for queue in self.queues.values():
+                queue.on_room = None
 
     def _note(self, assigned: AssignedQueue) -> None:
         if not assigned.dropped:
             self._member.offsets.update(assigned.queue, assigned.committable, increase_only=True)
+
+
+def _is_not_paused(queue: DeliveryQueue) -> bool:
+    assert isinstance(queue, AssignedQueue)
+    return not queue.is_paused

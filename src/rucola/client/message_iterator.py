@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import dis
 import sys
+from asyncio import current_task
 from collections.abc import Callable, Coroutine
 from types import CodeType, FrameType
 from typing import Any
 
-from rucola.client.caller import Caller, caller, has_ended, has_succeeded
-from rucola.client.deliveries import Deliveries, Hand
+from rucola.client.caller import Caller, has_ended, has_succeeded
+from rucola.client.deliveries import Deliveries, LoopHand
 from rucola.common.message import MessageExt
 from rucola.errors import ClientError
 
@@ -26,7 +27,7 @@ _LEAVING = frozenset(dis.opmap[name] for name in ("POP_TOP", "POP_ITER") if name
 """The instructions by which ``break`` and ``return`` remove a loop's iterator; the second one since Python 3.14."""
 
 
-class MessageIterator(Hand):
+class MessageIterator(LoopHand):
     """One loop over the messages of a consumer. The loops of a consumer share its messages.
 
     ``async with consumer.messages() as messages`` settles the current message when the block ends: as consumed, unless
@@ -57,7 +58,7 @@ class MessageIterator(Hand):
         """
         if self._code is None:
             self._code = sys._getframe(1).f_code
-        return self._next(caller())
+        return self._next(current_task())
 
     async def __aenter__(self) -> MessageIterator:
         return self
@@ -80,27 +81,30 @@ class MessageIterator(Hand):
             self._deliveries.leave(self, handled)
 
     def __del__(self) -> None:
-        if self.messages and self._deliveries is not None:
+        if self.queue is not None and self._deliveries is not None:
             self._deliveries.leave(self, is_left_by_break(self._code, sys._getframe(1)))
 
     def next_for(self, owner: Caller) -> Coroutine[Any, Any, MessageExt]:
         """Like ``__anext__``, for a thread that waits for the result."""
         return self._next(owner)
 
-    async def _next(self, owner: Caller) -> MessageExt:
+    async def _next(self, owner: Caller | None) -> MessageExt:
         deliveries = self._deliveries
         if deliveries is None:
             deliveries = self._deliveries = self._find()
             deliveries.add_loop(self)
+        if owner is not self.owner and self.queue is not None:
+            self._change_owner(deliveries)
+        if self._is_waiting or self._has_ended or not deliveries.advance(self, owner):
+            await self._wait(deliveries, owner)
+        return self.message
+
+    async def _wait(self, deliveries: Deliveries, owner: Caller | None) -> None:
         if self._is_waiting:
             raise ClientError("another task waits for the next message of this iterator: each task needs its own loop")
-        if self.messages:
-            if owner is not self.owner:
-                self._change_owner(deliveries)
-            deliveries.done(self)
         self._is_waiting = True
         try:
-            while self._has_ended or not deliveries.take(self, owner, 1):
+            while self._has_ended or not deliveries.advance(self, owner):
                 if self._has_ended:
                     raise StopAsyncIteration
                 if deliveries.has_ended:
@@ -109,7 +113,6 @@ class MessageIterator(Hand):
                 await deliveries.arrival()
         finally:
             self._is_waiting = False
-        return self.messages[0]
 
     def _change_owner(self, deliveries: Deliveries) -> None:
         """Another task asks for the next message; the current one is settled by how its task ended.
@@ -117,11 +120,10 @@ class MessageIterator(Hand):
         Raises:
             ClientError: the task that has the current message has not ended.
         """
-        assert self.owner is not None
-        if not has_ended(self.owner):
+        if self.owner is not None and not has_ended(self.owner):
             raise ClientError("another task has a message of this iterator: each task needs its own loop")
-        if not has_succeeded(self.owner):
-            deliveries.give_back(self)
+        if self.owner is None or not has_succeeded(self.owner):
+            deliveries.settle_loop(self, handled=False)
 
 
 def is_left_by_break(code: CodeType | None, frame: FrameType) -> bool:

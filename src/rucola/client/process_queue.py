@@ -8,7 +8,7 @@ goes back. A ``ProcessQueue`` may be used on only one event loop. Source: Rocket
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -67,7 +67,7 @@ class ProcessQueue:
     def __contains__(self, message: MessageExt) -> bool:
         return message.queue_offset in self._held
 
-    def put(self, messages: Iterable[MessageExt]) -> None:
+    def put(self, messages: Sequence[MessageExt]) -> None:
         """Adds fetched messages; does not replace messages that are already in this process queue."""
         held, offsets = self._held, self._offsets
         before = len(held)
@@ -135,48 +135,64 @@ class DeliveryQueue(ProcessQueue):
     """A queue whose fetched messages wait here until a loop, a poll or an orderly listener is given them.
 
     Attributes:
+        fetched: the messages that wait, in order.
+        given_to: queue offset after the last message that was given; -1 before the first one.
         in_line: whether the queue is among the queues from which messages are given.
     """
 
+    in_order = False
+    """Whether messages are given only while no earlier message is being handled."""
+
     def __init__(self, queue: MessageQueue, now: float) -> None:
         super().__init__(queue, now)
+        self.fetched: deque[MessageExt] = deque()
+        self.given_to = -1
         self.in_line = False
-        self._fetched: deque[MessageExt] = deque()
-
-    @property
-    def has_fetched(self) -> bool:
-        """Whether fetched messages wait."""
-        return bool(self._fetched)
 
     @property
     def can_give(self) -> bool:
-        """Whether ``give`` would return messages that may be handled now."""
-        return bool(self._fetched)
+        """Whether messages wait that may be handled now."""
+        return bool(self.fetched)
 
-    def put(self, messages: Iterable[MessageExt]) -> None:
+    def put(self, messages: Sequence[MessageExt]) -> None:
         """See ``ProcessQueue``."""
-        messages = list(messages)
-        if not self._held.keys().isdisjoint([message.queue_offset for message in messages]):
-            messages = [message for message in messages if message not in self]
+        held = self._held
+        before = len(held)
         super().put(messages)
-        self._fetched.extend(messages)
+        if len(held) - before == len(messages):
+            self.fetched.extend(messages)
+        else:  # the broker sent messages again that are fetched or given
+            self.fetched.extend([message for message in messages if held.get(message.queue_offset) is message])
+
+    def give_one(self) -> MessageExt:
+        """Returns the next fetched message; it is now given. There must be one."""
+        message = self.fetched.popleft()
+        self.given_to = message.queue_offset + 1
+        return message
 
     def give(self, count: int) -> list[MessageExt]:
         """Returns the next fetched messages, at most ``count``; they are now given."""
-        fetched = self._fetched
-        if count == 1 and fetched:
-            return [fetched.popleft()]
-        return [fetched.popleft() for _ in range(min(count, len(fetched)))]
+        return [self.give_one() for _ in range(min(count, len(self.fetched)))]
+
+    def finish_one(self, message: MessageExt) -> None:
+        """Marks a given message as done."""
+        if self._held.pop(message.queue_offset, None) is not None:
+            self.size_bytes -= message.store_size
+            self.consumed += 1
+            if self.on_room is not None:
+                self.on_room()
 
     def give_back(self, messages: Sequence[MessageExt]) -> None:
         """Makes given messages fetched again. They are given before later messages. Ignores messages that were
         consumed meanwhile.
         """
         again = [message for message in messages if message in self]
-        if again and self._fetched and again[-1].queue_offset > self._fetched[0].queue_offset:
-            again = sorted([*again, *self._fetched], key=attrgetter("queue_offset"))
-            self._fetched.clear()
-        self._fetched.extendleft(reversed(again))
+        if again and self.fetched and again[-1].queue_offset > self.fetched[0].queue_offset:
+            again = sorted([*again, *self.fetched], key=attrgetter("queue_offset"))
+            self.fetched.clear()
+        self.fetched.extendleft(reversed(again))
+        if self.fetched:
+            self.given_to = min(self.given_to, self.fetched[0].queue_offset)
 
 
 class OrderlyProcessQueue(DeliveryQueue):
@@ -186,13 +202,17 @@ class OrderlyProcessQueue(DeliveryQueue):
         locked_at: time at which the last successful request for the lock of the queue was sent; None if the lock was
             never granted, was refused since then, or was released.
         consuming: messages that were given and neither committed nor given back.
+        on_progress: called with the queue and its new consumer offset when a loop has finished a message.
     """
+
+    in_order = True
 
     def __init__(self, queue: MessageQueue, now: float) -> None:
         super().__init__(queue, now)
         self.locked_at: float | None = None
         self.try_unlock_times = 0
         self.consuming: list[MessageExt] = []
+        self.on_progress: Callable[[OrderlyProcessQueue, int], None] | None = None
 
     def is_locked(self, now: float) -> bool:
         """Whether the broker confirmed the lock recently enough to rely on it."""
@@ -200,14 +220,14 @@ class OrderlyProcessQueue(DeliveryQueue):
 
     @property
     def can_give(self) -> bool:
-        """Whether messages wait and no earlier message is being handled."""
-        return bool(self._fetched) and not self.consuming
-
-    def give(self, count: int) -> list[MessageExt]:
         """See ``DeliveryQueue``."""
-        given = super().give(count)
-        self.consuming += given
-        return given
+        return bool(self.fetched) and not self.consuming
+
+    def give_one(self) -> MessageExt:
+        """See ``DeliveryQueue``."""
+        message = super().give_one()
+        self.consuming.append(message)
+        return message
 
     def commit(self) -> int | None:
         """Marks all given messages as consumed; returns the queue offset after them, or None if there were none."""
@@ -216,6 +236,12 @@ class OrderlyProcessQueue(DeliveryQueue):
             return None
         self.remove(consumed)
         return consumed[-1].queue_offset + 1
+
+    def finish_one(self, message: MessageExt) -> None:
+        """See ``DeliveryQueue``."""
+        consumer_offset = self.commit()
+        if consumer_offset is not None and self.on_progress is not None:
+            self.on_progress(self, consumer_offset)
 
     def give_back(self, messages: Sequence[MessageExt]) -> None:
         """See ``DeliveryQueue``; ``messages`` must be the last messages given."""

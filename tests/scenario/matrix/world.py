@@ -193,4 +193,3 @@ def quiet_watch() -> Iterator[None]:
 def account_options(guarded: bool) -> dict[str, str]:
     """Options of a client of the application."""
     return {"access_key": ACCESS_KEY, "secret_key": SECRET} if guarded else {}
-

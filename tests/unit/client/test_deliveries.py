@@ -14,7 +14,7 @@ from tests.unit.client.consuming import QUEUE, messages
 
 from rucola.client.blocking_iterator import BlockingMessageIterator
 from rucola.client.caller import caller, has_ended, has_succeeded
-from rucola.client.deliveries import Deliveries, Hand
+from rucola.client.deliveries import Deliveries
 from rucola.client.loop_thread import LoopThread
 from rucola.client.message_iterator import MessageIterator
 from rucola.client.process_queue import DeliveryQueue, OrderlyProcessQueue
@@ -26,37 +26,38 @@ from rucola.testing.event_loop import advance, run_stepped, settle
 OTHER = MessageQueue("T", "broker-a", 2)
 
 
-class Rules:
-    """Rules that note what was finished; ``closed`` has the queues from which nothing may be given."""
+class Noted(DeliveryQueue):
+    """A queue that notes what was finished."""
 
-    def __init__(self) -> None:
+    def __init__(self, queue: MessageQueue, now: float) -> None:
+        super().__init__(queue, now)
         self.finished: list[int] = []
-        self.closed: set[DeliveryQueue] = set()
 
-    def can_give(self, queue: DeliveryQueue) -> bool:
-        return queue not in self.closed
+    def finish_one(self, message: MessageExt) -> None:
+        self.finished.append(message.queue_offset)
+        super().finish_one(message)
 
-    def finish(self, queue: DeliveryQueue, done: list[MessageExt]) -> None:
-        if isinstance(queue, OrderlyProcessQueue):
-            queue.commit()
-        else:
-            queue.remove(done)
-        self.finished += [message.queue_offset for message in done]
+
+class NotedOrderly(Noted, OrderlyProcessQueue):
+    """A queue in order that notes what was finished."""
 
 
 class Stage:
-    """Deliveries with one queue of some messages."""
+    """Deliveries with one queue of some messages; ``closed`` has the queues from which nothing may be given."""
 
-    def __init__(self, *offsets: int, kind: type[DeliveryQueue] = DeliveryQueue) -> None:
-        self.rules = Rules()
+    def __init__(self, *offsets: int, kind: type[Noted] = Noted, **rules: Any) -> None:
         self.traced: list[int] = []
+        self.closed: set[DeliveryQueue] = set()
+        self.finished: list[int] = []
         self.deliveries = Deliveries(
-            self.rules, lambda given: self.traced.extend(message.queue_offset for message in given)
+            rules.get("may_give", lambda queue: queue not in self.closed),
+            lambda given: self.traced.extend(message.queue_offset for message in given),
         )
         self.queue = self.add(QUEUE, *offsets, kind=kind)
 
-    def add(self, name: MessageQueue, *offsets: int, kind: type[DeliveryQueue] = DeliveryQueue) -> DeliveryQueue:
+    def add(self, name: MessageQueue, *offsets: int, kind: type[Noted] = Noted) -> DeliveryQueue:
         queue = kind(name, 0.0)
+        queue.finished = self.finished
         self.arrive(queue, *offsets)
         return queue
 
@@ -68,12 +69,12 @@ class Stage:
         return MessageIterator(lambda: self.deliveries)
 
     def poll(self, count: int = 9) -> list[int]:
-        hand = Hand()
         self.deliveries.settle_polls(caller(), self.deliveries.polls_of(caller()))
-        if not self.deliveries.take(hand, caller(), count):
+        polled = self.deliveries.take(count)
+        if polled is None:
             return []
-        self.deliveries.polled(hand)
-        return [message.queue_offset for message in hand.messages]
+        self.deliveries.add_poll(caller(), polled)
+        return [message.queue_offset for message in polled.messages]
 
 
 class Exits(BaseException):
@@ -220,7 +221,7 @@ async def leave(way: Callable[[Any], Awaitable[Any]], stage: Stage) -> None:
         await asyncio.ensure_future(way(stage.loop() if in_block else Iterable(stage)))
 
 
-@pytest.mark.parametrize("kind", [DeliveryQueue, OrderlyProcessQueue])
+@pytest.mark.parametrize("kind", [Noted, NotedOrderly])
 @pytest.mark.parametrize("way", [*HANDLED, *FAILED])
 def test_a_way_out_of_a_loop(way, kind):
     async def scene() -> None:
@@ -228,7 +229,7 @@ def test_a_way_out_of_a_loop(way, kind):
         await leave(way, stage)
         gc.collect()
         stage.deliveries.settle_left()
-        assert stage.rules.finished == ([1, 2] if way in HANDLED else [1])
+        assert stage.finished == ([1, 2] if way in HANDLED else [1])
         following = stage.loop()  # another loop goes on, in order, with what was not handled
         for wanted in [3] if way in HANDLED else [2, 3]:
             assert (await anext(following)).queue_offset == wanted
@@ -253,7 +254,7 @@ def test_two_loops_share_the_messages_and_settle_only_their_own():
         assert (await anext(mine)).queue_offset == 1
         assert (await anext(theirs)).queue_offset == 2
         assert (await anext(theirs)).queue_offset == 3
-        assert stage.rules.finished == [2]
+        assert stage.finished == [2]
         assert stage.queue.progress == 1
 
     run_stepped(scene())
@@ -261,8 +262,8 @@ def test_two_loops_share_the_messages_and_settle_only_their_own():
 
 def test_an_orderly_queue_gives_its_next_message_after_the_previous_one():
     async def scene() -> None:
-        stage = Stage(1, 2, kind=OrderlyProcessQueue)
-        other = stage.add(OTHER, 7, kind=OrderlyProcessQueue)
+        stage = Stage(1, 2, kind=NotedOrderly)
+        other = stage.add(OTHER, 7, kind=NotedOrderly)
         mine, theirs = stage.loop(), stage.loop()
         assert (await anext(mine)).queue_offset == 1
         assert (await anext(theirs)).queue_offset == 7
@@ -271,7 +272,7 @@ def test_an_orderly_queue_gives_its_next_message_after_the_previous_one():
         assert not waiting.done()
         mine.close(handled=True)
         assert (await waiting).queue_offset == 2
-        assert (len(other), stage.rules.finished) == (0, [7, 1])
+        assert (len(other), stage.finished) == (0, [7, 1])
 
     run_stepped(scene())
 
@@ -280,13 +281,13 @@ def test_a_queue_that_may_not_give_lets_others_pass_and_is_woken():
     async def scene() -> None:
         stage = Stage(1)
         other = stage.add(OTHER, 7)
-        stage.rules.closed.add(stage.queue)
+        stage.closed.add(stage.queue)
         loop = stage.loop()
         assert (await anext(loop)).queue_offset == 7
         waiting = asyncio.ensure_future(anext(loop))
         await settle()
         assert not waiting.done()
-        stage.rules.closed.clear()
+        stage.closed.clear()
         stage.deliveries.wake_all()
         assert (await waiting).queue_offset == 1
         assert len(other) == 0
@@ -305,7 +306,7 @@ def test_nothing_of_a_dropped_queue_is_given_or_settled():
         assert not waiting.done()
         stage.add(OTHER, 7)
         assert (await waiting).queue_offset == 7
-        assert stage.rules.finished == []
+        assert stage.finished == []
 
     run_stepped(scene())
 
@@ -350,7 +351,7 @@ def test_one_iterator_serves_one_task_at_a_time():
         await settle()
         with pytest.raises(ClientError, match="waits for the next message"):
             await anext(loop)
-        assert stage.rules.finished == [1, 2, 3]
+        assert stage.finished == [1, 2, 3]
         stage.arrive(stage.queue, 4)
         await waiting
         loop.close(handled=True)
@@ -397,16 +398,16 @@ def test_a_poll_settles_what_its_caller_and_ended_callers_polled_before():
         assert await asyncio.ensure_future(succeeds()) == [3]
         with pytest.raises(OSError):
             await asyncio.ensure_future(fails())
-        assert stage.rules.finished == [3]
+        assert stage.finished == [3]
         running = asyncio.ensure_future(works_on())
         await settle()
         assert stage.poll(9) == [5, 6]
-        assert stage.rules.finished == [3, 1, 2]
+        assert stage.finished == [3, 1, 2]
         assert stage.queue.progress == 4
         running.cancel()
         await asyncio.wait([running])
         assert stage.poll(9) == [4]
-        assert stage.rules.finished == [3, 1, 2, 5, 6]
+        assert stage.finished == [3, 1, 2, 5, 6]
 
     run_stepped(scene())
 
@@ -426,7 +427,7 @@ def test_the_end_waits_for_bodies_and_loops_wait_for_the_end():
         await settle()
         assert ending.done()
         assert loop.time() - began < 1
-        assert stage.rules.finished == [1]
+        assert stage.finished == [1]
         assert not last.done()  # the consumer is not closed yet
         deliveries.closed.set()
         assert await last is None
@@ -448,7 +449,7 @@ def test_the_end_waits_for_a_body_only_so_long():
         assert not ending.done()
         advance(2)
         await ending
-        assert stage.rules.finished == []
+        assert stage.finished == []
         assert stage.deliveries.has_body(caller())
 
     run_stepped(scene())
@@ -487,7 +488,7 @@ class Blocking:
 
     def finished(self) -> list[int]:
         self.thread.call(self.stage.deliveries.settle_left)
-        return self.stage.rules.finished
+        return self.stage.finished
 
 
 @pytest.fixture

@@ -156,7 +156,7 @@ def test_orderly_messages_are_taken_in_order_and_committed_together():
     assert queue.commit() is None
     first = queue.give(2)
     assert [message.queue_offset for message in first] == [1, 2]
-    assert queue.has_fetched
+    assert queue.fetched
     assert not queue.can_give  # one batch after another
     assert len(queue) == 3
     assert queue.commit() == 3
@@ -175,7 +175,7 @@ def test_orderly_messages_that_failed_come_first_again():
     queue.roll_back()
     assert [message.queue_offset for message in queue.give(9)] == [1, 2, 3, 4]
     assert queue.commit() == 5
-    assert not queue.has_fetched
+    assert not queue.fetched
 
 
 def test_a_lock_counts_for_30_s():
