@@ -13,7 +13,6 @@ from queue import SimpleQueue
 import pytest
 from shop import CHARGES_MAX, FETCH_WITHIN, ORDERS, REMINDERS, Counter, Till
 
-from rucola.common.key_builder import retry_topic
 from rucola.testing.rocketmq import RocketMQ
 
 MENU = {"espresso": 250, "macchiato": 300, "cappuccino": 350, "latte": 390, "filter": 280}
@@ -60,7 +59,7 @@ def test_a_refused_card_is_tried_again_after_longer_and_longer_pauses(
         counter.order(customer, "latte", 390)
         for _ in range(refusals):
             assert card.charged.empty()
-            rocketmq.delayed(retry_topic("shop-till"), count=1)
+            rocketmq.retries("shop-till", count=1)
             rocketmq.clock.advance(hours=1)
         assert card.charged.get(timeout=10) == (customer, 390)
     assert rocketmq.dead_letters("shop-till") == []
@@ -73,10 +72,7 @@ def test_an_order_that_is_never_charged_is_a_dead_letter(rocketmq: RocketMQ, cus
     with Till(rocketmq.namesrv, card.charge), Counter(rocketmq.namesrv) as counter:
         rocketmq.consumers("shop-till", count=1)
         counter.order(customer, "latte", 390)
-        for _ in range(CHARGES_MAX):
-            rocketmq.delayed(retry_topic("shop-till"), count=1)
-            rocketmq.clock.advance(hours=1)
-        (letter,) = rocketmq.dead_letters("shop-till", count=1)
+        (letter,) = rocketmq.exhaust_retries("shop-till")
     assert json.loads(letter.body)["customer"] == customer
     assert card.charged.empty()
 

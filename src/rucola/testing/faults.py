@@ -87,6 +87,7 @@ class Fault:
         Raises:
             AssertionError: the fault has affected fewer requests after ``timeout`` seconds.
         """
+        __tracebackhide__ = True
         with self._hit:
             if not self._hit.wait_for(lambda: self._hits >= hits, timeout):
                 raise AssertionError(f"after {timeout:g} s the fault has affected {self._hits} requests, not {hits}")

@@ -8,17 +8,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Self, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, Self, TypeVar
 
 from rucola.client.loop_thread import LoopThread
-from rucola.common.key_builder import dlq_topic
 from rucola.common.message import MessageExt
+from rucola.testing.content import View
 from rucola.testing.faults import Faults
 from rucola.testing.servers import Servers
 from rucola.testing.virtual_clock import VirtualClock
 
+P = ParamSpec("P")
 T = TypeVar("T")
 TIMEOUT_S = 10.0
+
+
+def _told_at_the_test(method: Callable[P, T]) -> Callable[P, T]:
+    """Makes a failed test end at its own line: pytest then shows no frame of this package."""
+
+    @wraps(method)
+    def call(*arguments: P.args, **options: P.kwargs) -> T:
+        __tracebackhide__ = True
+        try:
+            return method(*arguments, **options)
+        except AssertionError as error:
+            raise error.with_traceback(None) from None
+
+    return call
 
 
 class RocketMQ:
@@ -149,14 +165,17 @@ class RocketMQ:
 
     # content
 
+    @_told_at_the_test
     def messages(self, topic: str) -> list[MessageExt]:
-        """All stored messages of a topic, in the order of storage; none for an unknown topic.
+        """All stored messages of a topic, in the order of storage.
 
         Raises:
+            AssertionError: there is no such topic. A topic exists from its first message or ``create_topic`` on.
             RuntimeError: the broker is not running.
         """
-        return self._thread.call(self._servers.messages, topic)
+        return self._look("messages", self._servers.content.messages_of(topic), 0, 0)
 
+    @_told_at_the_test
     def wait_for_messages(self, topic: str, count: int, timeout: float = TIMEOUT_S) -> list[MessageExt]:
         """Returns ``messages`` as soon as there are ``count`` or more.
 
@@ -166,6 +185,7 @@ class RocketMQ:
         """
         return self._wait("wait_for_messages", self._servers.wait_for_messages(topic, count, timeout))
 
+    @_told_at_the_test
     def wait_for_topic(self, topic: str, timeout: float = TIMEOUT_S) -> None:
         """Returns as soon as the broker has the topic.
 
@@ -175,39 +195,63 @@ class RocketMQ:
         """
         self._wait("wait_for_topic", self._servers.wait_for_topic(topic, timeout))
 
+    @_told_at_the_test
     def consumers(self, group: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[str]:
         """Returns the client ids of a group's connected consumers, as soon as there are ``count`` or more.
 
         With a ``count``, it also waits until they have begun to read all queues of their topics. After that, every
         message reaches them, even with CONSUME_FROM_LAST_OFFSET.
 
-        Raises the errors of ``messages`` and, with a ``count``, of ``wait_for_messages``.
+        Raises:
+            AssertionError: there is no such group, or there are fewer consumers after ``timeout`` seconds.
+            RuntimeError: called on an event loop with a ``count``, or the broker is not running.
         """
         if not count:
-            return self._thread.call(self._servers.consumers, group)
+            return self._look("consumers", self._servers.content.consumers_of(group), 0, timeout)
         return self._wait("consumers", self._servers.wait_for_consumers(group, count, timeout))
 
+    @_told_at_the_test
     def delayed(self, topic: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[MessageExt]:
         """Returns delayed messages that are not in ``topic`` yet, as soon as there are ``count`` or more.
 
         Raises the errors of ``messages`` and, with a ``count``, of ``wait_for_messages``.
         """
-        return self._look(
-            "delayed", f"delayed messages for topic {topic}", self._servers.delayed, topic, count, timeout
-        )
+        return self._look("delayed", self._servers.content.delayed_of(topic), count, timeout)
 
+    @_told_at_the_test
     def retries(self, group: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[MessageExt]:
-        """Returns messages that a group failed to consume and will receive again, as soon as there are ``count`` or
-        more.
+        """Returns messages that a group failed to consume and that wait for the time of their next delivery, as soon as
+        there are ``count`` or more.
 
-        A message is included from its failed consumption until the broker knows that the group consumed it, or until it
-        is a dead letter. A message that a ``SimpleConsumer`` did not acknowledge is included from the end of its
-        invisible time.
+        ``clock.advance`` makes them due; from then on they are not included, unless they fail again. Messages that a
+        ``SimpleConsumer`` did not acknowledge are never included.
 
-        Raises the errors of ``messages`` and, with a ``count``, of ``wait_for_messages``.
+        Raises:
+            AssertionError: there is no such group, or there are fewer messages after ``timeout`` seconds.
+            RuntimeError: called on an event loop with a ``count``, or the broker is not running.
         """
-        return self._look("retries", f"retries of group {group}", self._servers.retries, group, count, timeout)
+        return self._look("retries", self._servers.content.retries_of(group), count, timeout)
 
+    @_told_at_the_test
+    def exhaust_retries(self, group: str, count: int = 1, timeout: float = TIMEOUT_S) -> list[MessageExt]:
+        """Advances the clock from retry to retry until no message of a group waits for one; returns the dead letters.
+
+        First it waits until the group has failed to consume ``count`` messages or more; dead letters count. After each
+        advance it waits until the consumers have tried the due messages. A message that they consume is known to be
+        consumed when its offset is committed, by default after up to five seconds.
+
+        Raises:
+            AssertionError: fewer messages have failed after ``timeout`` seconds, or a message that is due was neither
+                consumed nor failed again for this time.
+            RuntimeError: called on an event loop; the call would block all clients on this loop.
+        """
+        failed = self._wait("exhaust_retries", self._servers.wait_for_failed(group, count, timeout))
+        while failed.waiting:
+            self.clock.advance(milliseconds=failed.delay_ms + 1)
+            failed = self._wait("exhaust_retries", self._servers.wait_for_failed(group, 0, timeout))
+        return failed.dead
+
+    @_told_at_the_test
     def wait_for_progress(self, group: str, topic: str, timeout: float = TIMEOUT_S) -> None:
         """Returns as soon as a group has consumed all messages of a topic.
 
@@ -220,23 +264,20 @@ class RocketMQ:
         """
         self._wait("wait_for_progress", self._servers.wait_for_progress(group, topic, timeout))
 
+    @_told_at_the_test
     def dead_letters(self, group: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[MessageExt]:
         """Returns a group's dead letters (messages whose retries are used up), as soon as there are ``count`` or more.
 
-        Raises the errors of ``messages`` and, with a ``count``, of ``wait_for_messages``.
+        Raises the errors of ``retries``.
         """
-        topic = dlq_topic(group)
-        return self.wait_for_messages(topic, count, timeout) if count else self.messages(topic)
+        return self._look("dead_letters", self._servers.content.dead_letters_of(group), count, timeout)
 
     def _catch_up(self) -> None:
         self._run(self._servers.catch_up())
 
-    def _look(
-        self, name: str, what: str, look: Callable[[str], list[T]], of: str, count: int, timeout: float
-    ) -> list[T]:
-        if not count:
-            return self._thread.call(look, of)
-        return self._wait(name, self._servers.wait_for(what, lambda: look(of), count, timeout))
+    def _look(self, name: str, view: View[T], count: int, timeout: float) -> list[T]:
+        work = self._servers.look(view, count, timeout)
+        return self._wait(name, work) if count else self._run(work)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._thread.run(work)

@@ -19,14 +19,12 @@ from typing import TypeVar
 
 from rucola.broker.config import broker_options
 from rucola.client.admin import ORDER_TOPIC_CONFIG, AdminClient
-from rucola.common.key_builder import SCHEDULE_TOPIC, TIMER_TOPIC, retry_topic
 from rucola.common.message import MessageExt
-from rucola.common.message_const import REAL_QID, REAL_TOPIC, TIMER_DEL_UNIQKEY, TIMER_OUT_MS, UNIQ_KEY
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
-from rucola.formats.message import decode_messages
 from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.store.results import StoreState
+from rucola.testing.content import Content, Failed, View
 from rucola.testing.faults import FaultRules
 from rucola.testing.faulty_broker import FaultyBroker, FaultyFiles
 
@@ -38,7 +36,6 @@ _SMALL = {
     "maxIndexNum": "20000",
 }
 """Options of the store: files are small, because a test's store is removed before it grows."""
-_READ_BYTES_MAX = 1 << 20
 _LOOK_S = 0.01
 
 
@@ -52,6 +49,7 @@ class Servers:
         store: the store directory.
         address: address of the broker.
         rules: the request faults.
+        content: what is in the broker now.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -59,6 +57,7 @@ class Servers:
         self.store = self._directory / "store"
         self.address = ""
         self.rules = FaultRules()
+        self.content = Content(self._running)
         self._files = FaultyFiles()
         try:
             values = {**_SMALL, "listenPort": "0", **options, "storePathRootDir": str(self.store)}
@@ -174,103 +173,61 @@ class Servers:
 
     # content
 
-    def messages(self, topic: str) -> list[MessageExt]:
-        """Dispatches, then returns all messages in the topic's queues, in log order."""
-        store = self._running().store
-        store.dispatch()
-        name = topic.encode()
-        found: list[MessageExt] = []
-        for queue_id in store.queue_ids(name):
-            found += self._read(topic, queue_id, store.min_queue_offset(name, queue_id))
-        return sorted(found, key=lambda message: message.physical_offset)
-
-    def _read(self, topic: str, queue_id: int, queue_offset: int) -> list[MessageExt]:
-        """The messages of a queue from ``queue_offset`` on."""
-        store, name = self._running().store, topic.encode()
-        found: list[MessageExt] = []
-        while queue_offset < store.max_queue_offset(name, queue_id):
-            result = store.get_message(name, queue_id, queue_offset, 32, _READ_BYTES_MAX)
-            found += decode_messages(b"".join(result.views))
-            queue_offset = max(result.next_offset, queue_offset + 1)
-        return found
-
-    def delayed(self, topic: str) -> list[MessageExt]:
-        """Delayed messages that are not in ``topic`` yet, in log order."""
-        store, schedule = self._running().store, self._running().services.schedule
-        store.dispatch()
-        waiting = []
-        for level in range(1, schedule.level_count + 1):
-            waiting += self._read(SCHEDULE_TOPIC, level - 1, schedule.progress(level))
-        waiting += self._timed()
-        found = [_as_delivered(message) for message in waiting if message.properties.get(REAL_TOPIC) == topic]
-        return sorted(found, key=lambda message: message.physical_offset)
-
-    def _timed(self) -> list[MessageExt]:
-        """Messages that wait for a delivery time, without cancelled ones."""
-        broker = self._running()
-        until_ms = broker.services.timers.service.delivered_until_ms()
-        read = self._read(TIMER_TOPIC, 0, broker.store.min_queue_offset(TIMER_TOPIC.encode(), 0))
-        waiting: dict[str, MessageExt] = {}
-        for message in read:
-            properties = message.properties
-            if int(properties.get(TIMER_OUT_MS, "0")) < until_ms:
-                continue
-            if TIMER_DEL_UNIQKEY in properties:
-                waiting.pop(properties[TIMER_DEL_UNIQKEY], None)
-            else:  # a message with a long delay is stored again later
-                waiting[f"{properties.get(REAL_TOPIC)}+{properties.get(UNIQ_KEY, message.physical_offset)}"] = message
-        return list(waiting.values())
-
-    def retries(self, group: str) -> list[MessageExt]:
-        """Messages that a group failed to consume and that wait for a retry, or were retried but not consumed yet."""
-        broker, topic = self._running(), retry_topic(group)
-        waiting = self.delayed(topic)
-        for queue_id in broker.store.queue_ids(topic.encode()):
-            waiting += self._read(topic, queue_id, broker.offsets.query(group, topic, queue_id) or 0)
-        waiting.sort(key=lambda message: message.physical_offset)
-        newest = {message.properties.get(UNIQ_KEY, str(message.physical_offset)): message for message in waiting}
-        return list(newest.values())
-
-    def consumers(self, group: str) -> list[str]:
-        """Client ids of the connected consumers of a group."""
-        info = self._running().services.consumers.group(group)
-        return [] if info is None else sorted(info.client_ids())
-
-    def starting(self, group: str) -> bool:
-        """True if a consumer of the group has not yet begun to read one of its queues."""
-        broker = self._running()
-        info = broker.services.consumers.group(group)
-        return info is not None and not broker.starts.all_known(info, broker.topics.table)
-
     async def wait_for_consumers(self, group: str, count: int, timeout_s: float) -> list[str]:
         """Returns ``consumers`` as soon as there are ``count``, all of which have begun to read their queues."""
 
         def reached() -> list[str] | None:
-            found = self.consumers(group)
-            return found if len(found) >= count and not self.starting(group) else None
+            found = self.content.consumers(group)
+            return found if len(found) >= count and not self.content.starting(group) else None
 
         def state() -> str:
-            found = len(self.consumers(group))
-            return f"consumers of group {group}: {found}" + (
-                f", not {count}" if found < count else ", but not every queue is read"
+            found = len(self.content.consumers(group))
+            if found >= count:
+                return f"consumers of group {group}: {found}, but not every queue is read"
+            return f"consumers of group {group}: {found}, not {count}{self.content.without_group(group)}"
+
+        return await self._until(reached, state, timeout_s)
+
+    async def wait_for_failed(self, group: str, count: int, timeout_s: float) -> Failed:
+        """Returns ``failed`` once it has ``count`` messages or more, and none of them is on the way."""
+
+        def reached() -> Failed | None:
+            found = self.content.failed(group)
+            enough = len(found.waiting) + len(found.dead) >= count
+            return found if enough and not found.on_the_way else None
+
+        def state() -> str:
+            found = self.content.failed(group)
+            failed, on_the_way = len(found.waiting) + len(found.dead), len(found.on_the_way)
+            return (
+                f"group {group} has failed to consume {failed} messages"
+                + (f" and has not consumed {on_the_way} again that were delivered" if on_the_way else f", not {count}")
+                + self.content.without_group(group)
             )
 
         return await self._until(reached, state, timeout_s)
 
-    async def wait_for(self, what: str, look: Callable[[], list[T]], count: int, timeout_s: float) -> list[T]:
-        """Returns the result of ``look`` once it has ``count`` or more items."""
+    async def look(self, view: View[T], count: int, timeout_s: float) -> list[T]:
+        """Returns what a view shows: now if ``count`` is 0, otherwise once it shows ``count`` items or more."""
+        if not count:
+            found, absent = view.look(), view.absent()
+            if absent:
+                raise AssertionError(absent.removeprefix("; "))
+            return found
 
         def reached() -> list[T] | None:
-            found = look()
+            found = view.look()
             return found if len(found) >= count else None
 
-        return await self._until(reached, lambda: f"{what}: {len(look())}, not {count}", timeout_s)
+        return await self._until(
+            reached, lambda: f"{view.what}: {len(view.look())}, not {count}{view.absent()}", timeout_s
+        )
 
     async def wait_for_topic(self, topic: str, timeout_s: float) -> None:
         """Waits until the topic exists."""
 
         def state() -> str:
-            return f"there is no topic {topic}{self._others(topic)}"
+            return self.content.without_topic(topic).removeprefix("; ")
 
         await self._until(lambda: topic in self._running().topics.table or None, state, timeout_s)
 
@@ -278,33 +235,26 @@ class Servers:
         """Returns ``messages`` once there are ``count``."""
 
         def reached() -> list[MessageExt] | None:
-            return self.messages(topic) if self._stored(topic) >= count else None
+            return self.content.messages(topic) if self.content.stored(topic) >= count else None
 
         def state() -> str:
-            return f"topic {topic} has {self._stored(topic)} messages, not {count}{self._others(topic)}"
+            stored = self.content.stored(topic)
+            return f"topic {topic} has {stored} messages, not {count}{self.content.without_topic(topic)}"
 
         return await self._until(reached, state, timeout_s)
 
     async def wait_for_progress(self, group: str, topic: str, timeout_s: float) -> None:
         """Waits until the group has consumed the topic."""
 
-        def behind() -> dict[int, int]:
-            broker = self._running()
-            broker.store.dispatch()
-            name = topic.encode()
-            ends = {
-                queue_id: broker.store.max_queue_offset(name, queue_id) for queue_id in broker.store.queue_ids(name)
-            }
-            lags = {
-                queue_id: end - (broker.offsets.query(group, topic, queue_id) or 0) for queue_id, end in ends.items()
-            }
-            return {queue_id: lag for queue_id, lag in sorted(lags.items()) if lag > 0}
-
         def state() -> str:
-            lags = ", ".join(f"queue {queue_id}: {lag}" for queue_id, lag in behind().items())
-            return f"group {group} has not consumed all of topic {topic} (messages left: {lags})"
+            lags = ", ".join(f"queue {queue_id}: {lag}" for queue_id, lag in self.content.lags(group, topic).items())
+            left = f" (messages left: {lags})" if lags else ""
+            return f"group {group} has not consumed all of topic {topic}{left}{absent()}"
 
-        await self._until(lambda: None if behind() else True, state, timeout_s)
+        def absent() -> str:
+            return self.content.without_topic(topic) + self.content.without_group(group)
+
+        await self._until(lambda: None if self.content.lags(group, topic) or absent() else True, state, timeout_s)
 
     async def _until(self, reached: Callable[[], T | None], state: Callable[[], str], timeout_s: float) -> T:
         """Calls ``reached`` at once and after each event that the broker reports, until a call returns a result other
@@ -323,31 +273,9 @@ class Servers:
                 now = state() if self._broker is not None else "the broker is not running"
                 raise AssertionError(f"after {timeout_s:g} s {now}") from None
 
-    def _stored(self, topic: str) -> int:
-        store, name = self._running().store, topic.encode()
-        store.dispatch()
-        return sum(
-            store.max_queue_offset(name, queue_id) - store.min_queue_offset(name, queue_id)
-            for queue_id in store.queue_ids(name)
-        )
-
     def _tell(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
-
-    def _others(self, topic: str) -> str:
-        names = self._running().topics.table
-        if topic in names:
-            return ""
-        stored = sorted({name.decode("utf-8", "replace") for name, _ in self._running().store.queue_names()})
-        return f": there is no such topic; topics with messages: {', '.join(stored) or 'none'}"
-
-
-def _as_delivered(message: MessageExt) -> MessageExt:
-    """A delayed message with its destination topic and queue."""
-    message.topic = message.properties[REAL_TOPIC]
-    message.queue_id = int(message.properties[REAL_QID])
-    return message
 
 
 def _copy_store(store: Path, copy: Path) -> None:

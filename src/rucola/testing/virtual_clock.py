@@ -59,8 +59,11 @@ class VirtualClock:
         removed soon afterwards.
 
         Raises:
+            TypeError: ``by`` is not a ``timedelta``.
             ValueError: the time would go back.
         """
+        if not isinstance(by, timedelta | None):
+            raise TypeError(f"advance takes a timedelta or a unit, as in advance(seconds=90), not {by!r}")
         step = (by or timedelta()) + timedelta(
             days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
         )

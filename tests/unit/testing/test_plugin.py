@@ -68,7 +68,7 @@ def test_example_of_the_page_runs_where_the_package_is_installed(tmp_path: Path)
         timeout=100,
         check=False,
     )
-    assert "7 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert "8 passed" in ran.stdout, ran.stdout + ran.stderr
     assert ran.returncode == 0
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from rucola import Message, Producer, PullConsumer
+from rucola import Message, MessageExt, Producer, PullConsumer
 from rucola.client.admin import ORDER_TOPIC_CONFIG, AdminClient
 from rucola.common.key_builder import dlq_topic
 from rucola.errors import BrokerError, ConfigError, OptionsError
@@ -63,8 +64,61 @@ def test_messages_come_in_the_order_they_were_stored(shared: RocketMQ) -> None:
     assert len({message.queue_id for message in shared.messages("ordered")}) > 1
 
 
-def test_no_messages_of_an_unknown_topic(shared: RocketMQ) -> None:
-    assert shared.messages("unknown") == []
+@pytest.mark.parametrize("look", [RocketMQ.messages, RocketMQ.delayed], ids=["messages", "delayed"])
+def test_a_wrong_name_of_a_topic_fails_the_test(
+    shared: RocketMQ, look: Callable[[RocketMQ, str], list[MessageExt]]
+) -> None:
+    shared.create_topic("known")
+    _send(shared, "stored", b"x")
+    assert look(shared, "known") == []
+    with pytest.raises(AssertionError, match=r"^there is no topic unknwon; topics with messages: .*stored") as caught:
+        look(shared, "unknwon")
+    assert "SCHEDULE" not in str(caught.value), "topics that only the broker uses help nobody"
+
+
+@pytest.mark.parametrize("look", [RocketMQ.retries, RocketMQ.dead_letters, RocketMQ.consumers])
+def test_a_wrong_name_of_a_group_fails_the_test(
+    shared: RocketMQ, look: Callable[[RocketMQ, str], list[object]]
+) -> None:
+    shared.create_group("known")
+    assert look(shared, "known") == []
+    with pytest.raises(AssertionError, match=r"^there is no group unknwon; groups: .*known$") as caught:
+        look(shared, "unknwon")
+    assert "CID_" not in str(caught.value), "groups that only the broker uses help nobody"
+
+
+@pytest.mark.parametrize("look", [RocketMQ.retries, RocketMQ.dead_letters, RocketMQ.exhaust_retries])
+def test_a_wait_for_a_group_that_is_not_there_says_so(
+    shared: RocketMQ, look: Callable[[RocketMQ, str, int, float], list[object]]
+) -> None:
+    with pytest.raises(AssertionError, match=r"after 0 s .*not 1; there is no group unknwon; groups: "):
+        look(shared, "unknwon", 1, 0)
+
+
+def test_progress_in_what_does_not_exist_is_no_progress(shared: RocketMQ) -> None:
+    shared.create_topic("idle")
+    shared.create_group("idlers")
+    shared.wait_for_progress("idlers", "idle", 0)
+    with pytest.raises(AssertionError, match=r"has not consumed all of topic ilde; there is no topic ilde; topics "):
+        shared.wait_for_progress("idlers", "ilde", 0)
+    with pytest.raises(AssertionError, match=r"not consumed all of topic idle; there is no group ilders; groups: "):
+        shared.wait_for_progress("ilders", "idle", 0)
+
+
+def test_a_failed_wait_shows_the_line_of_the_test_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "def test_messages(servers):\n    servers.messages('typo')\n\n"
+        "def test_wait(servers):\n    servers.wait_for_messages('typo', 1, timeout=0)\n\n"
+        "def test_fault(servers):\n    servers.faults.drop('send').wait(timeout=0)\n"
+    )
+    (tmp_path / "conftest.py").write_text(
+        "import pytest\nfrom rucola.testing.rocketmq import RocketMQ\n\n"
+        "@pytest.fixture(scope='session')\ndef servers():\n    with RocketMQ() as servers:\n        yield servers\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", str(tmp_path)]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    places = re.findall(r"^(\S+\.py):(\d+): in", ran.stdout, re.MULTILINE)
+    assert places == [("test_it.py", "2"), ("test_it.py", "5"), ("test_it.py", "8")], ran.stdout
 
 
 def test_asyncio_test_uses_it(shared: RocketMQ) -> None:
@@ -105,7 +159,9 @@ def test_wait_that_ends_without_says_what_is_there(shared: RocketMQ) -> None:
     _send(shared, "few", b"a")
     with pytest.raises(AssertionError, match=r"after 0 s topic few has 1 messages, not 2$"):
         shared.wait_for_messages("few", 2, 0)
-    with pytest.raises(AssertionError, match=r"topic fwe has 0 messages, not 2: there is no such topic; .*few"):
+    with pytest.raises(
+        AssertionError, match=r"topic fwe has 0 messages, not 2; there is no topic fwe; topics with messages: .*few"
+    ):
         shared.wait_for_messages("fwe", 2, 0)
 
 
@@ -122,8 +178,8 @@ def test_wait_for_progress_ends_with_the_commit(shared: RocketMQ) -> None:
 
 
 def test_dead_letters_of_a_group(shared: RocketMQ) -> None:
-    assert shared.dead_letters("failing") == []
     shared.create_group("failing", retry_max_times=0)
+    assert shared.dead_letters("failing") == []
     _send(shared, "work", b"poison")
     (message,) = shared.messages("work")
 

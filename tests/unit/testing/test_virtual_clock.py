@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -28,6 +30,7 @@ from rucola import (
 from rucola.common.key_builder import retry_topic
 from rucola.runtime.clock import SystemClock
 from rucola.sync import Producer as BlockingProducer
+from rucola.sync import PushConsumer as BlockingPushConsumer
 from rucola.testing.rocketmq import RocketMQ
 from rucola.testing.virtual_clock import UnmovedClock
 
@@ -99,6 +102,94 @@ def test_a_failed_message_comes_again_until_it_is_a_dead_letter(servers: RocketM
 
     asyncio.run(work())
     assert seen == [0, 1, 2]
+
+
+@contextmanager
+def _failing(
+    servers: RocketMQ, fail: Callable[[MessageExt], None], retries_max: int, commit_ms: int = 60_000
+) -> Iterator[BlockingProducer]:
+    """A consumer of group ``failing`` that is ready for topic ``poison``, and a producer."""
+    servers.create_topic("poison")
+    config = PushConsumerConfig(max_reconsume_times=retries_max, auto_commit_interval_ms=commit_ms)
+    consumer = BlockingPushConsumer("failing", servers.namesrv, config)
+    consumer.register_message_listener(fail)
+    consumer.subscribe("poison")
+    with consumer, BlockingProducer("pg", servers.namesrv) as producer:
+        servers.consumers("failing", count=1)
+        yield producer
+
+
+def test_the_obvious_test_of_a_dead_letter_holds(servers: RocketMQ) -> None:
+    """The consumer takes its time: when ``retries`` is called, the delivered retry is not consumed yet."""
+    seen: list[int] = []
+
+    def fail(message: MessageExt) -> None:
+        seen.append(message.reconsume_times)
+        time.sleep(0.05)
+        raise RuntimeError("no")
+
+    with _failing(servers, fail, 3) as producer:
+        producer.send(Message("poison", b"pill"))
+        for _ in range(3):
+            servers.retries("failing", count=1)
+            servers.clock.advance(minutes=1)
+        assert _bodies(servers.dead_letters("failing", count=1)) == [b"pill"]
+    assert seen == [0, 1, 2, 3]
+
+
+def test_a_retry_that_is_due_waits_no_more(servers: RocketMQ) -> None:
+    entered, go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def fail(message: MessageExt) -> None:
+        entered.release()
+        assert go.acquire(timeout=30)
+        raise RuntimeError("no")
+
+    with _failing(servers, fail, 3) as producer:
+        producer.send(Message("poison", b"pill"))
+        assert entered.acquire(timeout=10)
+        go.release()
+        servers.retries("failing", count=1)
+        servers.clock.advance(minutes=1)
+        assert entered.acquire(timeout=10)
+        assert servers.retries("failing") == []
+        with pytest.raises(AssertionError, match=r"not consumed 1 again that were delivered$"):
+            servers.exhaust_retries("failing", timeout=0.05)
+        go.release()
+        assert servers.retries("failing", count=1)[0].reconsume_times == 2
+
+
+def test_retries_are_exhausted_in_one_call(servers: RocketMQ) -> None:
+    tries: list[bytes] = []
+
+    def fail(message: MessageExt) -> None:
+        tries.append(message.body)
+        if message.body == b"cured" and message.reconsume_times == 1:
+            return
+        raise RuntimeError("no")
+
+    with _failing(servers, fail, -1, commit_ms=100) as producer:
+        producer.send_many([Message("poison", body) for body in (b"one", b"two", b"cured")])
+        letters = servers.exhaust_retries("failing", count=3)
+        assert sorted(_bodies(letters)) == [b"one", b"two"]
+        assert servers.retries("failing") == []
+    assert sorted(tries) == [b"cured"] * 2 + [b"one"] * 17 + [b"two"] * 17
+    assert servers.clock.ahead < timedelta(hours=5), "as long as the pauses take: 4 h 46 min"
+
+
+def test_retries_with_levels_of_another_length_are_exhausted() -> None:
+    def fail(message: MessageExt) -> None:
+        raise RuntimeError("no")
+
+    with RocketMQ({"messageDelayLevel": "1s 3s 5h"}) as servers, _failing(servers, fail, 2) as producer:
+        producer.send(Message("poison", b"pill"))
+        assert _bodies(servers.exhaust_retries("failing")) == [b"pill"]
+        assert timedelta(hours=10) < servers.clock.ahead < timedelta(hours=11)
+
+
+def test_a_time_without_a_unit_is_refused(servers: RocketMQ) -> None:
+    with pytest.raises(TypeError, match=r"advance takes a timedelta or a unit, as in advance\(seconds=90\), not 90"):
+        servers.clock.advance(90)  # type: ignore[arg-type]
 
 
 def test_producers_are_asked_about_their_transactions(servers: RocketMQ) -> None:
