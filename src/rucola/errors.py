@@ -330,6 +330,23 @@ class QueryError(ConfigError):
         return f"query: {self.allowed}"
 
 
+class MissingFileError(ConfigError):
+    """An option names a file that cannot be read.
+
+    Args:
+        key: the option.
+        value: the path.
+        reason: why not.
+    """
+
+    def __init__(self, key: str, value: str, reason: str = "no such file") -> None:
+        super().__init__(key, value, reason)
+        self.args = (key, value, reason)
+
+    def __str__(self) -> str:
+        return f"option {self.key}: {self.value}: {self.allowed}"
+
+
 class OptionsError(ConfigError):
     """Errors of several options; ``key``, ``value`` and ``allowed`` belong to the first error.
 
@@ -361,6 +378,23 @@ class AddressInUseError(RucolaError):
 
     def __str__(self) -> str:
         return f"address {self.address} is already in use; choose another port with {self.option}"
+
+
+class AddressesInUseError(AddressInUseError):
+    """Several ports are already in use; ``address`` and ``option`` belong to the first error.
+
+    Args:
+        errors: one error for each of these ports.
+    """
+
+    def __init__(self, errors: tuple[AddressInUseError, ...]) -> None:
+        super().__init__(errors[0].address, errors[0].option)
+        self.args = (errors,)
+        self.errors = errors
+
+    def __str__(self) -> str:
+        ports = ", ".join(f"{error.address} ({error.option})" for error in self.errors)
+        return f"addresses are already in use: {ports}; choose other ports with these options"
 
 
 def install_advice(extra: str) -> str:

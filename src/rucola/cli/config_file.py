@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rucola.common.java import parse_properties
-from rucola.errors import ConfigError
+from rucola.errors import ConfigError, MissingFileError
 from rucola.runtime.files import Files
 
 
@@ -24,9 +24,11 @@ def read_properties(path: str) -> dict[str, str]:
     Raises:
         ConfigError: the file does not exist, or is not a properties file.
     """
-    content = None if Path(path).is_dir() else Files().read_file(path)
+    if Path(path).is_dir():
+        raise MissingFileError("--config", path, "is a directory")
+    content = Files().read_file(path)
     if content is None:
-        raise ConfigError("--config", path, "an existing file")
+        raise MissingFileError("--config", path)
     try:
         return parse_properties(content.decode())
     except ValueError as error:  # not UTF-8, or an invalid escape

@@ -131,6 +131,17 @@ class HttpServer:
         await self._server.serve(sockets=[self._socket])
 
 
+def in_use(host: str, port: int, option: str) -> AddressInUseError | None:
+    """The error of an address that another process uses; None if a server may listen there."""
+    tried = HttpServer(host, port)
+    try:
+        tried.bind()
+    except AddressInUseError as error:
+        return AddressInUseError(error.address, option)
+    tried.close()
+    return None
+
+
 def _server_of(health: Health) -> Any:
     """A uvicorn server for the HTTP application; imports uvicorn and h11."""
     import uvicorn

@@ -13,10 +13,10 @@ from rucola.broker import Broker
 from rucola.broker.config import broker_options
 from rucola.cli.broker_server import health_of
 from rucola.cli.config_file import put, read_broker_conf
-from rucola.cli.http import Health, HttpServer
+from rucola.cli.http import Health, HttpServer, in_use
 from rucola.cli.serve import LogOptions, port_from
 from rucola.common.options import parse_options
-from rucola.errors import ConfigError
+from rucola.errors import AddressesInUseError, AddressInUseError, ConfigError
 from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
@@ -99,6 +99,12 @@ class UpServers:
             judge=self._access.judge if self._access is not None else None,
         )
         self._http = HttpServer(host, options.http_port)
+        self._host = host
+        self._ports = {
+            "--http-port": options.http_port,
+            "--namesrv-port": options.namesrv_port,
+            "--broker-port": self._config.listen_port,
+        }
         self._broker: Broker | None = None
         self._processes: BrokerProcesses | None = None
 
@@ -130,18 +136,26 @@ class UpServers:
         Raises the errors of ``NameServer.start``. A single broker also raises the errors of ``Broker.start``; if one of
         several brokers does not start, the error is ``BrokerStartError``. After an error nothing is left running.
         """
-        self._http.bind()
         try:
+            self._http.bind()
             with port_from("--namesrv-port"):
                 await self._namesrv.start()
             if self._account_files is not None:
                 self._reload = self._account_files.watch(self._namesrv.supervisor)
             start = self._start_broker if self._brokers_wanted == 1 else self._start_processes
             store, brokers = await start(_reachable(self._namesrv.address))
+        except AddressInUseError as error:
+            await self.stop()
+            raise self._all_in_use(error) from error.__cause__
         except BaseException:
             await self.stop()
             raise
         return Addresses(store, self._namesrv.address, brokers, self._http.address)
+
+    def _all_in_use(self, first: AddressInUseError) -> AddressInUseError:
+        """Returns one error for all ports that are in use, so that a user learns of them together."""
+        taken = [error for option, port in self._ports.items() if (error := in_use(self._host, port, option))]
+        return AddressesInUseError(tuple(taken)) if len(taken) > 1 else first
 
     async def _start_broker(self, namesrv: str) -> tuple[str, dict[str, str]]:
         broker = Broker(replace(self._config, namesrv_addr=namesrv), self._store_config)

@@ -207,12 +207,11 @@ def test_the_parts_alone(tmp_path):
         assert "broker=b1" in log or "name=b1" in log
 
 
-def test_a_directory_is_no_configuration(tmp_path):
+@pytest.mark.parametrize(("name", "problem"), [("", "is a directory"), ("nope.conf", "no such file")])
+def test_a_configuration_that_cannot_be_read(tmp_path, name, problem):
     for command in (("broker", "-c"), ("namesrv", "-c"), ("up", "--config")):
-        code, error = refused(*command, str(tmp_path))
-        assert (
-            code == 2 and error == f"rucola: option --config: '{tmp_path}' is not allowed; allowed: an existing file\n"
-        )
+        code, error = refused(*command, str(tmp_path / name))
+        assert (code, error) == (2, f"rucola: option --config: {tmp_path / name}: {problem}\n")
 
 
 @pytest.mark.parametrize("which", ["--namesrv-port", "--broker-port", "--http-port"])
@@ -223,6 +222,26 @@ def test_a_port_in_use(store, which):
         code, error = refused("up", "--store", str(store), *FREE_PORTS, which, str(port))
     assert code == 3
     assert error == f"rucola: address 127.0.0.1:{port} is already in use; choose another port with {which}\n"
+    assert content(store) == before
+
+
+def test_all_ports_in_use_are_named_at_once(store):
+    """As when ``rucola up`` already runs."""
+    before = content(store)
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        http, names, broker = (server.getsockname()[1] for server in servers)
+        ports = ["--http-port", str(http), "--namesrv-port", str(names), "--broker-port", str(broker)]
+        code, error = refused("up", "--store", str(store), *ports)
+        two = refused("up", "--store", str(store), *FREE_PORTS, *ports[2:])
+        of_two = refused("up", "--store", str(store), *FREE_PORTS, *ports[2:], "--brokers", "2")
+    assert code == 3
+    assert error == (
+        f"rucola: addresses are already in use: 127.0.0.1:{http} (--http-port), 127.0.0.1:{names} (--namesrv-port), "
+        f"127.0.0.1:{broker} (--broker-port); choose other ports with these options\n"
+    )
+    named = f"127.0.0.1:{names} (--namesrv-port), 127.0.0.1:{broker} (--broker-port); choose"
+    assert two[0] == of_two[0] == 3 and named in two[1] and named in of_two[1]
     assert content(store) == before
 
 

@@ -175,7 +175,7 @@ def test_name_servers(tmp_path: Path, capsys: Capture) -> None:
         ("consumeMessage -t T -s 2999-01-01#00:00:00:000", "before now"),
         ("printMsg -t T -c no-such", "charset"),
         ("setConsumeMode -t T -g g -m PUSH -b x:1", "PULL or POP"),
-        ("updateTopicList -f /nowhere/t.json -b x:1", "an existing file"),
+        ("updateTopicList -f /nowhere/t.json -b x:1", "option -f: /nowhere/t.json: no such file"),
         ("allocateMQ -t T -i ,", "separated by commas"),
         ("sendMsgStatus -b b -s 99999999999999999999", "16777216"),
         ("clusterRT -s 99999999999999999999", "16777216"),

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
-from rucola.errors import BrokerError
+from rucola.errors import (
+    AddressesInUseError,
+    AddressInUseError,
+    BrokerError,
+    ConfigError,
+    MissingFileError,
+    RucolaError,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,3 +40,17 @@ def test_another_try_helps_where_a_place_is_closed_and_not_where_a_sender_is_ref
     error = BrokerError(code, remark, "127.0.0.1:10911")
     assert error.retriable is helps
     assert ("another try may succeed" in str(error)) is helps
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MissingFileError("--config", "nope.conf"),
+        AddressesInUseError((AddressInUseError("h:1", "--a"), AddressInUseError("h:2", "--b"))),
+        ConfigError("sendMsgTimeout", "0", "an integer from 1", "send_msg_timeout_ms"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_survive_pickling(error: RucolaError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), vars(copy).keys()) == (type(error), str(error), vars(error).keys())

@@ -17,7 +17,7 @@ from rucola.cli.tool import tool_app
 from rucola.client.admin import AdminClient
 from rucola.client.config import ClientConfig
 from rucola.common.options import parse_options
-from rucola.errors import ConfigError
+from rucola.errors import ConfigError, MissingFileError
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 
@@ -142,7 +142,7 @@ def json_list(path: str, kind: str, make: Callable[[dict[str, Any]], T]) -> list
     """
     content = Files().read_file(path)
     if content is None:
-        raise ConfigError("-f", path, "an existing file")
+        raise MissingFileError("-f", path)
     try:
         found = orjson.loads(content)
     except ValueError as error:

@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
-from rucola.errors import ConfigError, DiskError
+from rucola.errors import ConfigError, DiskError, MissingFileError
 from rucola.formats.checksum import crc32
 from rucola.formats.message import BLANK, MAGIC_BLANK, walk_records
 from rucola.formats.record_search import MAGIC_BYTES, MAGIC_POSITION, RECORD_MAGICS, find_record
@@ -259,7 +259,7 @@ def _paths(files: Files, sources: Sequence[str]) -> list[str]:
     found: list[str] = []
     for source in sources:
         if not files.exists(source):
-            raise ConfigError("source", source, "an existing file or directory")
+            raise MissingFileError("source", source, "no such file or directory")
         if _is_file(files, source):
             found.append(source)
             continue
