@@ -88,6 +88,14 @@ class GroupConsumerConfig(ClientConfig):
         "RocketMQ: `rocketmq.client.localOffsetStoreDir`.",
     )
 
+    await_termination_ms: int = option(
+        "awaitTerminationMillisWhenShutdown",
+        30_000,
+        "How long `shutdown` waits for running listener calls and for the bodies of loops. RocketMQ's default is 0.",
+        unit="ms",
+        minimum=0,
+    )
+
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)
         if self.broker_suspend_max_time_ms >= self.consumer_timeout_when_suspend_ms:
@@ -100,14 +108,6 @@ class GroupConsumerConfig(ClientConfig):
         stamp = self.consume_timestamp
         if stamp and not (len(stamp) == 14 and stamp.isascii() and stamp.isdecimal()):
             raise ConfigError("consumeTimestamp", stamp, "14 digits, yyyyMMddHHmmss", "consume_timestamp")
-
-    await_termination_ms: int = option(
-        "awaitTerminationMillisWhenShutdown",
-        30_000,
-        "How long `shutdown` waits for running listener calls and for the bodies of loops. RocketMQ's default is 0.",
-        unit="ms",
-        minimum=0,
-    )
 
 
 @documented
