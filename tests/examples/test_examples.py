@@ -51,6 +51,11 @@ PRINTED = {
         delay of 2 s: came after N s
         at a time: came after N s
     """,
+    "idempotent": """
+        first life: booked, but the broker does not know it
+        second life: 5 messages, 1 of them known
+        account: 500 cents
+    """,
     "lite_pull": """
         subscribed: polled 20 messages
         assigned: queue 0 begins with offset 0
