@@ -279,11 +279,17 @@ def local_address(peer: str) -> str:
 
 def check_group(group: str) -> None:
     """Raises ``ClientError`` unless ``group`` is a valid group name (protocol.md 3.1)."""
-    if not _NAME.fullmatch(group) or len(group) > GROUP_CHARACTERS_MAX:
-        raise ClientError(f"group {group!r} must be 1 to {GROUP_CHARACTERS_MAX} of the characters %|a-zA-Z0-9_-")
+    _check_name("group", group, GROUP_CHARACTERS_MAX)
 
 
 def check_topic(topic: str) -> None:
     """Raises ``ClientError`` unless ``topic`` is a valid topic name (protocol.md 3.1)."""
-    if not _NAME.fullmatch(topic) or len(topic) > TOPIC_CHARACTERS_MAX:
-        raise ClientError(f"topic {topic!r} must be 1 to {TOPIC_CHARACTERS_MAX} of the characters %|a-zA-Z0-9_-")
+    _check_name("topic", topic, TOPIC_CHARACTERS_MAX)
+
+
+def _check_name(what: str, name: object, characters_max: int) -> None:
+    if not isinstance(name, str):
+        raise ClientError(f"{what} {name!r} must be a str, not {type(name).__name__}")
+    if not _NAME.fullmatch(name) or len(name) > characters_max:
+        dots = "; dots are not allowed" if "." in name else ""
+        raise ClientError(f"{what} {name!r} must be 1 to {characters_max} of the characters %|a-zA-Z0-9_-{dots}")

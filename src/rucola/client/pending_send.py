@@ -68,6 +68,7 @@ class SendRules(Protocol):
     client: RemotingClient
     in_flight: int
     in_flight_bytes: int
+    epoch: int
     waited_for: bool
     backoff_ms: int
     backoff_max_ms: int
@@ -102,6 +103,7 @@ class PendingSend(Waiter):
             yet to choose the queue, the ``ChosenQueue`` that calls the selector.
         msg_id: unique id, the same in every attempt.
         size: size of the body as sent, in bytes.
+        epoch: number of calls of ``flush`` before the submission.
         future: receives the result.
     """
 
@@ -113,6 +115,7 @@ class PendingSend(Waiter):
         "_rules",
         "_stored",
         "_target",
+        "epoch",
         "fixed_queue",
         "future",
         "kind",
@@ -134,6 +137,7 @@ class PendingSend(Waiter):
         retries: int,
     ) -> None:
         self._rules = rules
+        self.epoch = rules.epoch
         self.topic = topic
         self.fixed_queue = fixed_queue
         self.msg_id = msg_id

@@ -17,16 +17,17 @@ from rucola.client.pending_send import BATCH, MESSAGE, REPLY, PendingSend, Timed
 from rucola.client.queue_selector import ChosenQueue, QueueSelector, by_sharding_key
 from rucola.client.request_reply import RequestTable, reply_message
 from rucola.client.send_many import ManyMessages
-from rucola.client.send_pipeline import SendPipeline
+from rucola.client.send_pipeline import SendPipeline, not_open
 from rucola.client.send_result import SendResult
 from rucola.client.trace import TRACE_BYTES_MAX, TraceDispatcher, trace_group
 from rucola.client.unique_id import UniqueIds
 from rucola.common import message_const
 from rucola.common.key_builder import is_retry_topic
-from rucola.common.message import Message, MessageExt
+from rucola.common.message import Message, MessageExt, SystemMessage
 from rucola.common.message_queue import MessageQueue
 from rucola.common.recall_handle import RecallHandle
 from rucola.common.sysflag import MessageSysFlag
+from rucola.common.system_properties import RESERVED, refuse_reserved
 from rucola.errors import ClientError, FormatError, RequestTimeoutError
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.headers.recall import RecallMessageRequestHeader
@@ -35,8 +36,11 @@ from rucola.runtime.clock import Clock, SystemClock
 
 _UNIQ_KEY = message_const.UNIQ_KEY
 _TIMED = frozenset({message_const.TIMER_DELAY_SEC, message_const.TIMER_DELAY_MS, message_const.TIMER_DELIVER_MS})
-_SPECIAL = _TIMED | {message_const.SHARDING_KEY, message_const.RECONSUME_TIME}
-"""These properties affect how a message is sent. A message with one of them takes the slower general path."""
+_SPECIAL = _TIMED | {message_const.SHARDING_KEY} | RESERVED
+"""These properties affect how a message is sent, or are refused. A message with one of them takes the slower general
+path.
+"""
+_NOT_IN_BATCH = message_const.DELAYING | RESERVED
 
 
 class Producer:
@@ -86,6 +90,8 @@ class Producer:
         self._encode = self._encoder.encode
         self._requests = RequestTable(self._instance.client_id)
         self._met_brokers = False
+        self._ending = False  # whether shutdown was called
+        self._ended = asyncio.Event()
         self._trace = tracing(group, "PRODUCE", namesrv, self._config, clock) if self._config.enable_trace else None
 
     async def __aenter__(self) -> Producer:
@@ -106,7 +112,13 @@ class Producer:
         return self._pipeline.in_flight
 
     async def start(self) -> None:
-        """Starts the producer; connections are opened when needed."""
+        """Starts the producer; connections are opened when needed. Does nothing if the producer is started already.
+
+        Raises:
+            ClientError: the producer was shut down before.
+        """
+        if self._ending:
+            raise ClientError("a producer that was shut down cannot be started again; create a new one")
         if not self._instance.running:
             code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
             self._instance.client.register_processor(code, self._requests.replied)
@@ -116,18 +128,26 @@ class Producer:
                 await self._trace.start()
 
     async def shutdown(self) -> None:
-        """Waits for the results of all submitted messages, then unregisters and closes. Requests receive no further
-        replies.
+        """Refuses further messages at once, waits for the results of those submitted, then unregisters and closes.
+        Requests receive no further replies. Does nothing if the producer is not started.
 
-        If the wait is cancelled or interrupted, messages without a result fail with ``RemotingClosedError``.
+        If the wait is cancelled or interrupted, messages without a result fail with ``RemotingClosedError``. A second
+        call waits until the first one has ended; its cancellation ends only its own wait.
         """
-        if self._instance.running:
-            self._requests.close()
-            async with AsyncExitStack() as ending:
-                ending.push_async_callback(self._instance.shutdown)
-                if self._trace is not None:
-                    ending.push_async_callback(self._trace.shutdown)
-                await self._pipeline.flush()
+        if not self._instance.running and not self._ending:
+            return
+        if self._ending:
+            await self._ended.wait()
+            return
+        self._ending = True
+        self._pipeline.refuse()
+        self._requests.close()
+        async with AsyncExitStack() as ending:
+            ending.callback(self._ended.set)
+            ending.push_async_callback(self._instance.shutdown)
+            if self._trace is not None:
+                ending.push_async_callback(self._trace.shutdown)
+            await self._pipeline.flush()
 
     async def message_queues(self, topic: str) -> list[MessageQueue]:
         """The queues of ``topic`` to which messages can be sent.
@@ -209,7 +229,7 @@ class Producer:
                 ``outcomes`` has the result or the error of every message.
             ClientError: ``timeout_ms`` is invalid, or the producer is not started.
         """
-        self._check_running()
+        self._check_open()
         if timeout_ms is not None:
             check_number("timeout_ms", timeout_ms, 1)
         retries = self._config.retry_times_when_send_failed
@@ -224,11 +244,17 @@ class Producer:
         return await many.send(messages)
 
     async def ready(self) -> None:
-        """Waits until the numbers of messages and bytes in flight are below the configured limits."""
+        """Waits until the numbers of messages and bytes in flight are below the configured limits.
+
+        Raises:
+            ClientError: the producer is not started, or is shut down, also while this call waits.
+        """
         await self._pipeline.ready()
 
     async def flush(self) -> None:
-        """Waits until every submitted message has its result or error."""
+        """Waits until every message that was submitted before this call has its result or error. Messages that are
+        submitted meanwhile do not prolong the wait.
+        """
         await self._pipeline.flush()
 
     async def send_batch(
@@ -249,7 +275,7 @@ class Producer:
             ClientError: the messages cannot be sent together. The errors of ``send`` apply too.
         """
         first = self._check_batch(messages)
-        self._check_running()
+        self._check_open()
         if queue is not None:
             check_queue_of(queue, first.topic)
         members = list(map(self._encoder.batch_member, messages))
@@ -275,7 +301,7 @@ class Producer:
         Raises:
             ClientError: the topic is invalid, or the body is too large.
         """
-        self._check_running()
+        self._check_open()
         self._encoder.check_topic(topic)
         if len(body) > self._config.max_message_size:
             raise ClientError(f"the batch takes {len(body)} bytes; the limit is {self._config.max_message_size}")
@@ -301,7 +327,7 @@ class Producer:
             BrokerError: the broker does not allow recalls, or the delivery time is too near or has passed.
             RemotingError: the broker could not be reached or did not respond in time.
         """
-        self._check_running()
+        self._check_open()
         self._encoder.check_topic(topic)
         timeout_ms = self._timeout_ms(timeout_ms)
         try:
@@ -343,7 +369,8 @@ class Producer:
         Raises:
             RequestTimeoutError: no reply arrived in time. The errors of ``send`` apply too.
         """
-        self._check_running()
+        self._check_open()
+        refuse_reserved(message.properties)
         timeout_ms = self._timeout_ms(timeout_ms)
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_ms / 1000
@@ -372,7 +399,7 @@ class Producer:
             ClientError: the message is not a request.
             BrokerError: the requesting client is offline, or the broker refused. The errors of ``send`` apply too.
         """
-        self._check_running()
+        self._check_open()
         message = reply_message(request, body)
         await self._pipeline.ready()
         return await self._submit_encoded(
@@ -396,7 +423,7 @@ class Producer:
             ClientError: the message cannot be sent as it is, or its topic has no route.
             RemotingError: no name server responds.
         """
-        self._check_running()
+        self._check_open()
         chosen, _ = self._chosen(message, queue, selector)
         encoded = self._encode(message, self._wall_ms())
         await self._pipeline.send_oneway(message.topic, chosen, encoded)
@@ -409,8 +436,8 @@ class Producer:
         timeout_ms: int | None,
         retries: int,
     ) -> asyncio.Future[SendResult]:
-        if not self._instance.running:
-            self._check_running()
+        if not self._pipeline.is_open:
+            raise not_open()
         chosen: MessageQueue | ChosenQueue | None = None
         make: Callable[..., PendingSend] = PendingSend
         if queue is not None or selector is not None or not _SPECIAL.isdisjoint(message.properties):
@@ -445,9 +472,10 @@ class Producer:
 
     def _submit_half(self, message: Message, timeout_ms: int | None) -> asyncio.Future[SendResult]:
         """Sends a half message, which no consumer sees until its transaction is committed."""
-        self._check_running()
+        self._check_open()
         marks = {message_const.TRAN_MSG: "true", message_const.PGROUP: self._group}
-        half = Message(message.topic, message.body, flag=message.flag, properties=message.properties | marks)
+        refuse_reserved(message.properties)
+        half = SystemMessage(message.topic, message.body, flag=message.flag, properties=message.properties | marks)
         chosen, make = self._chosen(half, None, None)
         if self._trace is not None:
             make = self._trace.traced([half], make)
@@ -489,7 +517,9 @@ class Producer:
         ``PendingSend``.
         """
         make: Callable[..., PendingSend] = PendingSend if _TIMED.isdisjoint(message.properties) else TimedSend
-        if message_const.RECONSUME_TIME in message.properties and is_retry_topic(message.topic):
+        if not isinstance(message, SystemMessage):
+            refuse_reserved(message.properties)
+        elif message_const.RECONSUME_TIME in message.properties and is_retry_topic(message.topic):
             make = retry_send(message)
         if queue is not None:
             check_queue_of(queue, message.topic)
@@ -518,15 +548,16 @@ class Producer:
                 raise ClientError(
                     f"all messages of a batch must have the same topic, not {first.topic} and {message.topic}"
                 )
-            if not message_const.DELAYING.isdisjoint(message.properties):
+            if not _NOT_IN_BATCH.isdisjoint(message.properties):
+                refuse_reserved(message.properties)
                 raise ClientError("messages of a batch cannot be delayed")
             if message.wait_store_ok != first.wait_store_ok:
                 raise ClientError("messages of a batch must have the same wait_store_ok")
         return first
 
-    def _check_running(self) -> None:
-        if not self._instance.running:
-            raise ClientError("the producer is not started, or is shut down")
+    def _check_open(self) -> None:
+        if not self._pipeline.is_open:
+            raise not_open()
 
 
 def tracing(group: str, role: str, namesrv: str, config: ClientConfig, clock: Clock) -> TraceDispatcher:

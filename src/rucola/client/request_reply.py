@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from rucola.common import message_const
 from rucola.common.hosts import host_bytes, split_address
-from rucola.common.message import Message, MessageExt
+from rucola.common.message import Message, MessageExt, SystemMessage
 from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import ClientError, RequestTimeoutError
 from rucola.formats.compression import decompress
@@ -61,7 +61,7 @@ class RequestTable:
             message_const.REPLY_TO_CLIENT: self._client_id,
             message_const.TTL: str(timeout_ms),
         }
-        request = Message(message.topic, message.body, flag=message.flag, properties=message.properties | marks)
+        request = SystemMessage(message.topic, message.body, flag=message.flag, properties=message.properties | marks)
         future: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future
         try:
@@ -108,7 +108,7 @@ def reply_message(request: MessageExt, body: bytes) -> Message:
     cluster = request.properties.get(message_const.CLUSTER)
     if cluster is None:
         raise ClientError(f"the request does not name its cluster (property {message_const.CLUSTER})")
-    return Message(cluster + REPLY_TOPIC_SUFFIX, body, properties=properties)
+    return SystemMessage(cluster + REPLY_TOPIC_SUFFIX, body, properties=properties)
 
 
 def _received(header: ReplyMessageRequestHeader, body: bytes) -> MessageExt:

@@ -15,7 +15,7 @@ from rucola.client.producer import Producer
 from rucola.common import message_const
 from rucola.common.hosts import host_text
 from rucola.common.key_builder import retry_topic
-from rucola.common.message import Message, MessageExt
+from rucola.common.message import MessageExt, SystemMessage
 from rucola.errors import RucolaError
 from rucola.protocol.headers.client import ConsumerSendMsgBackRequestHeader
 from rucola.runtime.clock import Clock
@@ -86,8 +86,8 @@ class SendBack:
         properties[message_const.RETRY_TOPIC] = message.topic
         properties[message_const.RECONSUME_TIME] = str(message.reconsume_times + 1)
         properties[message_const.MAX_RECONSUME_TIMES] = str(self._times_max)
-        copy = Message(retry_topic(self._member.group), message.body, flag=message.flag, properties=properties)
-        copy.delay_level = _FIRST_DELAY_LEVEL + message.reconsume_times
+        properties[message_const.DELAY] = str(_FIRST_DELAY_LEVEL + message.reconsume_times)
+        copy = SystemMessage(retry_topic(self._member.group), message.body, flag=message.flag, properties=properties)
         try:
             await (await self._inner()).send(copy)
             return True

@@ -2,8 +2,8 @@
 concurrently.
 
 A batch goes to one queue and is stored as a whole or not at all. Some messages are sent individually: messages that
-RocketMQ does not accept in a batch (delayed messages, half messages and retries), messages with a sharding key, and
-messages that are compressed.
+RocketMQ does not accept in a batch (delayed messages and retries), messages with a sharding key, and messages that are
+compressed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from rucola.client.send_result import SendResult
 from rucola.common import message_const
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message import Message
+from rucola.common.system_properties import RESERVED
 from rucola.errors import RucolaError, SendManyError
 
 _MESSAGES_MAX = 1_000
 """Largest number of messages in a batch, so that even many small messages are spread over several queues."""
-_ALONE = message_const.DELAYING | {message_const.SHARDING_KEY, message_const.TRAN_MSG}
+_ALONE = message_const.DELAYING | {message_const.SHARDING_KEY} | RESERVED  # what is reserved is refused by ``submit``
 
 Outcome = SendResult | RucolaError | None
 
@@ -128,8 +129,8 @@ class ManyMessages:
         )
 
     async def _send(self, batch: _Batch) -> None:
-        await self._ready()
         try:
+            await self._ready()
             if len(batch.messages) == 1:
                 future = self._submit(batch.messages[0])
             else:

@@ -62,9 +62,26 @@ class _TopicTargets:
         return next(self.turns)
 
 
+class _FlushPoint:
+    """A call of ``flush``: it waits for all messages that were submitted before it.
+
+    Attributes:
+        left: number of messages in flight that were submitted before this call and after the call before it.
+        passed: done when no earlier message is in flight.
+    """
+
+    __slots__ = ("left", "passed")
+
+    def __init__(self, left: int, passed: asyncio.Future[None]) -> None:
+        self.left = left
+        self.passed = passed
+
+
 class SendPipeline:
     """The messages that a producer has in flight. A pipeline may be used on only one event loop, and implements
     ``pending_send.SendRules``.
+
+    Life cycle: ``start``, then messages are accepted; ``refuse``, then none are.
 
     Args:
         group: the producer's group.
@@ -86,10 +103,16 @@ class SendPipeline:
         self._targets: dict[str, _TopicTargets] = {}
         self._unrouted: dict[str, dict[PendingSend, asyncio.TimerHandle]] = {}
         self._room_waiters: list[asyncio.Future[None]] = []
-        self._flush_waiters: list[asyncio.Future[None]] = []
+        self._flush_points: dict[int, _FlushPoint] = {}
+        self._flush_order: deque[int] = deque()
+        self._flushed_in_flight = 0  # messages in flight for which a flush point waits
         self._turn_left = _TURN_MESSAGES
+        self._in_flight_max = config.back_pressure_for_async_send_num
+        self._in_flight_bytes_max = config.back_pressure_for_async_send_size
+        self.is_open = False
         self.in_flight = 0
         self.in_flight_bytes = 0
+        self.epoch = 0  # the key of the next flush point; each message remembers the epoch of its submission
         self._faults = LatencyFaultTolerance() if config.send_latency_fault_enable else None
         # True if a caller waits in ``ready`` or ``flush``, or if latencies are measured
         self.waited_for = bool(self._faults)
@@ -103,8 +126,14 @@ class SendPipeline:
         self._loop: asyncio.AbstractEventLoop  # set by start
 
     def start(self) -> None:
-        """Starts on the event loop to which the pipeline belongs."""
+        """Starts on the event loop to which the pipeline belongs; from now on, messages are accepted."""
         self._loop = asyncio.get_running_loop()
+        self.is_open = True
+
+    def refuse(self) -> None:
+        """Refuses further messages; whoever waits in ``ready`` gets a ``ClientError``."""
+        self.is_open = False
+        self._wake_for_room()
 
     def submit(
         self,
@@ -149,18 +178,36 @@ class SendPipeline:
         self.client.send_oneway(target.address, frame)
 
     async def ready(self) -> None:
-        """Waits until another message may be sent."""
+        """Waits until another message may be sent.
+
+        Raises:
+            ClientError: no further message is accepted.
+        """
         self._turn_left -= 1
         if self._turn_left <= 0:
             self._turn_left = _TURN_MESSAGES
             await asyncio.sleep(0)
-        while not self._has_room():
-            await self._wait(self._room_waiters)
+        while self.is_open and not (
+            (self.in_flight < self._in_flight_max and self.in_flight_bytes < self._in_flight_bytes_max)
+            or not self.in_flight
+        ):
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._room_waiters.append(waiter)
+            self.waited_for = True
+            await waiter
+        if not self.is_open:
+            raise not_open()
 
     async def flush(self) -> None:
-        """Waits until no message is in flight."""
-        while self.in_flight:
-            await self._wait(self._flush_waiters)
+        """Waits until every message submitted so far has its result, whatever is submitted meanwhile."""
+        if self.in_flight:
+            left = self.in_flight - self._flushed_in_flight
+            point = self._flush_points[self.epoch] = _FlushPoint(left, self._loop.create_future())
+            self._flush_order.append(self.epoch)
+            self._flushed_in_flight += left
+            self.epoch += 1
+            self.waited_for = True
+            await point.passed
 
     # SendRules
 
@@ -199,24 +246,33 @@ class SendPipeline:
         """Counts ``send`` as no longer in flight, and wakes the callers that waited for this."""
         self.in_flight -= 1
         self.in_flight_bytes -= send.size
-        if self._room_waiters and self._has_room():
-            _wake(self._room_waiters)
-        if not self.in_flight and self._flush_waiters:
-            _wake(self._flush_waiters)
-        self.waited_for = bool(self._faults or self._room_waiters or self._flush_waiters)
+        if self._room_waiters and (
+            (self.in_flight < self._in_flight_max and self.in_flight_bytes < self._in_flight_bytes_max)
+            or not self.in_flight
+        ):
+            self._wake_for_room()
+        point = self._flush_points.get(send.epoch)
+        if point is not None:
+            point.left -= 1
+            self._flushed_in_flight -= 1
+            self._pass_flush_points()
+        self.waited_for = bool(self._faults or self._room_waiters or self._flush_points)
 
-    def _has_room(self) -> bool:
-        config = self._config
-        return not self.in_flight or (
-            self.in_flight < config.back_pressure_for_async_send_num
-            and self.in_flight_bytes < config.back_pressure_for_async_send_size
-        )
+    def _wake_for_room(self) -> None:
+        """Wakes all callers of ``ready``. Each looks for itself whether there is still room, and sends before the next
+        one looks.
+        """
+        waiters, self._room_waiters = self._room_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
-    async def _wait(self, waiters: list[asyncio.Future[None]]) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiters.append(waiter)
-        self.waited_for = True
-        await waiter
+    def _pass_flush_points(self) -> None:
+        """Wakes the callers of ``flush`` before whom no message is in flight."""
+        while self._flush_order and not self._flush_points[self._flush_order[0]].left:
+            point = self._flush_points.pop(self._flush_order.popleft())
+            if not point.passed.done():
+                point.passed.set_result(None)
 
     def _choose(self, topic: str, fixed_queue: MessageQueue | None, failed: str | None) -> SendTarget:
         targets = self._targets.get(topic)
@@ -315,8 +371,6 @@ class SendPipeline:
             return  # the sends report the error; the old route stays
 
 
-def _wake(waiters: list[asyncio.Future[None]]) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(None)
-    waiters.clear()
+def not_open() -> ClientError:
+    """The error of a producer that accepts no messages."""
+    return ClientError("the producer is not started, or is shut down")

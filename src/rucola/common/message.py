@@ -1,5 +1,5 @@
-"""Three message types: ``Message`` is sent, ``MessageExt`` was read from a store, and ``StoreMessage`` is passed to
-``MessageStore.put_message``.
+"""The message types: ``Message`` is sent by the application, ``SystemMessage`` by the client itself, ``MessageExt`` was
+read from a store, and ``StoreMessage`` is passed to ``MessageStore.put_message``.
 """
 
 from __future__ import annotations
@@ -7,30 +7,46 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from rucola.common import message_const
 from rucola.common.hosts import host_text
 from rucola.common.ids import PhysicalOffset, QueueOffset
+from rucola.common.message_queue import MessageQueue
+from rucola.common.system_properties import application_properties, forwarded, were_read_from_broker
 from rucola.errors import ClientError
 
+DELAY_LEVEL_MAX = 18
 _TAGS, _KEYS = message_const.TAGS, message_const.KEYS
+_TAG_SEPARATOR = "||"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SHOWN_BYTES = 32
 
 
 class Message:
     """A message to send. ``properties`` holds everything except topic, body and flag, for example tags, keys and delay.
 
+    A received message is forwarded with ``Message(topic, received.body, properties=received.properties)``. The new
+    message takes over the application's properties, the tag, the keys and the sharding key. It does not take over what
+    describes the life of the received message, such as its id, its delay and its transaction.
+
     Args:
         topic: destination topic.
         body: the content in bytes; the caller encodes text.
-        tags: the tag by which consumers select messages.
-        keys: keys by which the message can be found; several are joined by spaces.
+        tags: the tag by which consumers select messages, a single one; an empty text means none.
+        keys: keys by which the message can be found: one text, in which spaces separate the keys, or several texts
+            without spaces. An empty text means none.
         flag: a 32-bit integer for the application.
-        delay_level: 1 to 18: the broker delays delivery by this level; 0: no delay.
+        delay_level: 1 to 18: the broker delays delivery by this level; 0: no delay. A broker that was given more levels
+            takes them as the property ``DELAY``.
         delay: how long the broker delays delivery; see ``delay`` below.
         deliver_at: when the broker delivers the message; see ``deliver_at`` below.
         sharding_key: messages with the same key go to the same queue and keep their order.
-        properties: further properties; names and values must not contain the characters U+0001 and U+0002.
+        properties: further properties. Names and values must not be empty, and must not contain the characters U+0001
+            and U+0002. The names of ``rucola.common.system_properties.RESERVED`` are refused when the message is sent.
+
+    Raises:
+        ClientError: an argument has a value that cannot be sent.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -51,15 +67,21 @@ class Message:
     ) -> None:
         self.topic = topic
         self.body = body
-        self.flag = flag
-        own: dict[str, str] = dict(properties) if properties else {}
+        self.flag = flag if type(flag) is int else _whole_number("flag", flag)
+        own = _own_properties(properties) if properties else {}
         self.properties = own
         if tags is not None:
-            own[_TAGS] = tags
+            if type(tags) is str and tags and _TAG_SEPARATOR not in tags:  # per message, so without the setter
+                own[_TAGS] = tags
+            else:
+                self.tags = tags
         if keys is not None:
-            own[_KEYS] = keys if isinstance(keys, str) else message_const.KEY_SEPARATOR.join(keys)
+            if type(keys) is str and keys:
+                own[_KEYS] = keys
+            else:
+                self.keys = keys
         if delay_level:
-            own[message_const.DELAY] = str(delay_level)
+            self.delay_level = delay_level
         if delay is not None:
             if delay_level or deliver_at is not None:
                 raise ClientError("a message can have only one of delay_level, delay and deliver_at")
@@ -78,7 +100,7 @@ class Message:
 
     @tags.setter
     def tags(self, value: str | None) -> None:
-        self._set(message_const.TAGS, value)
+        self._set(message_const.TAGS, None if value is None else _single_tag(value) or None)
 
     @property
     def keys(self) -> str | None:
@@ -86,8 +108,8 @@ class Message:
         return self.properties.get(message_const.KEYS)
 
     @keys.setter
-    def keys(self, value: str | None) -> None:
-        self._set(message_const.KEYS, value)
+    def keys(self, value: str | Iterable[str] | None) -> None:
+        self._set(message_const.KEYS, None if value is None else _joined_keys(value) or None)
 
     @property
     def delay_level(self) -> int:
@@ -97,7 +119,10 @@ class Message:
 
     @delay_level.setter
     def delay_level(self, value: int) -> None:
-        self._set(message_const.DELAY, str(value))
+        level = _whole_number("delay_level", value)
+        if not 0 <= level <= DELAY_LEVEL_MAX:
+            raise ClientError(f"delay_level must be 0 (no delay) to {DELAY_LEVEL_MAX}, not {level}")
+        self._set(message_const.DELAY, str(level) if level else None)
 
     @property
     def delay(self) -> timedelta | None:
@@ -134,6 +159,8 @@ class Message:
         if value is not None and (not isinstance(value, datetime) or value.utcoffset() is None):
             raise ClientError(f"deliver_at must be a datetime.datetime with a time zone, not {value!r}")
         milliseconds = None if value is None else (value - _EPOCH) // timedelta(milliseconds=1)
+        if milliseconds is not None and milliseconds < 0:
+            raise ClientError(f"deliver_at must not be before 1970: {value}")
         self._set_timer(message_const.TIMER_DELIVER_MS, None if milliseconds is None else str(milliseconds))
 
     @property
@@ -143,6 +170,8 @@ class Message:
 
     @sharding_key.setter
     def sharding_key(self, value: str | None) -> None:
+        if value is not None and (not isinstance(value, str) or not value):
+            raise ClientError(f"sharding_key must be a str that is not empty, or None, not {value!r}")
         self._set(message_const.SHARDING_KEY, value)
 
     @property
@@ -165,6 +194,11 @@ class Message:
     def uniq_key(self, value: str | None) -> None:
         self._set(message_const.UNIQ_KEY, value)
 
+    @property
+    def user_properties(self) -> dict[str, str]:
+        """The properties without those of the system: what the application itself has set in ``properties``."""
+        return application_properties(self.properties)
+
     def _set_timer(self, name: str, value: str | None) -> None:
         for other in message_const.DELAYING:
             self.properties.pop(other, None)
@@ -177,7 +211,27 @@ class Message:
             self.properties[name] = value
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(topic={self.topic!r}, body={self.body[:32]!r}, properties={self.properties!r})"
+        return f"{type(self).__name__}(topic={self.topic!r}, body={_shown(self.body)}, properties={self.properties!r})"
+
+
+class SystemMessage(Message):
+    """A message that the client itself makes, for example a half message or a retry: its properties may have names that
+    are reserved, and are taken as they are.
+
+    Args:
+        topic: destination topic.
+        body: the content.
+        flag: the application's flag.
+        properties: all properties of the message.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, topic: str, body: bytes, *, flag: int = 0, properties: Mapping[str, str]) -> None:
+        self.topic = topic
+        self.body = body
+        self.flag = flag
+        self.properties = dict(properties)
 
 
 class MessageExt(Message):
@@ -223,7 +277,10 @@ class MessageExt(Message):
         prepared_transaction_offset: int,
         broker_name: str = "",
     ) -> None:
-        super().__init__(topic, body, flag=flag, properties=properties)
+        self.topic = topic
+        self.body = body
+        self.flag = flag
+        self.properties = dict(properties)
         self.queue_id = queue_id
         self.queue_offset = QueueOffset(queue_offset)
         self.physical_offset = PhysicalOffset(physical_offset)
@@ -248,11 +305,18 @@ class MessageExt(Message):
         """The id given by the sending client; without one, the offset id."""
         return self.uniq_key or self.offset_msg_id
 
+    @property
+    def message_queue(self) -> MessageQueue:
+        """The queue that holds the message, for example to commit or to seek. A message that is delivered again lies in
+        a queue of a retry topic, but ``topic``, and so the queue's topic here, is the original one.
+        """
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
     def __repr__(self) -> str:
         return (
             f"MessageExt(topic={self.topic!r}, queue_id={self.queue_id}, queue_offset={self.queue_offset}, "
             f"physical_offset={self.physical_offset}, msg_id={self.msg_id!r}, born_host={host_text(self.born_host)}, "
-            f"body={self.body[:32]!r}, properties={self.properties!r})"
+            f"body={_shown(self.body)}, properties={self.properties!r})"
         )
 
 
@@ -280,3 +344,52 @@ class StoreMessage:
     prepared_transaction_offset: int = 0
     store_host: bytes | None = field(default=None)
     properties_capacity: int = 128
+
+
+def _own_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Returns a copy of ``properties``; leaves out the system's if they were read from a broker."""
+    try:
+        own = dict(properties)
+    except (TypeError, ValueError):
+        raise ClientError(f"properties must map names to texts, not {properties!r}") from None
+    return forwarded(own) if were_read_from_broker(own) else own
+
+
+def _whole_number(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ClientError(f"{name} must be a whole number, not {value!r}")
+    return value
+
+
+def _single_tag(tags: object) -> str:
+    if not isinstance(tags, str) or _TAG_SEPARATOR in tags:
+        raise ClientError(
+            f"tags must be one tag, a str without {_TAG_SEPARATOR!r}, which separates the tags of a subscription, "
+            f"not {tags!r}"
+        )
+    return tags
+
+
+def _joined_keys(keys: Any) -> str:
+    """Returns the text of KEYS.
+
+    Raises:
+        ClientError: the keys are neither a text nor texts without spaces.
+    """
+    if isinstance(keys, str):
+        return keys
+    several = isinstance(keys, Iterable) and not isinstance(keys, bytes | bytearray | memoryview)
+    each: list[Any] = list(keys) if several else [keys]
+    for key in each:
+        if not isinstance(key, str) or not key or message_const.KEY_SEPARATOR in key:
+            raise ClientError(
+                f"keys must be a str, or several that are neither empty nor contain a space, not {keys!r}: {key!r}"
+            )
+    return message_const.KEY_SEPARATOR.join(each)
+
+
+def _shown(body: bytes) -> str:
+    """The beginning of ``body`` for a ``repr``; says how long the body is if it is longer."""
+    if len(body) <= _SHOWN_BYTES:
+        return repr(body)
+    return f"{body[:_SHOWN_BYTES]!r}... ({len(body)} bytes)"

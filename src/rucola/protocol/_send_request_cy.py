@@ -40,8 +40,8 @@ def encode_properties(properties: object) -> bytes | None:
     """Returns the properties as a JSON string; appends WAIT=true unless they contain WAIT.
 
     Returns:
-        None if the properties are not a dict of strings, contain a separator, an empty name or a lone surrogate, or
-        take more than a few kilobytes.
+        None if the properties are not a dict of strings, contain a separator, an empty name or value or a lone
+        surrogate, or take more than a few kilobytes.
     """
     room: cython.uchar[8192]
     position: cython.Py_ssize_t = 1
@@ -55,7 +55,7 @@ def encode_properties(properties: object) -> bytes | None:
     out[0] = QUOTE
     try:
         for name, value in pairs.items():
-            if type(name) is not str or type(value) is not str or not name:
+            if type(name) is not str or type(value) is not str or not name or not value:
                 return None
             position = _put_text(out, position, name)
             if position == 0:

@@ -119,6 +119,10 @@ def unusual_properties(properties: Mapping[str, str]) -> bytes:
     text = properties_text(properties)
     if message_const.WAIT not in properties:
         text += _WAIT  # every message from RocketMQ's clients has this property
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ClientError(_problem(properties)) from None
     return properties_json(text)
 
 
@@ -126,41 +130,44 @@ def properties_text(properties: Mapping[str, str]) -> str:
     """Returns the properties as one string: ``name U+0001 value U+0002`` for each property.
 
     Raises:
-        ClientError: a name or value is not a string or contains a separator, or a name is empty.
+        ClientError: a name or value is not a string, is empty or contains a separator. Readers ignore a property
+            without a value, so it would be lost.
     """
     count = len(properties)
     try:
         text = "\x02".join(map("\x01".join, properties.items())) + "\x02" if count else ""
     except TypeError:
-        raise ClientError(_not_text(properties)) from None
-    if text.count("\x01") != count or text.count("\x02") != count or "" in properties:
-        raise ClientError("a property name is empty, or a name or value holds U+0001 or U+0002")
+        raise ClientError(_problem(properties)) from None
+    if text.count("\x01") != count or text.count("\x02") != count or "\x01\x02" in text or "" in properties:
+        raise ClientError(_problem(properties))
     return text
 
 
-def _not_text(properties: Mapping[str, str]) -> str:
-    """Returns the error text for properties with a name or value that is not a string."""
+def _problem(properties: Mapping[str, str]) -> str:
+    """Returns the error text for the first property that cannot be sent."""
     pairs: Iterable[tuple[object, object]] = properties.items()
     for name, value in pairs:
-        if not isinstance(name, str):
-            return f"property {name!r}: its name must be a str, not {type(name).__name__}"
-        if not isinstance(value, str):
-            return f"property {name!r}: its value must be a str, not {type(value).__name__} ({value!r})"
-    raise AssertionError("unreachable: a name or a value is not a string")
+        for part, text in (("name", name), ("value", value)):
+            if not isinstance(text, str):
+                return f"property {name!r}: its {part} must be a str, not {type(text).__name__} ({text!r})"
+            if not text:
+                return f"property {name!r}: its {part} is empty; names and values must not be empty"
+            if "\x01" in text or "\x02" in text:
+                return f"property {name!r}: its {part} must not hold U+0001 or U+0002: {text!r}"
+            if any("\ud800" <= character <= "\udfff" for character in text):
+                return f"property {name!r}: its {part} is not valid text, because it holds a lone surrogate: {text!r}"
+    raise AssertionError("unreachable: one of the properties cannot be sent")
 
 
 def properties_json(text: str) -> bytes:
-    """Returns the properties text as a JSON string.
+    """Returns the properties text, which must be valid text, as a JSON string.
 
     Raises:
-        ClientError: the text is longer than 32,767 bytes, or contains a lone surrogate.
+        ClientError: the text is longer than 32,767 bytes.
     """
-    try:
-        if len(text) * 4 > PROPERTIES_BYTES_MAX and len(text.encode()) > PROPERTIES_BYTES_MAX:
-            raise ClientError(f"properties take {len(text.encode())} bytes, the limit is {PROPERTIES_BYTES_MAX}")
-        return orjson.dumps(text)
-    except (UnicodeEncodeError, orjson.JSONEncodeError) as error:
-        raise ClientError(f"properties are not valid text: {error}") from error
+    if len(text) * 4 > PROPERTIES_BYTES_MAX and len(text.encode()) > PROPERTIES_BYTES_MAX:
+        raise ClientError(f"properties take {len(text.encode())} bytes, the limit is {PROPERTIES_BYTES_MAX}")
+    return orjson.dumps(text)
 
 
 def batch_member(body: bytes, flag: int, properties: Mapping[str, str]) -> bytes:
@@ -171,8 +178,8 @@ def batch_member(body: bytes, flag: int, properties: Mapping[str, str]) -> bytes
     """
     try:
         text = properties_text(properties).encode()
-    except UnicodeEncodeError as error:
-        raise ClientError(f"properties are not valid text: {error}") from error
+    except UnicodeEncodeError:
+        raise ClientError(_problem(properties)) from None
     if len(text) > PROPERTIES_BYTES_MAX:
         raise ClientError(f"properties take {len(text)} bytes, the limit is {PROPERTIES_BYTES_MAX}")
     head = _BATCH_HEAD.pack(_ITEM_BYTES + len(body) + len(text), 0, 0, flag, len(body))

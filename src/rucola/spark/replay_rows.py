@@ -2,8 +2,9 @@
 
 ``rucola replay`` runs this code in the process of the command; ``rucola.spark.replay`` runs it in Spark tasks. A
 replayed message is a new message with the body, flag and user properties of the old one. Properties that brokers and
-clients write are left out: retries, delays, transactions, POP and others (``sink_rows.NOT_CARRIED``). The id is made
-from the source position, so repeats sent by a second run have the same id and can be dropped.
+clients write are left out: retries, delays, transactions, POP and others
+(``common.system_properties.NOT_FORWARDED``). The id is made from the source position, so repeats sent by a second run
+have the same id and can be dropped.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from rucola.common import message_const
 from rucola.common.message import Message
+from rucola.common.system_properties import NOT_FORWARDED
 from rucola.errors import ClientError, RucolaError
 from rucola.spark.repeats import position_id, value_id
 from rucola.spark.sink_options import POSITION, SinkLayout, SinkOptions
@@ -23,52 +24,6 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 4096
 CHUNK_BYTES = 4 << 20
 """Approximate size in bytes of the messages that are sent together."""
-NOT_CARRIED = message_const.DELAYING | {
-    message_const.WAIT,
-    message_const.UNIQ_KEY,
-    message_const.MSG_REGION,
-    message_const.TRACE_ON,
-    message_const.CLUSTER,
-    message_const.RETRY_TOPIC,
-    message_const.ORIGIN_MESSAGE_ID,
-    message_const.DLQ_ORIGIN_TOPIC,
-    message_const.DLQ_ORIGIN_MESSAGE_ID,
-    message_const.BORN_HOST,
-    message_const.BORN_TIMESTAMP,
-    message_const.RECONSUME_TIME,
-    message_const.MAX_RECONSUME_TIMES,
-    message_const.CONSUME_START_TIME,
-    message_const.REAL_TOPIC,
-    message_const.REAL_QID,
-    message_const.TRAN_MSG,
-    message_const.PGROUP,
-    message_const.TRANSACTION_ID,
-    message_const.TRAN_PREPARED_QUEUE_OFFSET,
-    message_const.TRANSACTION_CHECK_TIMES,
-    message_const.CHECK_IMMUNITY_TIME_IN_SECONDS,
-    message_const.MIN_OFFSET,
-    message_const.MAX_OFFSET,
-    message_const.TIMER_OUT_MS,
-    message_const.TIMER_ENQUEUE_MS,
-    message_const.TIMER_DEQUEUE_MS,
-    message_const.TIMER_ROLL_TIMES,
-    message_const.TIMER_DEL_UNIQKEY,
-    message_const.POP_CK,
-    message_const.FIRST_POP_TIME,
-    message_const.REPLY_TO_CLIENT,
-    message_const.PUSH_REPLY_TIME,
-    message_const.CORRELATION_ID,
-    message_const.TTL,
-    message_const.MSG_TYPE,
-    message_const.ARRIVE_TIME,
-    message_const.INNER_NUM,
-    message_const.INNER_BASE,
-    message_const.INNER_MULTI_DISPATCH,
-    message_const.INNER_MULTI_QUEUE_OFFSET,
-    message_const.DUP_INFO,
-    message_const.CRC32,
-}
-"""Properties that brokers and clients write; they are not copied from the source message."""
 
 
 @dataclass
@@ -182,7 +137,7 @@ class RowReader:
         for name, key, text in _PROPERTY_COLUMNS:
             if name in fields:
                 for own, value in zip(made, self._values(rows, name), strict=True):
-                    if value is not None and not (key in message_const.DELAYING and value == 0):
+                    if value is not None and value != "" and not (key in message_const.DELAYING and value == 0):
                         own[key] = text(value)
         for number, own in enumerate(made):
             if len(own) > 1 and len(message_const.DELAYING.intersection(own)) > 1:
@@ -236,7 +191,7 @@ def _carried(value: str | list[tuple[str, str | None]] | None) -> dict[str, str]
     return {
         name: text if isinstance(text, str) else orjson.dumps(text).decode()
         for name, text in pairs
-        if name not in NOT_CARRIED and text is not None
+        if name not in NOT_FORWARDED and text is not None and text != ""  # readers ignore what has no value
     }
 
 

@@ -62,14 +62,19 @@ class Producer:
         return self._async.in_flight
 
     def start(self) -> None:
-        """Starts the producer; connections are opened when needed."""
+        """Starts the producer; connections are opened when needed. Does nothing if the producer is started already.
+
+        Raises:
+            ClientError: the producer was shut down before.
+        """
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Waits for the results of all submitted messages, then unregisters and closes. Requests receive no further
-        replies.
+        """Refuses further messages at once, waits for the results of those submitted, then unregisters and closes.
+        Requests receive no further replies. Does nothing if the producer is not started.
 
-        If the wait is cancelled or interrupted, messages without a result fail with ``RemotingClosedError``.
+        If the wait is cancelled or interrupted, messages without a result fail with ``RemotingClosedError``. A second
+        call waits until the first one has ended; its cancellation ends only its own wait.
         """
         self._loop.run(self._async.shutdown())
 
@@ -154,11 +159,17 @@ class Producer:
         return self._loop.run(self._async.send_many(messages, timeout_ms=timeout_ms))
 
     def ready(self) -> None:
-        """Waits until the numbers of messages and bytes in flight are below the configured limits."""
+        """Waits until the numbers of messages and bytes in flight are below the configured limits.
+
+        Raises:
+            ClientError: the producer is not started, or is shut down, also while this call waits.
+        """
         self._loop.run(self._async.ready())
 
     def flush(self) -> None:
-        """Waits until every submitted message has its result or error."""
+        """Waits until every message that was submitted before this call has its result or error. Messages that are
+        submitted meanwhile do not prolong the wait.
+        """
         self._loop.run(self._async.flush())
 
     def send_batch(

@@ -81,7 +81,6 @@ def test_a_compression_without_its_package_is_refused_at_once(monkeypatch):
         (Message("T", b"x", flag=1 << 31), "32 bits"),
         (Message("T", b"x", properties={"a": 1}), r"property 'a': its value must be a str, not int \(1\)"),
         (Message("T", b"x", properties={2: "b"}), "property 2: its name must be a str, not int"),
-        (Message("T", b"x", tags=3), "property 'TAGS': its value must be a str, not int"),
     ],
 )
 def test_messages_that_cannot_be_sent(run, broker, message, problem):
@@ -216,7 +215,7 @@ def test_a_sharding_key_leads_to_the_queue_of_the_java_client(run, broker):
 
     async def scene() -> None:
         async with broker(topics={"T": 7}) as one, Producer("pg", one.address) as producer:
-            for key, queue_id in (("hello", 99162322 % 7), ("polygenelubricants", (1 << 31) % 7), ("", 0)):
+            for key, queue_id in (("hello", 99162322 % 7), ("polygenelubricants", (1 << 31) % 7)):
                 for _ in range(2):
                     result = await producer.send(Message("T", b"x", sharding_key=key))
                     assert result.message_queue.queue_id == queue_id

@@ -42,7 +42,10 @@ def pack(
 
 @given(
     rows=st.lists(
-        st.tuples(st.binary(min_size=1, max_size=40), st.dictionaries(st.sampled_from("abc"), st.text("xyz\u00fc"))),
+        st.tuples(
+            st.binary(min_size=1, max_size=40),
+            st.dictionaries(st.sampled_from("abc"), st.text("xyz\u00fc", min_size=1)),
+        ),
         min_size=1,
         max_size=20,
     ),

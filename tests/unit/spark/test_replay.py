@@ -19,13 +19,13 @@ from rucola.cli.main import main
 from rucola.common import message_const
 from rucola.common.message import MessageExt, StoreMessage
 from rucola.common.message_queue import MessageQueue
+from rucola.common.system_properties import NOT_FORWARDED
 from rucola.errors import ConfigError, DataLossError
 from rucola.formats.properties import encode_properties
 from rucola.spark.options import parse_options
 from rucola.spark.replay_rows import COLUMNS, Tally, paced, replay_batches
 from rucola.spark.replay_source import Done, _place, plan_replay, read_plan
 from rucola.spark.sink_options import parse_sink_options
-from rucola.spark.sink_rows import NOT_CARRIED
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.testing.clock import ManualClock
 from rucola.testing.rocketmq import RocketMQ
@@ -98,7 +98,7 @@ def test_a_replayed_message_is_new_but_for_body_flag_and_user_properties(rocketm
     assert sorted(numbers(found)) == list(range(COUNT))
     for one in found:
         number = json.loads(one.body)["n"]
-        user = {name: value for name, value in one.properties.items() if name not in NOT_CARRIED}
+        user = {name: value for name, value in one.properties.items() if name not in NOT_FORWARDED}
         tag = "T0" if number % 4 else "T1"
         assert user == {"TAGS": tag, "KEYS": f"k{number} group{number % 10}", "region": "eu", "__SHARDINGKEY": "s"}
         assert "7" not in one.properties.values()
