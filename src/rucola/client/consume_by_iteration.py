@@ -81,5 +81,12 @@ class ConsumeByIteration:
         """
         await self.deliveries.bodies(timeout_s)
 
+    def take_no_more(self) -> None:
+        """Called before ``stop``; the deliveries have been ended already."""
+
+    def is_inside_call(self) -> bool:
+        """Whether the code that asks runs inside a call of the listener; there is none."""
+        return False
+
     def _is_locked(self, queue: ProcessQueue) -> bool:
         return not isinstance(queue, OrderlyProcessQueue) or queue.is_locked(asyncio.get_running_loop().time())

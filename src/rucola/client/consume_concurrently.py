@@ -7,6 +7,13 @@ own. If the listener is a coroutine function, the worker's task awaits it. If th
 takes messages from the list and calls the listener, until the list is empty or a few milliseconds have passed. The
 worker's task waits for the thread and then handles the results.
 
+Nothing that a listener raises ends a worker (``application_call``). A worker whose task somebody else cancels starts
+again after a second; its message was not handled, and goes to the listener again.
+
+A call that takes longer than ``consumeTimeout`` holds back the consumer offset, so its message goes back to the broker.
+The call itself goes on, and its result is ignored. A plain function that never returns occupies its thread, until it is
+cut off at the end of the process (``daemon_threads``).
+
 Failed messages go back to the broker, which delivers them again later through the group's retry topic. Messages that
 cannot be sent back stay in memory and go to the listener again. Everything runs on one event loop, except ``_drain``
 and listeners that are plain functions: these run in threads.
@@ -20,11 +27,24 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import cast
 
+from rucola.client.application_call import FailedCall, is_failed_call
 from rucola.client.consumer_config import PushConsumerConfig
-from rucola.client.listener import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Listener, ReconsumeLater
+from rucola.client.listener import (
+    GOOD,
+    STATUSES,
+    ConsumeConcurrentlyContext,
+    Listener,
+    Meaning,
+    ReconsumeLater,
+    completed,
+    is_pending,
+)
+from rucola.client.listener_calls import CALL_SLOT, CallSlot, ListenerCalls
 from rucola.client.process_queue import ProcessQueue
+from rucola.client.supervisor import Supervisor
 from rucola.common.message import MessageExt
 from rucola.protocol.bodies.heartbeat import MessageModel
 from rucola.runtime.clock import Clock
@@ -39,10 +59,13 @@ TURN_S = 0.005
 """How long listeners that never await may occupy the event loop, in seconds."""
 _THREAD_TURN_S = 0.005
 """After this number of seconds, a thread takes no further messages and reports its results."""
+_EXPIRY_CHECK_S = 60.0
 
 SendBack = Callable[[MessageExt, int], Awaitable[bool]]
 """Sends a message back to the broker with a delay level; returns False on failure."""
 Request = tuple[ProcessQueue, list[MessageExt]]
+_Context = ConsumeConcurrentlyContext | None
+_Outcome = tuple[Request, object, _Context]
 
 
 class ConsumeConcurrently:
@@ -53,9 +76,13 @@ class ConsumeConcurrently:
         config: settings of the consumer.
         send_back: see ``SendBack``.
         clock: measures how long a thread has been taking messages.
+
+    Attributes:
+        calls: the calls of the listener.
     """
 
     def __init__(self, listener: Listener, config: PushConsumerConfig, send_back: SendBack, clock: Clock) -> None:
+        self.calls = ListenerCalls(listener, config.consume_thread_max)
         self._listener = listener
         self._config = config
         self._send_back = send_back
@@ -64,10 +91,10 @@ class ConsumeConcurrently:
         self.queue_type: type[ProcessQueue] = ProcessQueue
         self._ready: deque[Request] = deque()
         self._idle: deque[_Worker] = deque()
-        self._workers: list[_Worker] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._workers = [_Worker(self.calls) for _ in range(config.consume_thread_max)]
+        self._tasks = Supervisor()
+        self._expiry = Supervisor()
         self._later: set[asyncio.TimerHandle] = set()
-        self._threads: ThreadPoolExecutor | None = None
         self._turn_ends = 0.0
         self._turn_over = False
         self._called: _Worker | None = None
@@ -76,13 +103,12 @@ class ConsumeConcurrently:
 
     def start(self) -> None:
         """Starts to consume."""
-        count = self._config.consume_thread_max
-        if not self._listener.on_loop:
-            self._threads = ThreadPoolExecutor(count, "rucola-consume")
-        self._workers = [_Worker() for _ in range(count)]
+        self.calls.start()
         work = self._work if self._listener.on_loop else self._work_in_thread
-        self._tasks = [asyncio.ensure_future(work(worker)) for worker in self._workers]
-        self._tasks.append(asyncio.ensure_future(self._expire()))
+        for worker in self._workers:
+            self._tasks.forever("worker of a listener", partial(work, worker))
+        interval_s = min(self._config.consume_timeout_min * 60, _EXPIRY_CHECK_S)
+        self._expiry.periodic("expiry of slow listeners", self._expire, interval_s)
 
     def add(self, queue: ProcessQueue) -> None:
         """Adds a queue."""
@@ -105,51 +131,63 @@ class ConsumeConcurrently:
         """
         return True
 
+    def take_no_more(self) -> None:
+        """Begins no further call of the listener; ``stop`` follows."""
+        self._stopping = self.calls.stopping = True
+        self._ready.clear()
+        for handle in self._later:
+            handle.cancel()
+        self._later.clear()
+
     async def stop(self, timeout_s: float) -> None:
         """Stops taking messages, and waits for running listener calls. After ``timeout_s``, cancels the calls that are
         coroutines.
         """
-        self._stopping = True
-        self._ready.clear()
-        for handle in self._later:
-            handle.cancel()
-        tasks, self._tasks = self._tasks, []
-        if tasks:
-            tasks.pop().cancel()
-            idle = [task for task, worker in zip(tasks, self._workers, strict=True) if worker in self._idle]
-            for task in idle:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=timeout_s)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        self.take_no_more()
+        await self._expiry.stop()
+        for worker in self._idle:
+            worker.wake()
+        await self._tasks.stop(timeout_s)
+        self.calls.stop()
 
-    async def consume_directly(self, message: MessageExt, context: ConsumeConcurrentlyContext) -> object:
-        """Calls the listener with one message and returns its result, without any effect on offsets."""
-        if self._listener.on_loop:
-            return await self._listener.answer([message], context)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._listener.call, [message], context)
+    def is_inside_call(self) -> bool:
+        """Whether the code that asks runs inside a call of the listener."""
+        return self.calls.is_inside()
+
+    async def consume_directly(self, message: MessageExt, context: ConsumeConcurrentlyContext) -> Meaning:
+        """Calls the listener with one message, without any effect on offsets; returns the meaning of its result."""
+        return await self.calls.call_directly(message, context)
 
     def _wake(self) -> None:
         """Wakes an idle worker, unless another worker was woken and has not run yet."""
         if self._called is None and self._idle:
-            worker = self._called = self._idle.pop()
-            assert worker.wakeup is not None
-            worker.wakeup.set_result(None)
+            self._called = self._idle.pop()
+            self._called.wake()
 
     async def _sleep(self, worker: _Worker) -> None:
-        worker.wakeup = asyncio.get_running_loop().create_future()
+        """Waits until the worker is woken."""
+        woken = worker.sleep()
         self._idle.append(worker)
-        await worker.wakeup
-        self._called = None
+        try:
+            await woken
+        except asyncio.CancelledError:
+            if worker in self._idle:
+                self._idle.remove(worker)
+            raise
+        finally:
+            if self._called is worker:
+                self._called = None
+                if worker.is_cancelled():
+                    self._wake()  # instead of this worker
 
     async def _work(self, worker: _Worker) -> None:
         """Runs a worker whose listener is a coroutine function."""
         loop = asyncio.get_running_loop()
+        cancelling = worker.begin().cancelling
         ready, function, batch = self._ready, self._listener.function, self._listener.batch
         while not self._stopping:
+            if cancelling():
+                raise asyncio.CancelledError  # the listener has swallowed it
             if not ready:
                 await self._sleep(worker)
                 if not self._turn_over:
@@ -157,10 +195,7 @@ class ConsumeConcurrently:
                 continue
             now = loop.time()
             if now >= self._turn_ends:
-                if not self._turn_over:
-                    self._turn_over = True
-                    loop.call_soon(self._new_turn)
-                await asyncio.sleep(0)
+                await self._next_turn()
                 continue
             request = queue, messages = ready.popleft()
             if queue.dropped:
@@ -171,17 +206,25 @@ class ConsumeConcurrently:
             worker.request, worker.since = request, now
             try:
                 outcome = await (function(messages, context) if batch else function(messages[0]))
-            except asyncio.CancelledError as error:
-                if self._stopping:
+                if outcome is not None and type(outcome) not in STATUSES and is_pending(outcome):
+                    outcome = await completed(outcome)
+            except BaseException as error:
+                if not is_failed_call(error, worker.task, stopping=self._stopping):
+                    self._not_handled(worker, request)
                     raise
-                outcome = error  # something that the listener awaited was cancelled
-            except Exception as error:  # noqa: BLE001  # the application's; _settle logs it
-                outcome = error
+                outcome = FailedCall(error)
             worker.request = None
             if outcome is None and context is None and not queue.dropped:
                 queue.remove(messages)
             else:
-                await self._settle(request, outcome, context)
+                await self._settle(worker, request, outcome, context)
+
+    async def _next_turn(self) -> None:
+        """Lets other tasks run, after listeners have occupied the event loop for a turn."""
+        if not self._turn_over:
+            self._turn_over = True
+            asyncio.get_running_loop().call_soon(self._new_turn)
+        await asyncio.sleep(0)
 
     def _new_turn(self) -> None:
         self._turn_over = False
@@ -190,20 +233,31 @@ class ConsumeConcurrently:
     async def _work_in_thread(self, worker: _Worker) -> None:
         """Runs a worker whose listener is a plain function."""
         loop = asyncio.get_running_loop()
+        cancelling = worker.begin().cancelling
         while not self._stopping:
+            if cancelling():
+                raise asyncio.CancelledError  # an awaitable that the listener returned has swallowed it
             if not self._ready:
                 await self._sleep(worker)
                 continue
             if len(self._ready) > 1 and self._idle:
                 self._wake()
-            for request, outcome, context in await loop.run_in_executor(
-                self._threads, self._drain, worker, loop.time()
-            ):
-                await self._settle(request, outcome, context)
+            drained = loop.run_in_executor(self.calls.threads, self._drain, worker, loop.time())
+            try:
+                outcomes = await asyncio.shield(drained)
+            except asyncio.CancelledError:
+                # The thread goes on and takes further messages.
+                self._tasks.once("results of a listener", self._settle_when_drained(worker, drained))
+                raise
+            await self._settle_all(worker, outcomes)
 
-    def _drain(self, worker: _Worker, now: float) -> list[tuple[Request, object, ConsumeConcurrentlyContext]]:
+    async def _settle_when_drained(self, worker: _Worker, drained: asyncio.Future[list[_Outcome]]) -> None:
+        await self._settle_all(worker, await drained)
+
+    def _drain(self, worker: _Worker, now: float) -> list[_Outcome]:
         """Runs in a thread: calls the listener until no message waits or a few milliseconds have passed."""
-        outcomes: list[tuple[Request, object, ConsumeConcurrentlyContext]] = []
+        CALL_SLOT.set(worker)
+        outcomes: list[_Outcome] = []
         began = self._clock.monotonic()
         while not self._stopping:
             try:
@@ -217,46 +271,90 @@ class ConsumeConcurrently:
             worker.request, worker.since = request, now + elapsed
             try:
                 outcome = self._listener.call(messages, context)
-            except Exception as error:  # noqa: BLE001  # the application's; _settle logs it
-                outcome = error
-            worker.request = None
+            except BaseException as error:  # noqa: BLE001 - whatever a thread's function raises is a failed call
+                outcome = FailedCall(error)
             outcomes.append((request, outcome, context))
+            if outcome is not None and type(outcome) not in STATUSES and is_pending(outcome):
+                break  # the worker waits for it, and must not keep further results waiting
+            worker.request = None
             if self._clock.monotonic() - began >= _THREAD_TURN_S:
                 break
         return outcomes
 
-    async def _settle(self, request: Request, outcome: object, context: ConsumeConcurrentlyContext | None) -> None:
+    async def _settle_all(self, worker: _Worker, outcomes: list[_Outcome]) -> None:
+        """Handles the results of a thread; only the last one may be an awaitable."""
+        for position, (request, outcome, context) in enumerate(outcomes):
+            try:
+                if outcome is not None and type(outcome) not in STATUSES and is_pending(outcome):
+                    outcome = await self._completed(worker, outcome)  # noqa: PLW2901
+                await self._settle(worker, request, outcome, context)
+            except BaseException:
+                for left, unused, _ in outcomes[position:]:
+                    if asyncio.iscoroutine(unused):
+                        unused.close()
+                    self._not_handled(worker, left)
+                raise
+
+    async def _completed(self, worker: _Worker, outcome: object) -> object:
+        """Waits for the awaitable that a plain function has returned."""
+        task = asyncio.current_task()
+        try:
+            return await completed(outcome)
+        except BaseException as error:
+            if not is_failed_call(error, task, stopping=self._stopping):
+                raise
+            return FailedCall(error)
+        finally:
+            worker.request = None
+
+    def _not_handled(self, worker: _Worker, request: Request) -> None:
+        """Returns messages to the listener whose call was left by an exception that is not the listener's."""
+        worker.request = None
+        if worker.is_cancelled():  # otherwise Python closes the coroutine, or Ctrl-C ends the loop
+            self._call_later(*request)
+
+    async def _settle(self, worker: _Worker, request: Request, outcome: object, context: _Context) -> None:
         """Handles the listener's result; a defect in this code must neither lose a message nor end a worker."""
+        task = asyncio.current_task()
         try:
             await self._act(request, outcome, context)
-        except Exception as error:  # noqa: BLE001 - see above
+        except BaseException as error:
+            if not is_failed_call(error, task, stopping=self._stopping):
+                self._not_handled(worker, request)
+                raise
             queue, messages = request
             about = {"queue": queue.queue, "count": len(messages)}
             event(logger, logging.ERROR, "listener's result not handled", error, **about)
-            self._call_later(queue, [message for message in messages if message in queue])
+            self._call_later(queue, messages)
 
-    async def _act(self, request: Request, outcome: object, context: ConsumeConcurrentlyContext | None) -> None:
+    async def _act(self, request: Request, outcome: object, context: _Context) -> None:
         queue, messages = request
         if queue.dropped:
             event(logger, logging.INFO, "result of consumption ignored, queue was dropped meanwhile", queue=queue.queue)
             return
+        meaning = self._listener.meaning(outcome)
         failed = messages
         delay_level = context.delay_level_when_next_consume if context is not None else 0
-        if outcome is None or outcome is ConsumeConcurrentlyStatus.CONSUME_SUCCESS:
+        if isinstance(meaning, FailedCall):
+            if isinstance(meaning.error, ReconsumeLater):
+                delay_level = meaning.error.delay_level
+            else:
+                log_failure(meaning.error, queue, messages)
+        elif meaning in GOOD:
             ack_index = context.ack_index if context is not None else None
-            failed = [] if ack_index is None else messages[max(ack_index + 1, 0) :]
-        elif isinstance(outcome, ReconsumeLater):
-            delay_level = outcome.delay_level
-        elif outcome is not ConsumeConcurrentlyStatus.RECONSUME_LATER:
-            log_failure(outcome, queue, messages)
+            failed = [] if ack_index is None else messages[ack_index + 1 :]
         queue.failed += len(failed)
         kept = await self._give_back(queue, failed, delay_level) if failed else []
+        if kept is None:
+            return
         queue.remove([message for message in messages if message not in kept] if kept else messages)
         if kept:
             self._call_later(queue, kept)
 
-    async def _give_back(self, queue: ProcessQueue, failed: list[MessageExt], delay_level: int) -> list[MessageExt]:
-        """Sends messages back; returns those that could not be sent."""
+    async def _give_back(
+        self, queue: ProcessQueue, failed: list[MessageExt], delay_level: int
+    ) -> list[MessageExt] | None:
+        """Sends messages back; returns those that could not be sent, or None if the queue was dropped meanwhile."""
         if self._config.message_model is MessageModel.BROADCASTING:
             event(logger, logging.WARNING, "messages failed and are dropped", queue=queue.queue, count=len(failed))
             return []
@@ -266,49 +364,88 @@ class ConsumeConcurrently:
             if message in queue and not await self._send_back(message, delay_level):
                 message.reconsume_times += 1
                 kept.append(message)
+            if queue.dropped:
+                return None  # the queue's new consumer gets the other messages again
         return kept
 
     def _call_later(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        """Passes messages to the listener again after a pause, unless they were sent back meanwhile."""
+
         def submit() -> None:
             self._later.discard(handle)
-            self.submit(queue, messages)
+            held = [message for message in messages if message in queue]
+            if held and not queue.dropped:
+                self.submit(queue, held)
 
-        handle = asyncio.get_running_loop().call_later(RETRY_HERE_S, submit)
-        self._later.add(handle)
+        if not self._stopping:
+            handle = asyncio.get_running_loop().call_later(RETRY_HERE_S, submit)
+            self._later.add(handle)
 
     async def _expire(self) -> None:
         """Sends back messages whose listener call takes too long, because they hold back the consumer offset."""
         loop = asyncio.get_running_loop()
-        timeout_s = self._config.consume_timeout_min * 60
-        while True:
-            await asyncio.sleep(min(timeout_s, 60))
-            for worker in self._workers:
-                request = worker.request
-                if request is None or loop.time() - worker.since <= timeout_s:
-                    continue
-                queue, messages = request
-                event(logger, logging.WARNING, "listener takes too long", queue=queue.queue, count=len(messages))
-                held = [message for message in messages if message in queue]
-                if self._config.message_model is MessageModel.CLUSTERING and not queue.dropped:
-                    queue.remove([message for message in held if await self._send_back(message, EXPIRED_DELAY_LEVEL)])
+        for worker in self._workers:
+            request = worker.request
+            if request is None or loop.time() - worker.since <= self._config.consume_timeout_min * 60:
+                continue
+            queue, messages = request
+            if queue.dropped:
+                continue
+            event(logger, logging.WARNING, "listener takes too long", queue=queue.queue, count=len(messages))
+            if self._config.message_model is MessageModel.CLUSTERING:
+                await self._expire_messages(worker, request)
+
+    async def _expire_messages(self, worker: _Worker, request: Request) -> None:
+        queue, messages = request
+        for message in messages:
+            # While one message is sent back, the call may end, or the queue may be dropped.
+            if worker.request is request and not queue.dropped and message in queue:
+                sent = await self._send_back(message, EXPIRED_DELAY_LEVEL)
+                if sent and not queue.dropped:
+                    queue.remove([message])
 
 
-class _Worker:
-    """A worker, which runs one listener call at a time."""
+class _Worker(CallSlot):
+    """A worker, which runs one listener call at a time.
 
-    __slots__ = ("request", "since", "wakeup")
+    Attributes:
+        request: the messages of the running call, with their queue.
+        since: the event loop's time at which the call began.
+        task: the worker's task.
+    """
 
-    def __init__(self) -> None:
-        self.request: Request | None = None
+    __slots__ = ("_woken", "since", "task")
+
+    request: Request | None
+
+    def __init__(self, calls: ListenerCalls) -> None:
+        super().__init__(calls)
         self.since = 0.0
-        self.wakeup: asyncio.Future[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+        self._woken: asyncio.Future[None] | None = None
+
+    def begin(self) -> asyncio.Task[None]:
+        """Called by the worker's task when it starts; returns the task."""
+        CALL_SLOT.set(self)
+        self.task = cast("asyncio.Task[None]", asyncio.current_task())
+        return self.task
+
+    def sleep(self) -> asyncio.Future[None]:
+        """Returns a future that ``wake`` completes."""
+        self._woken = asyncio.get_running_loop().create_future()
+        return self._woken
+
+    def wake(self) -> None:
+        """Wakes the worker."""
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def is_cancelled(self) -> bool:
+        """Whether the worker's task must end."""
+        return self.task is not None and self.task.cancelling() > 0
 
 
-def log_failure(outcome: object, queue: ProcessQueue, messages: list[MessageExt]) -> None:
-    """Logs that a listener raised an exception, or returned something that is not a status."""
+def log_failure(error: BaseException, queue: ProcessQueue, messages: list[MessageExt]) -> None:
+    """Logs that a listener's call has failed."""
     count, ids = len(messages), ", ".join(message.msg_id for message in messages[:3])
-    if isinstance(outcome, BaseException):
-        event(logger, logging.WARNING, "listener failed", outcome, queue=queue.queue, count=count, ids=ids)
-    else:
-        fields = {"queue": queue.queue, "count": count, "ids": ids, "result": repr(outcome)}
-        event(logger, logging.ERROR, "listener's result is not a status", **fields)
+    event(logger, logging.WARNING, "listener failed", error, queue=queue.queue, count=count, ids=ids)

@@ -8,8 +8,9 @@ lock, it drops the queue without changing the group's offset; when it gets the l
 
 Each queue has one task, which takes messages and calls the listener. A failed batch is passed to the listener again
 after a pause, before any later message. After ``maxReconsumeTimes`` repetitions, the messages of the batch become dead
-letters, and the task continues. Everything runs on one event loop, except listeners that are plain functions: these run
-in threads.
+letters, and the task continues. Nothing that a listener raises ends the task (``application_call``); if somebody else
+cancels it, it starts again after a second, and its messages come again. Everything runs on one event loop, except
+listeners that are plain functions: these run in threads.
 
 Source: RocketMQ 5.3.3, ``ConsumeMessageOrderlyService``, ``RebalancePushImpl``.
 """
@@ -19,12 +20,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
+from rucola.client.application_call import FailedCall
 from rucola.client.consume_concurrently import log_failure
 from rucola.client.consumer_config import PushConsumerConfig
-from rucola.client.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, Listener, ReconsumeLater
+from rucola.client.listener import (
+    GOOD,
+    ConsumeOrderlyContext,
+    ConsumeOrderlyStatus,
+    Listener,
+    Meaning,
+    ReconsumeLater,
+)
+from rucola.client.listener_calls import CALL_SLOT, CallSlot, ListenerCalls
 from rucola.client.process_queue import OrderlyProcessQueue, ProcessQueue
+from rucola.client.supervisor import Supervisor
 from rucola.common.message import MessageExt
 from rucola.protocol.bodies.heartbeat import MessageModel
 
@@ -52,11 +63,15 @@ class ConsumeOrderly:
         config: settings of the consumer.
         dead_letter: see ``DeadLetter``.
         progress: see ``Progress``.
+
+    Attributes:
+        calls: the calls of the listener.
     """
 
     def __init__(
         self, listener: Listener, config: PushConsumerConfig, dead_letter: DeadLetter, progress: Progress
     ) -> None:
+        self.calls = ListenerCalls(listener, config.consume_thread_max)
         self._listener = listener
         self._config = config
         self._dead_letter = dead_letter
@@ -66,19 +81,18 @@ class ConsumeOrderly:
         self.queue_type: type[ProcessQueue] = OrderlyProcessQueue
         self._slots = asyncio.Semaphore(config.consume_thread_max)
         self._lines: dict[OrderlyProcessQueue, _Line] = {}
-        self._threads: ThreadPoolExecutor | None = None
+        self._tasks = Supervisor()
         self._stopping = False
 
     def start(self) -> None:
         """Starts to consume."""
-        if not self._listener.on_loop:
-            self._threads = ThreadPoolExecutor(self._config.consume_thread_max, "rucola-consume")
+        self.calls.start()
 
     def add(self, queue: ProcessQueue) -> None:
         """Adds a queue."""
         assert isinstance(queue, OrderlyProcessQueue)
-        line = self._lines[queue] = _Line()
-        line.task = asyncio.ensure_future(self._consume_queue(queue, line))
+        line = self._lines[queue] = _Line(self.calls)
+        self._tasks.forever("queue of an orderly consumer", partial(self._consume_queue, queue, line))
 
     def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
         """Adds messages that were pulled into ``queue``."""
@@ -98,45 +112,50 @@ class ConsumeOrderly:
         """
         assert isinstance(queue, OrderlyProcessQueue)
         line = self._lines.get(queue)
-        if line is None or line.task is None:
+        if line is None:
             return True
         line.arrived.set()
+        loop = asyncio.get_running_loop()
         if line.dropped_at is None:
-            line.dropped_at = asyncio.get_running_loop().time()
-        done, _ = await asyncio.wait([line.task], timeout=UNLOCK_WAIT_S)
-        if not done and asyncio.get_running_loop().time() - line.dropped_at < UNLOCK_ANYWAY_S:
+            line.dropped_at = loop.time()
+        if not await line.has_ended(UNLOCK_WAIT_S) and loop.time() - line.dropped_at < UNLOCK_ANYWAY_S:
             queue.try_unlock_times += 1
             return False
         self._lines.pop(queue, None)
         return True
 
+    def take_no_more(self) -> None:
+        """Begins no further call of the listener; ``stop`` follows."""
+        self._stopping = self.calls.stopping = True
+
     async def stop(self, timeout_s: float) -> None:
         """Stops taking messages, and waits for running listener calls. After ``timeout_s``, cancels the calls that are
         coroutines.
         """
-        self._stopping = True
-        tasks = [line.task for line in self._lines.values() if line.task is not None]
+        self.take_no_more()
         for line in self._lines.values():
             line.arrived.set()
             if line.pause is not None:
                 line.pause.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=timeout_s)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop(timeout_s)
         self._lines.clear()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        self.calls.stop()
 
-    async def consume_directly(self, message: MessageExt, context: ConsumeOrderlyContext) -> object:
-        """Calls the listener with one message and returns its result, without any effect on offsets."""
-        return await self._call([message], context)
+    def is_inside_call(self) -> bool:
+        """Whether the code that asks runs inside a call of the listener."""
+        return self.calls.is_inside()
+
+    async def consume_directly(self, message: MessageExt, context: ConsumeOrderlyContext) -> Meaning:
+        """Calls the listener with one message, without any effect on offsets; returns the meaning of its result."""
+        return await self.calls.call_directly(message, context)
 
     async def _consume_queue(self, queue: OrderlyProcessQueue, line: _Line) -> None:
-        loop = asyncio.get_running_loop()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        CALL_SLOT.set(line)
         turn = 0
         while not queue.dropped and not self._stopping:
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError  # the listener has swallowed it
             if not queue.fetched:
                 line.arrived.clear()
                 await line.arrived.wait()
@@ -147,38 +166,39 @@ class ConsumeOrderly:
             pause_ms = -1
             async with self._slots:
                 if not queue.dropped and not self._stopping and (not self._locks or queue.is_locked(loop.time())):
-                    pause_ms = await self._consume(queue)
+                    pause_ms = await self._consume(queue, line)
             turn += 1
             if pause_ms >= 0 and not self._stopping:
                 await line.rest(pause_ms / 1000)
             elif not turn % _TURN:
                 await asyncio.sleep(0)
+        line.ended.set()
 
-    async def _consume(self, queue: OrderlyProcessQueue) -> int:
+    async def _consume(self, queue: OrderlyProcessQueue, line: _Line) -> int:
         """Calls the listener with a batch; returns for how many ms the queue must pause, or -1 for no pause."""
         messages = queue.give(self._batch)
         context = ConsumeOrderlyContext(queue.queue)
-        status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
         try:
-            answer = await self._call(messages, context)
-        except ReconsumeLater:
-            pass
-        except asyncio.CancelledError as error:
-            if self._stopping:
-                raise
-            log_failure(error, queue, messages)
-        except Exception as error:  # noqa: BLE001  # the application's
-            log_failure(error, queue, messages)
-        else:
-            if answer is None:
-                status = ConsumeOrderlyStatus.SUCCESS
-            elif isinstance(answer, ConsumeOrderlyStatus):
-                status = answer
-            else:
-                log_failure(answer, queue, messages)
-        if context.auto_commit and status is not ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT:
-            status = ConsumeOrderlyStatus.COMMIT
-        return await self._settle(queue, messages, context, status)
+            meaning = self._listener.meaning(await self.calls.call(line, messages, context))
+            status = self._status(queue, messages, meaning)
+            if context.auto_commit and status is not ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT:
+                status = ConsumeOrderlyStatus.COMMIT
+            return await self._settle(queue, messages, context, status)
+        except BaseException:
+            # The task was cancelled, or this code has a defect: the messages were not handled, and must stay in order.
+            if not queue.dropped and queue.consuming[-len(messages) :] == messages:
+                queue.give_back(messages)
+            raise
+
+    def _status(self, queue: OrderlyProcessQueue, messages: list[MessageExt], meaning: Meaning) -> ConsumeOrderlyStatus:
+        if isinstance(meaning, ConsumeOrderlyStatus):
+            return meaning
+        if isinstance(meaning, FailedCall):
+            if not isinstance(meaning.error, ReconsumeLater):
+                log_failure(meaning.error, queue, messages)
+        elif meaning in GOOD:
+            return ConsumeOrderlyStatus.SUCCESS
+        return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
     async def _settle(
         self,
@@ -223,23 +243,34 @@ class ConsumeOrderly:
                 again = True
         return again
 
-    async def _call(self, messages: list[MessageExt], context: ConsumeOrderlyContext) -> object:
-        if self._listener.on_loop:
-            return await self._listener.answer(messages, context)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._listener.call, messages, context)
 
+class _Line(CallSlot):
+    """The state of the task that consumes one queue.
 
-class _Line:
-    """The state of the task that consumes one queue."""
+    Attributes:
+        arrived: set when messages were pulled, or when the queue was dropped.
+        ended: set when the task is done with the dropped queue.
+        pause: the pause that runs.
+        dropped_at: when the queue was first to be removed.
+    """
 
-    __slots__ = ("arrived", "dropped_at", "pause", "task")
+    __slots__ = ("arrived", "dropped_at", "ended", "pause")
 
-    def __init__(self) -> None:
+    def __init__(self, calls: ListenerCalls) -> None:
+        super().__init__(calls)
         self.arrived = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
+        self.ended = asyncio.Event()
         self.pause: asyncio.Future[None] | None = None
         self.dropped_at: float | None = None
+
+    async def has_ended(self, timeout_s: float) -> bool:
+        """Waits until the task is done with the queue; returns False after ``timeout_s`` seconds."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.ended.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def rest(self, seconds: float) -> None:
         """Sleeps; ``pause.cancel()`` ends the sleep early."""

@@ -1,4 +1,4 @@
-"""Traces of consumption: records before and after each call of a listener.
+"""Traces of consumption: records before and after each call of a listener. A defect in tracing fails no call.
 
 Source: RocketMQ 5.3.3, ``ConsumeMessageTraceHookImpl``.
 """
@@ -6,56 +6,95 @@ Source: RocketMQ 5.3.3, ``ConsumeMessageTraceHookImpl``.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rucola.client.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, Listener
+from rucola.client.listener import Listener, completed, is_pending
 from rucola.client.trace import TraceDispatcher
 from rucola.common import message_const
 from rucola.common.message import MessageExt
 from rucola.protocol.trace import TraceRecord, TraceType
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
 
 _SUCCESS, _EXCEPTION, _FAILED = 0, 2, 4
-_GOOD = (
-    None,
-    ConsumeConcurrentlyStatus.CONSUME_SUCCESS,
-    ConsumeOrderlyStatus.SUCCESS,
-    ConsumeOrderlyStatus.COMMIT,
-)
 
 
 def traced_listener(listener: Listener, trace: TraceDispatcher, group: str) -> Listener:
     """Returns ``listener`` with tracing of its calls. Call this function on the consumer's event loop."""
-    loop = asyncio.get_running_loop()
-    inner: Callable[..., Any] = listener.function
+    calls = _TracedCalls(listener, trace, group)
+    return Listener(calls.on_loop if listener.on_loop else calls.in_thread, listener.batch)
 
-    def begin(first: Any) -> _ConsumeTrace:
-        return _ConsumeTrace(trace, group, first if listener.batch else [first])
 
-    async def on_loop(*arguments: Any) -> Any:
-        work = begin(arguments[0])
-        trace.append(work.before())
-        try:
-            answer = await inner(*arguments)
-        except BaseException:
-            trace.append(work.after(_EXCEPTION))
-            raise
-        trace.append(work.after(_SUCCESS if answer in _GOOD else _FAILED))
+class _TracedCalls:
+    """The calls of one listener, with tracing."""
+
+    def __init__(self, listener: Listener, trace: TraceDispatcher, group: str) -> None:
+        self._listener = listener
+        self._function: Callable[..., Any] = listener.function
+        self._trace = trace
+        self._group = group
+        self._loop = asyncio.get_running_loop()
+
+    async def on_loop(self, first: Any, *context: Any) -> Any:
+        """Calls a coroutine function."""
+        work = self._begin(first)
+        return await self._finish(work, self._outcome(work, first, context))
+
+    def in_thread(self, first: Any, *context: Any) -> Any:
+        """Calls a plain function."""
+        work = self._begin(first)
+        answer = self._outcome(work, first, context)
+        if is_pending(answer):
+            return self._finish(work, answer)
+        self._end(work, answer)
         return answer
 
-    def in_thread(*arguments: Any) -> Any:
-        work = begin(arguments[0])
-        loop.call_soon_threadsafe(trace.append, work.before())
+    def _outcome(self, work: _ConsumeTrace | None, first: Any, context: tuple[Any, ...]) -> Any:
         try:
-            answer = inner(*arguments)
+            return self._function(first, *context)
         except BaseException:
-            loop.call_soon_threadsafe(trace.append, work.after(_EXCEPTION))
+            self._append(work, _EXCEPTION)
             raise
-        loop.call_soon_threadsafe(trace.append, work.after(_SUCCESS if answer in _GOOD else _FAILED))
+
+    async def _finish(self, work: _ConsumeTrace | None, pending: Any) -> Any:
+        """Waits for the listener's work."""
+        try:
+            answer = await completed(pending)
+        except BaseException:
+            self._append(work, _EXCEPTION)
+            raise
+        self._end(work, answer)
         return answer
 
-    return Listener(on_loop if listener.on_loop else in_thread, listener.batch)
+    def _begin(self, first: Any) -> _ConsumeTrace | None:
+        try:
+            work = _ConsumeTrace(self._trace, self._group, first if self._listener.batch else [first])
+            self._hand_over(work.before())
+        except Exception as error:  # noqa: BLE001 - a defect of ours; the call itself must not suffer
+            event(logger, logging.WARNING, "call of a listener not traced", error, group=self._group)
+            return None
+        return work
+
+    def _end(self, work: _ConsumeTrace | None, answer: object) -> None:
+        self._append(work, _SUCCESS if self._listener.is_good(answer) else _FAILED)
+
+    def _append(self, work: _ConsumeTrace | None, code: int) -> None:
+        if work is None:
+            return
+        try:
+            self._hand_over(work.after(code))
+        except Exception as error:  # noqa: BLE001 - see ``_begin``
+            event(logger, logging.WARNING, "call of a listener not traced", error, group=self._group)
+
+    def _hand_over(self, records: list[TraceRecord]) -> None:
+        if self._listener.on_loop:
+            self._trace.append(records)
+        else:  # raises RuntimeError after the loop was closed, while a thread still runs
+            self._loop.call_soon_threadsafe(self._trace.append, records)
 
 
 class _ConsumeTrace:

@@ -9,6 +9,7 @@ import asyncio
 import sys
 import traceback
 
+from rucola.client.application_call import FailedCall
 from rucola.client.consume_by_iteration import ConsumeByIteration
 from rucola.client.consume_concurrently import ConsumeConcurrently
 from rucola.client.consume_orderly import ConsumeOrderly
@@ -19,7 +20,9 @@ from rucola.client.listener import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
+    Meaning,
     ReconsumeLater,
+    Status,
 )
 from rucola.client.process_queue import OrderlyProcessQueue, ProcessQueue
 from rucola.client.push_service import Consumption, PushService
@@ -41,7 +44,7 @@ from rucola.protocol.headers.admin import ConsumeMessageDirectlyRequestHeader, C
 from rucola.protocol.headers.offset import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
 
 _MIB = 1024 * 1024
-_RESULTS = {
+_RESULTS: dict[Status | None, str] = {
     None: "CR_SUCCESS",
     ConsumeConcurrentlyStatus.CONSUME_SUCCESS: "CR_SUCCESS",
     ConsumeConcurrentlyStatus.RECONSUME_LATER: "CR_LATER",
@@ -114,20 +117,22 @@ class ConsumerRequests:
         queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
         result = ConsumeMessageDirectlyResult(order=self._config.consume_orderly)
         began = loop.time()
-        try:
-            if isinstance(self._consumption, ConsumeOrderly):
-                context = ConsumeOrderlyContext(queue)
-                answer = await self._consumption.consume_directly(message, context)
-                result.auto_commit = context.auto_commit
-            elif isinstance(self._consumption, ConsumeConcurrently):
-                answer = await self._consumption.consume_directly(message, ConsumeConcurrentlyContext(queue))
-            else:
-                assert isinstance(self._consumption, ConsumeByIteration)
-                answer, result.remark = ConsumeConcurrentlyStatus.RECONSUME_LATER, "the consumer has no listener"
-            result.consume_result = _RESULTS.get(answer, "CR_RETURN_NULL")  # type: ignore[call-overload]
-        except ReconsumeLater:
+        answer: Meaning
+        if isinstance(self._consumption, ConsumeOrderly):
+            context = ConsumeOrderlyContext(queue)
+            answer = await self._consumption.consume_directly(message, context)
+            result.auto_commit = context.auto_commit
+        elif isinstance(self._consumption, ConsumeConcurrently):
+            answer = await self._consumption.consume_directly(message, ConsumeConcurrentlyContext(queue))
+        else:
+            assert isinstance(self._consumption, ConsumeByIteration)
+            answer, result.remark = ConsumeConcurrentlyStatus.RECONSUME_LATER, "the consumer has no listener"
+        if not isinstance(answer, FailedCall):
+            result.consume_result = _RESULTS[answer]
+        elif isinstance(answer.error, ReconsumeLater):
             result.consume_result = "CR_LATER"
-        except Exception as error:  # noqa: BLE001  # the application's error; it becomes the response
+        else:
+            error = answer.error
             result.consume_result, result.remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
         result.spent_time_mills = int((loop.time() - began) * 1000)
         return result

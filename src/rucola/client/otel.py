@@ -10,14 +10,14 @@ for messaging. Needs the extra ``otel``: ``pip install
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar
 
 from opentelemetry import propagate, trace
 
-from rucola.client.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from rucola.client.listener import Listener, completed, is_pending, shown
 from rucola.client.send_result import SendResult
 from rucola.common.message import Message, MessageExt
 
@@ -25,11 +25,6 @@ C = TypeVar("C")
 
 _ONE = ("send", "send_oneway", "send_message_in_transaction")
 _MANY = ("send_many", "send_batch")
-_FAILED = (
-    ConsumeConcurrentlyStatus.RECONSUME_LATER,
-    ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT,
-    ConsumeOrderlyStatus.ROLLBACK,
-)
 
 
 def traced(client: C, group: str = "", tracer_provider: trace.TracerProvider | None = None) -> C:
@@ -139,22 +134,25 @@ class _Spans:
 
         return register_traced
 
-    def _listening(self, listener: Callable[..., Any], batch: bool) -> Callable[..., Any]:
-        call = getattr(listener, "__call__", None)  # noqa: B004 - an object with an asynchronous __call__
-        if inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(call):
+    def _listening(self, function: Callable[..., Any], batch: bool) -> Callable[..., Any]:
+        listener = Listener(function, batch)
 
-            async def listen_async(messages: Any, *context: Any) -> Any:
-                with self.process(messages if batch else [messages]) as span:
-                    waiting: Awaitable[Any] = listener(messages, *context)
-                    return _judged(span, await waiting)
+        async def listen_async(messages: Any, *context: Any) -> Any:
+            with self.process(messages if batch else [messages]) as span:
+                return _judged(span, listener, await completed(function(messages, *context)))
 
-            return listen_async
+        async def wait(messages: Any, pending: Any) -> Any:
+            with self.process(messages if batch else [messages]) as span:
+                return _judged(span, listener, await completed(pending))
 
         def listen(messages: Any, *context: Any) -> Any:
             with self.process(messages if batch else [messages]) as span:
-                return _judged(span, listener(messages, *context))
+                answer = function(messages, *context)
+                if not is_pending(answer):
+                    return _judged(span, listener, answer)
+            return wait(messages, answer)  # in a span of its own, because it runs on the event loop
 
-        return listen
+        return listen_async if listener.on_loop else listen
 
     @contextmanager
     def process(self, messages: Sequence[MessageExt]) -> Iterator[trace.Span]:
@@ -214,10 +212,10 @@ def _told(span: trace.Span, result: Any) -> Any:
     return result
 
 
-def _judged(span: trace.Span, answer: Any) -> Any:
-    """Marks the span as failed if ``answer``, the listener's result, is a status of failure."""
-    if answer in _FAILED:
-        span.set_status(trace.StatusCode.ERROR, str(answer))
+def _judged(span: trace.Span, listener: Listener, answer: Any) -> Any:
+    """Marks the span as failed if ``answer``, the listener's result, means that the call has failed."""
+    if not listener.is_good(answer):
+        span.set_status(trace.StatusCode.ERROR, shown(answer))
     return answer
 
 

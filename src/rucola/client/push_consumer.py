@@ -149,15 +149,17 @@ class PushConsumer:
         """Registers the function that receives the messages. Must be called before ``start``.
 
         Args:
-            listener: a coroutine function, or a plain function, which runs in a thread. The listener succeeds if it
-                returns None or a status of success. It fails if it raises (for example ``ReconsumeLater``) or returns
-                anything else.
+            listener: a coroutine function, or a plain function, which runs in a thread. The call lasts until an
+                awaitable that it returns is done. The listener fails if it raises anything (for example
+                ``ReconsumeLater``), or returns a status of failure or ``False``. Any other result means success; with
+                ``batch``, only None and a status of success do.
             batch: whether the listener takes two arguments instead of one message: a list of messages of one queue, and
                 a context (``ConsumeConcurrentlyContext``, ``ConsumeOrderlyContext``). The list has up to
                 ``consume_message_batch_max_size`` messages.
 
         Raises:
-            ClientError: the consumer has been started already.
+            ClientError: the consumer has been started already, or ``listener`` is no function, does not take these
+                arguments, or is a class or a generator function.
         """
         if self._service is not None:
             raise ClientError("a listener must be registered before the consumer is started")
@@ -212,8 +214,10 @@ class PushConsumer:
 
         The wait takes at most ``await_termination_ms``. Messages not yet passed to a listener or a loop are not
         consumed; the group receives them again. Loops end after their current body, whose message counts as consumed.
-        In the body of a loop, the call returns at once; the loop ends after this body, when the consumer is closed. A
-        further call waits for the end of the first one. If the call is cancelled, the shutdown goes on.
+        In the body of a loop, the call returns at once; the loop ends after this body, when the consumer is closed. In
+        a listener, too: the consumer closes when the listener has returned, and its message counts as consumed if it
+        returns normally. A further call waits for the end of the first one. If the call is cancelled, the shutdown goes
+        on.
         """
         return self._shutdown(caller())
 
@@ -232,6 +236,9 @@ class PushConsumer:
         if self._deliveries is not None:
             inside = self._deliveries.has_body(by)
             self._deliveries.end()
+        if self._service is not None:
+            inside = inside or self._service.is_inside_call()
+            self._service.take_no_more()
         await self._closing.close(inside)
 
     async def _close(self) -> None:

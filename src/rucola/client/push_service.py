@@ -72,6 +72,13 @@ class Consumption(Protocol):
     async def stop(self, timeout_s: float) -> None:
         """Stops; waits at most ``timeout_s`` seconds for running listeners."""
 
+    def take_no_more(self) -> None:
+        """Begins no further call of the listener; ``stop`` follows."""
+
+    def is_inside_call(self) -> bool:
+        """Whether the code that asks runs inside a call of the listener."""
+        ...
+
 
 class PushService:
     """Reads queues for a push consumer; a ``QueueOwner``.
@@ -119,6 +126,14 @@ class PushService:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._consumption.stop(patience_s)
         self.note_progress()
+
+    def take_no_more(self) -> None:
+        """Begins no further call of the listener; ``stop`` follows."""
+        self._consumption.take_no_more()
+
+    def is_inside_call(self) -> bool:
+        """Whether the code that asks runs inside a call of the listener."""
+        return self._consumption.is_inside_call()
 
     def connected(self, address: str) -> None:
         """Called when a connection to a broker was opened, perhaps because the broker restarted."""

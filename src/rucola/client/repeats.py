@@ -9,25 +9,18 @@ consumer of the group or that arrive after a restart.
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 from collections import OrderedDict
 from datetime import timedelta
 from typing import Any
 
-from rucola.client.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, MessageListener, ReconsumeLater
+from rucola.client.listener import Listener, MessageListener, ReconsumeLater, completed, is_pending
 from rucola.common.message import MessageExt
 from rucola.errors import ClientError
 from rucola.runtime.clock import Clock, SystemClock
 
 KEYS_MAX = 1_000_000
 """Default for the largest number of keys that are kept, at about 200 bytes each; the oldest keys are removed first."""
-_GOOD = (
-    None,
-    ConsumeConcurrentlyStatus.CONSUME_SUCCESS,
-    ConsumeOrderlyStatus.SUCCESS,
-    ConsumeOrderlyStatus.COMMIT,
-)
 _Key = tuple[str, str]
 
 
@@ -47,42 +40,43 @@ def drop_repeats(
         clock: measures the time.
 
     Raises:
-        ClientError: ``within`` is not positive.
+        ClientError: ``within`` is not positive, or ``listener`` cannot be a listener.
     """
     if within <= timedelta(0):
         raise ClientError(f"within must be positive, not {within}")
     keys = _ConsumedKeys(within.total_seconds(), keys_max, clock or SystemClock())
-    if inspect.iscoroutinefunction(listener):
+    inner = Listener(listener, batch=False)
 
-        @functools.wraps(listener)
-        async def on_loop(message: MessageExt) -> Any:
-            key = keys.begin(message)
-            if key is None:
-                return None
-            good = False
-            try:
-                answer = await listener(message)
-                good = answer in _GOOD
-            finally:
-                keys.end(key, good)
-            return answer
-
-        return on_loop
-
-    @functools.wraps(listener)
-    def in_thread(message: MessageExt) -> Any:
-        key = keys.begin(message)
-        if key is None:
-            return None
+    async def finish(key: _Key, pending: Any) -> Any:
+        """Waits for the listener's work."""
         good = False
         try:
-            answer = listener(message)
-            good = answer in _GOOD
+            answer = await completed(pending)
+            good = inner.is_good(answer)
         finally:
             keys.end(key, good)
         return answer
 
-    return in_thread
+    @functools.wraps(listener)
+    def call(message: MessageExt) -> Any:
+        key = keys.begin(message)
+        if key is None:
+            return None
+        good = pending = False
+        try:
+            answer = listener(message)
+            pending = is_pending(answer)
+            good = not pending and inner.is_good(answer)
+        finally:
+            if not pending:
+                keys.end(key, good)
+        return finish(key, answer) if pending else answer
+
+    @functools.wraps(listener)
+    async def call_on_loop(message: MessageExt) -> Any:
+        return await completed(call(message))
+
+    return call_on_loop if inner.on_loop else call
 
 
 class _ConsumedKeys:
@@ -96,7 +90,7 @@ class _ConsumedKeys:
         self._clock = clock
         self._lock = threading.Lock()
         self._consumed: OrderedDict[_Key, float] = OrderedDict()
-        self._under_way: set[_Key] = set()
+        self._under_way: dict[_Key, float] = {}
 
     def begin(self, message: MessageExt) -> _Key | None:
         """Registers a message that is about to be consumed; returns the key for ``end``, or None for a repeat.
@@ -106,23 +100,25 @@ class _ConsumedKeys:
         """
         key = message.topic, message.uniq_key or message.offset_msg_id
         with self._lock:
-            self._forget()
+            now = self._clock.monotonic()
+            self._forget(now)
             if key in self._consumed:
                 return None
-            if key in self._under_way:
+            began = self._under_way.get(key)
+            if began is not None and now - began < self._seconds:  # otherwise the call never ends, or was given up
                 raise ReconsumeLater
-            self._under_way.add(key)
+            self._under_way[key] = now
         return key
 
     def end(self, key: _Key, consumed: bool) -> None:
         """Records that the listener has finished with the message."""
         with self._lock:
-            self._under_way.discard(key)
+            self._under_way.pop(key, None)
             if consumed:
                 self._consumed[key] = self._clock.monotonic()
 
-    def _forget(self) -> None:
-        oldest = self._clock.monotonic() - self._seconds
+    def _forget(self, now: float) -> None:
+        oldest = now - self._seconds
         while self._consumed:
             key, at = next(iter(self._consumed.items()))
             if at > oldest and len(self._consumed) < self._keys_max:

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
+STUBBORN_S = 5.0
+"""How long ``Supervisor.stop`` waits for tasks that it has cancelled, in seconds."""
 
 Work = Callable[[], Awaitable[object]]
 """The work of a background task; called again after a failure."""
@@ -52,10 +54,8 @@ class Supervisor:
         """
         if self._stopped:
             return
-        task = self._start(self._repeat(name, work))
-        task.add_done_callback(
-            lambda done: self._restart(name, work) if done.cancelled() and not self._stopped else None
-        )
+        task = self._start(name, self._repeat(name, work))
+        task.add_done_callback(lambda done: self._ended(name, work, done))
 
     def periodic(self, name: str, work: Work, interval_s: float) -> Periodic:
         """Calls ``work`` every ``interval_s`` seconds, and whenever ``Periodic.soon`` was called."""
@@ -68,34 +68,48 @@ class Supervisor:
         if self._stopped:
             work.close()
         else:
-            self._start(self._watch(name, work))
+            self._start(name, self._watch(name, work))
 
-    async def stop(self) -> None:
-        """Cancels all tasks and waits until they have ended. The task that calls ``stop`` may be one of them: it goes
-        on.
+    async def stop(self, timeout_s: float = 0.0) -> None:
+        """Ends all tasks, and waits for their end. The task that calls ``stop`` may be one of them: it goes on.
+
+        Args:
+            timeout_s: how long the tasks may take to end by themselves before they are cancelled.
         """
         self._stopped = True
         for handle in self._restarts:
             handle.cancel()
         self._restarts.clear()
         ending = self._tasks - {asyncio.current_task()}
-        for task in ending:
-            task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        try:
+            if ending and timeout_s > 0:
+                await asyncio.wait(ending, timeout=timeout_s)
+        finally:
+            for task in ending:
+                task.cancel()
+        if ending:
+            _, left = await asyncio.wait(ending, timeout=STUBBORN_S)
+            if left:
+                names = sorted({task.get_name() for task in left})
+                event(logger, logging.ERROR, "background tasks ignore that they are cancelled", tasks=names)
 
-    def _start(self, work: Awaitable[None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
+    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=f"rucola: {name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _restart(self, name: str, work: Work) -> None:
+    def _ended(self, name: str, work: Work, task: asyncio.Task[None]) -> None:
+        """Starts a task again that was cancelled, or that Ctrl-C has ended, unless the supervisor was stopped."""
+        if self._stopped or not (task.cancelled() or task.exception() is not None):
+            return
+
         def again() -> None:
             self._restarts.discard(handle)
             event(logger, logging.WARNING, "background task was cancelled, starts again", task=name, **self._about)
             self.forever(name, work)
 
-        handle = asyncio.get_running_loop().call_later(FIRST_PAUSE_S, again)
+        handle = task.get_loop().call_later(FIRST_PAUSE_S, again)
         self._restarts.add(handle)
 
     async def _repeat(self, name: str, work: Work) -> None:

@@ -113,15 +113,17 @@ class PushConsumer:
         """Registers the function that receives the messages. Must be called before ``start``.
 
         Args:
-            listener: a coroutine function, or a plain function, which runs in a thread. The listener succeeds if it
-                returns None or a status of success. It fails if it raises (for example ``ReconsumeLater``) or returns
-                anything else.
+            listener: a coroutine function, or a plain function, which runs in a thread. The call lasts until an
+                awaitable that it returns is done. The listener fails if it raises anything (for example
+                ``ReconsumeLater``), or returns a status of failure or ``False``. Any other result means success; with
+                ``batch``, only None and a status of success do.
             batch: whether the listener takes two arguments instead of one message: a list of messages of one queue, and
                 a context (``ConsumeConcurrentlyContext``, ``ConsumeOrderlyContext``). The list has up to
                 ``consume_message_batch_max_size`` messages.
 
         Raises:
-            ClientError: the consumer has been started already.
+            ClientError: the consumer has been started already, or ``listener`` is no function, does not take these
+                arguments, or is a class or a generator function.
         """
         self._loop.call(self._async.register_message_listener, listener, batch=batch)
 
@@ -141,8 +143,10 @@ class PushConsumer:
 
         The wait takes at most ``await_termination_ms``. Messages not yet passed to a listener or a loop are not
         consumed; the group receives them again. Loops end after their current body, whose message counts as consumed.
-        In the body of a loop, the call returns at once; the loop ends after this body, when the consumer is closed. A
-        further call waits for the end of the first one. If the call is cancelled, the shutdown goes on.
+        In the body of a loop, the call returns at once; the loop ends after this body, when the consumer is closed. In
+        a listener, too: the consumer closes when the listener has returned, and its message counts as consumed if it
+        returns normally. A further call waits for the end of the first one. If the call is cancelled, the shutdown goes
+        on.
         """
         self._loop.run(self._async.shutdown())
 

@@ -105,7 +105,7 @@ def test_queues_do_not_wait_for_each_other_but_share_the_calls():
 
 
 @pytest.mark.parametrize(
-    "failure", [ValueError("no"), ReconsumeLater(), SUSPEND, "done", asyncio.CancelledError()], ids=str
+    "failure", [ValueError("no"), ReconsumeLater(), SUSPEND, False, asyncio.CancelledError()], ids=str
 )
 def test_what_failed_comes_again_before_anything_else(failure):
     async def scene() -> None:

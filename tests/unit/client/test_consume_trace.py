@@ -36,7 +36,7 @@ async def consume(kind: str, namesrv: str) -> None:
         done.set()
         if kind == "failing":
             raise ReconsumeLater
-        return "later" if kind == "refusing" else None
+        return False if kind == "refusing" else None
 
     def function(_: Any) -> None:
         loop.call_soon_threadsafe(done.set)
