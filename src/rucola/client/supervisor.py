@@ -35,15 +35,15 @@ class Supervisor:
     """The background tasks of one client, or of a part of it. May be used on only one event loop.
 
     Args:
-        about: fields that tell in log lines to whom the tasks belong, for example ``group``.
+        owner: name of the client in log lines: its group or client id.
 
     Attributes:
         failures: number of failures by the name of the task.
     """
 
-    def __init__(self, **about: object) -> None:
+    def __init__(self, owner: str = "") -> None:
         self.failures: Counter[str] = Counter()
-        self._about = about
+        self._owner = owner
         self._tasks: set[asyncio.Task[None]] = set()
         self._restarts: set[asyncio.TimerHandle] = set()
         self._stopped = False
@@ -106,7 +106,7 @@ class Supervisor:
 
         def again() -> None:
             self._restarts.discard(handle)
-            event(logger, logging.WARNING, "background task was cancelled, starts again", task=name, **self._about)
+            event(logger, logging.WARNING, "background task was cancelled, starts again", task=name, owner=self._owner)
             self.forever(name, work)
 
         handle = task.get_loop().call_later(FIRST_PAUSE_S, again)
@@ -125,7 +125,7 @@ class Supervisor:
                     raise
                 lasted = loop.time() - began > pause_s
                 pause_s = FIRST_PAUSE_S if lasted else min(2 * pause_s, LONGEST_PAUSE_S)
-                self._failed(name, error, again_in_s=pause_s)
+                self._failed(name, error, pause_s)
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError  # the work has swallowed it
             await asyncio.sleep(pause_s)
@@ -139,9 +139,9 @@ class Supervisor:
                 raise
             self._failed(name, error)
 
-    def _failed(self, name: str, error: BaseException, **fields: object) -> None:
+    def _failed(self, name: str, error: BaseException, again_in_s: float | None = None) -> None:
         self.failures[name] += 1
-        about = {"task": name, "failures": self.failures[name], **fields, **self._about}
+        about = {"task": name, "owner": self._owner, "failures": self.failures[name], "again_in_s": again_in_s}
         event(logger, logging.ERROR, "background task failed", error, **about)
 
 

@@ -43,7 +43,7 @@ def failures(caplog) -> list[tuple[str, dict[str, object]]]:
 @pytest.mark.parametrize("error", [ValueError("odd"), SystemExit(1), asyncio.CancelledError(), StopAsyncIteration()])
 def test_a_failed_task_runs_again_after_a_pause(caplog, error):
     async def scene() -> None:
-        supervisor, job = Supervisor(group="G"), Job(error)
+        supervisor, job = Supervisor("G"), Job(error)
         supervisor.forever("heartbeats", job)
         await settle()
         assert job.runs == [0]
@@ -58,7 +58,7 @@ def test_a_failed_task_runs_again_after_a_pause(caplog, error):
     run_stepped(scene())
     (text, fields), *others = failures(caplog)
     assert (text, others) == ("background task failed", [])
-    assert fields == {"task": "heartbeats", "failures": 1, "again_in_s": 1.0, "group": "G"}
+    assert fields == {"task": "heartbeats", "owner": "G", "failures": 1, "again_in_s": 1.0}
     assert caplog.records[0].exc_info[1] is error
 
 
@@ -227,7 +227,7 @@ def test_the_failure_of_work_that_ends_by_itself_is_logged(caplog):
         async def fails() -> None:
             raise SystemExit("odd")
 
-        supervisor, done = Supervisor(client="c"), []
+        supervisor, done = Supervisor("c"), []
 
         async def works() -> None:
             done.append(1)
@@ -243,7 +243,9 @@ def test_the_failure_of_work_that_ends_by_itself_is_logged(caplog):
         assert done == [1]
 
     run_stepped(scene())
-    assert failures(caplog) == [("background task failed", {"task": "restart", "failures": 1, "client": "c"})]
+    assert failures(caplog) == [
+        ("background task failed", {"task": "restart", "owner": "c", "failures": 1, "again_in_s": None})
+    ]
 
 
 def test_a_background_task_may_stop_its_own_supervisor():
