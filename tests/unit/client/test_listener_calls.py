@@ -138,7 +138,7 @@ def test_what_a_listener_raises_fails_its_message_and_nothing_else(kind, form, e
                 assert (got, it.progress) == ([1, 1, 1, 2], [2, 3])
 
     run_stepped(scene())
-    assert [record.getMessage() for record in caplog.records] == ["listener failed"] * 2
+    assert [record.rucola_event for record in caplog.records] == ["listener failed"] * 2
     for record in caplog.records:
         raised = record.exc_info[1]
         assert isinstance(raised, error) or isinstance(raised.__cause__, error)
@@ -186,7 +186,7 @@ def test_a_worker_that_somebody_cancels_starts_again_and_its_message_comes_again
             assert it.back == []
 
     run_stepped(scene())
-    assert {record.getMessage() for record in caplog.records} == {"background task was cancelled, starts again"}
+    assert {record.rucola_event for record in caplog.records} == {"background task was cancelled, starts again"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -262,7 +262,7 @@ def test_a_listener_that_ignores_the_end_does_not_hold_up_the_shutdown_for_ever(
 
     run_stepped(scene())
     (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert record.getMessage() == "background tasks ignore that they are cancelled"
+    assert record.rucola_event == "background tasks ignore that they are cancelled"
 
 
 @pytest.mark.parametrize("kind", KINDS)

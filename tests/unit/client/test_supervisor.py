@@ -37,7 +37,7 @@ async def pass_time(seconds: float, step: float = 0.5) -> None:
 
 
 def failures(caplog) -> list[tuple[str, dict[str, object]]]:
-    return [(each.getMessage(), each.rucola_fields) for each in caplog.records if each.levelno == logging.ERROR]
+    return [(each.rucola_event, each.rucola_fields) for each in caplog.records if each.levelno == logging.ERROR]
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), SystemExit(1), asyncio.CancelledError(), StopAsyncIteration()])
@@ -106,7 +106,7 @@ def test_a_task_that_somebody_cancels_starts_again(caplog):
         assert not caplog.records
         await pass_time(1.5)
         assert job.runs == [0, 1]
-        assert [each.getMessage() for each in caplog.records] == ["background task was cancelled, starts again"]
+        assert [each.rucola_event for each in caplog.records] == ["background task was cancelled, starts again"]
         await supervisor.stop()
         await pass_time(5)
         assert job.runs == [0, 1]
