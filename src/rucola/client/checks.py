@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rucola.common.message_queue import MessageQueue
+from rucola.common.options import is_text
 from rucola.errors import ClientError
 
 LONG_MAX = (1 << 63) - 1
@@ -17,6 +18,15 @@ def check_number(name: str, value: object, minimum: int, maximum: int = LONG_MAX
     if not minimum <= value <= maximum:
         upper = f"at most {maximum}" if value > maximum else f"at least {minimum}"
         raise ClientError(f"{name} must be {upper}, not {value}")
+
+
+def check_text(name: str, value: object) -> str:
+    """Returns ``value``; raises ``ClientError`` unless it is a string that can be encoded."""
+    if not isinstance(value, str):
+        raise ClientError(f"{name} must be a str, not {value!r}")
+    if not is_text(value):
+        raise ClientError(f"{name} {value!r} cannot be encoded: it contains a lone surrogate")
+    return value
 
 
 def check_queue(queue: object) -> None:

@@ -15,14 +15,16 @@ from datetime import datetime
 from rucola.client.allocate import AllocateMessageQueueStrategy
 from rucola.client.consumer_config import GroupConsumerConfig
 from rucola.client.instance import ClientInstance, ConsumerRegistration, check_group, check_topic
+from rucola.client.joined_groups import Membership
 from rucola.client.local_offset_store import LocalFileOffsetStore
 from rucola.client.message_selector import ExpressionType, MessageSelector
 from rucola.client.offset_store import BroadcastOffsetStore, OffsetStore, RemoteBrokerOffsetStore
 from rucola.client.rebalance import QueueOwner, Rebalance
 from rucola.client.subscription import subscription_data
+from rucola.client.supervisor import Supervisor
 from rucola.common.key_builder import is_retry_topic, retry_topic
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import ClientError, RucolaError
+from rucola.errors import BrokerError, ClientError, RucolaError
 from rucola.protocol.bodies.heartbeat import (
     ConsumeFromWhere,
     ConsumerData,
@@ -41,6 +43,8 @@ FIRST_PULL_DELAY_S = 0.5
 """Pause before a new queue is read, in seconds. In this time the queue's previous consumer can send its consumer offset
 to the broker; a consumer that is alone in its group does not wait.
 """
+START_LIMIT_S = 3.0
+"""How long ``start`` and ``announce`` wait until it is known where each queue starts, in seconds."""
 _HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 
@@ -82,8 +86,10 @@ class GroupMember:
         else:
             self.offsets = RemoteBrokerOffsetStore(self.api, self.instance.routes, group)
         self._begin_ms = self._consume_timestamp_ms()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._background = Supervisor(group)
         self._rebalance: Rebalance | None = None
+        self._membership: Membership | None = None
+        self._unknown_starts: set[MessageQueue] = set()
         self.started_ms = 0
 
     async def start(
@@ -93,7 +99,9 @@ class GroupMember:
         note_progress: Callable[[], None],
         connected: Callable[[str], None] = lambda address: None,
     ) -> None:
-        """Joins the group.
+        """Joins the group. Returns when it is known where each queue starts, so that a new group skips no message that
+        is sent from now on. If a broker does not say this within ``START_LIMIT_S``, because it is down, its queues
+        start where they end when the broker is back.
 
         Args:
             owner: reads the queues.
@@ -103,20 +111,25 @@ class GroupMember:
 
         Raises:
             RemotingError: no name server responds.
-            BrokerError: a broker cannot filter by an SQL92 subscription.
+            BrokerError: a broker refuses the account, or cannot filter by an SQL92 subscription.
+            ClientError: a consumer of this process has joined the group with the same client id.
+            FormatError, DiskError: the offset file of a broadcasting consumer cannot be read.
         """
-        config = self.config
+        config, instance = self.config, self.instance
         self.started_ms = self._clock.wall_ms()
+        if strategy is not None:
+            self._membership = Membership(instance.name_servers.addresses, instance.client_id, self.group)
+        await self.offsets.check()
+        instance.start()
+        interval_s = config.auto_commit_interval_ms / 1000
+        self._background.periodic(
+            "storage of consumer offsets", lambda: self._persist(owner, note_progress), interval_s
+        )
         if strategy is None:
-            self.instance.start()
-            self._tasks = [asyncio.ensure_future(self._persist_regularly(owner, note_progress))]
             return
         if config.message_model is MessageModel.CLUSTERING and self._consume_type is ConsumeType.CONSUME_PASSIVELY:
             self.subscribe(retry_topic(self.group), "*")
-        self.instance.start()
-        rebalance = Rebalance(
-            self.instance, self.group, config.message_model, strategy, owner, config.rebalance_interval_ms
-        )
+        rebalance = Rebalance(instance, self.group, config.message_model, strategy, owner, config.rebalance_interval_ms)
         self._rebalance = rebalance
         registration = ConsumerRegistration(
             consumer_data=self._consumer_data,
@@ -124,15 +137,14 @@ class GroupMember:
             route_changed=lambda topic: rebalance.soon() if topic in self.subscriptions else None,
             connected=connected,
         )
-        self.instance.register_consumer(self.group, registration)
+        instance.register_consumer(self.group, registration)
         for topic in list(self.subscriptions):
             await self._find(topic)
-        await self.instance.heartbeat()
-        rebalance.soon()
-        self._tasks = [
-            asyncio.ensure_future(rebalance.run()),
-            asyncio.ensure_future(self._persist_regularly(owner, note_progress)),
-        ]
+        refusals = await instance.heartbeat()
+        if refusals:
+            raise refusals[0]
+        self._background.forever("rebalance", rebalance.run)
+        await self._find_starts(rebalance)
 
     def subscribe(self, topic: str, expression: str | MessageSelector) -> None:
         """Adds ``topic`` to the subscriptions; call ``announce`` to tell the brokers.
@@ -144,7 +156,8 @@ class GroupMember:
         self.subscriptions[topic] = subscription_data(topic, expression, self._clock.wall_ms())
 
     async def announce(self, topic: str) -> None:
-        """Tells the brokers about a changed subscription, and rebalances.
+        """Tells the brokers about a changed subscription, and divides the queues again. Returns when it is known where
+        each queue starts; see ``start``.
 
         Raises:
             RemotingError: no name server responds.
@@ -155,7 +168,10 @@ class GroupMember:
         if topic in self.subscriptions:
             await self._find(topic)
         await self.instance.heartbeat()
-        self._rebalance.soon()
+        if topic in self.subscriptions:
+            await self._find_starts(self._rebalance)
+        else:
+            self._rebalance.soon()
 
     def rebalance_soon(self) -> None:
         """Starts a rebalance as soon as possible."""
@@ -177,18 +193,30 @@ class GroupMember:
             BrokerError, RemotingError, ClientError: the offset is currently not available.
             FormatError, DiskError: see ``OffsetStore.stored``.
         """
+        self._unknown_starts.add(queue)
         offset = await self.offsets.load(queue)
-        if offset is not None:
-            return offset
+        if offset is None:
+            offset = await self._first_start(queue)
+        self._unknown_starts.discard(queue)
+        return offset
+
+    async def _first_start(self, queue: MessageQueue) -> int:
+        """The first queue offset of a group without a consumer offset. Stores it, because a consumer that gets the
+        queue later must not start at a later end of the queue.
+        """
         where, retry = self.config.consume_from_where, is_retry_topic(queue.topic)
         if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
             return 0  # if the queue's minimum offset is above 0, the response to the pull tells it
-        address = self.instance.routes.broker(queue.broker_name)
-        if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and not retry:
-            return await self.api.search_offset(address, queue, self._begin_ms)
         if where is not ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and retry:
             return 0
-        return await self.api.max_offset(address, queue)
+        address = self.instance.routes.broker(queue.broker_name)
+        if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and not retry:
+            offset = await self.api.search_offset(address, queue, self._begin_ms)
+        else:
+            offset = await self.api.max_offset(address, queue)
+        self.offsets.update(queue, offset, increase_only=True)
+        await self.offsets.persist([queue])
+        return offset
 
     async def latest_start(self, queue: MessageQueue, first: int) -> int:
         """Looks up again where to start: the stored consumer offset, or ``first``, the result of ``where_to_start``, if
@@ -203,10 +231,7 @@ class GroupMember:
 
     async def rest(self) -> None:
         """Stops the rebalancing and the automatic storage of offsets."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._background.stop()
 
     async def leave(
         self, queues: Collection[MessageQueue], unlock: Callable[[], Awaitable[None]] | None = None
@@ -218,7 +243,11 @@ class GroupMember:
             if unlock is not None:
                 await unlock()
         finally:
-            await self.instance.shutdown()
+            try:
+                await self.instance.shutdown()
+            finally:
+                if self._membership is not None:
+                    self._membership.end()
 
     def wall_ms(self) -> int:
         """The current time in milliseconds since the epoch."""
@@ -256,13 +285,34 @@ class GroupMember:
         self.instance.keep(self.offsets.persist(list(owner.owned())))
         self.rebalance_soon()
 
-    async def _persist_regularly(self, owner: QueueOwner, note_progress: Callable[[], None]) -> None:
-        while True:
-            await asyncio.sleep(self.config.auto_commit_interval_ms / 1000)
-            note_progress()
-            owned = list(owner.owned())
-            self.offsets.retain(owned)
-            await self.offsets.persist(owned)
+    async def _persist(self, owner: QueueOwner, note_progress: Callable[[], None]) -> None:
+        note_progress()
+        owned = list(owner.owned())
+        self.offsets.retain(owned)
+        await self.offsets.persist(owned)
+
+    async def _find_starts(self, rebalance: Rebalance) -> None:
+        """Waits until the start of each queue is known, at most ``START_LIMIT_S``.
+
+        Raises:
+            BrokerError: a broker refuses the account.
+        """
+        failures: dict[str, BaseException] = {}
+        unknown: set[MessageQueue] = set()
+        try:
+            async with asyncio.timeout(START_LIMIT_S):
+                while True:
+                    self._unknown_starts.clear()
+                    await rebalance.round()
+                    failures, unknown = rebalance.failures_by_topic(), set(self._unknown_starts)
+                    for error in failures.values():
+                        if isinstance(error, BrokerError) and not error.retriable:
+                            raise error
+                    if not failures and not unknown:
+                        return
+        except TimeoutError:
+            about = {"topics": sorted(failures), "queues": sorted(unknown), "group": self.group}
+            event(logger, logging.WARNING, "starts of queues not known yet", **about)
 
     def _consume_timestamp_ms(self) -> int:
         stamp = self.config.consume_timestamp

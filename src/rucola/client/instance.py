@@ -10,14 +10,16 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from rucola.client.config import ClientConfig
 from rucola.client.name_servers import NameServers
 from rucola.client.route import RouteTable
+from rucola.client.supervisor import Periodic, Supervisor
 from rucola.common.hosts import split_address
-from rucola.errors import ClientError, RucolaError
+from rucola.errors import BrokerError, ClientError, ConfigError, RucolaError
 from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
@@ -33,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 GROUP_CHARACTERS_MAX = 120
 TOPIC_CHARACTERS_MAX = 127
+CLIENT_ID_BYTES_MAX = 255
+"""Longest client id: the directory with a broadcasting consumer's offsets has this name."""
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -74,6 +78,7 @@ class ClientInstance:
 
     Attributes:
         running: whether ``start`` was called and ``shutdown`` was not.
+        background: owns the client's background tasks.
     """
 
     def __init__(
@@ -98,9 +103,9 @@ class ClientInstance:
         self.routes = RouteTable(
             self.name_servers, create_topic_key, default_topic_queue_nums, self.heartbeat_soon, self._route_changed
         )
-        self._heartbeat_wanted = asyncio.Event()
+        self._heartbeats = Periodic(self.heartbeat, config.heartbeat_broker_interval_ms / 1000)
         self._beating: set[str] = set()
-        self._tasks: list[asyncio.Task[None]] = []
+        self.background = Supervisor(self.client_id)
         self.running = False
 
     def start(self) -> None:
@@ -108,11 +113,13 @@ class ClientInstance:
         self.running = True
         self.client.on_connected = self._connected
         self.client.register_processor(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._consumer_ids_changed)
-        self._tasks = [asyncio.ensure_future(self._refresh_routes()), asyncio.ensure_future(self._send_heartbeats())]
+        interval_s = self._config.poll_name_server_interval_ms / 1000
+        self.background.periodic("refresh of routes", self.routes.refresh_all, interval_s)
+        self.background.forever("heartbeats", self._heartbeats.run)
 
-    def keep(self, work: Awaitable[None]) -> None:
-        """Runs ``work`` in the background until it ends or the client shuts down."""
-        self.client.run(work)
+    def keep(self, work: Coroutine[Any, Any, object]) -> None:
+        """Runs ``work`` in the background until it ends or the client shuts down; its failure is logged."""
+        self.background.once(getattr(work, "__qualname__", "work"), work)
 
     def register_consumer(self, group: str, registration: ConsumerRegistration) -> None:
         """From now on, heartbeats include ``group``, and the client calls the functions of ``registration`` as
@@ -135,11 +142,8 @@ class ClientInstance:
     async def shutdown(self) -> None:
         """Unregisters the client's groups at the brokers, then closes all connections."""
         self.running = False
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         try:
+            await self.background.stop()
             addresses = self._brokers()
             groups: list[str | None] = [*self._consumers]
             if not groups and self._producer_group:
@@ -161,12 +165,15 @@ class ClientInstance:
         ]
         await asyncio.gather(*map(self._unless_failing, calls))
 
-    async def heartbeat(self) -> None:
-        """Sends a heartbeat to every broker; failures are only logged.
+    async def heartbeat(self) -> list[BrokerError]:
+        """Sends a heartbeat to every broker of the current routes; failures are only logged.
 
         The heartbeats are concurrent, so that a broker that is down but still in the routes does not delay the others.
+
+        Returns: The errors of brokers that refuse this client for good, because they refuse its account.
         """
-        await asyncio.gather(*map(self._beat, self._brokers()))
+        errors = await asyncio.gather(*map(self._beat, self._brokers()))
+        return [error for error in errors if isinstance(error, BrokerError) and not error.retriable]
 
     async def meet_all_brokers(self) -> None:
         """Fetches the addresses of all brokers, including those without a topic in use.
@@ -178,23 +185,23 @@ class ClientInstance:
 
     def heartbeat_soon(self) -> None:
         """Wakes the background task, which then sends a round of heartbeats."""
-        self._heartbeat_wanted.set()
+        self._heartbeats.soon()
 
-    async def _beat(self, address: str) -> None:
+    async def _beat(self, address: str) -> RucolaError | None:
         producers = [ProducerData(self._producer_group)] if self._producer_group else []
         consumers = [registration.consumer_data() for registration in self._consumers.values()]
         data = HeartbeatData(self.client_id, producers, consumers)
         self._beating.add(address)
         try:
-            await self._unless_failing(self.api.heartbeat(address, data, self._config.mq_client_api_timeout_ms))
+            return await self._unless_failing(self.api.heartbeat(address, data, self._config.mq_client_api_timeout_ms))
         finally:
             self._beating.discard(address)
 
     def _brokers(self) -> list[str]:
-        """Addresses of the brokers that get heartbeats: the masters, and for consumers also the slaves."""
-        if not self._consumers:
-            return self.routes.masters()
-        return [address for members in self.routes.brokers.values() for address in members.values()]
+        """Addresses of the brokers that get heartbeats: the masters, and for consumers also the slaves. Brokers that
+        are in no current route have left the cluster.
+        """
+        return self.routes.current_addresses(masters_only=not self._consumers)
 
     def _connected(self, address: str) -> None:
         """Sends a heartbeat first on a new connection, because a restarted broker does not know this client.
@@ -220,26 +227,17 @@ class ClientInstance:
         if registration is not None:
             registration.group_changed()
 
-    async def _send_heartbeats(self) -> None:
-        while True:
-            try:
-                async with asyncio.timeout(self._config.heartbeat_broker_interval_ms / 1000):
-                    await self._heartbeat_wanted.wait()
-            except TimeoutError:
-                pass
-            self._heartbeat_wanted.clear()
-            await self.heartbeat()
-
-    async def _refresh_routes(self) -> None:
-        while True:
-            await asyncio.sleep(self._config.poll_name_server_interval_ms / 1000)
-            await self.routes.refresh_all()
-
-    async def _unless_failing(self, call: Awaitable[object]) -> None:
+    async def _unless_failing(self, call: Coroutine[Any, Any, object]) -> RucolaError | None:
+        """Awaits ``call``; logs its failure and returns it."""
         try:
             await call
+        except BrokerError as error:
+            event(logger, logging.WARNING, "broker refuses the client", client=self.client_id, error=error)
+            return error
         except RucolaError as error:
             event(logger, logging.INFO, "broker does not respond", client=self.client_id, error=error)
+            return error
+        return None
 
 
 def client_options(config: ClientConfig, clock: Clock) -> ClientOptions:
@@ -258,11 +256,18 @@ def client_id(address: str, config: ClientConfig, clock: Clock, *, keeps_name: b
     """Makes the client id ``ip@instance[@unit]``; an instance name DEFAULT is replaced by process id and time.
 
     With ``keeps_name``, DEFAULT is not replaced, so that the client finds its offset file after a restart.
+
+    Raises:
+        ConfigError: the client id would be too long.
     """
     name = config.instance_name
     if name == "DEFAULT" and not keeps_name:
         name = f"{os.getpid()}#{int(clock.monotonic() * 1_000_000_000)}"
-    return "@".join(part for part in (address, name, config.unit_name) if part)
+    text = "@".join(part for part in (address, name, config.unit_name) if part)
+    if len(text.encode()) > CLIENT_ID_BYTES_MAX:
+        allowed = f"a name with which the client id {text[:40]}... has at most {CLIENT_ID_BYTES_MAX} bytes"
+        raise ConfigError("instanceName", config.instance_name, allowed, "instance_name")
+    return text
 
 
 def local_address(peer: str) -> str:

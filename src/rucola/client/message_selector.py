@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rucola.client.checks import check_text
 from rucola.errors import ClientError
 
 _LOOKS_LIKE_SQL = re.compile(
@@ -70,13 +71,14 @@ class MessageSelector:
 
 
 def message_selector(expression: str | MessageSelector) -> MessageSelector:
-    """Returns the selector for an expression; a string is a tag expression.
+    """Returns the selector for an expression, whose text can be encoded; a string is a tag expression.
 
     Raises:
-        ClientError: the expression is neither a string nor a selector, or is a string that looks like a condition and
-            would never match a tag.
+        ClientError: the expression is neither a string nor a selector, cannot be encoded, or is a string that looks
+            like a condition and would never match a tag.
     """
     if isinstance(expression, MessageSelector):
+        _text(expression.expression)
         return expression
     if looks_like_sql(_text(expression)):
         raise ClientError(
@@ -94,4 +96,4 @@ def looks_like_sql(expression: str) -> bool:
 def _text(expression: object) -> str:
     if not isinstance(expression, str):
         raise ClientError(f"an expression must be a str or a MessageSelector, not {expression!r}")
-    return expression
+    return check_text("expression", expression)

@@ -70,6 +70,14 @@ class OffsetStore(ABC):
             self._table[queue] = offset
         return offset
 
+    async def check(self) -> None:  # noqa: B027 - brokers are only asked queue by queue
+        """Checks before the consumer starts that offsets can be read.
+
+        Raises:
+            FormatError: the file is damaged, and there is no valid backup.
+            DiskError: the file cannot be read.
+        """
+
     @abstractmethod
     async def stored(self, queue: MessageQueue) -> int | None:
         """The queue's stored offset; None if there is none.
@@ -147,6 +155,10 @@ class BroadcastOffsetStore(OffsetStore):
     def __init__(self, file: LocalFileOffsetStore) -> None:
         super().__init__()
         self._file = file
+
+    async def check(self) -> None:
+        """See ``OffsetStore``."""
+        await asyncio.to_thread(self._file.load)
 
     async def stored(self, queue: MessageQueue) -> int | None:
         """See ``OffsetStore``."""

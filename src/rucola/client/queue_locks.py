@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from rucola.client.group_member import GroupMember
 from rucola.client.process_queue import OrderlyProcessQueue
+from rucola.client.supervisor import Periodic, Supervisor
 from rucola.errors import RucolaError
 from rucola.runtime.logs import event
 
@@ -45,18 +46,16 @@ class QueueLocks:
         self._queues = queues
         self._lost = lost
         self._confirmed = confirmed
-        self._task: asyncio.Task[None] | None = None
-        self._wanted = asyncio.Event()
+        self._confirming = Periodic(self.confirm, INTERVAL_S)
+        self._background = Supervisor(member.group)
 
     def start(self) -> None:
         """Starts to confirm locks."""
-        self._task = asyncio.ensure_future(self._confirm_regularly())
+        self._background.forever("confirmation of locks", self._confirming.run)
 
     async def stop(self) -> None:
         """Releases all locks."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._background.stop()
         await asyncio.gather(*(self.unlock(queue) for queue in self._queues()))
 
     async def lock(self, queue: OrderlyProcessQueue) -> bool:
@@ -109,17 +108,4 @@ class QueueLocks:
 
     def confirm_soon(self) -> None:
         """Starts to confirm all locks now, because a restarted broker no longer has them."""
-        self._wanted.set()
-
-    async def _confirm_regularly(self) -> None:
-        while True:
-            try:
-                async with asyncio.timeout(INTERVAL_S):
-                    await self._wanted.wait()
-            except TimeoutError:
-                pass
-            self._wanted.clear()
-            try:
-                await self.confirm()
-            except Exception as error:  # noqa: BLE001 - the next turn confirms them again
-                event(logger, logging.ERROR, "locks not confirmed", error, group=self._member.group)
+        self._confirming.soon()

@@ -18,10 +18,11 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from rucola.client.allocate import AllocateMessageQueueStrategy
+from rucola.client.application_call import is_failed_call
 from rucola.client.instance import ClientInstance
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import ClientError, RucolaError
+from rucola.errors import BrokerError, ClientError, RucolaError
 from rucola.protocol.bodies.heartbeat import MessageModel
 from rucola.runtime.logs import event
 
@@ -93,15 +94,15 @@ class Rebalance:
         self._asked = 0
         self._wanted = asyncio.Event()
         self._round = asyncio.Lock()
-        self._unbalanced: dict[str, str] = {}  # why the last round failed, by topic
-        self.failures = 0
+        self._unbalanced: dict[str, BaseException] = {}  # why the last round failed, by topic
+        self._waiting: list[asyncio.Future[None]] = []
 
     def soon(self) -> None:
         """Starts a round as soon as ``MIN_INTERVAL_S`` has passed since the last round began."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Runs rounds until cancelled."""
+        """Runs rounds until cancelled; a supervisor must start it again if it fails."""
         loop = asyncio.get_running_loop()
         interval_s = self._interval_s
         began = loop.time() - MIN_INTERVAL_S
@@ -114,16 +115,31 @@ class Rebalance:
             await asyncio.sleep(began + MIN_INTERVAL_S - loop.time())
             self._wanted.clear()
             began = loop.time()
-            interval_s = self._interval_s if await self._supervised() else RETRY_S
+            waiting, self._waiting = self._waiting, []
+            try:
+                interval_s = self._interval_s if await self.rebalance() else RETRY_S
+            except BaseException:
+                self.soon()  # when the supervisor has started this again
+                raise
+            finally:
+                for future in waiting:
+                    if not future.done():
+                        future.set_result(None)
 
-    async def _supervised(self) -> bool:
-        """Runs one round; a defect in it must not end the rounds."""
-        try:
-            return await self.rebalance()
-        except Exception as error:  # noqa: BLE001 - see above
-            self.failures += 1
-            event(logger, logging.ERROR, "rebalance failed", error, group=self._group, failures=self.failures)
-            return False
+    async def round(self) -> None:
+        """Begins a round like ``soon``, and waits for its end."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        self.soon()
+        await future
+
+    def failures_by_topic(self) -> dict[str, BaseException]:
+        """The topics that exist, but whose queues could not be divided in the last round."""
+        return {
+            topic: error
+            for topic, error in self._unbalanced.items()
+            if topic in self._owner.topics() and not is_retry_topic(topic) and not isinstance(error, ClientError)
+        }
 
     async def rebalance(self) -> bool:
         """Runs one round; returns whether the consumer now reads exactly the queues assigned to it."""
@@ -138,8 +154,11 @@ class Rebalance:
                     # the broker creates the retry topic at the group's first heartbeat or for its first failed message
                     balanced &= is_retry_topic(topic)
                     self._log_once(topic, error)
-                except Exception as error:  # noqa: BLE001 - the strategy may be the application's own
+                except BaseException as error:  # the strategy may be the application's own
+                    if not is_failed_call(error, asyncio.current_task()):
+                        raise
                     balanced = False
+                    self._unbalanced[topic] = error
                     event(logger, logging.ERROR, "queues not divided", error, group=self._group, topic=topic)
             for queue in [one for one in self._owner.owned() if one.topic not in topics]:
                 balanced &= await self._owner.remove_queue(queue)
@@ -147,9 +166,10 @@ class Rebalance:
 
     def _log_once(self, topic: str, error: RucolaError) -> None:
         """Logs why the queues of ``topic`` could not be divided, unless the last round failed for the same reason."""
-        if self._unbalanced.get(topic) != str(error):
-            self._unbalanced[topic] = str(error)
-            event(logger, logging.INFO, "not rebalanced", group=self._group, topic=topic, error=error)
+        if str(self._unbalanced.get(topic)) != str(error):
+            level = logging.WARNING if isinstance(error, BrokerError) else logging.INFO
+            event(logger, level, "not rebalanced", group=self._group, topic=topic, error=error)
+        self._unbalanced[topic] = error
 
     async def _rebalance_topic(self, topic: str) -> bool:
         route = await self._instance.routes.route(topic)

@@ -105,6 +105,7 @@ class RouteTable:
         self._default_topic_queue_nums = default_topic_queue_nums
         self._on_brokers_changed = on_brokers_changed
         self._on_route_changed = on_route_changed
+        self._named: dict[str, frozenset[str]] = {}  # names of brokers, by the topic of the answer that names them
         self._own: set[str] = set()  # topics with a route of their own; other routes were made from a template
         self._lookups: dict[str, asyncio.Task[TopicRoute]] = {}
         self._asked_at: dict[str, float] = {}
@@ -133,12 +134,19 @@ class RouteTable:
         return topic not in self._lookups and now - self._asked_at.get(topic, -math.inf) >= _REFRESH_PAUSE_S
 
     async def refresh_all(self) -> None:
-        """Fetches the routes of all topics in use. If the fetch of a route fails, the old route is kept."""
+        """Fetches the routes of all topics in use. If the fetch of a route fails, the old route is kept. A defect in
+        the handling of a route does not keep the other routes from being fetched.
+        """
+        defects: list[Exception] = []
         for topic in list(self.routes):
             try:
                 await self.refresh(topic)
             except RucolaError as error:
                 event(logger, logging.WARNING, "route not refreshed", topic=topic, error=error)
+            except Exception as error:  # noqa: BLE001 - raised again below
+                defects.append(error)
+        if defects:
+            raise defects[0]
 
     def has_master(self, broker_name: str) -> bool:
         """Whether the address of broker ``broker_name``'s master is known."""
@@ -167,14 +175,26 @@ class RouteTable:
             raise ClientError(f"broker {broker_name} is in no known route")
         return members.get(broker_id) or members[min(members)]
 
-    def masters(self) -> list[str]:
-        """Addresses of all known masters."""
-        return [members[MASTER_ID] for members in self.brokers.values() if MASTER_ID in members]
+    def current_addresses(self, *, masters_only: bool) -> list[str]:
+        """Addresses of the brokers that the latest answers of the name servers name: of the masters, or of all."""
+        names = set().union(*self._named.values())
+        return [
+            address
+            for name, members in self.brokers.items()
+            for broker_id, address in members.items()
+            if name in names and (broker_id == MASTER_ID or not masters_only)
+        ]
 
-    def learn(self, brokers: Iterable[BrokerData]) -> bool:
+    def learn(self, brokers: Iterable[BrokerData], topic: str = "") -> bool:
         """Replaces the known addresses of each broker in ``brokers``; returns whether any address has changed. The
-        addresses of other brokers remain.
+        addresses of other brokers remain, so that the offsets of their queues can still be stored.
+
+        Args:
+            brokers: the brokers of an answer.
+            topic: topic whose route the answer is; empty if the answer names all brokers of the clusters.
         """
+        brokers = list(brokers)
+        self._named[topic] = frozenset(broker.broker_name for broker in brokers)
         changed = False
         for broker in brokers:
             if self.brokers.get(broker.broker_name) != broker.broker_addrs:
@@ -200,7 +220,7 @@ class RouteTable:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             data, route = await self._default_route(topic)
-        changed = self.learn(data.broker_datas)
+        changed = self.learn(data.broker_datas, topic)
         if self.routes.get(topic) != route:
             self.routes[topic] = route
             self.version += 1

@@ -135,6 +135,8 @@ class Option:
             good = (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
         if good and self.choices:
             good = value in self.choices
+        if good and isinstance(value, str):
+            good = is_text(value)
         return good
 
     def show(self, value: Any) -> str:
@@ -144,6 +146,17 @@ class Option:
         if isinstance(value, bool):
             return "true" if value else "false"
         return str(value.value) if isinstance(value, Enum) else str(value)
+
+
+def is_text(value: str) -> bool:
+    """Whether ``value`` can be encoded. Bytes of the environment or of a file name that are no UTF-8 become lone
+    surrogates, which cannot.
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def option(

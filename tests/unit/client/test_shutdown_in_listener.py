@@ -182,12 +182,12 @@ def test_other_methods_may_be_called_inside_a_listener(orderly, model, tmp_path)
             done = asyncio.Event()
 
             async def listener(message):
+                assert consumer.assignment
                 consumer.suspend()
                 await consumer.subscribe("U")
                 await consumer.unsubscribe("U")
                 await consumer.unsubscribe("T")
                 await consumer.subscribe("T")
-                assert consumer.assignment
                 assert await consumer.send_message_back(message)
                 consumer.resume()
                 with pytest.raises(ClientError, match="before the consumer is started"):
