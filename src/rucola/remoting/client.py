@@ -207,10 +207,16 @@ class RemotingClient:
         return connection
 
     def run(self, work: Awaitable[None]) -> None:
-        """Keeps a reference to ``work`` until it ends or the client closes."""
+        """Keeps a reference to ``work`` until it ends or the client closes; logs its failure."""
         task = asyncio.ensure_future(work)
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Future[None]) -> None:
+        self.tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            event(logger, logging.ERROR, "background work of the client failed", error)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -261,8 +267,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         except TimeoutError:
             reason = f"no connection within {timeout_ms} ms"
-        except (OSError, ValueError) as error:
-            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - also OverflowError and others for an address that a peer has sent
+            reason = str(error) or type(error).__name__
         except asyncio.CancelledError:
             self.close()
             self._ended()
@@ -401,10 +407,10 @@ class Connection(asyncio.BufferedProtocol):
         try:
             result = processor(self.address, command)
             answer = await result if inspect.isawaitable(result) else result
-        except Exception as error:  # noqa: BLE001 - a defect of the application must not close the connection
+            self._answer(command, answer)
+        except Exception as error:  # noqa: BLE001 - a defect must not leave the peer without an answer
             event(logger, logging.ERROR, "request failed", error, peer=self.address, code=command.code)
-            answer = command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        self._answer(command, answer)
+            self._answer(command, command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
 
     def _answer(self, command: RemotingCommand, answer: RemotingCommand | None) -> None:
         if answer is not None and not command.is_oneway and not self.gone.is_set():
