@@ -317,6 +317,8 @@ class Broker:
         sends = SendMessageProcessor(services, self._rewriter())
         register_requests(services, self._processors)
         self._dispatching.wire(loop, services, self._delivery)
+        for holder in (services.timers, services.schedule, self._checks, services.pops):
+            store.add_holder(holder)
         self._handler = RequestHandler(
             store,
             sends,

@@ -36,6 +36,9 @@ class Pops(Protocol):
     def forget(self, concerned: Callable[[PoppedQueue], bool]) -> asyncio.Future[None] | None:
         """Forgets what was popped from the queues for which ``concerned`` returns True."""
 
+    def needed_from(self) -> int | None:
+        """Physical offset of the oldest record of the revive topic that is not worked off."""
+
     def settle(self) -> None:
         """Commits the consumer offsets that waited for a sync: those of pops and those of the revive topic."""
 
@@ -130,6 +133,13 @@ class LazyPopServices:
         that is done when this is synced, or None.
         """
         return None if self.started is None else self.started.forget(lambda queue: queue.group == group)
+
+    def needed_from(self) -> int | None:
+        """Physical offset of the oldest record of the revive topic that is not worked off; see ``LogHolder``."""
+        return None if self.started is None else self.started.needed_from()
+
+    def move_on(self, _physical_offset: int) -> None:
+        """Does nothing: records in the revive topic are due, so they are needed briefly. See ``LogHolder``."""
 
     def settle(self) -> None:
         """Commits the consumer offsets that waited for a sync: those of pops and those of the revive topic. Call this

@@ -152,6 +152,10 @@ class PopServices:
         self._orders.forget_all(concerned)
         return self._orders.persist()
 
+    def needed_from(self) -> int | None:
+        """Physical offset of the oldest record of the revive topic that is not worked off; see ``LogHolder``."""
+        return self._revive.needed_from()
+
     def settle(self) -> None:
         """Notes which pops are synced, before the consumer offsets are written."""
         self._popped.settle()

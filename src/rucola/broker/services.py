@@ -188,6 +188,7 @@ class BrokerServices:
         """Requests writes of the consumers' progress, their filters, and the table of messages popped in order."""
         call = self.supervisor.call
         call("settling of pops", self.pops.settle)
+        call("settling of transactions", self.halves.settle)
         call("writing of orderly pops", self.pops.persist)
         call("writing of consumer offsets", self.offsets.persist)
         call("writing of offset resets", self.resets.persist)

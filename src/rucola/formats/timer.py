@@ -32,7 +32,7 @@ TIMER_UNIT: Final = Layout(
     52,
     Field("size", "i", "Size of the unit in bytes, 52."),
     Field("previous_position", "q", "Position of the previous unit with the same due time; -1 = none."),
-    Field("magic", "i", "Bits: 1 = plain, 2 = rolled, 4 = recall of another message."),
+    Field("magic", "i", "Bits: 1 = plain, 2 = rolled, 4 = recall of another message, 8 = moved (Rucola only)."),
     Field("write_time_ms", "q", "Time from which the delay counts, ms since 1970."),
     Field("delay_ms", "i", "Delay after `write_time_ms`."),
     Field("physical_offset", "q", "Offset of the waiting record in the commit log."),
@@ -54,6 +54,10 @@ MAGIC_ROLL: Final = 2
 """The delay reaches the roll window; when this unit is due, the message is stored again for the rest of the delay."""
 MAGIC_DELETE: Final = 4
 """The message recalls another message with the same due time."""
+MAGIC_MOVED: Final = 8
+"""The message was stored again before its time, because the log had to be shortened; another unit stands for it. This
+bit is an extension of Rucola: RocketMQ does not know it, and skips such a unit once its record is gone.
+"""
 MAGIC_MAX: Final = 15
 STOP_AT_LIMIT: Final = 0
 STOP_AT_BLANK: Final = 1

@@ -38,7 +38,7 @@ from rucola.store.queue.queue_factory import IsBatchTopic, QueueOptions
 from rucola.store.reader import MessageReader
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.results import Boundary, GetMessageResult, PutMessageResult, QueryMessageResult, StoreState
-from rucola.store.retention import Retention
+from rucola.store.retention import LogHolder, Retention
 from rucola.store.stats import StoreStats
 from rucola.store.topic_deletion import TopicDeletion
 
@@ -424,6 +424,10 @@ class MessageStore:
     def set_read_ahead(self, ahead: bool) -> None:
         """Sets whether reading a part of the log that is not in memory also loads the bytes after it."""
         self._log.queue.set_read_ahead(ahead)
+
+    def add_holder(self, holder: LogHolder) -> None:
+        """Keeps the segments of the log that ``holder`` needs; call it before ``start``."""
+        self._retention.holders.append(holder)
 
     def expire_now(self) -> None:
         """Makes the maintenance thread remove files older than ``fileReservedTime`` now; it ignores ``deleteWhen``."""

@@ -11,8 +11,15 @@ A segment is removed only after it is synced and dispatched, and its queue entri
 crash, queue offsets that consumers have seen would be assigned again. Index entries that are still missing do not delay
 the removal.
 
+A segment is also kept while a message in it still waits inside the broker: for its delivery time, for its producer's
+decision, or for the end of an invisible time. The parts of the broker that know these messages are the holders of the
+log. If space is short, the holders are asked to store such messages again at the end of the log. Only when the disk is
+so full that the store refuses messages, nothing can be moved or delivered any more; then the segments go all the same,
+unless forced removal is switched off.
+
 Deliberate differences from RocketMQ 5.3.3: after the wall clock has jumped forward, nothing expires by age for ten
-minutes; forced removals are counted, and logged with offsets and ages.
+minutes; forced removals are counted, and logged with offsets and ages; and there are no holders in RocketMQ, which
+loses the waiting messages of a removed segment.
 """
 
 from __future__ import annotations
@@ -20,7 +27,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -74,12 +81,43 @@ class _Removal(NamedTuple):
     file: Detached | None = None
 
 
+class LogHolder(Protocol):
+    """Knows messages that wait inside the broker, and therefore holds a part of the log. Called on the event loop."""
+
+    def needed_from(self) -> int | None:
+        """Physical offset of the oldest record that is still needed; None if none is. Takes constant time."""
+        ...
+
+    def move_on(self, physical_offset: int) -> None:
+        """Asks to store the needed records below ``physical_offset`` again at the end of the log, because space is
+        short. The holder does so later, or not at all.
+        """
+        ...
+
+
+class _Choice(NamedTuple):
+    """What the maintenance thread has decided.
+
+    Attributes:
+        expire_to: physical offset below which the log may be removed.
+        forced: whether space is so short that segments are removed before they expire.
+        is_full: whether the disk is so full that the store refuses messages.
+        ages_ms: age of each segment that may be removed, by its start.
+    """
+
+    expire_to: int = 0
+    forced: bool = False
+    is_full: bool = False
+    ages_ms: Mapping[int, int] = {}
+
+
 class Retention:
     """Decides which files expire, and removes them. ``look`` and ``remove`` are called by the maintenance thread,
     ``hand_over`` by the event loop's thread.
 
     Attributes:
         waiting: whether ``hand_over`` has something to do.
+        holders: the holders of the log; set before ``start``.
         wants_sync: whether the maintenance thread should sync the queues now, because segments cannot be removed
             before this sync, or because queues or queue files have been removed.
 
@@ -104,6 +142,7 @@ class Retention:
     ) -> None:
         self.waiting = False
         self.wants_sync = False
+        self.holders: list[LogHolder] = []
         self._files = files
         self._clock = clock
         self._config = config
@@ -119,9 +158,7 @@ class Retention:
         self._moved = False
         self._clocks = (0, 0.0)
         self._trusted_from = 0.0
-        self._expire_to = 0
-        self._ages_ms: dict[int, int] = {}
-        self._forced = False
+        self._choice = _Choice()
         self._derived_from = 0
         self._uncorrected: deque[ConsumeQueue] = deque()
         self._shorten: deque[tuple[bytes, int]] = deque()
@@ -153,9 +190,11 @@ class Retention:
         self._next_look = now + self._interval_s
         self._watch_clocks(now)
         try:
-            forced, due = self._judge_space()
-            if due or asked or self._is_hour():
-                self._choose(safe_offset, forced, asked, now)
+            used = self._judge_space()
+            if used > self._config.disk_max_used_space_ratio or asked or self._is_hour():
+                self._choose(safe_offset, used, asked, now)
+            else:
+                self._choice = _Choice()
             self._find_long_queues()
         except DiskError as error:
             event(_log, logging.ERROR, "check for expired files failed, will retry later", error=error)
@@ -219,9 +258,8 @@ class Retention:
             self._trusted_from = now + _JUMP_PAUSE_S
             event(_log, logging.WARNING, "wall clock jumped, nothing expires for 10 minutes", gained_ms=gained_ms)
 
-    def _judge_space(self) -> tuple[bool, bool]:
-        """Returns whether space is so short that segments are removed before they expire, and whether expired segments
-        are removed now.
+    def _judge_space(self) -> int:
+        """Returns how much of the disk is used, in percent, after it has told the store and the log.
 
         If the log has several directories, the least full directory counts, because new segments avoid full
         directories. The disk of the store's own directory counts in any case.
@@ -236,7 +274,7 @@ class Retention:
             self._condition.judged(True)
         elif used <= config.disk_space_clean_forcibly_ratio:
             self._condition.judged(False)
-        return used > config.disk_space_clean_forcibly_ratio, used > config.disk_max_used_space_ratio
+        return used
 
     def _used_percent(self, path: str) -> int:
         used, usable = self._files.disk_usage(path)
@@ -246,12 +284,15 @@ class Retention:
         hour = int(local_time_digits(self._clock.wall_ms())[8:10])
         return any(int(when) == hour for when in self._config.delete_when.split(";"))
 
-    def _choose(self, safe_offset: int, forced: bool, asked: bool, now: float) -> None:
+    def _choose(self, safe_offset: int, used: int, asked: bool, now: float) -> None:
         """Decides below which offset the log is removed. Examines the oldest segments, at most
         ``delete_file_batch_max`` of them, until it finds one that must be kept. The newest segment is always kept.
+
+        Args:
+            used: used part of the disk in percent.
         """
         config = self._config
-        forced = forced and config.clean_file_forcibly_enable
+        forced = used > config.disk_space_clean_forcibly_ratio and config.clean_file_forcibly_enable
         wall_ms, reserved_ms = self._clock.wall_ms(), config.file_reserved_time_h * _HOUR_MS
         ages_ms: dict[int, int] = {}
         expire_to = 0
@@ -267,9 +308,9 @@ class Retention:
                 break
             ages_ms[file.start] = age_ms
             expire_to = file.end
-        if expire_to > self._expire_to:
-            self._ages_ms, self._forced, self._expire_to = ages_ms, forced, expire_to
-            self.waiting = True
+        is_full = forced and used > config.disk_space_warning_level_ratio
+        self._choice = _Choice(expire_to, forced, is_full, ages_ms)
+        self.waiting = self.waiting or expire_to > 0
 
     def _find_long_queues(self) -> None:
         """Looks for queues whose oldest segment holds only entries of expired records."""
@@ -298,8 +339,9 @@ class Retention:
     def hand_over(self) -> None:
         """Takes expired segments out of the lists of log, index and queues, a limited number in each call."""
         self.waiting = False
-        if self._expire_to > self._log.min_offset:
-            self._shorten_log()
+        choice = self._choice
+        if choice.expire_to > self._log.min_offset:
+            self._shorten_log(choice, self._released_to(choice))
         budget = _QUEUES_A_TURN
         while self._uncorrected and budget:
             self._correct(self._uncorrected.popleft())
@@ -343,19 +385,49 @@ class Retention:
             if each.file is not None:
                 each.file.close()
 
-    def _shorten_log(self) -> None:
-        detached = self._log.queue.detach_before(self._expire_to)
-        for file in detached:
-            self._stats.expired_segments += 1
-            self._stats.forced_segments += self._forced
+    def _released_to(self, choice: _Choice) -> int:
+        """Returns the physical offset below which the log is removed now: as far as no holder needs it."""
+        expire_to = choice.expire_to
+        needed_from = min((self._needed_from(holder) for holder in self.holders), default=expire_to)
+        if needed_from >= expire_to:
+            return expire_to
+        if choice.is_full:
             event(
                 _log,
-                logging.WARNING if self._forced else logging.INFO,
-                "segment removed before its time, space is short" if self._forced else "segment expired",
+                logging.CRITICAL,
+                "waiting messages are removed, because the disk is full and nothing can be stored",
+                needed_from=needed_from,
+                end_offset=expire_to,
+            )
+            return expire_to
+        if choice.forced:
+            for holder in self.holders:
+                holder.move_on(expire_to)
+        return needed_from
+
+    def _needed_from(self, holder: LogHolder) -> int:
+        try:
+            needed_from = holder.needed_from()
+        except Exception as error:  # noqa: BLE001 - a defect in a holder must neither remove its messages nor end dispatch
+            event(_log, logging.ERROR, "log is kept, it is unknown what is needed", error, holder=type(holder).__name__)
+            return self._log.min_offset
+        return self._log.max_offset if needed_from is None else needed_from
+
+    def _shorten_log(self, choice: _Choice, end_offset: int) -> None:
+        detached = self._log.queue.detach_before(end_offset)
+        if not detached:
+            return
+        for file in detached:
+            self._stats.expired_segments += 1
+            self._stats.forced_segments += choice.forced
+            event(
+                _log,
+                logging.WARNING if choice.forced else logging.INFO,
+                "segment removed before its time, space is short" if choice.forced else "segment expired",
                 path=file.path,
                 start_offset=file.start,
                 end_offset=file.end,
-                age_ms=self._ages_ms.get(file.start, -1),
+                age_ms=choice.ages_ms.get(file.start, -1),
             )
         self._detached(detached)
         if self._index is not None:

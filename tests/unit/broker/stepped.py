@@ -7,6 +7,7 @@ time.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 from tests.brokers import properties_text
@@ -19,7 +20,7 @@ from rucola.protocol.headers.pull import PullMessageRequestHeader
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
 from rucola.protocol.headers.transaction import EndTransactionRequestHeader
 from rucola.testing.clock import ManualClock
-from rucola.testing.simulated_disk import SimulatedDisk
+from rucola.testing.simulated_disk import Image, SimulatedDisk
 from rucola.testing.store_life import empty_disk
 
 NOW_MS = 1_700_000_000_000
@@ -49,8 +50,8 @@ class Asked:
 class SteppedBroker(BrokerLife):
     """A stepped broker with topic T, which has one queue; its periodic work runs too."""
 
-    def __init__(self, sync_flush: bool = False) -> None:
-        super().__init__(empty_disk(), sync_flush, ManualClock(NOW_MS))
+    def __init__(self, sync_flush: bool = False, disk: SimulatedDisk | None = None, now_ms: int = NOW_MS) -> None:
+        super().__init__(disk or empty_disk(), sync_flush, ManualClock(now_ms))
         self._asked: list[Asked] = []
         self._number = 0
         self._serve()
@@ -59,6 +60,11 @@ class SteppedBroker(BrokerLife):
         self.open()
         self.broker._work_periodically(cast(Any, self.loop))
         self.broker.services.pops.start()
+
+    @classmethod
+    def on(cls, image: Image, now_ms: int) -> SteppedBroker:
+        """A broker that starts after a power cut."""
+        return cls(sync_flush=True, disk=SimulatedDisk.of(image), now_ms=now_ms)
 
     def restart(self) -> None:
         """Stops the broker cleanly and starts it again; every client has a new connection."""
@@ -93,7 +99,7 @@ class SteppedBroker(BrokerLife):
         return asked
 
     def send(self, topic: str = "T", body: bytes = b"body", **properties: str) -> Asked:
-        text = properties_text(UNIQ_KEY="U", WAIT="true", **properties)
+        text = properties_text(**{"UNIQ_KEY": "U", "WAIT": "true"} | properties)
         header = SendMessageRequestHeaderV2("pg", topic, "TBW102", 1, 0, 0, NOW_MS, 0, text)
         return self.request(RequestCode.SEND_MESSAGE_V2, header.to_ext_fields(), body)
 
@@ -137,4 +143,5 @@ class SteppedBroker(BrokerLife):
         fields = half.answer.ext_fields
         physical_offset = parse_offset_message_id(fields["msgId"]).physical_offset
         header = EndTransactionRequestHeader("pg", int(fields["queueOffset"]), physical_offset, outcome)
+        header = replace(header, transaction_id=fields["transactionId"])
         return self.request(RequestCode.END_TRANSACTION, header.to_ext_fields())

@@ -11,7 +11,7 @@ import pytest
 from tests.crash.broker_life import Connection
 from tests.tables import Tables
 from tests.unit.broker.stepped import STEP_MS, Asked, SteppedBroker
-from tests.unit.broker.test_wake_ups import ACK, CHANGE, NOTIFICATION, PLACE, bodies, pop, receipt
+from tests.unit.broker.test_wake_ups import ACK, CHANGE, NOTIFICATION, PLACE, bodies, pop, receipt, revive
 
 from rucola.broker.offset.offset_resets import FILE_NAME, KEYS_MAX, OffsetResets, Reset
 from rucola.common.topic_config import TopicConfig
@@ -373,8 +373,12 @@ def test_pops_of_the_old_topic_do_not_touch_the_new_one(broker: SteppedBroker, e
         assert broker.request(code, receipt_of(old, 1) | more).code == NO_MESSAGE
     assert bodies(pop(broker, topic="N", invisible_ms=60_000)) == [b"new 0", b"new 1", b"new 2", b"new 3"]
     broker.passes(8000)
+    revive(broker)
     assert everything(broker, "%RETRY%cg_N") == []
     assert bodies(pop(broker, topic="N")) == []
+    broker.passes(60_000)
+    revive(broker)
+    assert everything(broker, "%RETRY%cg_N") == [b"new 0", b"new 1", b"new 2", b"new 3"]
 
 
 @EVENTS

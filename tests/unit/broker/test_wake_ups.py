@@ -70,6 +70,12 @@ def sent(broker: SteppedBroker, count: int) -> None:
         assert broker.send(body=b"%d" % number).code == FOUND
 
 
+def revive(broker: SteppedBroker) -> None:
+    """Makes popped messages visible again; their retry topic may have to be created first."""
+    for _ in range(3):
+        broker.turn(100)
+
+
 # -- pulls ------------------------------------------------------------------------------------------------------------
 
 

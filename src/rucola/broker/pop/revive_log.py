@@ -72,6 +72,10 @@ class ReviveLog:
         """Queue offset of the oldest record of a queue."""
         return self._store.min_queue_offset(self._name, revive_queue)
 
+    def physical_offset(self, revive_queue: int, queue_offset: int) -> int:
+        """Physical offset of the message at a queue offset."""
+        return self._store.queue_unit(self._name, revive_queue, queue_offset)[0]
+
     def read(
         self, revive_queue: int, queue_offset: int, cold: ColdRecords | None = None
     ) -> tuple[PopCheckpoint | PopAck | None, int]:

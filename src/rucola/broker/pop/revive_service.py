@@ -155,6 +155,18 @@ class ReviveService:
         self.settle()
         return unread or bool(self._undecided)
 
+    def needed_from(self) -> int | None:
+        """Physical offset of the oldest record that is not worked off, as far as this is synced; None if there is none.
+        Records that are not due yet lie in the timer topic.
+        """
+        needed = []
+        for queue_id in range(self._log.queues):
+            worked_off = self._offsets.query(REVIVE_GROUP, self._log.topic, queue_id)
+            following = max(-1 if worked_off is None else worked_off, self._log.min_offset(queue_id) - 1) + 1
+            if following < self._log.max_offset(queue_id):
+                needed.append(self._log.physical_offset(queue_id, following))
+        return min(needed, default=None)
+
     def look_again(self) -> None:
         """Restarts the search for due checkpoints with the new time, because the wall clock was moved forward."""
         self._mark = None

@@ -114,6 +114,19 @@ class ScheduleMessageService:
         pauses_ms = [self._deliver_level(level, cold) for level in range(1, len(self._levels_ms) + 1)]
         return min([pause for pause in pauses_ms if pause is not None], default=None)
 
+    def needed_from(self) -> int | None:
+        """Physical offset of the oldest message whose delivery is not synced; None if no message waits."""
+        store = self._store
+        needed = []
+        for level, queue_offset in self._safe.items():
+            first = self._clamped(level, queue_offset)
+            if first < store.max_queue_offset(_TOPIC, level - 1):
+                needed.append(store.queue_unit(_TOPIC, level - 1, first)[0])
+        return min(needed, default=None)
+
+    def move_on(self, _physical_offset: int) -> None:
+        """Does nothing: a message stored again would be due later, and out of order. See ``LogHolder``."""
+
     def persist(self) -> None:
         """Requests a write of the progress if it changed since the last write. Only synced deliveries count as
         progress.

@@ -91,6 +91,15 @@ class TimerDelivery:
         if self._work is not None:
             await self._work.catch_up()
 
+    def needed_from(self) -> int | None:
+        """Physical offset of the oldest message that waits for its time; see ``LogHolder``."""
+        return self.service.needed_from()
+
+    def move_on(self, physical_offset: int) -> None:
+        """Stores the waiting messages below ``physical_offset`` again, because space is short."""
+        self.service.move_on(physical_offset)
+        self.arrived()
+
     def checkpoint(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 60, which slaves send."""
         return command.answer(ResponseCode.SUCCESS, body=self._timers.checkpoint.encode_fields())
@@ -128,6 +137,7 @@ class TimerDelivery:
         if self._timers.is_behind(self._store.flushed_offset):
             self._store.flush_soon()
             await asyncio.sleep(_FLUSH_PAUSE_S)
+        self._timers.first_needed(self._store.min_offset)  # so that expiry need not pass many units at once
         changes = self._timers.changes(self._store.flushed_offset, self.service.now_ms())
         if changes is not None:
             await asyncio.to_thread(self._timers.write, changes)

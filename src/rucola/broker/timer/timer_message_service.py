@@ -13,19 +13,20 @@ therefore be delivered again, as in RocketMQ. None is lost, and none is delivere
 from __future__ import annotations
 
 import logging
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
 from rucola.broker.paced_work import NEW_QUEUES
+from rucola.broker.timer.time_step import TimeStep
+from rucola.broker.timer.timer_mover import TimerMover
 from rucola.broker.timer.timer_rewrite import TIMER
 from rucola.broker.timer.waiting_message import WaitingMessage
 from rucola.common.java import string_hash
 from rucola.common.message import StoreMessage
 from rucola.common.message_const import REAL_TOPIC, TIMER_DEL_UNIQKEY, TIMER_OUT_MS, UNIQ_KEY
 from rucola.errors import DiskError, FormatError
-from rucola.formats.timer import MAGIC_DELETE, MAGIC_PLAIN, MAGIC_ROLL, UNIT_COLUMNS
+from rucola.formats.timer import MAGIC_DELETE, MAGIC_MOVED, MAGIC_PLAIN, MAGIC_ROLL
 from rucola.runtime.logs import event
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 from rucola.store.message_store import MessageStore
@@ -50,48 +51,6 @@ _AHEAD_BYTES = 16 << 20
 _TOGETHER_BYTES = 64 * 1024
 _BACKLOG_MS = 1000
 _DUE_AT_ONCE_MS = (1 << 63) - 1
-
-
-class TimeStep:
-    """The messages of the next time step to deliver, both unread and prepared.
-
-    Args:
-        units: a flat array of the fields of all units (see ``WaitingUnit``), newest unit first.
-    """
-
-    def __init__(self, time_ms: int, position: int, units: array[int]) -> None:
-        self.time_ms = time_ms
-        self.position = position
-        self.ready: list[tuple[StoreMessage, str]] = []
-        """The messages to store, each with the topic under which it is counted."""
-        self.ready_bytes = 0
-        self.withdrawn: dict[str, str] = {}
-        """Maps topic and unique key of each recalled message to the topic of the message that recalls it."""
-        self.met: set[str] = set()
-        """The keys of the recalled messages that were found."""
-        columns = range(0, len(units), UNIT_COLUMNS)
-        self.withdrawals = [units[at] for at in columns if units[at + 2] & (MAGIC_DELETE | MAGIC_ROLL) == MAGIC_DELETE]
-        """Physical offsets of the unread messages that recall others, oldest last."""
-        self._units = units
-        self._next = len(units) - UNIT_COLUMNS
-
-    @property
-    def unread(self) -> bool:
-        """Whether there is an unread unit."""
-        return self._next >= 0
-
-    def next_unit(self) -> WaitingUnit | None:
-        """The oldest unread unit."""
-        at = self._next
-        return None if at < 0 else WaitingUnit(*self._units[at : at + UNIT_COLUMNS])
-
-    def unread_offsets(self) -> Iterator[int]:
-        """Physical offsets of the unread messages, oldest first."""
-        return (self._units[at] for at in range(self._next, -1, -UNIT_COLUMNS))
-
-    def read_on(self) -> None:
-        """Marks the oldest unread unit as read."""
-        self._next -= UNIT_COLUMNS
 
 
 class TimerMessageService:
@@ -120,6 +79,7 @@ class TimerMessageService:
         self._new_queues = 0
         self._together_bytes = min(_TOGETHER_BYTES, store.config.mapped_file_size_commit_log // 8)
         self._cold: ColdRecords | None = None
+        self._mover = TimerMover(store, timers, self._read, self._put)
 
     def load(self) -> None:
         """Loads the timer files. The store must be loaded already.
@@ -164,8 +124,23 @@ class TimerMessageService:
         """The time that due times are compared with."""
         return self._wall_ms()
 
+    def needed_from(self) -> int | None:
+        """Physical offset of the oldest message that waits for its time; None if none waits."""
+        timers, store = self._timers, self._store
+        first = timers.first_needed(store.min_offset)
+        needed = [] if first is None else [first.physical_offset]
+        untaken = max(timers.checkpoint.queue_offset, store.min_queue_offset(TIMER, 0))
+        if untaken < store.max_queue_offset(TIMER, 0):
+            needed.append(store.queue_unit(TIMER, 0, untaken)[0])
+        return min(needed, default=None)
+
+    def move_on(self, physical_offset: int) -> None:
+        """Makes ``work`` store the waiting messages below ``physical_offset`` again."""
+        self._mover.move_below = max(self._mover.move_below, physical_offset)
+
     def work(self, cold: ColdRecords | None = None) -> int | None:
-        """Takes at most one batch of messages from the queue, and delivers at most one batch.
+        """Takes at most one batch of messages from the queue, delivers at most one batch, and moves at most one if
+        ``move_on`` was called.
 
         Args:
             cold: see ``MessageStore.message_at``.
@@ -177,6 +152,14 @@ class TimerMessageService:
             NotInMemoryError: the next message must be fetched; the progress so far is kept.
         """
         self._cold = cold
+        pause_ms = self._take_and_deliver()
+        if not self._mover.move_below:
+            return pause_ms
+        pauses_ms = [pause for pause in (pause_ms, self._mover.work(self._wall_ms())) if pause is not None]
+        return min(pauses_ms, default=None)
+
+    def _take_and_deliver(self) -> int | None:
+        """See ``work``."""
         now_ms = self._wall_ms()
         step_now_ms = now_ms - now_ms % self._step_ms
         timers = self._timers
@@ -382,9 +365,13 @@ class TimerMessageService:
                 break
             roll = bool(unit.magic & MAGIC_ROLL)
             withdraws = unit.magic & MAGIC_DELETE and not roll
-            waiting = None if withdraws else self._read(unit.physical_offset, step.unread_offsets())
+            waiting = (
+                None
+                if withdraws or unit.magic & MAGIC_MOVED
+                else self._read(unit.physical_offset, step.unread_offsets())
+            )
             step.read_on()
-            if waiting is None:
+            if waiting is None or unit.magic & MAGIC_MOVED:
                 continue
             topic = waiting.properties.get(REAL_TOPIC, "")
             key = f"{topic}+{waiting.properties.get(UNIQ_KEY, '')}"

@@ -43,6 +43,7 @@ class TransactionCheckService:
         self._scanning: asyncio.Task[None] | None = None
         self._supervisor = supervisor
         self._checking: PeriodicWork | None = None
+        self._move_below = 0
 
     def start(self, service: TransactionalMessageService, cold_reads: ColdReads) -> None:
         """Starts; the first round comes after one interval."""
@@ -78,6 +79,14 @@ class TransactionCheckService:
         if self._checking is not None:
             await self._checking.catch_up()
 
+    def needed_from(self) -> int | None:
+        """Physical offset of the oldest half message that waits for its producer's decision; see ``LogHolder``."""
+        return self._halves.needed_from()
+
+    def move_on(self, physical_offset: int) -> None:
+        """Makes the next round store half messages below ``physical_offset`` again, because space is short."""
+        self._move_below = max(self._move_below, physical_offset)
+
     async def stop(self) -> None:
         """Stops the checks; producers may still commit or roll back."""
         if self._checking is not None:
@@ -102,9 +111,12 @@ class TransactionCheckService:
     async def _check(self, service: TransactionalMessageService, cold_reads: ColdReads) -> None:
         await self.scan(cold_reads)
         ends_s = self._loop.time() + _CHECK_S
+        move_below, self._move_below = self._move_below, 0
         for half in self._halves.undecided():
             if service.is_due(half):
                 await cold_reads.done(partial(service.check, half))
+            if half.physical_offset < move_below:
+                await cold_reads.done(partial(service.renew, half))
             if self._loop.time() >= ends_s:
                 await asyncio.sleep(0)
                 ends_s = self._loop.time() + _CHECK_S

@@ -76,6 +76,8 @@ class HalfMessages:
         self._offsets = offsets
         self._wall_ms = wall_ms
         self.pending: dict[Identity, Half] = {}
+        self._identities: dict[str, Identity] = {}
+        """The identity of a pending message by its unique key."""
         self._scanned = 0
         self._by_offset: OrderedDict[int, Half] = OrderedDict()
         """The messages of ``pending`` that were scanned, in the order of queue offsets."""
@@ -155,12 +157,14 @@ class HalfMessages:
             else:
                 self._remove(identity)
                 half = half_of(message, queue_offset, message.physical_offset)
+                self._identities[identity[0]] = identity
                 self.pending[identity] = self._by_offset[queue_offset] = half
 
     def replace(self, half: Half) -> None:
         """Replaces a half message by its newer copy."""
         self._remove(half.identity)
         self._known[half.queue_offset] = half
+        self._identities[half.identity[0]] = half.identity
         self.pending[half.identity] = half
 
     def finish(self, identity: Identity) -> None:
@@ -205,8 +209,22 @@ class HalfMessages:
                 if self._offsets.query(GROUP, topic, 0) != queue_offset:
                     self._offsets.commit(GROUP, topic, 0, queue_offset)
 
+    def by_unique_key(self, unique_key: str) -> Half | None:
+        """The unfinished half message with this unique key."""
+        identity = self._identities.get(unique_key)
+        return None if identity is None else self.pending.get(identity)
+
+    def needed_from(self) -> int | None:
+        """Physical offset of the oldest half message whose outcome is not synced; None if there is none."""
+        progress = self._progress(HALF, TRANS_HALF_TOPIC)
+        if progress >= self._store.max_queue_offset(HALF, 0):
+            return None
+        return self._store.queue_unit(HALF, 0, progress)[0]
+
     def _remove(self, identity: Identity) -> None:
         half = self.pending.pop(identity, None)
+        if self._identities.get(identity[0]) == identity:
+            del self._identities[identity[0]]
         if half is not None:
             self._by_offset.pop(half.queue_offset, None)
 

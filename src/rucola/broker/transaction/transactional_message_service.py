@@ -124,8 +124,8 @@ class TransactionalMessageService:
                 stored; the transaction has then ended.
             NotInMemoryError: half messages must be fetched from the disk; nothing was committed or rolled back.
         """
-        message = self._find(header, cold)
         self._halves.scan(cold)
+        message = self._find(header, cold)
         identity = identity_of(message)
         if identity not in self._halves.pending:
             if self._outcomes.get(identity) != header.commit_or_rollback:
@@ -197,6 +197,22 @@ class TransactionalMessageService:
         self._asked += 1
         clients[self._asked % len(clients)].channel.invoke_oneway(self._question(copy, properties, result))
 
+    def renew(self, half: Half, cold: ColdRecords | None = None) -> None:
+        """Stores a copy of ``half`` that replaces it, because the part of the log that holds it is to be removed. Does
+        nothing if there is a newer copy, or if the transaction has ended.
+
+        ``cold`` is as in ``end``.
+        """
+        if self._halves.pending.get(half.identity) is not half:
+            return
+        record = self._store.message_at(half.physical_offset, cold)
+        if record is None:
+            event(_log, logging.ERROR, "half message cannot be read", physical_offset=half.physical_offset)
+            return
+        message = decode_message(record, unpack=False)
+        properties = own_properties(message)
+        self._put_half(message, _half_copy(message, properties), properties)
+
     def resume_check(self, physical_offset: int, cold: ColdRecords | None = None) -> int:
         """Puts a message of ``TRANS_CHECK_MAX_TIME_TOPIC`` back into the half topic, so that its checks begin again.
 
@@ -247,7 +263,7 @@ class TransactionalMessageService:
         """
         result = self._store.put_message(copy)
         if result.status is PutMessageStatus.PUT_OK:
-            message.properties[TRANSACTION_CHECK_TIMES] = properties[TRANSACTION_CHECK_TIMES]
+            message.properties = properties
             newer = half_of(message, result.queue_offset, result.physical_offset)
             self._halves.replace(replace(newer, stored_ms=result.store_timestamp_ms) if renewed else newer)
         return result
@@ -260,13 +276,18 @@ class TransactionalMessageService:
                 immunity time that its producer set.
         """
         record = self._store.message_at(header.commit_log_offset, cold)
+        renewed = None
+        if record is None and header.commit_log_offset < self._store.min_offset:
+            # The record was removed for lack of space. The producer does not know the copy that was stored before.
+            renewed = self._halves.by_unique_key(header.transaction_id or "")
+            record = None if renewed is None else self._store.message_at(renewed.physical_offset, cold)
         message = None if record is None else decode_message(record, unpack=False)
         if message is None or message.topic != TRANS_HALF_TOPIC:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         properties = message.properties
         if properties.get(PGROUP) != header.producer_group:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
-        if message.queue_offset != header.tran_state_table_offset:
+        if renewed is None and message.queue_offset != header.tran_state_table_offset:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         if header.transaction_id and header.transaction_id != properties.get(
             TRANSACTION_ID, properties.get(UNIQ_KEY, "")

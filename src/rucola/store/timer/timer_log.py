@@ -6,6 +6,7 @@ The event loop's thread appends and reads units. One thread at a time may call `
 from __future__ import annotations
 
 from array import array
+from struct import Struct
 from typing import NamedTuple
 
 from rucola.formats.timer import (
@@ -25,6 +26,8 @@ from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.mapped_file_queue import MappedFileQueue
 
 _CHAIN_STEP = 4096
+_MAGIC = Struct(">i")
+_MAGIC_AT = TIMER_UNIT.position("magic")
 _PIECE_UNITS = 20_000
 _PIECE_BYTES = TIMER_UNIT_BYTES * _PIECE_UNITS
 """Number of bytes of a segment that are read at a time."""
@@ -37,6 +40,16 @@ class WaitingUnit(NamedTuple):
     size: int
     magic: int
     write_time_ms: int
+
+
+class LoggedUnit(NamedTuple):
+    """A unit and its position in the timer log."""
+
+    position: int
+    magic: int
+    write_time_ms: int
+    due_ms: int
+    physical_offset: int
 
 
 class TimerLog:
@@ -52,6 +65,8 @@ class TimerLog:
         self.end = 0
         self._files = files
         self._synced = 0
+        self._last_unit = ((segment_bytes - TIMER_BLANK.size) // TIMER_UNIT_BYTES - 1) * TIMER_UNIT_BYTES
+        """Position of the last unit in a full segment."""
 
     def load(self) -> None:
         """Opens the segments. ``recover`` sets ``end``.
@@ -167,6 +182,31 @@ class TimerLog:
             position = following
         return units
 
+    def units_from(self, position: int, count: int) -> list[LoggedUnit]:
+        """Returns up to ``count`` units from ``position`` on, in the order in which they were appended."""
+        units: list[LoggedUnit] = []
+        while len(units) < count and position < self.end:
+            file = self.files.find(position)
+            if file is None:
+                break
+            at = position - file.start
+            if at > self._last_unit:  # the segment ends with a blank
+                position = file.end
+                continue
+            fitting = min((self._last_unit - at) // TIMER_UNIT_BYTES + 1, (self.end - position) // TIMER_UNIT_BYTES)
+            length = min(fitting, count - len(units)) * TIMER_UNIT_BYTES
+            for unit in TIMER_UNIT.struct.iter_unpack(file.segment.view[at : at + length]):
+                units.append(LoggedUnit(position, unit[2], unit[3], unit[3] + unit[4], unit[5]))
+                position += TIMER_UNIT_BYTES
+        return units
+
+    def set_magic(self, position: int, magic: int) -> None:
+        """Changes the magic of a unit. The change reaches the disk with the pages of the file, without a sync."""
+        file = self.files.find(position)
+        if file is not None:
+            at = position - file.start
+            _MAGIC.pack_into(file.segment.view, at + _MAGIC_AT, magic)
+
     def sync(self) -> int:
         """Syncs everything appended so far; returns the position up to which the timer log is synced.
 
@@ -187,11 +227,9 @@ class TimerLog:
         Raises:
             DiskError: a file cannot be removed.
         """
-        last_unit = (self.files.segment_bytes - TIMER_BLANK.size) // TIMER_UNIT_BYTES * TIMER_UNIT_BYTES
-        last_unit -= TIMER_UNIT_BYTES
         while len(self.files.segments) > 1:
             file = self.files.segments[0]
-            if TIMER_UNIT.unpack(file.segment.view, last_unit)[5] >= min_offset:
+            if TIMER_UNIT.unpack(file.segment.view, self._last_unit)[5] >= min_offset:
                 break
             self.files.segments = self.files.segments[1:]
             file.close()

@@ -24,7 +24,9 @@ from rucola.common.data_version import DataVersion
 from rucola.errors import DiskError, FormatError
 from rucola.formats.timer import (
     MAGIC_DELETE,
+    MAGIC_MOVED,
     TIMER_CHECKPOINT,
+    TIMER_UNIT_BYTES,
     WHEEL_SLOTS,
     TimerCheckpoint,
     TimerMetrics,
@@ -32,10 +34,13 @@ from rucola.formats.timer import (
 )
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
-from rucola.store.timer.timer_log import TimerLog, WaitingUnit
+from rucola.store.timer.timer_log import LoggedUnit, TimerLog, WaitingUnit
 from rucola.store.timer.timer_wheel import TimerWheel
 
 _log = logging.getLogger(__name__)
+_PASSED_AT_ONCE = 256
+_PASSED_MAX = 4096
+"""Largest number of units that one call of ``first_needed`` passes, in about 3 ms."""
 
 
 class TimerGeometry(NamedTuple):
@@ -113,6 +118,8 @@ class TimerStore:
         self._fresh = False
         self._failed = False
         self._known: set[int] = set()
+        self._passed = 0
+        """Position in the timer log; no unit before it is needed any more."""
         self._marks: deque[tuple[int, int, int, int]] = deque()
         """Four values of each recorded state: the physical offset up to which the commit log must be synced before the
         state is valid, the read time, the queue offset, and the end of the timer log.
@@ -146,6 +153,7 @@ class TimerStore:
             self.taken_offset, self.taken_time_ms = resume, self.read_time_ms
             self._written = checkpoint
         self._safe = self.read_time_ms, self.queue_offset, self._log.end
+        self._passed = self._log.files.start
         event(
             _log,
             logging.INFO,
@@ -200,6 +208,48 @@ class TimerStore:
         ``UNIT_COLUMNS`` consecutive integers: the fields of ``WaitingUnit``, in order.
         """
         return self._log.chain(position)
+
+    # -- units whose records the log must keep -------------------------------------------------------------------------
+
+    def first_needed(self, min_offset: int) -> LoggedUnit | None:
+        """Returns the first unit of the timer log whose message is not yet delivered on the disk; None if there is
+        none. Since units and their records have the same order, no older record is needed.
+
+        Each unit is passed once in the life of the process, so a call takes constant time on average. A call passes at
+        most ``_PASSED_MAX`` units; it then returns the next one, which may not be needed.
+
+        Args:
+            min_offset: physical offset where the commit log begins; older records are lost.
+        """
+        self._passed = max(self._passed, self._log.files.start)
+        for _ in range(_PASSED_MAX // _PASSED_AT_ONCE):
+            units = self._log.units_from(self._passed, _PASSED_AT_ONCE)
+            for unit in units:
+                if unit.physical_offset >= min_offset and self.is_waiting(unit):
+                    self._passed = unit.position
+                    return unit
+            if not units:
+                return None
+            self._passed = units[-1].position + TIMER_UNIT_BYTES
+        return next(iter(self._log.units_from(self._passed, 1)), None)
+
+    def units_from(self, position: int, count: int) -> list[LoggedUnit]:
+        """Returns up to ``count`` units of the timer log from ``position`` on."""
+        return self._log.units_from(position, count)
+
+    def is_waiting(self, unit: LoggedUnit) -> bool:
+        """Whether a crash now would leave the message of ``unit`` undelivered, and no other unit stands for it."""
+        precision_ms = self.geometry.precision_ms
+        in_step_ms = unit.due_ms - unit.due_ms % precision_ms
+        return not unit.magic & MAGIC_MOVED and in_step_ms >= self._written.read_time_ms
+
+    def moved(self, unit: LoggedUnit) -> None:
+        """Notes that another unit stands for the message of ``unit``, because the message was stored again."""
+        self._log.set_magic(unit.position, unit.magic | MAGIC_MOVED)
+        slot = self._wheel.get(unit.due_ms)
+        if slot.last_position >= 0:
+            waiting = slot.waiting + 1 if unit.magic & MAGIC_DELETE else slot.waiting - 1
+            self._wheel.put(slot._replace(waiting=waiting))
 
     @property
     def is_empty(self) -> bool:
