@@ -9,6 +9,7 @@ socket to another.
 from __future__ import annotations
 
 import asyncio
+import logging
 import selectors
 import threading
 import time
@@ -17,10 +18,12 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from rucola.runtime.background import Worker
 from rucola.runtime.clock import SystemClock
 from rucola.testing.virtual_clock import UnmovedClock
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 _GRACE_S = 0.0003
 """Real seconds without any event before a jump."""
@@ -80,15 +83,22 @@ class _JumpingSelector(selectors.DefaultSelector):
     Attributes:
         now: the loop's time in seconds.
         jumps: number of jumps so far.
+        at_step: a function and the number of iterations until it is called.
     """
 
     def __init__(self, working: Working) -> None:
         super().__init__()
         self.now = 1000.0
         self.jumps = 0
+        self.at_step: tuple[int, Callable[[], None]] | None = None
         self._working = working
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self.at_step is not None:
+            left, function = self.at_step
+            self.at_step = (left - 1, function) if left > 0 else None
+            if not left:
+                function()
         found = super().select(0)
         if found or timeout == 0:
             return found
@@ -135,17 +145,38 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         """Number of jumps so far."""
         return self._jumping.jumps
 
+    def call_at_step(self, steps: int, function: Callable[[], None]) -> None:
+        """Calls ``function`` after this number of iterations of the loop, so that a test can meet any await."""
+        self._jumping.at_step = (steps, function)
+
+    def forget_step(self) -> None:
+        """Undoes ``call_at_step``."""
+        self._jumping.at_step = None
+
     def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
         """Runs ``func`` in a thread; time stands still meanwhile."""
         self.working.begin()
+        ended, started = _Once(self.working.end), threading.Event()
+
+        def work() -> T:
+            started.set()
+            try:
+                return func(*args)
+            finally:
+                ended()
+
+        def done(future: asyncio.Future[T]) -> None:
+            if future.cancelled() and not started.is_set():
+                ended()  # the thread will not begin
+
         try:
-            future = super().run_in_executor(executor, func, *args)
+            future = super().run_in_executor(executor, work)
         except BaseException:
-            self.working.end()
+            ended()
             raise
-        future.add_done_callback(lambda _: self.working.end())
+        future.add_done_callback(done)
         return future
 
     def call_exception_handler(self, context: Mapping[str, Any]) -> None:  # type: ignore[override]
@@ -160,14 +191,55 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         return found
 
 
+class _CountedWorker:
+    """Methods for ``Worker``: a worker counts as working from its wake-up to the end of the work."""
+
+    def __init__(self, working: Working) -> None:
+        self._working = working
+        self._lock = threading.Lock()
+        self._woken: set[int] = set()
+
+    def wake(self, worker: Worker) -> None:
+        """``Worker.wake``."""
+        with self._lock:
+            if id(worker) not in self._woken:
+                self._woken.add(id(worker))
+                self._working.begin()
+            worker._wanted.set()
+
+    def run(self, worker: Worker) -> None:
+        """``Worker._run``."""
+        while True:
+            worker._wanted.wait(worker._interval_s)
+            with self._lock:
+                woken = id(worker) in self._woken
+                self._woken.discard(id(worker))
+                worker._wanted.clear()
+            try:
+                if worker._stopping:
+                    return
+                worker._work()
+            except Exception:  # the thread outlives a defect in its work
+                _log.exception("background work failed")
+            finally:
+                if woken:
+                    self._working.end()
+
+
 @contextmanager
 def virtual_clocks(loop: VirtualEventLoop) -> Iterator[None]:
-    """All clocks of the process follow ``loop``, also those of servers and clients that get no clock."""
+    """All clocks of the process follow ``loop``, also those of servers and clients that get no clock. Threads of stores
+    count as working while somebody may wait for them.
+    """
     before = SystemClock.wall_ms, SystemClock.monotonic, UnmovedClock.wall_ms
+    wake, run = Worker.wake, Worker._run
+    counted = _CountedWorker(loop.working)
+    Worker.wake, Worker._run = lambda self: counted.wake(self), lambda self: counted.run(self)  # type: ignore[method-assign]
     SystemClock.wall_ms = lambda _: loop.wall_ms()  # type: ignore[method-assign]
     SystemClock.monotonic = lambda _: loop.monotonic()  # type: ignore[method-assign]
     UnmovedClock.wall_ms = lambda _: loop.wall_ms()  # type: ignore[method-assign]
     try:
         yield
     finally:
+        Worker.wake, Worker._run = wake, run  # type: ignore[method-assign]
         SystemClock.wall_ms, SystemClock.monotonic, UnmovedClock.wall_ms = before  # type: ignore[method-assign]

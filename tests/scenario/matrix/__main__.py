@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ def jobs_of(rows: Sequence[str] | None = None, columns: Sequence[str] | None = N
         if column.name in (columns or [column.name]) and column.name in EVENTS
         for row in ROWS
         if not rows or row.name in rows
-        if not row.is_producer and promise(row, column).word is not Word.NONE
+        if promise(row, column).word is not Word.NONE
         for variant in variants(row, column)
     ]
 
@@ -64,7 +63,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="number of processes")
     parser.add_argument("--json", help="file for one JSON line per cell")
     options = parser.parse_args(arguments)
-    logging.disable(logging.CRITICAL)
     began = time.monotonic()
     reports = []
     for report in run_jobs(jobs_of(options.row, options.column), options.jobs):

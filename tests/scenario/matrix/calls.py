@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.scenario.matrix.desk import Desk, Member
+from tests.scenario.matrix.table import Use
 
 from rucola import Message, MessageExt, MessageQueue
 from rucola.errors import RucolaError
@@ -50,12 +51,12 @@ def values_for(desk: Desk, message: MessageExt) -> dict[str, Any]:
     }
 
 
-def values_for_producer(desk: Desk, message: Message) -> dict[str, Any]:
-    """Values for the parameters of a producer's methods."""
+def values_for_producer(message: Message) -> dict[str, Any]:
+    """Values for the parameters of a producer's methods; they concern another topic."""
     return {
-        "topic": desk.world.topic,
-        "message": message,
-        "messages": [message],
+        "topic": "Other",
+        "message": Message("Other", b"from inside"),
+        "messages": [Message("Other", b"from inside")],
         "body": b"",
         "recall_handle": "no handle",
         "request": message,
@@ -84,6 +85,25 @@ def judged_call(desk: Desk, client: Any, name: str, values: dict[str, Any]) -> I
         desk.fault(f"{name} called from inside took {desk.loop.time() - began:.0f} s")
 
 
+def take_outcome(desk: Desk, member: Member, outcome: Any) -> None:
+    """Messages that a call has returned are in the application's hands too."""
+    if isinstance(outcome, list) and desk.row.use is not Use.PULL:
+        for message in outcome:
+            if isinstance(message, MessageExt):
+                given, _ = desk.given(member, message)
+                desk.ledger.finished(given)
+                desk.ledger.closed(given)
+
+
 def judged_consumer_call(desk: Desk, member: Member, name: str, message: MessageExt) -> Any:
     """``judged_call`` for a member's consumer."""
+    if name == "shutdown":
+        member.stop()  # the application's loops end by its own will
     return judged_call(desk, member.consumer, name, values_for(desk, message))
+
+
+def judged_producer_call(desk: Desk, member: Member, name: str, message: Message) -> Any:
+    """``judged_call`` for a member's producer."""
+    if name == "shutdown":
+        member.stop()
+    return judged_call(desk, member.consumer, name, values_for_producer(message))

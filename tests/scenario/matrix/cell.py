@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import gc
+import logging
 import shutil
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from tests.scenario.matrix import events
+from tests.scenario.matrix import events, transactions
 from tests.scenario.matrix.desk import Desk, Member
-from tests.scenario.matrix.faces import AsyncFace, SyncFace, VirtualLoopThread, blocking_hands
+from tests.scenario.matrix.faces import (
+    AsyncFace,
+    SyncFace,
+    VirtualLoopThread,
+    blocking_hands,
+    blocking_sending,
+    blocking_transactions,
+)
 from tests.scenario.matrix.hands import Hands
-from tests.scenario.matrix.ledger import Ledger
-from tests.scenario.matrix.residue import Residue, look
-from tests.scenario.matrix.table import Column, Row, Use, promise
+from tests.scenario.matrix.ledger import Given, Ledger
+from tests.scenario.matrix.responder import Responder
+from tests.scenario.matrix.residue import left
+from tests.scenario.matrix.sending import Sender
+from tests.scenario.matrix.sweep import sweep
+from tests.scenario.matrix.table import Column, Row, Use, Word, promise
 from tests.scenario.matrix.world import World, quiet_watch
 
 from rucola.client import loop_thread
+from rucola.errors import RucolaError
 from rucola.testing.queue_checker import Commit
 from rucola.testing.virtual_loop import VirtualEventLoop, virtual_clocks
 
@@ -30,6 +41,12 @@ SHUTDOWN_S = 90.0
 """Longest virtual time of a shutdown: longer than all waits in the options."""
 QUIET_S = 60.0
 """How long the cell looks whether a finished message comes again."""
+LEFT_S = 40.0
+"""When nothing of the servers and clients may be left."""
+VISIBLE_S = 70.0
+"""When a delayed message is delivered, and the broker has asked for the outcome of a transaction."""
+MORE_S = 120.0
+"""Longest time until sends succeed again."""
 _LOOK_S = 0.25
 
 
@@ -72,72 +89,137 @@ class Cell:
         main: SimpleQueue[Callable[[], None] | None] | None,
     ) -> None:
         self.row, self.column, self.variant, self.loop = row, column, variant, loop
-        self.ledger = Ledger(loop.time, apart=row.broadcasting, exclusive=row.orderly)
-        self.world = World(self.ledger, guarded=column.name == "secret")
-        self.desk = Desk(row, self.ledger, self.world, loop)
+        self.world = World(loop.time, guarded=column.name == "secret")
         self.faces = AsyncFace(loop), SyncFace(loop, main)
-        self.members: list[Member] = []
+        self.ledger: Ledger
+        self.desk: Desk
+        self.renew()
+        self.warnings: list[str] = []
         self.wait_s = row.wait_s + column.wait_s
-        self._before: Residue
+        self._connections = self.steps = 0
 
     async def run(self) -> Report:
         """Runs the cell."""
+        with captured_log(self.warnings):
+            return await self._run()
+
+    async def _run(self) -> Report:
         word = promise(self.row, self.column)
         try:
             await self.world.open()
             try:
-                self._before = look(self.loop, self.world.connections())
-                await events.EVENTS[self.column.name](self)
-                await self.settle()
-                await self.end()
-                await self.succeed()
-                await self.leave()
+                self._connections = self.world.connections() - 1  # the administrator's
+                if self.column.name == "shutdown":
+                    findings = await sweep(self, word)
+                else:
+                    findings = []
+                    await self._meet_event()
+                await self.world.leave()
+                await asyncio.sleep(5.0)
+                connections = self.world.connections() - self._connections
+                if connections:
+                    self.desk.fault(f"connections to the broker left: {connections}")
             finally:
                 for member in self.members:
                     member.stop()
                 await self.world.leave()
                 await self.world.close()
+            await asyncio.sleep(LEFT_S)
+            self.ledger.faults += left(self.loop)
         finally:
             shutil.rmtree(self.world.home, ignore_errors=True)
-        findings = self.ledger.judge(word)
-        findings += [f"unhandled: {text}" for text in self.loop.unhandled]
-        facts = {"sent": len(self.ledger.sends), "given": len(self.ledger.givens), "calls": self.desk.calls}
+        findings += self.ledger.judge(word)
+        findings += [f"unhandled: {text}" for text in self.loop.unhandled if "planned" not in text]
+        facts = {"sent": len(self.ledger.sends), "given": len(self.ledger.givens), "calls": self.desk.calls, "steps": self.steps}
         return Report(self.row.name, self.column.name, self.variant, str(word), findings, facts)
+
+    async def _meet_event(self) -> None:
+        if not self.row.is_producer:
+            await events.EVENTS[self.column.name](self)
+            await self.settle()
+            await self.end()
+            await self.succeed()
+            return
+        async with Responder(self.world) if self.row.base == "request" else nullcontext():
+            await events.EVENTS[self.column.name](self)
+            sent = list(self.ledger.sends)
+            await self.more(4)
+            await self.end()
+            if self.row.base == "transaction":  # another producer of the group tells the outcome
+                await self.start("heir", holds=True)
+            await asyncio.sleep(self.wait_s + VISIBLE_S)
+            await self.end()
+        self.take_stored()
+        if self.row.base == "oneway" and promise(self.row, self.column).word is Word.SKIP:
+            self.ledger.excuse(sent, "one-way")
+
+    def take_stored(self) -> None:
+        """For a producer's row, what the broker has stored counts as given."""
+        for message in self.world.stored():
+            value = message.body.decode()
+            queue = self.world.queue_name(value, message.queue_id)
+            given = Given(value, queue, message.queue_offset, "stored", self.loop.time())
+            self.ledger.finished(self.ledger.given(given))
+
+    def renew(self) -> None:
+        """Begins a new ledger."""
+        self.ledger = self.world.ledger = Ledger(
+            self.loop.time, apart=self.row.broadcasting, exclusive=self.row.orderly
+        )
+        self.desk = Desk(self.row, self.ledger, self.world, self.loop)
+        self.members: list[Member] = []
 
     # -- for events
 
     async def begin(self, before: int = 8, after: int = 8) -> Member:
-        """Sends, starts the first member, and sends again."""
+        """Sends, starts the first member, and sends again; a producer's row only starts the member, which sends."""
+        if self.row.is_producer:
+            return await self.start("a")
         await self.world.send(before)
         member = await self.start("a")
         await self.world.send(after)
         return member
 
-    async def start(self, name: str, in_main: bool = False, holds: bool = False) -> Member:
-        """Starts a member; returns when its consumer is started."""
+    async def more(self, count: int) -> list[str]:
+        """Further messages are sent and acknowledged; returns their values."""
+        if not self.row.is_producer:
+            return await self.world.send_until_acknowledged(count)
+        before = set(self.ledger.sends)
+        for _ in range(round(MORE_S / _LOOK_S)):
+            values = [value for value in self.ledger.settled() if value not in before]
+            if len(values) >= count:
+                return values
+            await asyncio.sleep(_LOOK_S)
+        self.desk.fault(f"no {count} sends succeeded in {MORE_S:g} s; {self.desk.caught[-1:]}")
+        return []
+
+    async def start(
+        self, name: str, in_main: bool = False, holds: bool = False, at_once: bool = False
+    ) -> Member:
+        """Starts a member; returns when its consumer is started, or at once."""
         member = Member(name, holds=holds)
         self.members.append(member)
         self.ledger.joined(name)
-        asynchronous, blocking = self.faces
-        listens = self._listening(member)
-        if self.row.sync:
-            member.done = blocking.spawn(blocking_hands.Hands(self.desk, member, blocking, listens).run, in_main)
-        else:
-            member.done = asynchronous.spawn(Hands(self.desk, member, asynchronous, listens).run)
-        await self._started(member)
+        member.done = self.faces[self.row.sync].spawn(self._application(member).run, in_main)
+        if not at_once:
+            await self._started(member)
         return member
 
     def spawn_worker(self, member: Member, in_main: bool = False) -> asyncio.Future[None]:
         """A further task, or thread, with the member's consumer."""
-        asynchronous, blocking = self.faces
-        if self.row.sync:
-            hands = blocking_hands.Hands(self.desk, member, blocking)
-            worker = blocking.spawn(lambda: hands.work(member.consumer), in_main)
-        else:
-            other = Hands(self.desk, member, asynchronous)
-            worker = asynchronous.spawn(lambda: other.work(member.consumer))
+        application = self._application(member)
+        worker = self.faces[self.row.sync].spawn(lambda: application.work(member.consumer), in_main)
         member.workers.append(worker)
         return worker
+
+    def _application(self, member: Member) -> Any:
+        face = self.faces[self.row.sync]
+        if self.row.is_producer:
+            copy = blocking_transactions if self.row.sync else transactions
+            sender = blocking_sending.Sender if self.row.sync else Sender
+            return sender(self.desk, member, face, copy.Commits(self.desk, member, face))
+        hands = blocking_hands.Hands if self.row.sync else Hands
+        return hands(self.desk, member, face, self._listening(member))
 
     async def interrupt(self, worker: asyncio.Future[None]) -> None:
         """Cancels a task, or interrupts the main thread as Ctrl-C does; returns when it has ended."""
@@ -154,7 +236,7 @@ class Cell:
     async def kill(self, member: Member) -> None:
         """Ends a member as a killed process does: brokers and disk get nothing more."""
         consumer = member.consumer._async if self.row.sync else member.consumer
-        flat = self.row.use is Use.PULL or self.row.client == "SimpleConsumer"
+        flat = self.row.use in (Use.PULL, Use.SEND) or self.row.client == "SimpleConsumer"
         instance = consumer._instance if flat else consumer._member.instance
         await instance.client.close()
         instance.api.client.send_oneway = lambda *_: None
@@ -177,9 +259,11 @@ class Cell:
         """Ends a member: shuts its consumer down and waits for its application."""
         member.stop()
         began = self.loop.time()
+        if self.row.client == "SimpleConsumer":
+            await self._hands_empty(member)
         try:
             async with asyncio.timeout(SHUTDOWN_S):
-                if member.consumer is not None:
+                if member.consumer is not None and self.row.use not in (Use.RECEIVE, Use.PULL, Use.SEND):
                     await self.call(member, "shutdown")
                 assert member.done is not None
                 await asyncio.wait([member.done, *member.workers])
@@ -188,8 +272,17 @@ class Cell:
             return
         for work in (member.done, *member.workers):
             error = None if work.cancelled() else work.exception()
-            if not (error is None or member.killed or isinstance(error, KeyboardInterrupt)):
+            refused = isinstance(error, RucolaError) and not member.started
+            if not (error is None or member.killed or refused or isinstance(error, KeyboardInterrupt)):
                 self.desk.fault(f"the application of {member.name} ended with {error!r}")
+
+    async def _hands_empty(self, member: Member) -> None:
+        """Waits until the application can have acknowledged what it has."""
+        for _ in range(400):
+            if all(given.closed_at is not None for given in self.ledger.givens if given.member == member.name):
+                break
+            await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_LOOK_S)
 
     def _listening(self, member: Member) -> Callable[..., Any]:
         asynchronous, blocking = self.faces
@@ -253,14 +346,27 @@ class Cell:
             at = self.loop.time()
             self.ledger.commits += [Commit(name, offset, at) for name, offset in self.world.committed().items()]
 
-    async def leave(self) -> None:
-        """Looks what is left of the clients."""
-        await self.world.leave()
-        await asyncio.sleep(5.0)
-        gc.collect()
-        await asyncio.sleep(1.0)
-        left = look(self.loop, self.world.connections()).more_than(self._before)
-        self.ledger.faults += left
+
+@contextmanager
+def captured_log(warnings: list[str]) -> Iterator[None]:
+    """Collects the client's warnings and errors instead of printing the log."""
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.name.startswith("rucola.client") and record.levelno >= logging.WARNING:
+                warnings.append(record.getMessage())
+
+    loggers = [logging.getLogger(name) for name in ("rucola", "asyncio", "concurrent.futures")]
+    collector, before = Collector(), [logger.propagate for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(collector)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger, propagate in zip(loggers, before, strict=True):
+            logger.removeHandler(collector)
+            logger.propagate = propagate
 
 
 def run_cell(row: Row, column: Column, variant: str = "") -> Report:

@@ -13,6 +13,7 @@ from tests.scenario.matrix.table import Row
 from tests.scenario.matrix.world import World
 
 from rucola import MessageExt
+from rucola.errors import RucolaError
 from rucola.testing.virtual_loop import VirtualEventLoop
 
 BODY_S = 0.05
@@ -92,11 +93,12 @@ class Desk:
         loop: gives the time.
 
     Attributes:
-        acts: what the application does with the n-th message that it gets.
+        acts: what the application does with the n-th message that it gets or sends.
         caught: errors that the application caught, as texts.
         calls: the outcomes of methods that were called from inside.
         failed: values whose body raised a planned error.
         body_s: seconds that the application takes for a message.
+        may_raise: whether a loop may end with an error of the client, since a broker refuses it.
         instance_name: instance name of all consumers; empty for the default.
     """
 
@@ -107,6 +109,7 @@ class Desk:
         self.calls: list[str] = []
         self.body_s = BODY_S
         self.instance_name = ""
+        self.may_raise = False
         self.failed: set[str] = set()
         self._planned: list[BaseException] = []
         self._count = 0
@@ -119,21 +122,25 @@ class Desk:
         if member.killed:
             raise Killed
         value = message.body.decode()
-        elsewhere = message.reconsume_times > 0 and not self.row.orderly and not self.row.broadcasting
+        send = self.ledger.sends.get(value)
         queue = self.world.queue_name(value, message.queue_id)
+        place = (queue, message.queue_offset)
+        elsewhere = message.reconsume_times > 0 and send is not None and (send.queue, send.offset) != place
         given = Given(value, queue, message.queue_offset, member.name, self.loop.time(), elsewhere)
         self.ledger.given(given)
-        self._count += 1
-        act = self.acts.pop(self._count, NORMAL)
-        if self._waiting:
-            self.loop.call_soon_threadsafe(self._wake)
-        return given, act
+        return given, self._next()
 
-    def error(self, act: Act, given: Given) -> BaseException:
-        """The error that the body shall raise."""
+    def next_act(self, member: Member) -> Act:
+        """The application is about to send a message; returns what it shall do meanwhile."""
+        if member.killed:
+            raise Killed
+        return self._next()
+
+    def error(self, act: Act, value: str) -> BaseException:
+        """The error that the application's code shall raise about a message."""
         assert act.error is not None
         error = act.error()
-        self.failed.add(given.value)
+        self.failed.add(value)
         self._planned.append(error)
         return error
 
@@ -147,6 +154,13 @@ class Desk:
             seen = seen.__cause__ or seen.__context__
         raise error
 
+    def raised(self, error: RucolaError) -> None:
+        """A loop ended with an error of the client."""
+        if self.may_raise:
+            self.caught.append(repr(error))
+        else:
+            self.fault(f"the loop raised {error!r}")
+
     def fault(self, text: str) -> None:
         """Something went wrong."""
         self.ledger.faults.append(text)
@@ -155,11 +169,11 @@ class Desk:
 
     @property
     def count(self) -> int:
-        """Number of messages given so far."""
+        """Number of messages given, or sends begun, so far."""
         return self._count
 
     async def reached(self, count: int, timeout_s: float = 120.0) -> None:
-        """Waits until the application got ``count`` messages."""
+        """Waits until the application got ``count`` messages, or began ``count`` sends."""
         if self._count >= count:
             return
         future = self.loop.create_future()
@@ -168,7 +182,14 @@ class Desk:
             async with asyncio.timeout(timeout_s):
                 await future
         except TimeoutError:
-            self.fault(f"after {timeout_s:g} s only {self._count} messages were given, not {count}")
+            self.fault(f"after {timeout_s:g} s only {self._count} messages were given or sent, not {count}")
+
+    def _next(self) -> Act:
+        self._count += 1
+        act = self.acts.pop(self._count, NORMAL)
+        if self._waiting:
+            self.loop.call_soon_threadsafe(self._wake)
+        return act
 
     def _wake(self) -> None:
         for count, future in self._waiting:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 AT = 5
 """The event meets the application at this message."""
-_REAL_S = 5.0
+_REAL_S = 2.0
 
 
 async def nothing(cell: Cell) -> None:
@@ -79,20 +79,22 @@ async def cancel(cell: Cell) -> None:
         await cell.interrupt(member.done)
     else:
         cell.desk.acts[AT] = Act(slow_s=20.0)
-        await cell.world.send(8)
+        if not cell.row.is_producer:
+            await cell.more(8)
         worker = cell.variant == "worker"
         member = await cell.start("a", in_main=not worker, holds=worker)
         victim = cell.spawn_worker(member, in_main=True) if worker else member.done
         assert victim is not None
         await cell.desk.reached(AT)
-        await asyncio.sleep(1.0)
+        if not cell.row.is_producer:
+            await asyncio.sleep(1.0)
         await cell.interrupt(victim)
         if worker:
             cell.spawn_worker(member)
-    await cell.world.send(8)
     if cell.variant != "worker":
         member.stop()
         await cell.start("a" if cell.row.broadcasting else "b")
+    await cell.more(8)
 
 
 async def slow(cell: Cell) -> None:
@@ -118,7 +120,7 @@ async def call(cell: Cell) -> None:
         await asyncio.sleep(40.0)
         member.stop()
         await cell.start("a" if cell.row.broadcasting else "b")
-    await cell.world.send(4)
+    await cell.more(4)
     if len(cell.desk.calls) + len(cell.ledger.faults) == 0:
         await asyncio.sleep(120.0)
         if not cell.desk.calls:
@@ -133,25 +135,26 @@ async def rebalance(cell: Cell) -> None:
     await cell.desk.reached(AT)
     second = await cell.start("b")
     await asyncio.sleep(1.0)
-    await cell.world.send(8)
+    await cell.more(8)
     await asyncio.sleep(30.0)
     if not cell.row.broadcasting:
-        await cell.world.send(8)
+        await cell.more(8)
     await cell.stop(second)
     if not cell.row.broadcasting:
-        await cell.world.send(8)
+        await cell.more(8)
 
 
 async def second_task(cell: Cell) -> None:
     member = await cell.begin(16, 16)
     await cell.desk.reached(AT)
     cell.spawn_worker(member)
-    await cell.world.send(8)
+    await cell.more(8)
 
 
 async def second_instance(cell: Cell) -> None:
     cell.desk.instance_name = "same" if cell.variant else ""
-    await cell.world.send(8)
+    if not cell.row.is_producer:
+        await cell.more(8)
     for name in ("a", "b"):
         member = await cell.start(name)
         assert member.done is not None
@@ -159,7 +162,7 @@ async def second_instance(cell: Cell) -> None:
             cell.members.remove(member)  # refused
             cell.ledger.forget(name)
     await asyncio.sleep(5.0)
-    await cell.world.send(16)
+    await cell.more(16)
 
 
 # -- servers
@@ -171,7 +174,7 @@ async def broker_restart(cell: Cell) -> None:
     await cell.world.servers.stop()
     await asyncio.sleep(0.5)
     await cell.world.servers.start()
-    await cell.world.send_until_acknowledged(8)
+    await cell.more(8)
 
 
 async def broker_killed(cell: Cell) -> None:
@@ -180,7 +183,7 @@ async def broker_killed(cell: Cell) -> None:
     await cell.world.servers.kill()
     await asyncio.sleep(30.0)
     await cell.world.servers.start()
-    await cell.world.send_until_acknowledged(8)
+    await cell.more(8)
 
 
 async def namesrv_gone(cell: Cell) -> None:
@@ -188,12 +191,12 @@ async def namesrv_gone(cell: Cell) -> None:
     await cell.desk.reached(AT)
     await cell.world.stop_namesrv()
     await asyncio.sleep(20.0)
-    await cell.world.send(8)
+    await cell.more(8)
     await asyncio.sleep(40.0)
     await cell.world.start_namesrv()
-    await cell.world.send(4)
+    await cell.more(4)
     await asyncio.sleep(35.0)  # the broker registers again
-    await cell.world.send(4)
+    await cell.more(4)
 
 
 # -- administrators
@@ -205,7 +208,7 @@ async def reset_back(cell: Cell) -> None:
     await asyncio.sleep(6.0)
     cell.ledger.want_again(cell.ledger.acknowledged())
     await _reset(cell, 0)
-    await cell.world.send(8)
+    await cell.more(8)
 
 
 async def reset_forward(cell: Cell) -> None:
@@ -216,7 +219,7 @@ async def reset_forward(cell: Cell) -> None:
     await _reset(cell, -1)
     cell.ledger.excuse(list(cell.ledger.sends), "reset")
     await asyncio.sleep(1.0)
-    await cell.world.send(8)
+    await cell.more(8)
 
 
 async def _reset(cell: Cell, timestamp_ms: int) -> None:
@@ -232,7 +235,7 @@ async def topic_recreated(cell: Cell) -> None:
     await asyncio.sleep(2.0)
     cell.ledger.excuse(list(cell.ledger.sends), "the topic was deleted")
     await cell.world.recreate_topic(1.0)
-    await cell.world.send_until_acknowledged(8)
+    await cell.more(8)
 
 
 async def queue_count(cell: Cell) -> None:
@@ -240,30 +243,49 @@ async def queue_count(cell: Cell) -> None:
     await cell.desk.reached(AT)
     for count in (4, 2, 4):
         await cell.world.set_queues(count)
-        await cell.world.send(8)
+        await cell.more(8)
         await asyncio.sleep(1.0 if count == 2 else 35.0)
 
 
 async def permission(cell: Cell) -> None:
+    cell.desk.may_raise = True
     await cell.begin()
     await cell.desk.reached(AT)
-    await cell.world.set_queues(cell.world.queues, PermName.WRITE)
-    await cell.world.send(8)
-    await asyncio.sleep(30.0)
+    await cell.world.set_queues(cell.world.queues, PermName.READ if cell.row.is_producer else PermName.WRITE)
+    await asyncio.sleep(20.0)  # held pulls have ended
+    await _has_effect(cell)
     await cell.world.set_queues(cell.world.queues)
-    await cell.world.send(8)
+    await cell.more(8)
 
 
 async def secret(cell: Cell) -> None:
+    cell.desk.may_raise = True
     await cell.begin()
     await cell.desk.reached(AT)
     cell.world.set_secret(OTHER_SECRET)
-    await asyncio.sleep(10.0)
-    await cell.world.send(8)
-    await asyncio.sleep(20.0)
+    await asyncio.sleep(60.0)  # the broker has read the file twice, and held pulls have ended
+    cell.warnings.clear()
+    cell.desk.caught.clear()
+    await _has_effect(cell)
+    if not (cell.warnings or cell.desk.caught):
+        cell.desk.fault("neither an error nor a warning told of the refused account")
     cell.world.set_secret(SECRET)
     await asyncio.sleep(10.0)
-    await cell.world.send(8)
+    await cell.more(8)
+
+
+async def _has_effect(cell: Cell) -> None:
+    """For 30 s nothing is given, or no send succeeds."""
+    if cell.row.is_producer:
+        before = len(cell.ledger.settled())
+        await asyncio.sleep(30.0)
+        took = len(cell.ledger.settled()) == before
+    else:
+        values = await cell.more(8)
+        await asyncio.sleep(30.0)
+        took = cell.ledger.outstanding() >= set(values)
+    if not took:
+        cell.desk.fault("what was taken had no effect")
 
 
 # -- the application's calls from outside of the body
@@ -276,7 +298,7 @@ async def pause(cell: Cell) -> None:
     queues = () if push else (cell.world.message_queues(),)
     await cell.call(member, "suspend" if push else "pause", *queues)
     await asyncio.sleep(40.0)  # pulls that the broker holds have ended
-    values = await cell.world.send(8)
+    values = await cell.more(8)
     await asyncio.sleep(30.0)
     for value in values:
         cell.ledger.not_before(value, cell.loop.time())
@@ -289,7 +311,7 @@ async def seek_back(cell: Cell) -> None:
     cell.ledger.want_again(cell.ledger.acknowledged())
     for queue in cell.world.message_queues():
         await cell.call(member, "seek_to_begin", queue)
-    await cell.world.send(8)
+    await cell.more(8)
 
 
 async def seek_forward(cell: Cell) -> None:
@@ -298,17 +320,17 @@ async def seek_forward(cell: Cell) -> None:
     for queue in cell.world.message_queues():
         await cell.call(member, "seek_to_end", queue)
     cell.ledger.excuse(list(cell.ledger.sends), "sought")
-    await cell.world.send(8)
+    await cell.more(8)
 
 
 async def resubscribe(cell: Cell) -> None:
     member = await cell.begin()
     await cell.desk.reached(AT)
     await cell.call(member, "unsubscribe", cell.world.topic)
-    await cell.world.send(8)
+    await cell.more(8)
     await asyncio.sleep(30.0)
     await cell.call(member, "subscribe", cell.world.topic)
-    await cell.world.send(8)
+    await cell.more(8)
 
 
 # -- processes and loops
@@ -320,8 +342,8 @@ async def process_killed(cell: Cell) -> None:
     await cell.desk.reached(AT)
     await asyncio.sleep(0.5)
     await cell.kill(member)
-    await cell.world.send(8)
     await cell.start("a" if cell.row.broadcasting else "b")
+    await cell.more(8)
 
 
 async def fork(cell: Cell) -> None:
@@ -333,7 +355,7 @@ async def fork(cell: Cell) -> None:
     _, status = await cell.loop.run_in_executor(None, os.waitpid, child, 0)
     if os.waitstatus_to_exitcode(status) != 0:
         cell.desk.fault(f"the child of a fork ended with {os.waitstatus_to_exitcode(status)}")
-    await cell.world.send(8)
+    await cell.more(8)
 
 
 def _in_child(cell: Cell, member: Member) -> int:
@@ -358,7 +380,7 @@ async def second_loop(cell: Cell) -> None:
     error = outcome.exception()
     if not (error is None or isinstance(error, RucolaError)):
         cell.desk.fault(f"a call from a second event loop raised {error!r}")
-    await cell.world.send(8)
+    await cell.more(8)
 
 
 def _use_from_second_loop(cell: Cell, member: Member, outcome: Future[Any]) -> None:
@@ -370,6 +392,7 @@ def _use_from_second_loop(cell: Cell, member: Member, outcome: Future[Any]) -> N
         Use.POLL: lambda: consumer.min_offset(queue),
         Use.RECEIVE: lambda: consumer.subscribe("Other"),
         Use.PULL: lambda: consumer.min_offset(queue),
+        Use.SEND: lambda: consumer.message_queues("Other"),
     }
 
     async def use() -> None:

@@ -16,9 +16,11 @@ from typing import Any, TypeVar
 import rucola
 import rucola.sync
 from tests.scenario.matrix import hands as _asynchronous
-from tests.scenario.matrix.calls import judged_consumer_call
+from tests.scenario.matrix.calls import judged_consumer_call, judged_producer_call, take_outcome
 from tests.scenario.matrix.desk import Desk, Member
-from tests.scenario.matrix.make import make_consumer
+from tests.scenario.matrix import sending as _sending
+from tests.scenario.matrix import transactions as _transactions
+from tests.scenario.matrix.make import make_consumer, make_producer
 
 from rucola.client import loop_thread
 from rucola.client.calling_thread import CALLING_THREAD
@@ -59,6 +61,8 @@ def blocking_copy(module: ModuleType) -> ModuleType:
 
 
 blocking_hands = blocking_copy(_asynchronous)
+blocking_sending = blocking_copy(_sending)
+blocking_transactions = blocking_copy(_transactions)
 
 
 class VirtualLoopThread(LoopThread):
@@ -99,6 +103,19 @@ class AsyncFace:
     def make(self, desk: Desk, member: Member) -> Any:
         return make_consumer(rucola, desk, member)
 
+    def make_producer(self, desk: Desk, member: Member, transactions: Any) -> Any:
+        return make_producer(rucola, desk, member, transactions)
+
+    async def result(self, future: asyncio.Future[T]) -> T:
+        return await future
+
+    def call_in_callback(self, desk: Desk, member: Member, name: str, message: Any) -> None:
+        member.workers.append(self._loop.create_task(self.call_producer_from_inside(desk, member, name, message)))
+
+    async def call_producer_from_inside(self, desk: Desk, member: Member, name: str, message: Any) -> None:
+        with judged_producer_call(desk, member, name, message) as call:
+            await self.call(*call)
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
@@ -111,7 +128,7 @@ class AsyncFace:
 
     async def call_from_inside(self, desk: Desk, member: Member, name: str, message: Any) -> None:
         with judged_consumer_call(desk, member, name, message) as call:
-            await self.call(*call)
+            take_outcome(desk, member, await self.call(*call))
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], in_main: bool = False) -> asyncio.Future[None]:
         return self._loop.create_task(work())
@@ -126,6 +143,20 @@ class SyncFace:
 
     def make(self, desk: Desk, member: Member) -> Any:
         return make_consumer(rucola.sync, desk, member)
+
+    def make_producer(self, desk: Desk, member: Member, transactions: Any) -> Any:
+        return make_producer(rucola.sync, desk, member, transactions)
+
+    def result(self, future: Future[T]) -> T:
+        return self._working.wait(future)
+
+    def call_in_callback(self, desk: Desk, member: Member, name: str, message: Any) -> None:
+        with judged_producer_call(desk, member, name, message) as call:  # on the loop's own thread
+            call[0](*call[1:])
+
+    def call_producer_from_inside(self, desk: Desk, member: Member, name: str, message: Any) -> None:
+        with judged_producer_call(desk, member, name, message) as call:
+            self.call(*call)
 
     def sleep(self, seconds: float) -> None:
         self._working.wait(asyncio.run_coroutine_threadsafe(asyncio.sleep(seconds), self._loop))
@@ -145,7 +176,7 @@ class SyncFace:
 
     def call_from_inside(self, desk: Desk, member: Member, name: str, message: Any) -> None:
         with judged_consumer_call(desk, member, name, message) as call:
-            self.call(*call)
+            take_outcome(desk, member, self.call(*call))
 
     def spawn(self, work: Callable[[], None], in_main: bool = False) -> asyncio.Future[None]:
         """Runs ``work`` in a thread; ``in_main`` in the main thread, which alone gets Ctrl-C."""

@@ -94,7 +94,7 @@ class Hands:
         if act.call:
             await self.face.call_from_inside(self.desk, self.member, act.call, message)
         if act.error is not None:
-            raise self.desk.error(act, given)
+            raise self.desk.error(act, given.value)
 
     # -- loops
 
@@ -103,7 +103,7 @@ class Hands:
             try:
                 await self._loop(consumer)
             except RucolaError as error:
-                self.desk.fault(f"the loop raised {error!r}")
+                self.desk.raised(error)
                 await self.face.sleep(AGAIN_S)
             except BaseException as error:
                 if self.member.ending:

@@ -117,6 +117,11 @@ class Ledger:
         with self._lock:
             return {send.value for send in self.sends.values() if send.outcome is Outcome.OK}
 
+    def settled(self) -> list[str]:
+        """Values whose send has a known outcome."""
+        with self._lock:
+            return [send.value for send in self.sends.values() if send.outcome is not Outcome.UNKNOWN]
+
     def outstanding(self) -> set[str]:
         """Acknowledged messages that some scope has not finished, or that are wanted again."""
         missing: set[str] = set()

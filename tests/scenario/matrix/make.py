@@ -14,6 +14,7 @@ from rucola import (
     ConsumeFromWhere,
     LitePullConsumerConfig,
     MessageModel,
+    ProducerConfig,
     PullConsumerConfig,
     PushConsumerConfig,
     SimpleConsumerConfig,
@@ -41,3 +42,14 @@ def make_consumer(client: ModuleType, desk: Desk, member: Member) -> Any:
         return client.PullConsumer(world.group, world.namesrv, PullConsumerConfig(**options))
     options |= {"invisible_duration_ms": INVISIBLE_MS, "await_duration_ms": 5_000}
     return client.SimpleConsumer(world.group, world.namesrv, SimpleConsumerConfig(**options))
+
+
+def make_producer(client: ModuleType, desk: Desk, member: Member, transactions: Any) -> Any:
+    """A producer of the row, with the defaults."""
+    options: dict[str, Any] = account_options(desk.world.guarded)
+    if desk.instance_name:
+        options["instance_name"] = desk.instance_name
+    config = ProducerConfig(**options)
+    if desk.row.client == "TransactionProducer":
+        return client.TransactionProducer(desk.world.group, desk.world.namesrv, transactions, config)
+    return client.Producer(desk.world.group, desk.world.namesrv, config)

@@ -304,7 +304,7 @@ EXCEPTIONS: tuple[Exception_, ...] = (
     # producers
     Exception_(_all("oneway"), ("broker_restart", "broker_killed", "permission", "secret", "shutdown", "cancel",
                                 "process_killed", "exit", "queue_count"), Word.SKIP, "a loss is not noticed"),
-    Exception_(_all("send", "batch", "oneway", "delayed", "recall"), ("slow",), Word.NONE,
+    Exception_(_all("send", "submit", "batch", "oneway", "delayed", "recall"), ("slow",), Word.NONE,
                "no code of the application runs meanwhile"),
     Exception_(_all("batch", "recall"), ("exception", "base_exception", "call"), Word.NONE,
                "no code of the application runs meanwhile"),
@@ -327,6 +327,8 @@ def promise(row: Row, column: Column) -> Promise:
 
 def variants(row: Row, column: Column) -> tuple[str, ...]:
     """The forms of an event that can meet a row."""
+    if column.name == "cancel" and row.is_producer:
+        return ("body", "worker")
     if column.name == "cancel" and row.use in LISTENERS:
         return ("body",)
     if column.name == "cancel" and row.use is not Use.LOOP:

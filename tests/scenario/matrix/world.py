@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.scenario.matrix.ledger import Ledger
 
-from rucola import Message, MessageQueue, Producer, ProducerConfig
+from rucola import Message, MessageExt, MessageQueue, Producer, ProducerConfig
 from rucola.client.admin import AdminClient
 from rucola.client.config import ClientConfig
 from rucola.common.topic_config import TopicConfig
@@ -23,7 +24,7 @@ from rucola.testing.servers import Servers
 TOPIC, GROUP = "T", "G"
 QUEUES = 2
 ACCESS_KEY, SECRET = "the-application", "the-first-secret"
-OTHER_SECRET = "another-secret"
+OTHER_SECRET = "the-second-secret"
 ADMIN_KEY, ADMIN_SECRET = "the-administrator", "secret-of-the-administrator"
 _ACCOUNTS = """accounts:
 - accessKey: {admin}
@@ -41,17 +42,23 @@ class World:
     """The servers of a cell. Call ``open`` and ``close`` once each, on the loop.
 
     Args:
-        ledger: where sends are recorded.
+        clock: the loop's time in seconds.
         guarded: whether the broker asks for an account.
+
+    Attributes:
+        ledger: where sends are recorded.
+        topic, group: the topic and the group of the cell.
+        queues: number of the topic's queues.
     """
 
-    def __init__(self, ledger: Ledger, guarded: bool = False) -> None:
-        self._ledger = ledger
+    def __init__(self, clock: Callable[[], float], guarded: bool = False) -> None:
+        self.ledger = Ledger(clock)
         self.guarded = guarded
         self.home = Path(tempfile.mkdtemp(prefix="rucola-matrix-"))
         options = {"enablePropertyFilter": "true", "recallMessageEnable": "true"}
         if guarded:
             options |= {"aclEnable": "true", "rocketmqHome": str(self.home)}
+            options |= {"autoCreateTopicEnable": "true", "autoCreateSubscriptionGroup": "true"}
             self.set_secret(SECRET)
         self.servers = Servers(options)
         self.topic, self.group = TOPIC, GROUP
@@ -59,6 +66,7 @@ class World:
         self.producer: Producer
         self._epoch = 0
         self._number = 0
+        self._lock = threading.Lock()
         self.queues = QUEUES
 
     async def open(self) -> None:
@@ -96,6 +104,16 @@ class World:
 
     # -- sends
 
+    def new_values(self, count: int) -> list[str]:
+        """Values that no message has had."""
+        with self._lock:
+            self._number += count
+            return [f"{self._epoch}.{number:04d}" for number in range(self._number - count, self._number)]
+
+    def queue_for(self, value: str) -> MessageQueue:
+        """The queue that a message with this value goes to: the queues in turn."""
+        return MessageQueue(self.topic, self.broker_name, int(value.partition(".")[2]) % self.queues)
+
     def queue_name(self, value: str, queue_id: int) -> str:
         """A queue's name in the ledger. A topic that was created again has new queues."""
         return f"{self.topic}.{value.partition('.')[0]}.{queue_id}"
@@ -106,17 +124,15 @@ class World:
 
     async def send_one(self) -> str:
         """Sends one message; returns its value."""
-        value = f"{self._epoch}.{self._number:04d}"
-        queue_id = self._number % self.queues
-        self._number += 1
-        began, outcome, offset = self._ledger.clock(), Outcome.UNKNOWN, None
+        [value] = self.new_values(1)
+        queue = self.queue_for(value)
+        began, outcome, offset = self.ledger.clock(), Outcome.UNKNOWN, None
         try:
-            queue = MessageQueue(self.topic, self.broker_name, queue_id)
             offset = (await self.producer.send(Message(self.topic, value.encode()), queue)).queue_offset
             outcome = Outcome.OK
         except RucolaError:
             pass
-        self._ledger.sent(value, self.queue_name(value, queue_id), offset, outcome, began)
+        self.ledger.sent(value, self.queue_name(value, queue.queue_id), offset, outcome, began)
         return value
 
     async def send_until_acknowledged(self, count: int, pause_s: float = 1.0, tries: int = 90) -> list[str]:
@@ -124,7 +140,7 @@ class World:
         values: list[str] = []
         for _ in range(tries):
             value = await self.send_one()
-            if value in self._ledger.acknowledged():
+            if value in self.ledger.acknowledged():
                 values.append(value)
             else:
                 await asyncio.sleep(pause_s)
@@ -163,6 +179,10 @@ class World:
         port = int(self.namesrv.rpartition(":")[2])
         self.servers.namesrv = NameServer(NamesrvConfig(listen_port=port))
         await self.servers.namesrv.start()
+
+    def stored(self) -> list[MessageExt]:
+        """Everything that consumers of the topic can get."""
+        return self.servers.messages(self.topic)
 
     def connections(self) -> int:
         """Number of connections to the broker."""

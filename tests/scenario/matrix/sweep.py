@@ -1,0 +1,63 @@
+"""The column ``shutdown``: a small application is shut down, or cancelled, after each step of the loop in turn."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tests.scenario.matrix.table import Promise
+
+if TYPE_CHECKING:
+    from tests.scenario.matrix.cell import Cell
+
+MESSAGES = 3
+BODY_S = 0.001
+STEPS_MAX = 2_000
+_DONE_S = 2.0
+"""The sweep ends with a life that had this time after its last message."""
+_FINDINGS_MAX = 12
+
+
+async def sweep(cell: Cell, promise: Promise) -> list[str]:
+    """Runs a life for each step; returns what breaks the promise."""
+    findings: list[str] = []
+    for step in range(STEPS_MAX):
+        complete = await _life(cell, step)
+        findings += [f"step {step}: {finding}" for finding in cell.ledger.judge(promise)]
+        cell.steps = step
+        if complete or len(findings) > _FINDINGS_MAX:
+            break
+    else:
+        findings.append(f"not complete after {STEPS_MAX} steps")
+    cell.renew()
+    return findings
+
+
+async def _life(cell: Cell, step: int) -> bool:
+    """One life that ends at ``step``, and another one that gets what is left; returns whether the first was done."""
+    cell.renew()
+    world, desk = cell.world, cell.desk
+    world.topic, world.group, desk.body_s = f"T{step}", f"G{step}", BODY_S
+    await world.set_queues(1)
+    await world.send(MESSAGES)
+    reached: asyncio.Future[None] = cell.loop.create_future()
+    cell.loop.call_at_step(step, lambda: reached.done() or reached.set_result(None))
+    member = await cell.start("a", in_main=True, at_once=True)
+    assert member.done is not None
+    await asyncio.wait([reached, member.done], return_when=asyncio.FIRST_COMPLETED)
+    cell.loop.forget_step()
+    done = max((given.closed_at or 1e99 for given in cell.ledger.givens), default=1e99)
+    complete = len(cell.ledger.givens) >= MESSAGES and done + _DONE_S < cell.loop.time()
+    if cell.variant == "cancel":
+        member.stop()
+        await cell.interrupt(member.done)
+    await cell.stop(member)
+    successor = await cell.start("a" if cell.row.broadcasting else "b")
+    for _ in range(round((cell.row.wait_s + 20.0) / 0.1)):
+        if not cell.ledger.outstanding():
+            break
+        await asyncio.sleep(0.1)
+    else:
+        desk.fault(f"a successor did not get {sorted(cell.ledger.outstanding())}")
+    await cell.stop(successor)
+    return complete
