@@ -60,6 +60,7 @@ class Member:
         killed: whether the member plays a killed process.
         started: whether its consumer is started.
         holds: whether the application only holds the consumer, which workers use.
+        abandons: whether the application starts the client without a ``with`` block, and never shuts it down.
         workers: further tasks, or threads, with the same consumer.
     """
 
@@ -70,6 +71,7 @@ class Member:
     killed: bool = False
     started: bool = False
     holds: bool = False
+    abandons: bool = False
     workers: list[asyncio.Future[None]] = field(default_factory=list)
 
     @property

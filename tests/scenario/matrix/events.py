@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from tests.scenario.matrix.departure import in_process
 from tests.scenario.matrix.desk import Act, Member, PlannedError
 from tests.scenario.matrix.table import LISTENERS, Use
 from tests.scenario.matrix.world import OTHER_SECRET, SECRET
@@ -252,7 +253,7 @@ async def permission(cell: Cell) -> None:
     await cell.begin()
     await cell.desk.reached(AT)
     await cell.world.set_queues(cell.world.queues, PermName.READ if cell.row.is_producer else PermName.WRITE)
-    await asyncio.sleep(20.0)  # held pulls have ended
+    await asyncio.sleep(40.0)  # held pulls have ended, and producers have asked for the route
     await _has_effect(cell)
     await cell.world.set_queues(cell.world.queues)
     await cell.more(8)
@@ -337,6 +338,9 @@ async def resubscribe(cell: Cell) -> None:
 
 
 async def process_killed(cell: Cell) -> None:
+    if cell.variant == "killed":
+        await in_process(cell, "killed")
+        return
     cell.desk.acts[AT] = Act(slow_s=5.0)
     member = await cell.begin()
     await cell.desk.reached(AT)
@@ -344,6 +348,10 @@ async def process_killed(cell: Cell) -> None:
     await cell.kill(member)
     await cell.start("a" if cell.row.broadcasting else "b")
     await cell.more(8)
+
+
+async def leave_interpreter(cell: Cell) -> None:
+    await in_process(cell, cell.variant)
 
 
 async def fork(cell: Cell) -> None:
@@ -439,6 +447,7 @@ EVENTS: dict[str, Callable[[Cell], Awaitable[None]]] = {
     "permission": permission,
     "secret": secret,
     "process_killed": process_killed,
+    "exit": leave_interpreter,
     "fork": fork,
     "second_loop": second_loop,
 }

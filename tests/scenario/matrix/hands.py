@@ -56,6 +56,10 @@ class Hands:
             await consumer.assign(self.desk.world.message_queues())
         elif row.use is not Use.PULL:
             await consumer.subscribe(self.desk.world.topic)
+        if self.member.abandons:
+            await consumer.start()
+            await self.work(consumer)
+            return
         async with consumer:
             self.member.started = True
             if self.member.holds:

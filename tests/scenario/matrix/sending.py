@@ -40,6 +40,10 @@ class Sender:
     async def run(self) -> None:
         """Sends until the member shall end."""
         producer = self.member.consumer = self.face.make_producer(self.desk, self.member, self._transactions)
+        if self.member.abandons:
+            await producer.start()
+            await self.work(producer)
+            return
         async with producer:
             self.member.started = True
             if self.member.holds:

@@ -117,7 +117,6 @@ class Column:
         wait_s: the longest documented wait that the event causes, in seconds.
         variants: the event's forms; each is a run of its own.
         because: the reason of the word SKIP or NONE.
-        processes: whether the event needs processes, and thus real time.
         java: what Java's client does differently; empty if nothing.
     """
 
@@ -128,7 +127,6 @@ class Column:
     wait_s: float = 0.0
     variants: tuple[str, ...] = ("",)
     because: str = ""
-    processes: bool = False
     java: str = ""
 
 
@@ -207,10 +205,11 @@ COLUMNS = (
     Column("permission", "permission taken for 30 s", Word.AGAIN, Word.AGAIN, wait_s=60.0),
     Column("secret", "secret of the account changed for 30 s", Word.AGAIN, Word.AGAIN, wait_s=60.0),
     Column("shutdown", "shutdown at each step", Word.AGAIN, Word.AGAIN, variants=("shutdown", "cancel")),
-    Column("process_killed", "process killed", Word.AGAIN, Word.AGAIN, wait_s=60.0),
+    Column("process_killed", "process killed", Word.AGAIN, Word.AGAIN, wait_s=60.0, variants=("played", "killed")),
     Column("fork", "fork", Word.ONCE, Word.ONCE),
     Column("second_loop", "use from a second event loop", Word.ONCE, Word.ONCE),
-    Column("exit", "end of the interpreter with an open loop or producer", Word.AGAIN, Word.AGAIN, processes=True),
+    Column("exit", "end of the interpreter with an open loop or producer", Word.AGAIN, Word.AGAIN, wait_s=60.0,
+           variants=("body", "abandoned")),
 )  # fmt: skip
 
 
