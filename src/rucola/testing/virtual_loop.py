@@ -179,7 +179,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(done)
         return future
 
-    def call_exception_handler(self, context: Mapping[str, Any]) -> None:  # type: ignore[override]
+    def call_exception_handler(self, context: Mapping[str, Any]) -> None:
         """Also keeps the context for ``unhandled``."""
         self.unhandled.append(f"{context.get('message')}: {context.get('exception')!r}")
         super().call_exception_handler(dict(context))
@@ -234,10 +234,17 @@ def virtual_clocks(loop: VirtualEventLoop) -> Iterator[None]:
     before = SystemClock.wall_ms, SystemClock.monotonic, UnmovedClock.wall_ms
     wake, run = Worker.wake, Worker._run
     counted = _CountedWorker(loop.working)
-    Worker.wake, Worker._run = lambda self: counted.wake(self), lambda self: counted.run(self)  # type: ignore[method-assign]
-    SystemClock.wall_ms = lambda _: loop.wall_ms()  # type: ignore[method-assign]
-    SystemClock.monotonic = lambda _: loop.monotonic()  # type: ignore[method-assign]
-    UnmovedClock.wall_ms = lambda _: loop.wall_ms()  # type: ignore[method-assign]
+
+    def wake_counted(worker: Worker) -> None:
+        counted.wake(worker)
+
+    def run_counted(worker: Worker) -> None:
+        counted.run(worker)
+
+    Worker.wake, Worker._run = wake_counted, run_counted  # type: ignore[method-assign]
+    SystemClock.wall_ms = lambda self: loop.wall_ms()  # type: ignore[method-assign]
+    SystemClock.monotonic = lambda self: loop.monotonic()  # type: ignore[method-assign]
+    UnmovedClock.wall_ms = SystemClock.wall_ms
     try:
         yield
     finally:

@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.scenario.matrix.cell import Report
 from tests.scenario.matrix.pool import Job, run_jobs
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
             print_failure(report)
             sys.stdout.flush()
         if options.json:
-            with open(options.json, "a", encoding="utf-8") as file:
+            with Path(options.json).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(report.__dict__) + "\n")
     print_table(reports)
     failed = sum(bool(report.findings) for report in reports)

@@ -25,8 +25,8 @@ from tests.scenario.matrix.faces import (
 )
 from tests.scenario.matrix.hands import Hands
 from tests.scenario.matrix.ledger import Given, Ledger
-from tests.scenario.matrix.responder import Responder
 from tests.scenario.matrix.residue import left
+from tests.scenario.matrix.responder import Responder
 from tests.scenario.matrix.sending import Sender
 from tests.scenario.matrix.sweep import sweep
 from tests.scenario.matrix.table import Column, Row, Use, Word, promise
@@ -130,7 +130,12 @@ class Cell:
             shutil.rmtree(self.world.home, ignore_errors=True)
         findings += self.ledger.judge(word)
         findings += [f"unhandled: {text}" for text in self.loop.unhandled if "planned" not in text]
-        facts = {"sent": len(self.ledger.sends), "given": len(self.ledger.givens), "calls": self.desk.calls, "steps": self.steps}
+        facts = {
+            "sent": len(self.ledger.sends),
+            "given": len(self.ledger.givens),
+            "calls": self.desk.calls,
+            "steps": self.steps,
+        }
         return Report(self.row.name, self.column.name, self.variant, str(word), findings, facts)
 
     async def _meet_event(self) -> None:
@@ -193,9 +198,7 @@ class Cell:
         self.desk.fault(f"no {count} sends succeeded in {MORE_S:g} s; {self.desk.caught[-1:]}")
         return []
 
-    async def start(
-        self, name: str, in_main: bool = False, holds: bool = False, at_once: bool = False
-    ) -> Member:
+    async def start(self, name: str, in_main: bool = False, holds: bool = False, at_once: bool = False) -> Member:
         """Starts a member; returns when its consumer is started, or at once."""
         member = Member(name, holds=holds)
         self.members.append(member)
@@ -315,7 +318,7 @@ class Cell:
     # -- the end
 
     async def settle(self) -> None:
-        """Waits until nothing is outstanding, at most as long as documented; then looks whether anything comes again."""
+        """Waits until nothing is outstanding, at most as long as documented; then looks what comes again."""
         until = self.loop.time() + self.wait_s
         while self.loop.time() < until and self.ledger.outstanding():
             await asyncio.sleep(_LOOK_S)

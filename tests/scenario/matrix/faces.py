@@ -13,15 +13,15 @@ from queue import SimpleQueue
 from types import ModuleType
 from typing import Any, TypeVar
 
-import rucola
-import rucola.sync
 from tests.scenario.matrix import hands as _asynchronous
-from tests.scenario.matrix.calls import judged_consumer_call, judged_producer_call, take_outcome
-from tests.scenario.matrix.desk import Desk, Member
 from tests.scenario.matrix import sending as _sending
 from tests.scenario.matrix import transactions as _transactions
+from tests.scenario.matrix.calls import judged_consumer_call, judged_producer_call, take_outcome
+from tests.scenario.matrix.desk import Desk, Member
 from tests.scenario.matrix.make import make_consumer, make_producer
 
+import rucola
+import rucola.sync
 from rucola.client import loop_thread
 from rucola.client.calling_thread import CALLING_THREAD
 from rucola.client.loop_thread import LoopThread

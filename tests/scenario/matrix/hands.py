@@ -6,7 +6,6 @@ the same program: ``await``, ``async for`` and ``async with`` become ``for``, ``
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from tests.scenario.matrix.desk import Act, Desk, Member
@@ -44,7 +43,7 @@ class Hands:
         while not self.member.ending:
             try:
                 await self._live()
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - the application's own, or raised again
                 self.desk.catch(error)
 
     async def _live(self) -> None:
@@ -148,7 +147,7 @@ class Hands:
             for message in messages:
                 try:
                     await self.body(message)
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 - the application's own, or raised again
                     self.desk.catch(error)
                     continue
                 await self._acknowledge(consumer, message)
@@ -174,14 +173,14 @@ class Hands:
             for message in found.messages:
                 try:
                     await self.body(message)
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 - the application's own, or raised again
                     self.desk.catch(error)
                     return
                 self._positions[queue] = message.queue_offset + 1
             if found.next_begin_offset != self._positions[queue] or found.messages:
                 self._positions[queue] = found.next_begin_offset
                 await consumer.commit(queue, found.next_begin_offset)
-        except (RucolaError, asyncio.TimeoutError) as error:
+        except (TimeoutError, RucolaError) as error:
             if not self.member.ending:
                 self.desk.caught.append(repr(error))
                 await self.face.sleep(AGAIN_S)

@@ -1,7 +1,7 @@
 """An application in a process of its own, which ends without closing its client, or is killed.
 
-``python -m tests.scenario.matrix.leaver ROW HOW FACTS``: FACTS is JSON with the addresses and names of the cell; HOW is
-``body`` (the program ends while a message is being handled), ``abandoned`` (its client was never in a ``with`` block) or
+``python -m tests.scenario.matrix.leaver ROW HOW FACTS``: FACTS is JSON with the addresses and names of the cell. HOW is
+``body`` (the program ends while it handles a message), ``abandoned`` (its client was never in a ``with`` block) or
 ``killed`` (it goes on until somebody kills it). Each line of its output is a JSON list: what the application got,
 finished or sent. It runs in real time.
 """
@@ -17,8 +17,6 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-import rucola
-import rucola.sync
 from tests.scenario.matrix.desk import BODY_S, Act, Desk, Member
 from tests.scenario.matrix.faces import blocking_hands, blocking_sending, blocking_transactions
 from tests.scenario.matrix.hands import Hands
@@ -28,6 +26,8 @@ from tests.scenario.matrix.sending import Sender
 from tests.scenario.matrix.table import Row, Use, row_named
 from tests.scenario.matrix.transactions import Commits
 
+import rucola
+import rucola.sync
 from rucola import MessageQueue
 from rucola.testing.queue_checker import Outcome
 

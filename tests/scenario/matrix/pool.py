@@ -100,14 +100,13 @@ def run_jobs(jobs: Sequence[Job], processes: int) -> Iterator[Report]:
             for worker in [*(busy[pipe] for pipe in ready), *late]:
                 assert worker.job is not None
                 report, alive = _report_of(worker, worker in late)
+                worker.job = None
                 if not alive:
                     worker.end()
-                    workers.remove(worker)
-                    worker = _Worker()
-                    workers.append(worker)
-                worker.job = None
-                if waiting:
-                    worker.begin(waiting.pop())
+                    workers[workers.index(worker)] = _Worker()
+                for free in workers:
+                    if free.job is None and waiting:
+                        free.begin(waiting.pop())
                 yield report
     finally:
         for worker in workers:
@@ -128,7 +127,7 @@ def _report_of(worker: _Worker, late: bool) -> tuple[Report, bool]:
 
 
 def _serve(pipe: Connection, stack: str) -> None:
-    with open(stack, "w", encoding="utf-8") as file:
+    with Path(stack).open("w", encoding="utf-8") as file:
         faulthandler.register(signal.SIGUSR1, file, all_threads=True)
         while True:
             try:

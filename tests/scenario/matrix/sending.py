@@ -71,7 +71,7 @@ class Sender:
         except RucolaError as error:
             self.desk.caught.append(repr(error))
             await self.face.sleep(AGAIN_S)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the application's own, or raised again
             self.desk.catch(error)
             outcome = Outcome.FAILED  # the application's own code refused
         finally:

@@ -1,7 +1,7 @@
 """The matrix of promises: rows are ways to use a client, columns are events that may meet it.
 
 Each row and each column has its promise in one word. The promise of a cell is the weaker of the two words, except for
-the cells in ``EXCEPTIONS``, each with its reason. Everything else is generated from this module: the cells that run,
+the cells in ``CASES``, each with its reason. Everything else is generated from this module: the cells that run,
 the words that the ledger checks, and the page ``docs/promises.md``.
 """
 
@@ -243,7 +243,7 @@ Rows = Callable[[Row], bool]
 
 
 @dataclass(frozen=True)
-class Exception_:
+class Case:
     """Cells whose promise is not that of row and column.
 
     Attributes:
@@ -271,52 +271,52 @@ def _all(*names: str) -> Rows:
 
 _NO_MEMBER = "assigned queues belong to no member of the group"
 _NO_POSITION = "a PullConsumer keeps no position and joins no group"
-EXCEPTIONS: tuple[Exception_, ...] = (
+CASES: tuple[Case, ...] = (
     # leaving a loop
-    Exception_(lambda row: row.use in LISTENERS, ("break",), Word.NONE, "a listener is no loop"),
-    Exception_(_use(Use.POLL, Use.RECEIVE, Use.PULL), ("return", "break"), Word.NONE,
+    Case(lambda row: row.use in LISTENERS, ("break",), Word.NONE, "a listener is no loop"),
+    Case(_use(Use.POLL, Use.RECEIVE, Use.PULL), ("return", "break"), Word.NONE,
                "the application iterates over a list of its own"),
-    Exception_(_use(Use.POLL), ("exception", "base_exception", "cancel"), Word.AGAIN,
+    Case(_use(Use.POLL), ("exception", "base_exception", "cancel"), Word.AGAIN,
                "the messages of a poll count as consumed together, at the next poll"),
-    Exception_(lambda row: row.broadcasting and row.use in LISTENERS, ("exception", "base_exception"), Word.SKIP,
+    Case(lambda row: row.broadcasting and row.use in LISTENERS, ("exception", "base_exception"), Word.SKIP,
                "a message that failed is dropped (BROADCASTING)"),
-    Exception_(lambda row: row.client == "SimpleConsumer", ("slow",), Word.AGAIN,
+    Case(lambda row: row.client == "SimpleConsumer", ("slow",), Word.AGAIN,
                "the message's invisible time of 10 s ends"),
     # several tasks, several members
-    Exception_(lambda row: row.use in LISTENERS, ("second_task",), Word.NONE, "the consumer calls the listener"),
-    Exception_(lambda row: row.is_lite, ("second_task",), Word.ONCE,
+    Case(lambda row: row.use in LISTENERS, ("second_task",), Word.NONE, "the consumer calls the listener"),
+    Case(lambda row: row.is_lite, ("second_task",), Word.ONCE,
                "two tasks get parts of the same queue", ordered=False),
-    Exception_(lambda row: row.broadcasting, ("rebalance",), Word.ONCE, "each consumer reads all queues"),
-    Exception_(lambda row: row.client == "SimpleConsumer", ("rebalance", "second_instance"), Word.ONCE,
+    Case(lambda row: row.broadcasting, ("rebalance",), Word.ONCE, "each consumer reads all queues"),
+    Case(lambda row: row.client == "SimpleConsumer", ("rebalance", "second_instance"), Word.ONCE,
                "the broker hides what one of them has"),
-    Exception_(lambda row: row.assigned, ("rebalance", "second_instance", "reset_back", "reset_forward"), Word.NONE,
+    Case(lambda row: row.assigned, ("rebalance", "second_instance", "reset_back", "reset_forward"), Word.NONE,
                _NO_MEMBER),
-    Exception_(_use(Use.PULL), ("rebalance", "second_instance", "reset_back", "reset_forward", "seek_back",
+    Case(_use(Use.PULL), ("rebalance", "second_instance", "reset_back", "reset_forward", "seek_back",
                                 "seek_forward", "pause", "resubscribe"), Word.NONE, _NO_POSITION),
-    Exception_(lambda row: row.broadcasting, ("reset_back", "reset_forward"), Word.NONE,
+    Case(lambda row: row.broadcasting, ("reset_back", "reset_forward"), Word.NONE,
                "the broker does not know the progress of broadcasting consumers"),
     # what a class does not have
-    Exception_(lambda row: row.client == "SimpleConsumer", ("pause", "seek_back", "seek_forward"), Word.NONE,
+    Case(lambda row: row.client == "SimpleConsumer", ("pause", "seek_back", "seek_forward"), Word.NONE,
                "a SimpleConsumer has no such method"),
-    Exception_(lambda row: row.is_push, ("seek_back", "seek_forward"), Word.NONE, "a PushConsumer has no such method"),
-    Exception_(lambda row: row.assigned, ("resubscribe",), Word.NONE, "queues are assigned, not topics subscribed"),
+    Case(lambda row: row.is_push, ("seek_back", "seek_forward"), Word.NONE, "a PushConsumer has no such method"),
+    Case(lambda row: row.assigned, ("resubscribe",), Word.NONE, "queues are assigned, not topics subscribed"),
     # producers
-    Exception_(_all("oneway"), ("broker_restart", "broker_killed", "permission", "secret", "shutdown", "cancel",
+    Case(_all("oneway"), ("broker_restart", "broker_killed", "permission", "secret", "shutdown", "cancel",
                                 "process_killed", "exit", "queue_count"), Word.SKIP, "a loss is not noticed"),
-    Exception_(_all("send", "submit", "batch", "oneway", "delayed", "recall"), ("slow",), Word.NONE,
+    Case(_all("send", "submit", "batch", "oneway", "delayed", "recall"), ("slow",), Word.NONE,
                "no code of the application runs meanwhile"),
-    Exception_(_all("batch", "recall"), ("exception", "base_exception", "call"), Word.NONE,
+    Case(_all("batch", "recall"), ("exception", "base_exception", "call"), Word.NONE,
                "no code of the application runs meanwhile"),
-    Exception_(_all("recall"), ("topic_recreated",), Word.NONE, "a timed message is not in the topic yet"),
+    Case(_all("recall"), ("topic_recreated",), Word.NONE, "a timed message is not in the topic yet"),
 )  # fmt: skip
 
 
 def promise(row: Row, column: Column) -> Promise:
     """The promise of a cell."""
     ordered = row.word is Word.ORDER
-    for exception in EXCEPTIONS:
-        if column.name in exception.columns and exception.rows(row):
-            return Promise(exception.word, ordered and exception.ordered, exception.because)
+    for case in CASES:
+        if column.name in case.columns and case.rows(row):
+            return Promise(case.word, ordered and case.ordered, case.because)
     word = column.sends if row.is_producer else column.word
     because = column.because
     if word is Word.NONE:
