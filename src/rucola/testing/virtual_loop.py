@@ -219,7 +219,7 @@ class _CountedWorker:
                 if worker._stopping:
                     return
                 worker._work()
-            except Exception:  # the thread outlives a defect in its work
+            except Exception:  # noqa: BLE001 - the thread outlives a defect in its work
                 _log.exception("background work failed")
             finally:
                 if woken:
@@ -241,7 +241,7 @@ def virtual_clocks(loop: VirtualEventLoop) -> Iterator[None]:
     def run_counted(worker: Worker) -> None:
         counted.run(worker)
 
-    Worker.wake, Worker._run = wake_counted, run_counted  # type: ignore[method-assign]
+    Worker.wake, Worker._run = wake_counted, run_counted  # type: ignore[method-assign, assignment]
     SystemClock.wall_ms = lambda self: loop.wall_ms()  # type: ignore[method-assign]
     SystemClock.monotonic = lambda self: loop.monotonic()  # type: ignore[method-assign]
     UnmovedClock.wall_ms = SystemClock.wall_ms

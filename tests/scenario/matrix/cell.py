@@ -97,6 +97,7 @@ class Cell:
         self.warnings: list[str] = []
         self.wait_s = row.wait_s + column.wait_s
         self._connections = self.steps = 0
+        self._threads = threading.enumerate()
 
     async def run(self) -> Report:
         """Runs the cell."""
@@ -125,7 +126,7 @@ class Cell:
                 await self.world.leave()
                 await self.world.close()
             await asyncio.sleep(LEFT_S)
-            self.ledger.faults += left(self.loop)
+            self.ledger.faults += left(self.loop, self._threads)
         finally:
             shutil.rmtree(self.world.home, ignore_errors=True)
         findings += self.ledger.judge(word)

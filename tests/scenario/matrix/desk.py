@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -148,6 +149,10 @@ class Desk:
 
     def catch(self, error: BaseException) -> None:
         """The application catches an error around its loop; raises it again unless it is the application's own."""
+        own = any(isinstance(planned, asyncio.CancelledError) for planned in self._planned)
+        if own and isinstance(error, concurrent.futures.CancelledError):
+            self.caught.append(repr(error))  # a blocking call can only say that its work was cancelled
+            return
         seen: BaseException | None = error
         while seen is not None:
             if seen in self._planned:

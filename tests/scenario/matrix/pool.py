@@ -123,7 +123,7 @@ def _report_of(worker: _Worker, late: bool) -> tuple[Report, bool]:
     except EOFError:
         worker.process.join(5.0)
         return worker.job.failed(f"the process ended with {worker.process.exitcode}"), False
-    return report, True
+    return report, not report.findings  # what a failed cell has left must not meet the next one
 
 
 def _serve(pipe: Connection, stack: str) -> None:

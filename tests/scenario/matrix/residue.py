@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from collections.abc import Collection
 from typing import Any
 
 from rucola.testing.virtual_loop import VirtualEventLoop
@@ -14,20 +15,16 @@ _OF_PROCESS = ("asyncio_", "MainThread", "rucola-client", "second loop")
 """Threads that live as long as the process or its loop."""
 
 
-def left(loop: VirtualEventLoop) -> list[str]:
-    """What is still there of clients; called on the loop after clients and servers have ended."""
+def left(loop: VirtualEventLoop, before: Collection[threading.Thread]) -> list[str]:
+    """What is still there of clients, and was not ``before``; called on the loop when all have ended."""
     gc.collect()
     found = [f"task left: {_name(task)}" for task in asyncio.all_tasks(loop) if _is_clients(_module(task))]
     for handle in loop._scheduled:  # type: ignore[attr-defined]
         owner = getattr(handle._callback, "__self__", handle._callback)
         if not handle.cancelled() and _is_clients(getattr(owner, "__module__", None) or ""):
             found.append(f"timer left: {handle._callback!r}")
-    threads = [thread.name for thread in threading.enumerate() if not thread.name.startswith(_OF_PROCESS)]
-    return found + [f"thread left: {name}" for name in threads if name not in _before]
-
-
-_before = frozenset(thread.name for thread in threading.enumerate())
-"""Threads of whoever runs the cells."""
+    threads = [thread for thread in threading.enumerate() if not thread.name.startswith(_OF_PROCESS)]
+    return found + [f"thread left: {thread.name}" for thread in threads if thread not in before]
 
 
 def _is_clients(module: str) -> bool:

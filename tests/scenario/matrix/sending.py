@@ -73,10 +73,17 @@ class Sender:
             await self.face.sleep(AGAIN_S)
         except BaseException as error:  # noqa: BLE001 - the application's own, or raised again
             self.desk.catch(error)
-            outcome = Outcome.FAILED  # the application's own code refused
+            outcome = self._refused(error)
         finally:
             for value in values:
                 self.desk.ledger.sent(value, self.desk.world.queue_name(value, queue.queue_id), None, outcome, began)
+
+    def _refused(self, error: BaseException) -> Outcome:
+        """What became of a message if the application's own code has raised."""
+        if self.desk.row.base == "transaction":
+            self.desk.fault(f"the transaction listener's error came out of the send: {error!r}")
+        stored = self.desk.row.base in ("transaction", "submit")
+        return Outcome.UNKNOWN if stored else Outcome.FAILED
 
     def _messages(self, values: list[str], **options: Any) -> list[Message]:
         return [Message(self.desk.world.topic, value.encode(), **options) for value in values]

@@ -326,6 +326,10 @@ def promise(row: Row, column: Column) -> Promise:
 
 def variants(row: Row, column: Column) -> tuple[str, ...]:
     """The forms of an event that can meet a row."""
+    if (
+        column.name == "base_exception" and row.name == "submit"
+    ):  # asyncio ends its loop if a callback raises SystemExit
+        return BASE_EXCEPTIONS[1:]
     if column.name == "cancel" and row.is_producer:
         return ("body", "worker")
     if column.name == "cancel" and row.use in LISTENERS:
