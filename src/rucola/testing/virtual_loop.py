@@ -25,8 +25,8 @@ from rucola.testing.virtual_clock import UnmovedClock
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-_GRACE_S = 0.0003
-"""Real seconds without any event before a jump."""
+_GRACE_S = 0.00015
+"""Real seconds without any event before a jump. A selector would round them up to a millisecond."""
 _JUMP_S = 0.5
 """Longest jump. Bytes that are on their way for some real milliseconds thus cause no timeout of seconds."""
 _LOOK_S = 0.05
@@ -104,7 +104,8 @@ class _JumpingSelector(selectors.DefaultSelector):
             return found
         if self._working.count:
             return super().select(_LOOK_S)
-        found = super().select(_GRACE_S)
+        time.sleep(_GRACE_S)
+        found = super().select(0)
         if found or self._working.count:
             return found
         if timeout is None:
