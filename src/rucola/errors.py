@@ -32,6 +32,25 @@ class FormatError(RucolaError):
         return f"{self.what}: {place}position {self.position}: expected {self.expected}, got {self.got}"
 
 
+class UnreadableBodyError(FormatError):
+    """The body of a received message cannot be decompressed: it is damaged, or the package for it is not installed.
+
+    Args:
+        topic: topic of the message.
+        queue_id: queue of the message.
+        queue_offset: position of the message in its queue.
+        reason: what is wrong with the body; names the package that is missing.
+    """
+
+    def __init__(self, topic: str, queue_id: int, queue_offset: int, reason: str) -> None:
+        super().__init__("message body", 0, "a body that can be decompressed", reason)
+        self.args = topic, queue_id, queue_offset, reason
+        self.topic, self.queue_id, self.queue_offset, self.reason = topic, queue_id, queue_offset, reason
+
+    def __str__(self) -> str:
+        return f"body of message {self.queue_offset} of {self.topic}, queue {self.queue_id}: {self.reason}"
+
+
 class StoreError(RucolaError):
     """The store cannot carry out a request."""
 

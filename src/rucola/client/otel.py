@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from opentelemetry import propagate, trace
 from rucola.client.listener import Listener, completed, is_pending, shown
 from rucola.client.send_result import SendResult
 from rucola.common.message import Message, MessageExt
+from rucola.errors import UnreadableBodyError
 
 C = TypeVar("C")
 
@@ -189,7 +190,8 @@ def _attributes(messages: Sequence[Message], operation: str, group: str) -> dict
         found["messaging.batch.message_count"] = len(messages)
         return found
     (message,) = messages
-    found["messaging.message.body.size"] = len(message.body)
+    with suppress(UnreadableBodyError):
+        found["messaging.message.body.size"] = len(message.body)
     if message.tags:
         found["messaging.rocketmq.message.tag"] = message.tags
     if message.keys:

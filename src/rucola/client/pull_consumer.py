@@ -16,15 +16,14 @@ from rucola.client.local_offset_store import LocalFileOffsetStore
 from rucola.client.message_selector import MessageSelector, message_selector
 from rucola.client.producer import tracing
 from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
+from rucola.client.received import PullOrigin, received_messages
 from rucola.common import message_const
 from rucola.common.hosts import host_text
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
-from rucola.common.sysflag import MessageSysFlag, PullSysFlag
-from rucola.errors import BrokerError, ClientError, FormatError, RemotingError, RucolaError
-from rucola.formats.compression import decompress
-from rucola.formats.inner_batch import decode_single_messages
-from rucola.formats.message import decode_message, decode_messages
+from rucola.common.sysflag import PullSysFlag
+from rucola.errors import BrokerError, ClientError, RemotingError, RucolaError
+from rucola.formats.message import decode_message
 from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
 from rucola.protocol.bodies.route import ClusterInfo
 from rucola.protocol.codes import ResponseCode
@@ -33,7 +32,6 @@ from rucola.protocol.headers.query import QueryMessageRequestHeader
 from rucola.remoting.api import QueryAnswer
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
-from rucola.runtime.logs import event
 
 T = TypeVar("T")
 
@@ -166,15 +164,13 @@ class PullConsumer:
 
         Raises:
             ClientError: an argument is invalid; the error names the argument and the reason.
-            FormatError: a record is malformed or fails its checksum. A compressed body that cannot be decompressed is
-                no error: it is returned as stored, and the problem is logged.
+            FormatError: a record is malformed or fails its checksum. A compressed body that cannot be decompressed
+                raises ``UnreadableBodyError`` when it is read.
         """
         selector = message_selector(expression)
         raw = await self.pull_raw(queue, queue_offset, max_messages, selector, suspend_timeout_ms=suspend_timeout_ms)
-        messages = decode_single_messages(raw.body, queue_offset, unpack=False)
-        for message in messages:
-            _unpack(message)
-            message.broker_name = queue.broker_name
+        origin = PullOrigin(queue.broker_name, raw.min_offset, raw.max_offset)
+        messages = received_messages(raw.body, origin, queue_offset)
         wanted = selector.tags
         if wanted:
             # brokers compare only the hashes of tags
@@ -356,12 +352,8 @@ class PullConsumer:
         messages: list[MessageExt] = []
         for broker_name in sorted({queue.broker_name for queue in route.subscribe_queues}):
             answer = await self._instance.api.query_message(routes.broker(broker_name), header)
-            decoded = decode_messages(answer.records, unpack=False)
-            found = [message for message in decoded if message.topic == header.topic]
-            for message in found:
-                _unpack(message)
-                message.broker_name = broker_name
-            messages += found
+            decoded = received_messages(answer.records, PullOrigin(broker_name))
+            messages += [message for message in decoded if message.topic == header.topic]
         return sorted(messages, key=lambda message: message.store_timestamp_ms)
 
     async def _master(self, queue: MessageQueue) -> str:
@@ -392,23 +384,3 @@ class PullConsumer:
     def _check_running(self) -> None:
         if not self._instance.running:
             raise ClientError("the pull consumer is not started, or is shut down")
-
-
-def _unpack(message: MessageExt) -> None:
-    """Decompresses the body. A body that cannot be decompressed stays as stored, so that a sender's mistake does not
-    block the queue's later messages.
-    """
-    if not message.sys_flag & MessageSysFlag.COMPRESSED:
-        return
-    try:
-        message.body = decompress(message.body, message.sys_flag)
-    except FormatError as error:
-        event(
-            logger,
-            logging.WARNING,
-            "body cannot be decompressed",
-            topic=message.topic,
-            queue_id=message.queue_id,
-            queue_offset=message.queue_offset,
-            error=error,
-        )

@@ -292,7 +292,7 @@ class PushConsumer:
         if self._trace is not None:
             listener = traced_listener(listener, self._trace, self._member.group)
         if self._config.consume_orderly:
-            return ConsumeOrderly(listener, self._config, self._send_back.send_anew, self._note_orderly)
+            return ConsumeOrderly(listener, self._config, self._send_back.dead_letter, self._note_orderly)
         return ConsumeConcurrently(listener, self._config, self._send_back.send_back, self._clock)
 
     def _note_orderly(self, queue: ProcessQueue, consumer_offset: int) -> None:

@@ -7,7 +7,6 @@ kept.
 
 from __future__ import annotations
 
-import logging
 from array import array
 from typing import Any
 
@@ -16,15 +15,12 @@ from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.common.ids import QueueOffset
 from rucola.common.message import MessageExt
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
-from rucola.errors import FormatError
+from rucola.errors import FormatError, UnreadableBodyError
 from rucola.formats.checksum import crc32
 from rucola.formats.compression import decompress
 from rucola.formats.inner_batch import holds_batches, split_inner_batches
 from rucola.formats.message import CHECK_BODY_CRC, CHECK_RECORD_CRC, walk_records
 from rucola.formats.properties import decode_properties
-from rucola.runtime.logs import event
-
-logger = logging.getLogger(__name__)
 
 _ROWS = 64
 _RECORD_POS = int(RecordColumn.RECORD_POS)
@@ -45,17 +41,17 @@ _NUMBERS = {
 
 
 class PullOrigin:
-    """Data shared by all messages of one pull.
+    """Data shared by all messages of one answer.
 
     Attributes:
         broker_name: name of the broker.
-        min_offset: first queue offset that the broker still had.
-        max_offset: queue offset of the next message to be stored.
+        min_offset: first queue offset that the broker still had; None if the answer does not tell.
+        max_offset: queue offset of the next message to be stored; None if the answer does not tell.
     """
 
     __slots__ = ("broker_name", "max_offset", "min_offset")
 
-    def __init__(self, broker_name: str, min_offset: int, max_offset: int) -> None:
+    def __init__(self, broker_name: str, min_offset: int | None = None, max_offset: int | None = None) -> None:
         self.broker_name, self.min_offset, self.max_offset = broker_name, min_offset, max_offset
 
 
@@ -63,7 +59,9 @@ class ReceivedMessage(MessageExt):
     """A ``MessageExt`` whose attributes are decoded when they are first read. It can be modified like any other
     message.
 
-    In addition to the stored properties it has MIN_OFFSET and MAX_OFFSET of the queue at the time of the pull.
+    In addition to the stored properties, a pulled message has MIN_OFFSET and MAX_OFFSET of the queue at that time. A
+    body that cannot be decompressed raises ``UnreadableBodyError`` whenever it is read; all other attributes can be
+    read.
     """
 
     __slots__ = ("__weakref__", "_origin", "_record", "_row")
@@ -112,13 +110,18 @@ class ReceivedMessage(MessageExt):
 
     def _properties(self) -> dict[str, str]:
         stored = decode_properties(self._span(RecordColumn.PROPERTIES_POS, self._row[RecordColumn.PROPERTIES_LEN]))
-        stored[message_const.MIN_OFFSET] = str(self._origin.min_offset)
-        stored[message_const.MAX_OFFSET] = str(self._origin.max_offset)
+        if self._origin.min_offset is not None:
+            stored[message_const.MIN_OFFSET] = str(self._origin.min_offset)
+        if self._origin.max_offset is not None:
+            stored[message_const.MAX_OFFSET] = str(self._origin.max_offset)
         return stored
 
     def _unpacked(self, body: bytes) -> bytes:
-        """Returns the decompressed body. A body that cannot be decompressed is returned as stored, so that a sender's
-        mistake does not block the queue's later messages.
+        """Returns the decompressed body.
+
+        Raises:
+            UnreadableBodyError: it cannot be decompressed. Without the error, the application would take compressed
+                bytes for the message.
         """
         sys_flag = self._row[RecordColumn.SYS_FLAG]
         if not sys_flag & MessageSysFlag.COMPRESSED:
@@ -126,16 +129,17 @@ class ReceivedMessage(MessageExt):
         try:
             return decompress(body, sys_flag)
         except FormatError as error:
-            event(
-                logger,
-                logging.WARNING,
-                "body cannot be decompressed",
-                topic=self.topic,
-                queue_id=self.queue_id,
-                queue_offset=self.queue_offset,
-                error=error,
+            raise UnreadableBodyError(self.topic, self.queue_id, self.queue_offset, str(error)) from error
+
+    def __repr__(self) -> str:
+        try:
+            return super().__repr__()
+        except UnreadableBodyError as error:
+            return (
+                f"MessageExt(topic={self.topic!r}, queue_id={self.queue_id}, queue_offset={self.queue_offset}, "
+                f"physical_offset={self.physical_offset}, msg_id={self.msg_id!r}, body=<{error.reason}>, "
+                f"properties={self.properties!r})"
             )
-            return body
 
 
 def received_messages(records: bytes, origin: PullOrigin, queue_offset: int = 0) -> list[MessageExt]:

@@ -16,7 +16,7 @@ from rucola.common import message_const
 from rucola.common.hosts import host_text
 from rucola.common.key_builder import retry_topic
 from rucola.common.message import MessageExt, SystemMessage
-from rucola.errors import RucolaError
+from rucola.errors import RucolaError, UnreadableBodyError
 from rucola.protocol.headers.client import ConsumerSendMsgBackRequestHeader
 from rucola.runtime.clock import Clock
 from rucola.runtime.logs import event
@@ -59,6 +59,17 @@ class SendBack:
             message: a pulled message.
             delay_level: 1 to 18, 0 for the broker's choice, -1 for an immediate dead letter.
         """
+        return await self._ask_back(message, delay_level) or await self.send_anew(message)
+
+    async def dead_letter(self, message: MessageExt) -> bool:
+        """Makes a message that an orderly consumer could not consume a dead letter; see ``send_anew``. If its body
+        cannot be read, asks the broker for it by request 36.
+        """
+        if _is_readable(message):
+            return await self.send_anew(message)
+        return await self._ask_back(message, -1)
+
+    async def _ask_back(self, message: MessageExt, delay_level: int) -> bool:
         member = self._member
         try:
             routes = member.instance.routes
@@ -77,21 +88,15 @@ class SendBack:
             return True
         except RucolaError as error:
             event(logger, logging.WARNING, "message not sent back", group=member.group, id=message.msg_id, error=error)
-        return await self.send_anew(message)
+        return False
 
     async def send_anew(self, message: MessageExt) -> bool:
         """Sends a copy to the group's retry topic; the broker makes it a dead letter after too many retries."""
-        properties = {name: value for name, value in message.properties.items() if name not in _NOT_SENT}
-        properties.setdefault(message_const.ORIGIN_MESSAGE_ID, message.msg_id)
-        properties[message_const.RETRY_TOPIC] = message.topic
-        properties[message_const.RECONSUME_TIME] = str(message.reconsume_times + 1)
-        properties[message_const.MAX_RECONSUME_TIMES] = str(self._times_max)
-        properties[message_const.DELAY] = str(_FIRST_DELAY_LEVEL + message.reconsume_times)
-        copy = SystemMessage(retry_topic(self._member.group), message.body, flag=message.flag, properties=properties)
         try:
+            copy = self._copy(message)
             await (await self._inner()).send(copy)
             return True
-        except RucolaError as error:
+        except RucolaError as error:  # also a body that cannot be read
             event(
                 logger,
                 logging.ERROR,
@@ -101,6 +106,15 @@ class SendBack:
                 error=error,
             )
             return False
+
+    def _copy(self, message: MessageExt) -> SystemMessage:
+        properties = {name: value for name, value in message.properties.items() if name not in _NOT_SENT}
+        properties.setdefault(message_const.ORIGIN_MESSAGE_ID, message.msg_id)
+        properties[message_const.RETRY_TOPIC] = message.topic
+        properties[message_const.RECONSUME_TIME] = str(message.reconsume_times + 1)
+        properties[message_const.MAX_RECONSUME_TIMES] = str(self._times_max)
+        properties[message_const.DELAY] = str(_FIRST_DELAY_LEVEL + message.reconsume_times)
+        return SystemMessage(retry_topic(self._member.group), message.body, flag=message.flag, properties=properties)
 
     async def shutdown(self) -> None:
         """Closes the inner producer, if there is one."""
@@ -114,3 +128,11 @@ class SendBack:
             self._producer = Producer(INNER_GROUP, self._namesrv, config, clock=self._clock)
             await self._producer.start()
         return self._producer
+
+
+def _is_readable(message: MessageExt) -> bool:
+    try:
+        message.body  # noqa: B018 - decompresses the body
+    except UnreadableBodyError:
+        return False
+    return True

@@ -109,8 +109,8 @@ class PullConsumer:
 
         Raises:
             ClientError: an argument is invalid; the error names the argument and the reason.
-            FormatError: a record is malformed or fails its checksum. A compressed body that cannot be decompressed is
-                no error: it is returned as stored, and the problem is logged.
+            FormatError: a record is malformed or fails its checksum. A compressed body that cannot be decompressed
+                raises ``UnreadableBodyError`` when it is read.
         """
         return self._loop.run(
             self._async.pull(queue, queue_offset, max_messages, expression, suspend_timeout_ms=suspend_timeout_ms)

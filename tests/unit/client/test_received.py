@@ -13,7 +13,8 @@ from rucola.client.message_selector import MessageSelector
 from rucola.client.received import PullOrigin, ReceivedMessage, received_messages
 from rucola.client.subscription import selected, subscription_data
 from rucola.common.message import MessageExt
-from rucola.errors import ClientError, FormatError
+from rucola.errors import ClientError, FormatError, UnreadableBodyError
+from rucola.formats import compression
 from rucola.formats.message import decode_message
 
 ORIGIN = PullOrigin("broker-a", 2, 9)
@@ -62,12 +63,39 @@ def test_a_message_of_a_transaction_has_its_id():
     assert (plain.transaction_id, committed.transaction_id) == (None, "U1")
 
 
-def test_bodies_are_unpacked_and_those_that_cannot_be_come_as_stored(caplog):
+def test_bodies_are_unpacked(caplog):
     (message,) = received_messages(record(1, zlib.compress(b"long"), sys_flag=1), ORIGIN)
     assert message.body == b"long"
-    (message,) = received_messages(record(1, b"no zlib", sys_flag=1), ORIGIN)
-    assert message.body == b"no zlib"
-    assert "body cannot be decompressed" in caplog.text
+
+
+PACKED = zlib.compress(b"long" * 100)
+UNREADABLE = {
+    "no zlib": (b"no zlib", 1, "zlib data"),
+    "torn": (PACKED[: len(PACKED) // 2], 1, "a truncated one"),
+    "empty": (b"", 1, ""),
+    "unknown type": (b"x", 1 | 4 << 8, "type 4"),
+    "no package": (b"x", 1 | 1 << 8, "pip install"),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_a_body_that_cannot_be_unpacked_raises_whenever_it_is_read(case, monkeypatch):
+    stored, sys_flag, text = UNREADABLE[case]
+    monkeypatch.setattr(compression, "_package", lambda kind: None)
+    (message,) = received_messages(record(7, stored, sys_flag=sys_flag), ORIGIN)
+    for _ in range(2):
+        with pytest.raises(UnreadableBodyError, match=r"body of message 7 of T, queue 1: .*") as unreadable:
+            message.body  # noqa: B018
+        assert text in unreadable.value.reason
+        assert isinstance(unreadable.value, FormatError)
+        twin = pickle.loads(pickle.dumps(unreadable.value))
+        assert (str(twin), twin.topic, twin.queue_id, twin.queue_offset) == (str(unreadable.value), "T", 1, 7)
+    assert (message.topic, message.queue_offset, message.msg_id, message.keys) == ("T", 7, "U7", None)
+    assert f"body=<{unreadable.value.reason}>" in repr(message)
+    assert "queue_offset=7" in repr(message)
+    message.body = b"from elsewhere"
+    assert message.body == b"from elsewhere"
+    assert "from elsewhere" in repr(message)
 
 
 def test_many_records_of_one_answer():

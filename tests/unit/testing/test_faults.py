@@ -206,10 +206,12 @@ def test_consumers_are_there_when_their_start_offsets_are_known(servers: RocketM
         consumer.register_message_listener(lambda message: seen.put_nowait(message.body))
         await consumer.subscribe(topic)
         with servers.faults.delay(0.2, RequestCode.GET_MAX_OFFSET) as fault:
+            starting = asyncio.ensure_future(consumer.start())
+            await asyncio.to_thread(fault.wait, 2)  # the consumer requests the end of each queue, where it starts
+            with pytest.raises(AssertionError, match=f"group {topic}: 1, but not every queue is read"):
+                await asyncio.to_thread(servers.consumers, topic, 1, 0)
+            await starting
             async with consumer, Producer("pg", servers.namesrv) as producer:
-                await asyncio.to_thread(fault.wait, 2)  # the consumer requests the end of each queue, where it starts
-                with pytest.raises(AssertionError, match=f"group {topic}: 1, but not every queue is read"):
-                    await asyncio.to_thread(servers.consumers, topic, 1, 0)
                 await asyncio.to_thread(servers.consumers, topic, 1)
                 await producer.send(Message(topic, b"first"))
                 async with asyncio.timeout(5):
