@@ -362,7 +362,7 @@ class Broker:
                 config.transaction_timeout_ms, config.transaction_check_max, len(services.delay_levels_ms)
             ),
             config.broker_name,
-            services.clock.wall_ms,
+            self.store.now_ms,
             lambda: services.topics.create_for_group(TRANS_CHECK_MAX_TIME_TOPIC, 1),
             self._checks.finished,
             services.timers.rewriter,

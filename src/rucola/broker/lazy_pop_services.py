@@ -36,6 +36,9 @@ class Pops(Protocol):
     def forget(self, concerned: Callable[[PoppedQueue], bool]) -> asyncio.Future[None] | None:
         """Forgets what was popped from the queues for which ``concerned`` returns True."""
 
+    def channel_closed(self, channel: Peer) -> None:
+        """Forgets the waiting pops of a closed connection."""
+
     def needed_from(self) -> int | None:
         """Physical offset of the oldest record of the revive topic that is not worked off."""
 
@@ -116,7 +119,7 @@ class LazyPopServices:
     def channel_closed(self, channel: Peer) -> None:
         """Forgets the waiting pops of a closed connection."""
         if self.started is not None:
-            self.started.hold.channel_closed(channel)
+            self.started.channel_closed(channel)
 
     def topic_deleted(self, topic: str) -> asyncio.Future[None] | None:
         """Forgets what was popped from a deleted topic, so that a new topic with the same name starts anew, and ends

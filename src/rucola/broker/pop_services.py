@@ -15,6 +15,7 @@ from rucola.broker.pop.pop_hold import PopHold
 from rucola.broker.pop.pop_offsets import PopOffsets, PoppedQueue
 from rucola.broker.pop.pop_read import PopReader
 from rucola.broker.pop.queue_walk import QueueWalk
+from rucola.broker.pop.request_age import RequestAges
 from rucola.broker.pop.request_mode import RequestModeManager
 from rucola.broker.pop.revive_log import ReviveLog
 from rucola.broker.pop.revive_service import ReviveService
@@ -25,6 +26,7 @@ from rucola.broker.processor.pop_look import PopLookProcessor
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic_queues import TopicQueues
 from rucola.common.key_builder import REVIVE_TOPIC_PREFIX
+from rucola.remoting.peer import Peer
 from rucola.runtime.supervision import PeriodicWork
 
 _REVIVE_QUEUES = 8
@@ -51,16 +53,17 @@ class PopServices:
             REVIVE_TOPIC_PREFIX + config.broker_cluster_name,
             _REVIVE_QUEUES,
             services.timers.rewriter,
-            clock.wall_ms,
+            store.now_ms,
         )
         self._popped = PopOffsets(store, services.offsets)
-        self._orders = OrderInfoManager(services.keep(ORDERS), clock.wall_ms, self._exists)
+        self._orders = OrderInfoManager(services.keep(ORDERS), store.now_ms, self._exists)
         self._modes = RequestModeManager(services.keep(MODES))
         self._walk = QueueWalk(config, services.topics)
+        self._ages = RequestAges(clock.monotonic, services.peers_clock.wall_ms)
         self._revive: ReviveService
         self._reviving: PeriodicWork | None = None
         self.hold = PopHold(clock.monotonic, self._call_later, config.max_pop_polling_size, config.pop_polling_size)
-        self._locks = OrderLocks(self._orders, self.hold, clock.wall_ms, self._call_later)
+        self._locks = OrderLocks(self._orders, self.hold, store.now_ms, self._call_later)
 
     def load(self, after_pops: bool) -> None:
         """Loads POP data. The store and the consumer offsets must be loaded before.
@@ -104,13 +107,13 @@ class PopServices:
             self._locks,
             services.clock.monotonic,
         )
-        return PopMessageProcessor(services, reader, self.hold, self._locks, self._walk, self._log.queues)
+        return PopMessageProcessor(services, reader, self.hold, self._locks, self._walk, self._log.queues, self._ages)
 
     @cached_property
     def looks(self) -> PopLookProcessor:
         """Serves requests that read or look for messages without popping them."""
         peeker = Peeker(self._store, self._popped)
-        return PopLookProcessor(self._services, peeker, self._orders, self.hold, self._locks, self._walk)
+        return PopLookProcessor(self._services, peeker, self._orders, self.hold, self._locks, self._walk, self._ages)
 
     @cached_property
     def acks(self) -> PopAckProcessor:
@@ -155,6 +158,11 @@ class PopServices:
     def needed_from(self) -> int | None:
         """Physical offset of the oldest record of the revive topic that is not worked off; see ``LogHolder``."""
         return self._revive.needed_from()
+
+    def channel_closed(self, channel: Peer) -> None:
+        """Forgets the waiting pops of a closed connection."""
+        self.hold.channel_closed(channel)
+        self._ages.channel_closed(channel)
 
     def settle(self) -> None:
         """Notes which pops are synced, before the consumer offsets are written."""

@@ -126,8 +126,8 @@ class BrokerServices:
         self.stats = BrokerStats(store, self.offsets, clock)
         self.delay_levels_ms = delay_levels_ms(store.config.message_delay_level)
         self.schedule = ScheduleMessageService(store, self.delay_levels_ms, wall_ms, self.keep("delayOffset.json"))
-        self.timers = TimerDelivery(store, files, clock, config.broker_name, self.random_below, self.supervisor)
-        self.halves = HalfMessages(store, self.offsets, wall_ms)
+        self.timers = TimerDelivery(store, files, config.broker_name, self.random_below, self.supervisor)
+        self.halves = HalfMessages(store, self.offsets, store.now_ms)
         self.pops = LazyPopServices(store, self.tables, config.broker_cluster_name, partial(make_pops, self))
         self.access: BrokerAccess | None = None
         if config.guarded:

@@ -452,8 +452,16 @@ class MessageStore:
         return self._log.gaps
 
     def now_ms(self) -> int:
-        """Returns the store time that a message would get now; never earlier than the time of the newest message."""
+        """Returns the store time that a message would get now. It never goes back, whatever the wall clock does; see
+        ``store.log.store_time``.
+        """
         return self._log.now_ms()
+
+    def not_before(self, time_ms: int) -> None:
+        """Makes ``now_ms`` never return earlier times than ``time_ms``. Call it after ``load``, with a time that an
+        earlier process has recorded.
+        """
+        self._log.not_before(time_ms)
 
     @property
     def min_offset(self) -> int:

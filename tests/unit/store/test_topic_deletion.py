@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from pathlib import Path
 from shutil import copytree
 
@@ -209,7 +210,7 @@ def test_queues_that_went_get_no_new_minimum(tmp_path: Path, monkeypatch: pytest
     fill(store, 400)
     looked_at.clear()
     retention = store._retention
-    retention._shorten_log()
+    retention._uncorrected = deque(store._queues.open_queues())
     retention.waiting = True
     store.delete_topic(GONE)
     store.dispatch()

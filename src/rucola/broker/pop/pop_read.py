@@ -42,6 +42,7 @@ class Pop:
     """A running pop.
 
     Attributes:
+        began_ms: monotonic time in ms at which the client created the request.
         begin: the queue to begin with.
         waited_for: queues whose messages an earlier attempt fetched from the disk.
         parts: the records for the response.
@@ -56,6 +57,7 @@ class Pop:
     revive_queue: int
     tag_codes: frozenset[int] | None
     expression: SqlExpression | None
+    began_ms: int
     begin: int = 0
     waited_for: set[PoppedQueue] = field(default_factory=set)
     info: PopInfo = field(default_factory=PopInfo)
@@ -76,6 +78,7 @@ class Pop:
             self.revive_queue,
             self.tag_codes,
             self.expression,
+            self.began_ms,
             self.begin,
             self.waited_for,
         )

@@ -12,7 +12,8 @@ from rucola.broker.pop.pop_hold import ANSWER_AHEAD_MS, HeldPop, PopHold
 from rucola.broker.pop.pop_read import Pop, PopReader
 from rucola.broker.pop.queue_walk import BEGINS, QueueWalk
 from rucola.broker.pop.receipt import ORDER_REVIVE_QUEUE
-from rucola.broker.processor.pop_checks import check_place, note_born_time
+from rucola.broker.pop.request_age import BORN_TIME, RequestAges
+from rucola.broker.processor.pop_checks import check_place
 from rucola.broker.services import BrokerServices
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError, FormatError
@@ -25,7 +26,6 @@ from rucola.protocol.headers.pop import PopMessageRequestHeader, PopMessageRespo
 from rucola.remoting.processors import OVERLOAD, serve_again
 from rucola.remoting.server import Channel
 
-_TOO_LATE_MS = 500
 _TAG = "TAG"
 _Filter = tuple[frozenset[int] | None, SqlExpression | None]
 
@@ -45,6 +45,7 @@ class PopMessageProcessor:
         locks: OrderLocks,
         walk: QueueWalk,
         revive_queues: int,
+        ages: RequestAges,
     ) -> None:
         self._config = services.config
         self._store = services.store
@@ -56,22 +57,24 @@ class PopMessageProcessor:
         self._walk = walk
         self._cold_reads = services.cold_reads
         self._revive_queues = itertools.cycle(range(revive_queues))
-        self._wall_ms = services.clock.wall_ms
-        self._peers_ms = services.peers_clock.wall_ms
+        self._now_ms = services.store.now_ms
+        self._ages = ages
         self._random_below = services.random_below
 
     def pop(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """Request 200050: pops messages; None if the request waits."""
-        note_born_time(command, self._peers_ms())
+        command.ext_fields.setdefault(BORN_TIME, "0")
         header = PopMessageRequestHeader.from_ext_fields(command.ext_fields)
+        began_ms = self._ages.began_ms(channel, command, header.born_time, header.poll_time)
         try:
-            self._check(channel, header)
+            self._check(channel, header, began_ms)
             tag_codes, expression = self._filter(header)
         except BrokerError as refusal:
             return command.answer(refusal.code, refusal.remark, PopMessageResponseHeader().to_ext_fields())
         revive_queue = ORDER_REVIVE_QUEUE if header.order else next(self._revive_queues)
         begin = self._random_below(BEGINS)
-        return self._serve(channel, command, Pop(header, self._wall_ms(), revive_queue, tag_codes, expression, begin))
+        pop = Pop(header, self._now_ms(), revive_queue, tag_codes, expression, began_ms, begin)
+        return self._serve(channel, command, pop)
 
     def _serve(self, channel: Channel, command: RemotingCommand, pop: Pop) -> RemotingCommand | None:
         """Reads the queues, then answers; None if the response comes later."""
@@ -98,14 +101,14 @@ class PopMessageProcessor:
         else:
             if self._wait(channel, command, pop):
                 return None
-            full = header.poll_time > 0 and self._deadline_ms(header) > self._peers_ms() and not self._hold.stopped
+            full = header.poll_time > 0 and _deadline_ms(pop) > self._ages.now_ms() and not self._hold.stopped
             code, remark = (ResponseCode.POLLING_FULL if full else ResponseCode.POLLING_TIMEOUT), "NO_MESSAGE_IN_QUEUE"
         return command.answer(code, remark, _answer_header(pop).to_ext_fields(), b"".join(pop.parts))
 
-    def _check(self, channel: Channel, header: PopMessageRequestHeader) -> None:
+    def _check(self, channel: Channel, header: PopMessageRequestHeader, began_ms: int) -> None:
         """Refuses invalid pops; makes the checks in RocketMQ's order."""
         broker = f"the broker[{self._config.client_host}]"
-        if self._peers_ms() - header.born_time - header.poll_time > _TOO_LATE_MS:
+        if self._ages.is_too_late(began_ms, header.poll_time):
             raise BrokerError(ResponseCode.POLLING_TIMEOUT, f"{broker} pop message is timeout too much")
         if not self._config.broker_permission & PermName.READ:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"{broker} pop message is forbidden")
@@ -131,13 +134,9 @@ class PopMessageProcessor:
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
             ) from None
 
-    def _deadline_ms(self, header: PopMessageRequestHeader) -> int:
-        return header.born_time + header.poll_time - ANSWER_AHEAD_MS
-
     def _wait(self, channel: Channel, command: RemotingCommand, pop: Pop) -> bool:
         """Holds the request; returns False if it may not wait."""
-        header, now_ms = pop.header, self._peers_ms()
-        deadline_ms = min(self._deadline_ms(header), now_ms + header.poll_time)
+        header, now_ms, deadline_ms = pop.header, self._ages.now_ms(), _deadline_ms(pop)
         if deadline_ms <= now_ms:
             return False
         held = HeldPop(
@@ -160,8 +159,13 @@ class PopMessageProcessor:
     def _fetched(self, channel: Channel, command: RemotingCommand, pop: Pop) -> None:
         """Repeats the pop after the disk read. The invisible time of its messages begins now."""
         if not channel.closed:
-            again = pop.again(self._wall_ms())
+            again = pop.again(self._now_ms())
             serve_again(channel, command, lambda channel, command: self._serve(channel, command, again))
+
+
+def _deadline_ms(pop: Pop) -> int:
+    """The monotonic time in ms at which a waiting pop must be answered."""
+    return pop.began_ms + pop.header.poll_time - ANSWER_AHEAD_MS
 
 
 def _nobody_waits() -> None:

@@ -39,7 +39,7 @@ class PopAckProcessor:
         self._log = log
         self._locks = locks
         self._when_safe = services.when_safe
-        self._wall_ms = services.clock.wall_ms
+        self._now_ms = services.store.now_ms
 
     def ack(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """Request 200051: acknowledges a message."""
@@ -94,7 +94,7 @@ class PopAckProcessor:
             answer, end = self._change_in_order(queue, receipt, header), 0
         else:
             # The new pop time must differ from the old one. Otherwise both checkpoints could have the same key.
-            pop_time_ms = max(self._wall_ms(), receipt.pop_time_ms + 1)
+            pop_time_ms = max(self._now_ms(), receipt.pop_time_ms + 1)
             key = PopKey(*queue, header.offset, pop_time_ms, receipt.broker_name)
             self._log.put_checkpoint(PopCheckpoint(key, header.invisible_time, (0,)), receipt.revive_queue)
             ack = PopAck(receipt.key(*queue), (header.offset,))
@@ -146,7 +146,7 @@ class PopAckProcessor:
     ) -> ChangeInvisibleTimeResponseHeader:
         if header.offset < self._committed(queue):
             return ChangeInvisibleTimeResponseHeader()
-        visible_ms = self._wall_ms() + header.invisible_time
+        visible_ms = self._now_ms() + header.invisible_time
         self._orders.hide_until(queue, header.offset, receipt.pop_time_ms, visible_ms)
         self._locks.changed(queue)
         return ChangeInvisibleTimeResponseHeader(

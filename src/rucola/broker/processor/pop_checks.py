@@ -8,17 +8,6 @@ from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
-from rucola.protocol.command import RemotingCommand
-
-BORN_TIME = "bornTime"
-
-
-def note_born_time(command: RemotingCommand, now_ms: int) -> None:
-    """Sets the creation time of a request to now if the request has none. If the request is processed again, it keeps
-    this time.
-    """
-    if command.ext_fields.get(BORN_TIME, "0") == "0":
-        command.ext_fields[BORN_TIME] = str(now_ms)
 
 
 def check_place(

@@ -12,7 +12,8 @@ from rucola.broker.pop.peek import Peek, Peeker
 from rucola.broker.pop.pop_hold import ANSWER_AHEAD_MS, HeldPop, PopHold
 from rucola.broker.pop.pop_offsets import PoppedQueue
 from rucola.broker.pop.queue_walk import BEGINS, QueueWalk
-from rucola.broker.processor.pop_checks import check_place, no_topic, note_born_time
+from rucola.broker.pop.request_age import BORN_TIME, RequestAges
+from rucola.broker.processor.pop_checks import check_place, no_topic
 from rucola.broker.processor.responses import NO_CODE
 from rucola.broker.services import BrokerServices
 from rucola.common.sysflag import PermName
@@ -43,6 +44,7 @@ class PopLookProcessor:
         hold: PopHold,
         locks: OrderLocks,
         walk: QueueWalk,
+        ages: RequestAges,
     ) -> None:
         self._config = services.config
         self._topics = services.topics
@@ -53,7 +55,7 @@ class PopLookProcessor:
         self._locks = locks
         self._walk = walk
         self._cold_reads = services.cold_reads
-        self._peers_ms = services.peers_clock.wall_ms
+        self._ages = ages
         self._random_below = services.random_below
 
     def peek(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
@@ -67,7 +69,7 @@ class PopLookProcessor:
 
     def notification(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """Request 200054: whether a pop would find a message; None if the request waits for one."""
-        note_born_time(command, self._peers_ms())
+        command.ext_fields.setdefault(BORN_TIME, "0")
         header = NotificationRequestHeader.from_ext_fields(command.ext_fields)
         self._check(channel, header.topic, header.queue_id, header.consumer_group)
         found = any(self._gives(header, *place) for place in self._places(header))
@@ -141,8 +143,9 @@ class PopLookProcessor:
         """Tries to hold the request. Returns two values: whether the request is held, and whether it is refused because
         the broker holds too many requests.
         """
-        now_ms = self._peers_ms()
-        deadline_ms = min(header.born_time + header.poll_time - ANSWER_AHEAD_MS, now_ms + header.poll_time)
+        now_ms = self._ages.now_ms()
+        began_ms = self._ages.began_ms(channel, command, header.born_time, header.poll_time)
+        deadline_ms = began_ms + header.poll_time - ANSWER_AHEAD_MS
         if deadline_ms <= now_ms:
             return False, False
         held = HeldPop(

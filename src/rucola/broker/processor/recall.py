@@ -30,7 +30,7 @@ class RecallMessageProcessor:
         self._store = services.store
         self._topics = services.topics
         self._timer = services.timers.rewriter
-        self._wall_ms = services.clock.wall_ms
+        self._now_ms = services.store.now_ms
         self._when_safe = services.when_safe
 
     def recall(self, channel: Channel, command: RemotingCommand) -> Answer:
@@ -64,7 +64,7 @@ class RecallMessageProcessor:
             text = encode_properties(properties)
         except ValueError:
             raise _illegal("the request holds characters that are not allowed in messages") from None
-        message = StoreMessage(handle.topic.encode(), 0, b"0", text, self._wall_ms(), channel.host)
+        message = StoreMessage(handle.topic.encode(), 0, b"0", text, self._now_ms(), channel.host)
         result = self._store.put_message(self._timer.rewrite(message))
         if result.status is not PutMessageStatus.PUT_OK:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
@@ -86,7 +86,7 @@ class RecallMessageProcessor:
             raise _illegal("topic not match")
         if handle.broker_name != self._config.broker_name:
             raise _illegal("broker service not available")
-        left_ms = handle.due_ms - self._wall_ms()
+        left_ms = handle.due_ms - self._now_ms()
         if not 0 < left_ms < self._store.config.timer_max_delay_sec * 1000:
             raise _illegal("timestamp invalid")
         return handle

@@ -16,7 +16,6 @@ from rucola.errors import DiskError
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.server import Channel
-from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.runtime.supervision import PeriodicWork, Supervisor
@@ -44,7 +43,6 @@ class TimerDelivery:
         self,
         store: MessageStore,
         files: Files,
-        clock: Clock,
         broker_name: str,
         random_below: Callable[[int], int],
         supervisor: Supervisor,
@@ -53,8 +51,8 @@ class TimerDelivery:
         step_ms = config.timer_precision_ms
         self._store = store
         self._timers = TimerStore(files, store.root, TimerGeometry(config.mapped_file_size_timer_log, step_ms))
-        self.service = TimerMessageService(store, self._timers, config.timer_roll_window_slot * step_ms, clock.wall_ms)
-        self.rewriter = TimerRewriter(config, broker_name, clock.wall_ms, self._timers.count, random_below)
+        self.service = TimerMessageService(store, self._timers, config.timer_roll_window_slot * step_ms, store.now_ms)
+        self.rewriter = TimerRewriter(config, broker_name, store.now_ms, self._timers.count, random_below)
         self._interval_s = config.timer_flush_interval_ms / 1000
         self._loop: asyncio.AbstractEventLoop
         self._work: PacedWork | None = None

@@ -97,6 +97,8 @@ class TimerMessageService:
             self._queue_offset_of,
         )
         self._timers.load(queue, self._wall_ms())
+        # The clock may have been set back while the broker was stopped.
+        store.not_before(self._timers.read_time_ms)
         self._walk_end = self._timers.read_time_ms + self._timers.geometry.span_ms
         self._first_end = queue.max_offset
 

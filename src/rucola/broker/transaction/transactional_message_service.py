@@ -337,11 +337,11 @@ class TransactionalMessageService:
         return old and (half.checks > 0 or not self._producers.clients(half.group))
 
     def _old(self, half: Half, now_ms: int) -> bool:
-        """Whether the check of ``half`` is due; also true if the clock was set back to a time before the message was
-        born.
+        """Whether the check of ``half`` is due. The age of a message whose producer's clock is ahead is counted from
+        its storage.
         """
         limit_ms = self._rules.timeout_ms if half.immunity_s is None else half.immunity_s * 1000
-        return not 0 <= now_ms - half.born_ms <= limit_ms
+        return now_ms - min(half.born_ms, half.stored_ms) > limit_ms
 
     def _give_up(self, half: Half, record: memoryview) -> None:
         self._prepare_give_up()

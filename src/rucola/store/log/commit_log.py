@@ -154,6 +154,10 @@ class CommitLog(LogReader):
         """Returns the store time that a message would get now; see ``store_time``."""
         return self._time.now_ms(self.store_timestamp_ms)
 
+    def not_before(self, time_ms: int) -> None:
+        """See ``StoreTime.not_before``."""
+        self._time.not_before(time_ms)
+
     def stop(self) -> None:
         """Ends the allocating thread. Nothing may be appended afterwards."""
         self._allocator.stop()

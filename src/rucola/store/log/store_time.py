@@ -1,4 +1,5 @@
-"""The store time of messages: the wall clock, but never earlier than the newest message's store time.
+"""The store time of messages: the wall clock, but never earlier than the newest message's store time, and never earlier
+than a store time that was returned before. It is the broker's time wherever a time is compared with a stored one.
 
 The wall clock is behind this time if the clock was set back, or if the clock was ahead for a while. Store time then
 continues from this time, more slowly than the clock, until the clock has caught up. Store time must not stand
@@ -32,6 +33,7 @@ class StoreTime:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last_ms = 0
+        self._is_behind = False
         self._begin_ms, self._begin_s, self._begin_wall_ms = 0, 0.0, 0
         self._told = False
 
@@ -43,15 +45,22 @@ class StoreTime:
         """
         now = self._clock.wall_ms()
         if now >= newest_ms and now >= self._last_ms:
-            if self._last_ms:
+            if self._is_behind:
                 self._caught_up()
+            self._last_ms = now
             return now
         return self._held_back(now, newest_ms)
 
+    def not_before(self, time_ms: int) -> None:
+        """Makes later store times not earlier than ``time_ms``, which an earlier process has seen."""
+        if time_ms > self._last_ms:
+            self._last_ms, self._is_behind = time_ms, False
+
     def _held_back(self, wall_ms: int, newest_ms: int) -> int:
         monotonic_s = self._clock.monotonic()
-        if newest_ms > self._last_ms:
-            self._last_ms = self._begin(newest_ms, monotonic_s, wall_ms)
+        if newest_ms > self._last_ms or not self._is_behind:
+            self._is_behind = True
+            self._last_ms = self._begin(max(newest_ms, self._last_ms), monotonic_s, wall_ms)
             return self._last_ms
         passed_ms = round((monotonic_s - self._begin_s) * 1000)
         far_ms = _far_ms(self._begin_ms - self._begin_wall_ms)
@@ -77,7 +86,7 @@ class StoreTime:
         return begin_ms
 
     def _caught_up(self) -> None:
-        self._last_ms = 0
+        self._is_behind = False
         if self._told:
             self._told = False
             event(_log, logging.INFO, "wall clock has caught up with store time")
