@@ -98,9 +98,9 @@ class SteppedBroker(BrokerLife):
         self._happen()
         return asked
 
-    def send(self, topic: str = "T", body: bytes = b"body", **properties: str) -> Asked:
+    def send(self, topic: str = "T", body: bytes = b"body", queue_id: int = 0, **properties: str) -> Asked:
         text = properties_text(**{"UNIQ_KEY": "U", "WAIT": "true"} | properties)
-        header = SendMessageRequestHeaderV2("pg", topic, "TBW102", 1, 0, 0, NOW_MS, 0, text)
+        header = SendMessageRequestHeaderV2("pg", topic, "TBW102", 1, queue_id, 0, NOW_MS, 0, text)
         return self.request(RequestCode.SEND_MESSAGE_V2, header.to_ext_fields(), body)
 
     def pull(
@@ -131,10 +131,10 @@ class SteppedBroker(BrokerLife):
         for asked in self._asked:
             asked.look(self.clock.wall_ms())
 
-    def half(self, topic: str = "T", body: bytes = b"half") -> Asked:
+    def half(self, topic: str = "T", body: bytes = b"half", queue_id: int = 0) -> Asked:
         """Sends the half message of a transaction."""
         text = properties_text(UNIQ_KEY=f"half of {topic}", WAIT="true", TRAN_MSG="true", PGROUP="pg")
-        header = SendMessageRequestHeaderV2("pg", topic, "TBW102", 1, 0, 4, NOW_MS, 0, text)
+        header = SendMessageRequestHeaderV2("pg", topic, "TBW102", 1, queue_id, 4, NOW_MS, 0, text)
         return self.request(RequestCode.SEND_MESSAGE_V2, header.to_ext_fields(), body)
 
     def end(self, half: Asked, outcome: int) -> Asked:

@@ -109,12 +109,7 @@ def test_many_waiting_pulls_are_told_even_if_the_topic_is_there_again(broker: St
 
 def test_a_pull_that_waits_for_a_queue_that_was_taken_away_is_told_as_well(broker: SteppedBroker) -> None:
     broker.broker.topics.update(TopicConfig("N", 2, 2, 6))
-    assert (
-        broker.request(
-            310, {"a": "pg", "b": "N", "c": "TBW102", "d": 4, "e": 1, "f": 0, "g": 0, "h": 0, "i": ""}, b"m"
-        ).code
-        == FOUND
-    )
+    assert broker.send("N", b"m", 1).code == FOUND
     broker.passes(STEP_MS)
     assert next_offset(broker.pull(0, 0, "N", queue_id=1)) == 1
     waiting = broker.pull(1, 20_000, "N", queue_id=1)
@@ -410,6 +405,45 @@ def test_a_crash_after_the_new_topic_was_popped_skips_nothing() -> None:
     broker.passes(6000)
     broker.kill()
     assert bodies(pop(broker, topic="N", invisible_ms=30_000)) == [b"new 1", b"new 2", b"new 3"]
+
+
+# -- a group is deleted and created again -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_group_that_is_there_again_misses_nothing(broker: SteppedBroker, clean: bool) -> None:
+    """Without its offsets, it reads everything again. With them, it goes on after the popped messages, so these come
+    again from the retry topic; before, they were lost if the group was missing when they became visible.
+    """
+    send(broker, "old", 2)
+    assert len(bodies(pop(broker, topic="N", invisible_ms=3000))) == 2
+    broker.passes(6000 if clean else 100)
+    broker.persist()
+    fields = {"groupName": "cg", "cleanOffset": str(clean).lower()}
+    assert broker.request(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields).code == FOUND
+    broker.passes(8000)
+    revive(broker)
+    found = []
+    for _ in range(4):
+        found += bodies(pop(broker, topic="N", queueId=-1))
+    assert sorted(set(found)) == [b"old 0", b"old 1"]
+
+
+def test_messages_wait_in_queues_that_were_taken_away(broker: SteppedBroker) -> None:
+    """Also those that were on their way there: popped, delayed, and half messages."""
+    create(broker, 2)
+    for number, more in enumerate(({}, {"DELAY": "1"}, {"TIMER_DELAY_MS": "2000"})):
+        assert broker.send("N", b"%d" % number, 1, **more).code == FOUND
+    half = broker.half("N", b"3", 1)
+    broker.passes(100)
+    assert bodies(pop(broker, topic="N", queueId=1, invisible_ms=3000)) == [b"0"]
+    create(broker, 1)
+    assert broker.end(half, 8).code == FOUND
+    broker.passes(8000)
+    revive(broker)
+    create(broker, 2)
+    assert bodies(broker.pull(1, 0, "N", queue_id=1)) == [b"3", b"1", b"2"]
+    assert everything(broker, "%RETRY%cg_N") == [b"0"]
 
 
 # -- the table of resets ----------------------------------------------------------------------------------------------

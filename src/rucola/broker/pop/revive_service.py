@@ -234,10 +234,8 @@ class ReviveService:
     def _revive(self, waiting: WaitingCheckpoint, cold: ColdRecords | None) -> bool:
         """Stores the unacknowledged messages in the retry topic; returns False if that is impossible at the moment."""
         key = waiting.checkpoint.key
-        if self._topics.get(normal_topic(key.topic, key.group)) is None or key.group not in self._groups.table:
+        if self._is_gone(key):
             return True
-        if key.pop_time_ms < self._store.deleted_ms(key.topic.encode()):
-            return True  # the queue offsets are those of a deleted topic, which was created again
         topic = key.topic if is_retry_topic(key.topic) else pop_retry_topic(key.topic, key.group, self._retry_topic_v2)
         for queue_offset in sorted(waiting.open_offsets):
             try:
@@ -263,6 +261,19 @@ class ReviveService:
                         )
             waiting.open_offsets.discard(queue_offset)
         return True
+
+    def _is_gone(self, key: PopKey) -> bool:
+        """Whether the messages of a pop must not be delivered again: their topic was deleted, even if it was created
+        again, or their group was deleted with its offsets. A group that was deleted without its offsets may be created
+        again; it then goes on after these messages.
+        """
+        if self._topics.get(normal_topic(key.topic, key.group)) is None:
+            return True
+        if key.pop_time_ms < self._store.deleted_ms(key.topic.encode()):
+            return True
+        if key.group in self._groups.table:
+            return False
+        return self._offsets.query(key.group, key.topic, key.queue_id) is None
 
     def _look_ahead(self, topic: str, queue_id: int, queue_offset: int, end: int, cold: ColdRecords) -> None:
         """Fetches the message at ``queue_offset`` and the messages after it."""
