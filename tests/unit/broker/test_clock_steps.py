@@ -14,7 +14,6 @@ from tests.unit.broker.test_wake_ups import ack, bodies, hide, pop, revive
 
 from rucola.broker.pop.request_age import TOO_LATE_MS, RequestAges
 from rucola.protocol.codes import RequestCode
-from rucola.protocol.command import RemotingCommand
 from rucola.testing.clock import ManualClock
 
 FOUND, NOT_FOUND, TIMEOUT, COMMIT = 0, 19, 210, 8
@@ -288,7 +287,7 @@ class Client:
     def is_late(self, under_way_ms: int = 0, poll_ms: int = 1000) -> bool:
         born_ms = self.own.wall_ms()
         self.passes(under_way_ms)
-        began_ms = self.ages.began_ms(self.channel, RemotingCommand(1), born_ms, poll_ms)
+        began_ms = self.ages.began_ms(self.channel, born_ms, poll_ms)
         return self.ages.is_too_late(began_ms, poll_ms)
 
 
@@ -327,19 +326,24 @@ def test_a_small_step_back_of_the_clients_clock_is_learned() -> None:
     ages = []
     for _ in range(60):
         client.passes(1000)
-        began_ms = client.ages.began_ms(client.channel, RemotingCommand(1), client.own.wall_ms(), 15_000)
+        began_ms = client.ages.began_ms(client.channel, client.own.wall_ms(), 15_000)
         ages.append(client.ages.now_ms() - began_ms)
     assert ages[0] == 1000
     assert ages[-1] < 10
 
 
-def test_a_request_that_is_served_again_keeps_its_age() -> None:
-    client = Client()
-    command = RemotingCommand(1)
-    began_ms = client.ages.began_ms(client.channel, command, NOW_MS, 1000)
-    client.passes(5000)
-    assert client.ages.began_ms(client.channel, command, NOW_MS, 1000) == began_ms
-    assert client.ages.is_too_late(began_ms, 1000)
+def test_a_request_that_is_served_again_keeps_its_age(broker: SteppedBroker) -> None:
+    """It was woken although there is no message, and waits for the rest of its time."""
+    waiting = wait(broker, broker.connection, NOW_MS)
+    fields = {"consumerGroup": "cg", "topic": "T", "queueId": 0, "pollTime": 3000, "bornTime": NOW_MS}
+    question = broker.request(RequestCode.NOTIFICATION, fields)
+    for _ in range(2):
+        broker.passes(1000)
+        broker.broker.services.pops.get().hold.wake("T", "cg", 0)
+    broker.passes(940)
+    assert (waiting.answer, question.answer) == (None, None)
+    broker.passes(20)
+    assert (waiting.code, question.code) == (TIMEOUT, FOUND)
 
 
 def test_a_closed_connection_is_forgotten(broker: SteppedBroker) -> None:
@@ -350,11 +354,11 @@ def test_a_closed_connection_is_forgotten(broker: SteppedBroker) -> None:
     connection.closed = True
     broker.broker.channel_closed(connection)
     assert connection not in ages._least_ms
-    ages.began_ms(connection, RemotingCommand(1), NOW_MS, 0)
+    ages.began_ms(connection, NOW_MS, 0)
     assert connection not in ages._least_ms
 
 
 def test_a_request_without_a_time_is_as_old_as_its_arrival() -> None:
     client = Client()
     client.passes(5000)
-    assert client.ages.began_ms(client.channel, RemotingCommand(1), 0, 1000) == client.ages.now_ms()
+    assert client.ages.began_ms(client.channel, 0, 1000) == client.ages.now_ms()

@@ -136,15 +136,6 @@ class OffsetResets:
                 del self.table[key]
         return reset.consumer_offset
 
-    def rewind(self, topic: str) -> None:
-        """Sets the pending resets of a deleted topic to 0: their offsets belong to the deleted queues."""
-        prefix = topic_at_group(topic, "")
-        for key, queues in self.table.items():
-            if key.startswith(prefix):
-                self._changed = True
-                for reset in queues.values():
-                    reset.consumer_offset = 0
-
     def remove_group(self, group: str) -> None:
         """Forgets a deleted group."""
         suffix = topic_at_group("", group)

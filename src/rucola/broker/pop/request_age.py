@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from rucola.protocol.command import RemotingCommand
 from rucola.remoting.peer import Peer
 
 TOO_LATE_MS: Final = 500
@@ -23,7 +22,6 @@ BORN_TIME: Final = "bornTime"
 """The field with the client's time; requests without it count as created when they arrive."""
 _LEARNED: Final = 8
 """If a request is slower than the fastest one, but not too late, the distance of the clocks grows by this part."""
-_BEGAN: Final = "rucolaBegan"
 
 
 class RequestAges:
@@ -43,22 +41,15 @@ class RequestAges:
         """The monotonic time in ms."""
         return round(self._monotonic() * 1000)
 
-    def began_ms(self, channel: Peer, command: RemotingCommand, born_ms: int, poll_ms: int) -> int:
-        """Returns when the request was created, as a monotonic time in ms.
-
-        If the request is served again after a wait, the time stays the same.
+    def began_ms(self, channel: Peer, born_ms: int, poll_ms: int) -> int:
+        """Returns when a request that has just arrived was created, as a monotonic time in ms.
 
         Args:
             born_ms: the client's time of creation; 0 for now.
             poll_ms: how long the client waits for the response.
         """
-        began = command.ext_fields.get(_BEGAN)
-        if began is not None:
-            return int(began)
         now_ms = self.now_ms()
-        began_ms = now_ms - (self._age_ms(channel, now_ms, born_ms, poll_ms) if born_ms else 0)
-        command.ext_fields[_BEGAN] = str(began_ms)
-        return began_ms
+        return now_ms - (self._age_ms(channel, now_ms, born_ms, poll_ms) if born_ms else 0)
 
     def is_too_late(self, began_ms: int, poll_ms: int) -> bool:
         """Whether the client no longer waits for the response."""

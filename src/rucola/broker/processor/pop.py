@@ -65,7 +65,11 @@ class PopMessageProcessor:
         """Request 200050: pops messages; None if the request waits."""
         command.ext_fields.setdefault(BORN_TIME, "0")
         header = PopMessageRequestHeader.from_ext_fields(command.ext_fields)
-        began_ms = self._ages.began_ms(channel, command, header.born_time, header.poll_time)
+        return self._pop(channel, command, self._ages.began_ms(channel, header.born_time, header.poll_time))
+
+    def _pop(self, channel: Channel, command: RemotingCommand, began_ms: int) -> RemotingCommand | None:
+        """Serves a pop whose client created it at ``began_ms``; also after a wait."""
+        header = PopMessageRequestHeader.from_ext_fields(command.ext_fields)
         try:
             self._check(channel, header, began_ms)
             tag_codes, expression = self._filter(header)
@@ -145,7 +149,7 @@ class PopMessageProcessor:
             header.consumer_group,
             header.queue_id,
             deadline_ms,
-            lambda: serve_again(channel, command, self.pop),
+            lambda: serve_again(channel, command, partial(self._pop, began_ms=pop.began_ms)),
             pop.tag_codes,
         )
         if not self._hold.hold(held, now_ms):

@@ -71,11 +71,16 @@ class PopLookProcessor:
         """Request 200054: whether a pop would find a message; None if the request waits for one."""
         command.ext_fields.setdefault(BORN_TIME, "0")
         header = NotificationRequestHeader.from_ext_fields(command.ext_fields)
+        return self._notify(channel, command, self._ages.began_ms(channel, header.born_time, header.poll_time))
+
+    def _notify(self, channel: Channel, command: RemotingCommand, began_ms: int) -> RemotingCommand | None:
+        """Serves a request whose client created it at ``began_ms``; also after a wait."""
+        header = NotificationRequestHeader.from_ext_fields(command.ext_fields)
         self._check(channel, header.topic, header.queue_id, header.consumer_group)
         found = any(self._gives(header, *place) for place in self._places(header))
         waits = full = False
         if not found and header.poll_time > 0:
-            waits, full = self._wait(channel, command, header)
+            waits, full = self._wait(channel, command, header, began_ms)
         if waits:
             return None
         fields = NotificationResponseHeader(found, full).to_ext_fields()
@@ -139,12 +144,13 @@ class PopLookProcessor:
             return False
         return self._peeker.rest(queue) > 0
 
-    def _wait(self, channel: Channel, command: RemotingCommand, header: NotificationRequestHeader) -> tuple[bool, bool]:
+    def _wait(
+        self, channel: Channel, command: RemotingCommand, header: NotificationRequestHeader, began_ms: int
+    ) -> tuple[bool, bool]:
         """Tries to hold the request. Returns two values: whether the request is held, and whether it is refused because
         the broker holds too many requests.
         """
         now_ms = self._ages.now_ms()
-        began_ms = self._ages.began_ms(channel, command, header.born_time, header.poll_time)
         deadline_ms = began_ms + header.poll_time - ANSWER_AHEAD_MS
         if deadline_ms <= now_ms:
             return False, False
@@ -154,7 +160,7 @@ class PopLookProcessor:
             header.consumer_group,
             header.queue_id,
             deadline_ms,
-            lambda: serve_again(channel, command, self.notification),
+            lambda: serve_again(channel, command, partial(self._notify, began_ms=began_ms)),
             question=True,
         )
         waits = self._hold.hold(held, now_ms)

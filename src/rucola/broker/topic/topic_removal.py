@@ -60,7 +60,6 @@ class TopicRemoval:
         return {*range(count), *self._store.queue_ids(topic.encode("utf-8", "surrogateescape"))}
 
     def _reset_consumers(self, topic: str, queue_ids: set[int]) -> None:
-        self._resets.rewind(topic)
         for group, begun in self._offsets.queues_begun(topic).items():
             info = self._consumers.group(group)
             if info is not None and info.message_model == BROADCASTING:
