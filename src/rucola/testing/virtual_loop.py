@@ -31,6 +31,7 @@ _JUMP_S = 0.5
 """Longest jump. Bytes that are on their way for some real milliseconds thus cause no timeout of seconds."""
 _LOOK_S = 0.05
 """Real seconds for which the loop waits for a thread before it looks again."""
+_BEGIN_S = 1_000.0
 _TICK_S = 1e-7
 """Each reading of the monotonic clock takes this time, so that two readings differ."""
 
@@ -86,9 +87,10 @@ class _JumpingSelector(selectors.DefaultSelector):
         at_step: a function and the number of iterations until it is called.
     """
 
-    def __init__(self, working: Working) -> None:
+    def __init__(self, working: Working, in_real_time: bool) -> None:
         super().__init__()
-        self.now = 1000.0
+        self._in_real_time = in_real_time
+        self.now = _BEGIN_S
         self.jumps = 0
         self.at_step: tuple[int, Callable[[], None]] | None = None
         self._working = working
@@ -99,6 +101,8 @@ class _JumpingSelector(selectors.DefaultSelector):
             self.at_step = (left - 1, function) if left > 0 else None
             if not left:
                 function()
+        if self._in_real_time:
+            return super().select(timeout)
         found = super().select(0)
         if found or timeout == 0:
             return found
@@ -118,23 +122,27 @@ class _JumpingSelector(selectors.DefaultSelector):
 class VirtualEventLoop(asyncio.SelectorEventLoop):
     """asyncio's loop with real sockets, in virtual time.
 
+    Args:
+        in_real_time: whether its time is the system's after all, because servers run in other processes.
+
     Attributes:
         working: the threads for which the time stands still.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, in_real_time: bool = False) -> None:
         self.working = Working()
-        self._jumping = _JumpingSelector(self.working)
+        self._in_real_time = in_real_time
+        self._jumping = _JumpingSelector(self.working, in_real_time)
         self._wall_began_ms = time.time_ns() // 1_000_000
         super().__init__(self._jumping)
 
     def time(self) -> float:
         """Virtual time in seconds."""
-        return self._jumping.now
+        return super().time() if self._in_real_time else self._jumping.now
 
     def wall_ms(self) -> int:
         """Virtual wall clock; starts with the system's, since the store compares it with the times of files."""
-        return self._wall_began_ms + round((self._jumping.now - 1000.0) * 1000)
+        return self._wall_began_ms + round((self._jumping.now - _BEGIN_S) * 1000)
 
     def monotonic(self) -> float:
         """Virtual time in seconds; a little later at each call."""

@@ -1,19 +1,24 @@
 """Runs cells of the matrix and prints a table of them; the exit status is 1 if a promise was broken.
 
-``python -m tests.scenario.matrix`` runs all of them; ``--row`` and ``--column`` choose some.
+``python -m tests.scenario.matrix`` runs all of them against our broker in virtual time; ``--row``, ``--column`` and
+``--variant`` choose some. ``--sample 150`` runs a sample in real time against servers in processes of their own, which
+it kills with SIGKILL; ``--broker 5.3.3`` chooses the servers.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.scenario.matrix.cell import Report
 from tests.scenario.matrix.pool import Job, run_jobs
+from tests.scenario.matrix.real import EXCLUDED, OFFICIAL, OURS
 from tests.scenario.matrix.table import COLUMNS, ROWS, Word, promise, variants
 
 
@@ -28,6 +33,15 @@ def jobs_of(rows: Sequence[str] | None = None, columns: Sequence[str] | None = N
         if promise(row, column).word is not Word.NONE
         for variant in variants(row, column)
     ]
+
+
+def sample(jobs: Sequence[Job], count: int, brokers: Sequence[str], seed: int) -> list[Job]:
+    """``count`` of the cells, drawn by ``seed``, each with one of the brokers in turn."""
+    pool = list(jobs)
+    random.Random(seed).shuffle(pool)
+    drawn = [job for job in pool if all(job.column not in EXCLUDED[broker] for broker in brokers)][:count]
+    chosen = [replace(job, broker=brokers[n % len(brokers)], number=n) for n, job in enumerate(drawn)]
+    return sorted(chosen, key=lambda job: brokers.index(job.broker))
 
 
 def print_table(reports: Sequence[Report]) -> None:
@@ -48,6 +62,7 @@ def print_table(reports: Sequence[Report]) -> None:
 def print_failure(report: Report) -> None:
     """Prints what was promised and what was seen."""
     form = f" [{report.variant}]" if report.variant else ""
+    form += f" with {report.facts['broker']}" if report.facts.get("broker") else ""
     print(f"{report.row} x {report.column}{form}: promised: {report.promised}")
     for finding in report.findings[:6]:
         print(f"    {finding[:400]}")
@@ -60,12 +75,21 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.scenario.matrix", description=__doc__)
     parser.add_argument("--row", action="append", choices=[row.name for row in ROWS])
     parser.add_argument("--column", action="append", choices=[column.name for column in COLUMNS])
+    parser.add_argument("--variant", action="append", help="only these forms of an event")
     parser.add_argument("--jobs", type=int, default=2, help="number of processes")
+    parser.add_argument("--sample", type=int, help="only so many cells, with servers in processes, in real time")
+    parser.add_argument("--seed", type=int, default=0, help="draws the sample")
+    parser.add_argument("--broker", action="append", choices=[OURS, *OFFICIAL], help="servers of the sample")
     parser.add_argument("--json", help="file for one JSON line per cell")
     options = parser.parse_args(arguments)
     began = time.monotonic()
+    jobs = [
+        job for job in jobs_of(options.row, options.column) if not options.variant or job.variant in options.variant
+    ]
+    if options.sample or options.broker:
+        jobs = sample(jobs, options.sample or len(jobs), options.broker or [OURS, *OFFICIAL], options.seed)
     reports = []
-    for report in run_jobs(jobs_of(options.row, options.column), options.jobs):
+    for report in run_jobs(jobs, options.jobs):
         reports.append(report)
         if report.findings:
             print_failure(report)

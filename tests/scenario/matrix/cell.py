@@ -43,8 +43,6 @@ QUIET_S = 60.0
 """How long the cell looks whether a finished message comes again."""
 LEFT_S = 40.0
 """When nothing of the servers and clients may be left."""
-VISIBLE_S = 70.0
-"""When a delayed message is delivered, and the broker has asked for the outcome of a transaction."""
 MORE_S = 120.0
 """Longest time until sends succeed again."""
 _LOOK_S = 0.25
@@ -78,6 +76,7 @@ class Cell:
         variant: the event's form.
         loop: the loop.
         main: gets what shall run in the main thread, if the loop runs in another one.
+        world: the servers; by default some of its own, on the loop.
     """
 
     def __init__(
@@ -87,9 +86,10 @@ class Cell:
         variant: str,
         loop: VirtualEventLoop,
         main: SimpleQueue[Callable[[], None] | None] | None,
+        world: World | None = None,
     ) -> None:
         self.row, self.column, self.variant, self.loop = row, column, variant, loop
-        self.world = World(loop.time, guarded=column.name == "secret")
+        self.world = world or World(loop.time, guarded=column.name == "secret")
         self.faces = AsyncFace(loop), SyncFace(loop, main)
         self.ledger: Ledger
         self.desk: Desk
@@ -109,7 +109,7 @@ class Cell:
         try:
             await self.world.open()
             try:
-                self._connections = self.world.connections() - 1  # the administrator's
+                self._connections = max(self.world.connections() - 1, 0)  # without the administrator's
                 if self.column.name == "shutdown":
                     findings = await sweep(self, word)
                 else:
@@ -118,14 +118,14 @@ class Cell:
                 await self.world.leave()
                 await asyncio.sleep(5.0)
                 connections = self.world.connections() - self._connections
-                if connections:
+                if connections > 0:
                     self.desk.fault(f"connections to the broker left: {connections}")
             finally:
                 for member in self.members:
                     member.stop()
                 await self.world.leave()
                 await self.world.close()
-            await asyncio.sleep(LEFT_S)
+            await asyncio.sleep(self.world.scaled(LEFT_S))
             self.ledger.faults += left(self.loop, self._threads)
         finally:
             shutil.rmtree(self.world.home, ignore_errors=True)
@@ -153,15 +153,15 @@ class Cell:
             await self.end()
             if self.row.base == "transaction":  # another producer of the group tells the outcome
                 await self.start("heir", holds=True)
-            await asyncio.sleep(self.wait_s + VISIBLE_S)
+            await asyncio.sleep(self.world.visible_s)
             await self.end()
-        self.take_stored()
+        await self.take_stored()
         if self.row.base == "oneway" and promise(self.row, self.column).word is Word.SKIP:
             self.ledger.excuse(sent, "one-way")
 
-    def take_stored(self) -> None:
+    async def take_stored(self) -> None:
         """For a producer's row, what the broker has stored counts as given."""
-        for message in self.world.stored():
+        for message in await self.world.stored():
             value = message.body.decode()
             queue = self.world.queue_name(value, message.queue_id)
             given = Given(value, queue, message.queue_offset, "stored", self.loop.time())
@@ -326,7 +326,7 @@ class Cell:
         missing = sorted(self.ledger.outstanding())
         if missing:
             self.desk.fault(f"outstanding after {self.wait_s:g} s: {', '.join(missing[:8])} ({len(missing)})")
-        await asyncio.sleep(QUIET_S)
+        await asyncio.sleep(self.world.scaled(QUIET_S))
 
     async def end(self) -> None:
         """Ends all members."""
@@ -373,15 +373,25 @@ def captured_log(warnings: list[str]) -> Iterator[None]:
             logger.propagate = propagate
 
 
-def run_cell(row: Row, column: Column, variant: str = "") -> Report:
-    """Runs a cell in this process; the main thread must call it."""
-    loop = VirtualEventLoop()
+def run_cell(row: Row, column: Column, variant: str = "", world: World | None = None) -> Report:
+    """Runs a cell in this process; the main thread must call it.
+
+    Args:
+        row: the use of the client.
+        column: the event.
+        variant: the event's form.
+        world: servers in other processes, in real time; by default servers on the cell's loop, in virtual time.
+    """
+    loop = VirtualEventLoop(in_real_time=world is not None)
+    if world is not None:
+        world.clock = loop.time
     with ExitStack() as stack:
-        stack.enter_context(virtual_clocks(loop))
-        stack.enter_context(quiet_watch())
+        if world is None:
+            stack.enter_context(virtual_clocks(loop))
+            stack.enter_context(quiet_watch())
         if not row.sync:
             runner = stack.enter_context(asyncio.Runner(loop_factory=lambda: loop))
-            return runner.run(Cell(row, column, variant, loop, None).run())
+            return runner.run(Cell(row, column, variant, loop, None, world).run())
         main: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         thread = VirtualLoopThread(loop)
         before = list(loop_thread._shared)
@@ -391,7 +401,7 @@ def run_cell(row: Row, column: Column, variant: str = "") -> Report:
 
         async def direct() -> Report:
             try:
-                return await Cell(row, column, variant, loop, main).run()
+                return await Cell(row, column, variant, loop, main, world).run()
             finally:
                 main.put(None)
 

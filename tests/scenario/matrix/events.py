@@ -172,18 +172,18 @@ async def second_instance(cell: Cell) -> None:
 async def broker_restart(cell: Cell) -> None:
     await cell.begin()
     await cell.desk.reached(AT)
-    await cell.world.servers.stop()
+    await cell.world.stop_broker()
     await asyncio.sleep(0.5)
-    await cell.world.servers.start()
+    await cell.world.start_broker()
     await cell.more(8)
 
 
 async def broker_killed(cell: Cell) -> None:
     await cell.begin()
     await cell.desk.reached(AT)
-    await cell.world.servers.kill()
+    await cell.world.kill_broker()
     await asyncio.sleep(30.0)
-    await cell.world.servers.start()
+    await cell.world.start_broker()
     await cell.more(8)
 
 

@@ -10,28 +10,46 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from tests.scenario.matrix.cell import Report, run_cell
+from tests.scenario.matrix.real import RealWorld
 from tests.scenario.matrix.table import column_named, promise, row_named
 
-LIMIT_S = 25.0
-"""Real seconds after which a cell counts as hanging."""
-SWEEP_S = 300.0
-"""The same for the column ``shutdown``, whose cells are many lives."""
+LIMIT_S, SWEEP_S, REAL_S = 30.0, 300.0, 600.0
+"""Real seconds after which a cell counts as hanging: in virtual time, in the column ``shutdown``, whose cells are many
+lives, and with servers in processes of their own.
+"""
+_END_S = 60.0
 _STACK_S = 2.0
 
 
 @dataclass(frozen=True)
 class Job:
-    """A cell to run, by names."""
+    """A cell to run, by names.
+
+    Attributes:
+        row, column, variant: which cell.
+        broker: kind of the servers in processes of their own; empty for servers on the cell's loop.
+        number: makes names of topics and groups unique.
+    """
 
     row: str
     column: str
     variant: str = ""
+    broker: str = ""
+    number: int = 0
+
+    @property
+    def limit_s(self) -> float:
+        """Real seconds after which the cell counts as hanging."""
+        if self.broker:
+            return REAL_S
+        return SWEEP_S if self.column == "shutdown" else LIMIT_S
 
     def failed(self, finding: str) -> Report:
         """The report of a cell that could not report itself."""
@@ -39,14 +57,16 @@ class Job:
         return Report(self.row, self.column, self.variant, promised, [finding])
 
 
-def run_job(job: Job) -> Report:
+def run_job(job: Job, world: RealWorld | None = None) -> Report:
     """Runs a cell in this process."""
     began = time.monotonic()
+    if world is not None:
+        world.renew(job.number)
     try:
-        report = run_cell(row_named(job.row), column_named(job.column), job.variant)
+        report = run_cell(row_named(job.row), column_named(job.column), job.variant, world)
     except BaseException as error:  # noqa: BLE001 - one failed cell, whatever it raised
         report = job.failed(f"the cell ended with {error!r}: {traceback.format_exc(limit=-4)}")
-    report.facts["seconds"] = round(time.monotonic() - began, 2)
+    report.facts |= {"seconds": round(time.monotonic() - began, 2), "broker": job.broker}
     return report
 
 
@@ -64,11 +84,12 @@ class _Worker:
         self.until = 0.0
 
     def begin(self, job: Job) -> None:
-        limit_s = SWEEP_S if job.column == "shutdown" else LIMIT_S
-        self.job, self.until = job, time.monotonic() + limit_s
+        self.job, self.until = job, time.monotonic() + job.limit_s
         self.pipe.send(job)
 
     def end(self) -> None:
+        self.process.terminate()  # it ends its servers
+        self.process.join(_END_S)
         self.process.kill()
         self.process.join()
         self.pipe.close()
@@ -123,15 +144,26 @@ def _report_of(worker: _Worker, late: bool) -> tuple[Report, bool]:
     except EOFError:
         worker.process.join(5.0)
         return worker.job.failed(f"the process ended with {worker.process.exitcode}"), False
-    return report, not report.findings  # what a failed cell has left must not meet the next one
+    return report, bool(
+        worker.job.broker
+    ) or not report.findings  # what a failed cell has left must not meet the next one
 
 
 def _serve(pipe: Connection, stack: str) -> None:
-    with Path(stack).open("w", encoding="utf-8") as file:
+    signal.signal(signal.SIGTERM, _leave)
+    worlds: dict[str, RealWorld] = {}
+    with Path(stack).open("w", encoding="utf-8") as file, ExitStack() as ending:
         faulthandler.register(signal.SIGUSR1, file, all_threads=True)
         while True:
             try:
                 job = pipe.recv()
             except (EOFError, KeyboardInterrupt):
                 return
-            pipe.send(run_job(job))
+            if job.broker and job.broker not in worlds:
+                worlds[job.broker] = ending.enter_context(RealWorld(job.broker))
+            pipe.send(run_job(job, worlds.get(job.broker)))
+
+
+def _leave(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(1)

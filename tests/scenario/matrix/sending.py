@@ -18,7 +18,7 @@ from rucola.testing.queue_checker import Outcome
 PAUSE_S = 0.4
 AGAIN_S = 1.0
 DELAY_S = 5.0
-RECALL_S = 60.0
+RECALL_SHARE = 0.8
 BATCH = 3
 REQUEST_MS = 10_000
 
@@ -149,7 +149,7 @@ class Sender:
         return Outcome.OK
 
     async def _recall(self, producer: Any, values: list[str], queue: MessageQueue, act: Act) -> Outcome:
-        [message] = self._messages(values, delay=timedelta(seconds=RECALL_S))
+        [message] = self._messages(values, delay=timedelta(seconds=self.desk.world.visible_s * RECALL_SHARE))
         result = await producer.send(message, queue)
         await producer.recall(self.desk.world.topic, result.recall_handle)
         return Outcome.FAILED  # it must not be delivered

@@ -35,6 +35,12 @@ _ACCOUNTS = """accounts:
   defaultTopicPerm: PUB|SUB
   defaultGroupPerm: PUB|SUB
 """
+OPTIONS = {
+    "recallMessageEnable": "true",
+    "autoCreateTopicEnable": "true",
+    "autoCreateSubscriptionGroup": "true",
+}
+"""Options of the broker."""
 SENDING = {"send_msg_timeout_ms": 3_000, "retry_times_when_send_failed": 0}
 
 
@@ -49,18 +55,17 @@ class World:
         ledger: where sends are recorded.
         topic, group: the topic and the group of the cell.
         queues: number of the topic's queues.
+        visible_s: when delayed messages are delivered, and the broker has asked for the outcome of transactions.
     """
 
+    visible_s = 130.0
+
     def __init__(self, clock: Callable[[], float], guarded: bool = False) -> None:
+        self.clock = clock
         self.ledger = Ledger(clock)
         self.guarded = guarded
         self.home = Path(tempfile.mkdtemp(prefix="rucola-matrix-"))
-        options = {"enablePropertyFilter": "true", "recallMessageEnable": "true"}
-        if guarded:
-            options |= {"aclEnable": "true", "rocketmqHome": str(self.home)}
-            options |= {"autoCreateTopicEnable": "true", "autoCreateSubscriptionGroup": "true"}
-            self.set_secret(SECRET)
-        self.servers = Servers(options)
+        self.servers: Servers
         self.topic, self.group = TOPIC, GROUP
         self.admin: AdminClient
         self.producer: Producer
@@ -71,13 +76,26 @@ class World:
 
     async def open(self) -> None:
         """Starts the servers, the producer and the administrator, and creates the topic."""
-        await self.servers.open()
+        await self.open_servers()
         account = {"access_key": ACCESS_KEY, "secret_key": SECRET} if self.guarded else {}
         admin = {"access_key": ADMIN_KEY, "secret_key": ADMIN_SECRET} if self.guarded else {}
         self.producer = Producer("P", self.namesrv, ProducerConfig(**SENDING, **(admin or account)))
         self.admin = AdminClient(self.namesrv, config=ClientConfig(**admin))
         await self.producer.start()
         await self.set_queues(QUEUES)
+
+    async def open_servers(self) -> None:
+        """Starts name server and broker."""
+        options = dict(OPTIONS)
+        if self.guarded:
+            options |= {"aclEnable": "true", "rocketmqHome": str(self.home)}
+            self.set_secret(SECRET)
+        self.servers = Servers(options)
+        await self.servers.open()
+
+    def scaled(self, seconds: float) -> float:
+        """How long the cell looks on while nothing shall happen."""
+        return seconds
 
     async def leave(self) -> None:
         """Ends producer and administrator."""
@@ -101,6 +119,16 @@ class World:
     def message_queues(self) -> list[MessageQueue]:
         """The topic's queues."""
         return [MessageQueue(self.topic, self.broker_name, number) for number in range(self.queues)]
+
+    @property
+    def cluster(self) -> str:
+        """Name of the broker's cluster."""
+        return self.servers._config.broker_cluster_name
+
+    @property
+    def broker(self) -> str:
+        """Address of the broker."""
+        return self.servers.address
 
     # -- sends
 
@@ -154,11 +182,11 @@ class World:
         """Creates the topic, or changes the number of its queues and its permissions."""
         self.queues = count
         config = TopicConfig(self.topic, count, count, perm=perm)
-        await self.admin.api.change_topic(self.servers.address, config, "")
+        await self.admin.api.change_topic(self.broker, config, "")
 
     async def recreate_topic(self, pause_s: float) -> None:
         """Deletes the topic and creates it again."""
-        await self.admin.delete_topic(self.topic, self.servers._config.broker_cluster_name)
+        await self.admin.delete_topic(self.topic, self.cluster)
         await asyncio.sleep(pause_s)
         self._epoch += 1
         await self.set_queues(self.queues)
@@ -170,6 +198,18 @@ class World:
         text = _ACCOUNTS.format(admin=ADMIN_KEY, admin_secret=ADMIN_SECRET, name=ACCESS_KEY, secret=secret)
         path.write_text(text)
 
+    async def stop_broker(self) -> None:
+        """Stops the broker cleanly."""
+        await self.servers.stop()
+
+    async def kill_broker(self) -> None:
+        """Ends the broker as SIGKILL does."""
+        await self.servers.kill()
+
+    async def start_broker(self) -> None:
+        """Starts the broker again."""
+        await self.servers.start()
+
     async def stop_namesrv(self) -> None:
         """Ends the name server."""
         await self.servers.namesrv.shutdown()
@@ -180,7 +220,7 @@ class World:
         self.servers.namesrv = NameServer(NamesrvConfig(listen_port=port))
         await self.servers.namesrv.start()
 
-    def stored(self) -> list[MessageExt]:
+    async def stored(self) -> list[MessageExt]:
         """Everything that consumers of the topic can get."""
         return self.servers.messages(self.topic)
 
