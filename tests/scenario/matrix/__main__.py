@@ -9,39 +9,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from tests.scenario.matrix.cell import Report
-from tests.scenario.matrix.pool import Job, run_jobs
-from tests.scenario.matrix.real import EXCLUDED, OFFICIAL, OURS
-from tests.scenario.matrix.table import COLUMNS, ROWS, Word, promise, variants
-
-
-def jobs_of(rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> list[Job]:
-    """All cells, or those of these rows and columns. A row's name without its face means both faces."""
-    return [
-        Job(row.name, column.name, variant)
-        for column in COLUMNS
-        if column.name in (columns or [column.name])
-        for row in ROWS
-        if not rows or row.name in rows
-        if promise(row, column).word is not Word.NONE
-        for variant in variants(row, column)
-    ]
-
-
-def sample(jobs: Sequence[Job], count: int, brokers: Sequence[str], seed: int) -> list[Job]:
-    """``count`` of the cells, drawn by ``seed``, each with one of the brokers in turn."""
-    pool = list(jobs)
-    random.Random(seed).shuffle(pool)
-    drawn = [job for job in pool if all(job.column not in EXCLUDED[broker] for broker in brokers)][:count]
-    chosen = [replace(job, broker=brokers[n % len(brokers)], number=n) for n, job in enumerate(drawn)]
-    return sorted(chosen, key=lambda job: brokers.index(job.broker))
+from tests.scenario.matrix.choice import jobs_of, sample, short_form
+from tests.scenario.matrix.pool import run_jobs
+from tests.scenario.matrix.real import OFFICIAL, OURS
+from tests.scenario.matrix.table import COLUMNS, ROWS
 
 
 def print_table(reports: Sequence[Report]) -> None:
@@ -80,12 +57,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--sample", type=int, help="only so many cells, with servers in processes, in real time")
     parser.add_argument("--seed", type=int, default=0, help="draws the sample")
     parser.add_argument("--broker", action="append", choices=[OURS, *OFFICIAL], help="servers of the sample")
+    parser.add_argument("--short", choices=("consumers", "producers"), help="the short form of the tests")
     parser.add_argument("--json", help="file for one JSON line per cell")
     options = parser.parse_args(arguments)
     began = time.monotonic()
     jobs = [
         job for job in jobs_of(options.row, options.column) if not options.variant or job.variant in options.variant
     ]
+    if options.short:
+        jobs = short_form(producers=options.short == "producers")
     if options.sample or options.broker:
         jobs = sample(jobs, options.sample or len(jobs), options.broker or [OURS, *OFFICIAL], options.seed)
     reports = []

@@ -105,13 +105,14 @@ async def slow(cell: Cell) -> None:
 
 
 async def call(cell: Cell) -> None:
+    cell.desk.may_raise = cell.variant == "unsubscribe"  # a SimpleConsumer without subscription cannot receive
     cell.desk.acts[AT] = Act(call=cell.variant)
     member = await cell.begin()
     await cell.desk.reached(AT)
     await asyncio.sleep(2.0)
     if cell.variant.startswith("seek"):
         cell.ledger.excuse(list(cell.ledger.sends), "the application sought")
-    elif cell.variant == "unsubscribe":
+    elif cell.variant == "unsubscribe" and not cell.row.assigned:
         await cell.call(member, "subscribe", cell.world.topic)
     elif cell.variant == "suspend":
         await cell.call(member, "resume")
