@@ -222,7 +222,7 @@ class World:
 
     async def stored(self) -> list[MessageExt]:
         """Everything that consumers of the topic can get."""
-        return self.servers.messages(self.topic)
+        return self.servers.content.messages(self.topic)
 
     def connections(self) -> int:
         """Number of connections to the broker."""
