@@ -6,7 +6,8 @@ A page below ``docs/`` holds a table between two marks; the first mark says whic
     <!-- end of generated -->
 
 ``KINDS`` has the words that may follow ``generated:``. With ``--check`` nothing is written, and the exit status is 1
-if a table differs from the code, or if an option class or a file layout is on no page.
+if a table differs from the code, or if an option class or a file layout is on no page. Without ``--check`` too, it is 1
+if a public name of the clients has no test in ``tests/promises.toml``, or if such a test does not exist.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import ast
 import inspect
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
@@ -225,6 +227,67 @@ def command(name: str) -> str:
     return table(("option", "meaning"), rows)
 
 
+def promises(name: str) -> str:
+    """Table of a client's promises: for the class and each public method, its docstring's summary and the test that
+    shows it. Without a name, of the functions among the exports.
+    """
+    found = client_names()
+    rows = [
+        (f"`{call.removeprefix(f'{name}.')}`", summary(what), _test_link(call))
+        for call, what in found.items()
+        if (call.partition(".")[0] == name if name else inspect.isfunction(what) and "." not in call)
+    ]
+    return table(("name", "promise", "test"), rows)
+
+
+def client_names() -> dict[str, Any]:
+    """The public names of the clients: their classes, the methods of these, and the exported functions."""
+    import rucola
+
+    exported = {name: getattr(rucola, name) for name in rucola.__all__}
+    found: dict[str, Any] = {}
+    for name, what in exported.items():
+        if inspect.isfunction(what):
+            found[name] = what
+        elif inspect.isclass(what) and hasattr(what, "__aenter__"):
+            found[name] = what
+            found.update({f"{name}.{member}": value for member, value in vars(what).items() if member[0] != "_"})
+    return found
+
+
+def summary(what: Any) -> str:
+    """The first paragraph of a docstring, with code in Markdown's form."""
+    return " ".join((inspect.getdoc(what) or "").partition("\n\n")[0].split()).replace("``", "`")
+
+
+def _test_link(call: str) -> str:
+    path, _, test = promised_tests().get(call, "").partition("::")
+    return f"[{test.removeprefix('test_').replace('_', ' ')}](../tests/{path})" if test else "none"
+
+
+@cache
+def promised_tests() -> dict[str, str]:
+    """``tests/promises.toml``: for each public name, the path and the name of the test that shows its promise."""
+    return tomllib.loads((ROOT / "tests" / "promises.toml").read_text())
+
+
+def unkept() -> Iterator[str]:
+    """What is wrong in ``tests/promises.toml``: names without a test, tests and names that do not exist."""
+    named, names = promised_tests(), client_names()
+    yield from (f"tests/promises.toml: {call} has no test" for call in names.keys() - named.keys())
+    yield from (f"tests/promises.toml: {call} is no public name" for call in named.keys() - names.keys())
+    yield from (f"{call} has no docstring" for call, what in names.items() if not summary(what))
+    for call, place in named.items():
+        path, _, test = place.partition("::")
+        file = ROOT / "tests" / path
+        if not file.is_file() or not _has_test(parsed(file), test):
+            yield f"tests/promises.toml: {call}: there is no test {place}"
+
+
+def _has_test(tree: ast.Module, name: str) -> bool:
+    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name for node in tree.body)
+
+
 KINDS: dict[str, Callable[[str], str]] = {
     "arguments": arguments,
     "command": command,
@@ -235,6 +298,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "layout": layout,
     "metrics": metrics,
     "options": options,
+    "promises": promises,
 }
 
 
@@ -250,6 +314,10 @@ def undocumented(pages: str) -> Iterator[str]:
         for kind, name in _declared(parsed(path)):
             if not re.search(rf"generated: \w+ {re.escape(module)}:{name} -->", pages):
                 yield f"{kind} {module}:{name}"
+
+    for name in client_names():
+        if "." not in name and name[0].isupper() and f"generated: promises {name} -->" not in pages:
+            yield f"promises {name}"
 
 
 def _declared(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -279,7 +347,7 @@ def main(arguments: list[str]) -> int:
             problems.append(f"{page.relative_to(given.docs.parent)}: a table differs from the code; run make docs")
             if not given.check:
                 page.write_text(current, encoding="utf-8")
-    missing = [f"{what} is on no page below docs/" for what in undocumented("\n".join(texts))]
+    missing = [f"{what} is on no page below docs/" for what in undocumented("\n".join(texts))] + sorted(unkept())
     for line in (problems if given.check else []) + missing:
         print(line, file=sys.stderr)
     return 1 if missing or (problems and given.check) else 0
