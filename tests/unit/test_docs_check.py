@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from io import StringIO
@@ -94,6 +95,11 @@ def test_an_option_and_a_layout_without_their_page_are_named(docs: Path) -> None
         ("log-events.md", "| info | change asked for | `consumerGroup`"),
         ("log-events.md", "| warning | listener failed | `count`, `ids`, `queue`, `trace` |"),
         ("operations.md", "| 5 | The store is damaged"),
+        (
+            "client-promises.md",
+            "| `send_oneway` | Sends one message without requesting a response; a loss is not noticed. | [",
+        ),
+        ("client-promises.md", "| `drop_repeats` | Wraps `listener` "),
     ],
 )
 def test_a_row_that_a_page_lacks_comes_back(page: str, row: str) -> None:
@@ -101,6 +107,34 @@ def test_a_row_that_a_page_lacks_comes_back(page: str, row: str) -> None:
     assert f"\n{row}" in text
     lines = text.splitlines(keepends=True)
     assert generated_docs.rendered("".join(line for line in lines if not line.startswith(row))) == text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"Producer.send" =', '"Producer.sned" =', "tests/promises.toml: Producer.send has no test"),
+        ('"Producer.send" =', '"Producer.sned" =', "tests/promises.toml: Producer.sned is no public name"),
+        ('::test_send"', '::test_sned"', "Producer.send: there is no test unit/client/test_producer.py::test_sned"),
+        ("test_repeats.py", "test_none.py", "drop_repeats: there is no test unit/client/test_none.py::test_a_consumed"),
+    ],
+)
+@pytest.mark.parametrize("checks", [True, False])
+def test_a_promise_without_a_test_is_named(
+    old: str, new: str, told: str, checks: bool, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = (ROOT / "tests" / "promises.toml").read_text()
+    assert old in given
+    monkeypatch.setattr(generated_docs, "promised_tests", lambda: tomllib.loads(given.replace(old, new)))
+    out = StringIO()
+    with redirect_stderr(out):
+        assert generated_docs.main(["--docs", str(docs), *(["--check"] if checks else [])]) == 1
+    assert told in out.getvalue()
+
+
+def test_a_class_whose_promises_no_page_shows_is_named(docs: Path) -> None:
+    page = docs / "client-promises.md"
+    page.write_text(page.read_text().replace("generated: promises SimpleConsumer", "generated: promises"))
+    assert "promises SimpleConsumer is on no page below docs/" in check(generated_docs.main, "--docs", str(docs))
 
 
 def test_a_table_that_is_not_current_is_named(docs: Path) -> None:
