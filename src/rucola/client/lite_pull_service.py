@@ -20,6 +20,7 @@ from rucola.client.group_member import FIRST_PULL_DELAY_S, GroupMember
 from rucola.client.process_queue import DeliveryQueue, FlowLimits
 from rucola.client.pull_result import PullStatus
 from rucola.client.pulling import Pulled, Puller
+from rucola.client.queue_failures import QueueFailures
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError, ClientError, RucolaError
@@ -107,6 +108,7 @@ class LitePullService:
         )
         self._room: asyncio.Future[None] | None = None  # where pulls wait for room
         self._paused: set[MessageQueue] = set()
+        self._failures = QueueFailures()
         self.queues: dict[MessageQueue, AssignedQueue] = {}
         self.expressions: dict[str, SubscriptionData] = {}
         self.deliveries = Deliveries(_is_not_paused, given)
@@ -278,6 +280,7 @@ class LitePullService:
         return await self._puller.pull(queue, assigned.pulled_to, subscription)
 
     def _take(self, assigned: AssignedQueue, pulled: Pulled) -> None:
+        self._failures.end(assigned.queue)
         assigned.pulled_to = pulled.next_begin_offset
         if pulled.status is PullStatus.OFFSET_ILLEGAL:
             fields = {"queue": assigned.queue, "offset": pulled.next_begin_offset}
@@ -293,7 +296,9 @@ class LitePullService:
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
             return _BROKER_BUSY_DELAY_S
         if isinstance(error, RucolaError):
-            event(logger, logging.WARNING, "pull failed", group=self._member.group, queue=queue, error=error)
+            if times := self._failures.note(queue, error):
+                fields = {"group": self._member.group, "queue": queue, "error": error, "times": times}
+                event(logger, logging.WARNING, "pull failed", **fields)
         else:
             event(logger, logging.ERROR, "pull failed", error, group=self._member.group, queue=queue)
         return self._config.pull_time_delay_when_exception_ms / 1000

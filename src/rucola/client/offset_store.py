@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 
 from rucola.client.local_offset_store import LocalFileOffsetStore
+from rucola.client.queue_failures import QueueFailures
 from rucola.client.route import RouteTable
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import RucolaError
@@ -118,6 +119,7 @@ class RemoteBrokerOffsetStore(OffsetStore):
     def __init__(self, api: RemotingApi, routes: RouteTable, group: str) -> None:
         super().__init__()
         self._api, self._routes, self._group = api, routes, group
+        self._failures = QueueFailures()
 
     async def stored(self, queue: MessageQueue) -> int | None:
         """See ``OffsetStore``."""
@@ -139,10 +141,13 @@ class RemoteBrokerOffsetStore(OffsetStore):
                 if stored is not None and stored >= offset:
                     return
             await self._api.update_consumer_offset(address, self._group, queue, offset, TIMEOUT_MS)
+            self._failures.end(queue)
             if deliberate and self._table.get(queue) == offset:
                 self._deliberate.discard(queue)
         except RucolaError as error:
-            event(logger, logging.WARNING, "consumer offset not stored", group=self._group, queue=queue, error=error)
+            if times := self._failures.note(queue, error):
+                fields = {"group": self._group, "queue": queue, "error": error, "times": times}
+                event(logger, logging.WARNING, "consumer offset not stored", **fields)
 
 
 class BroadcastOffsetStore(OffsetStore):

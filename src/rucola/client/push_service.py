@@ -27,6 +27,7 @@ from rucola.client.group_member import FIRST_PULL_DELAY_S, GroupMember
 from rucola.client.process_queue import FlowLimits, OrderlyProcessQueue, ProcessQueue
 from rucola.client.pull_result import PullStatus
 from rucola.client.pulling import Pulled, Puller
+from rucola.client.queue_failures import QueueFailures
 from rucola.client.queue_locks import QueueLocks
 from rucola.common import message_const
 from rucola.common.key_builder import is_retry_topic
@@ -104,6 +105,7 @@ class PushService:
         self._resumed = asyncio.Event()
         self._resumed.set()
         self._limits = self._flow_limits(1)
+        self._failures = QueueFailures()
         self.queues: dict[MessageQueue, ProcessQueue] = {}
         self.rates = ConsumeRates()
         self.locks: QueueLocks | None = None
@@ -275,6 +277,7 @@ class PushService:
                 event(logger, logging.ERROR, "pull failed", error, group=self._member.group, queue=queue.queue)
                 delay_s = exception_s
                 continue
+            self._failures.end(queue.queue)
             next_offset = pulled.next_begin_offset
             if pulled.status is PullStatus.OFFSET_ILLEGAL:
                 self._member.instance.keep(self._restart(queue, next_offset))
@@ -308,8 +311,9 @@ class PushService:
             if error.code in _UNKNOWN_TO_BROKER:
                 self._member.instance.heartbeat_soon()
                 return min(UNKNOWN_TO_BROKER_DELAY_S, exception_s)
-        if not is_retry_topic(queue.queue.topic):
-            event(logger, logging.WARNING, "pull failed", group=self._member.group, queue=queue.queue, error=error)
+        if not is_retry_topic(queue.queue.topic) and (times := self._failures.note(queue.queue, error)):
+            fields = {"group": self._member.group, "queue": queue.queue, "error": error, "times": times}
+            event(logger, logging.WARNING, "pull failed", **fields)
         return exception_s
 
     async def _restart(self, queue: ProcessQueue, consumer_offset: int) -> None:

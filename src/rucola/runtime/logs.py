@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -17,6 +17,8 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _EVENT = "rucola_event"
 _FIELDS = "rucola_fields"
 _TEXT_MAX = 1024
+_ERRORS_MAX = 32
+"""Number of different errors of one thing that are counted."""
 
 
 def event(
@@ -46,6 +48,30 @@ class _Tail:
 
     def __str__(self) -> str:
         return "".join(f" {key}={_quote(value)}" for key, value in self._fields.items())
+
+
+class Recurring:
+    """Failures of things that are tried again and again. A failure is worth a line when it begins, and at its 10th,
+    100th and further powers of ten, until the thing succeeds.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[Hashable, dict[str, int]] = {}
+
+    def note(self, thing: Hashable, error: object) -> int:
+        """Counts a failure of ``thing``. Returns how often this error was noted since the last success if that is worth
+        a line, otherwise 0.
+        """
+        counts = self._counts.setdefault(thing, {})
+        text = str(error)
+        if text not in counts and len(counts) == _ERRORS_MAX:
+            counts.clear()
+        count = counts[text] = counts.get(text, 0) + 1
+        return count if str(count).rstrip("0") == "1" else 0
+
+    def end(self, thing: Hashable) -> None:
+        """Notes a success of ``thing``: its next failure begins anew."""
+        self._counts.pop(thing, None)
 
 
 class KeyValueFormatter(logging.Formatter):
