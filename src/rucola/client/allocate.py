@@ -139,7 +139,9 @@ class AllocateMessageQueueConsistentHash:
 
     def __init__(self, virtual_node_count: int = 10) -> None:
         if virtual_node_count < 0:
-            raise ConfigError("virtualNodeCnt", str(virtual_node_count), "an integer of at least 0")
+            raise ConfigError(
+                "virtualNodeCnt", str(virtual_node_count), "an integer of at least 0", "virtual_node_count"
+            )
         self._virtual_nodes = virtual_node_count
 
     def allocate(

@@ -46,7 +46,7 @@ class LocalFileOffsetStore:
 
     def __init__(self, files: Files, directory: str, client_id: str, group: str) -> None:
         if "/" in client_id or "\\" in client_id or "\0" in client_id or client_id in (".", ".."):
-            raise ConfigError("instanceName", client_id, "a client id that can be a directory name")
+            raise ConfigError("instanceName", client_id, "a client id that can be a directory name", "instance_name")
         self._files = files
         home = directory or files.expand(f"~/{DIRECTORY}")
         self._folder = f"{home}/{client_id}/{group}"

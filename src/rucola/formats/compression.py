@@ -46,7 +46,7 @@ _TYPES = {
 def check_compression(kind: CompressionType) -> None:
     """Raises ``ConfigError`` when the package for ``kind`` is not installed."""
     if kind in _PACKAGES and _package(kind) is None:
-        raise ConfigError("compressType", kind.value, f"ZLIB, or {kind.value} after {_ADVICE}")
+        raise ConfigError("compressType", kind.value, f"ZLIB, or {kind.value} after {_ADVICE}", "compress_type")
 
 
 def compress(body: bytes, level: int = 5, kind: CompressionType = CompressionType.ZLIB) -> tuple[bytes, int]:
