@@ -58,7 +58,9 @@ def test_other_compressions(run, broker, kind):
 
 def test_a_compression_without_its_package_is_refused_at_once(monkeypatch):
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(ConfigError, match=r"compress_type .compressType.: 'ZSTD' .*pip install 'rucola-mq\[compression\]'"):
+    with pytest.raises(
+        ConfigError, match=r"compress_type .compressType.: 'ZSTD' .*pip install 'rucola-mq\[compression\]'"
+    ):
         Producer("pg", "127.0.0.1:1", ProducerConfig(compress_type=CompressionType.ZSTD))
     with pytest.raises(ConfigError, match="compressType"):
         ProducerConfig(compress_type="ZSTD")
