@@ -68,7 +68,8 @@ class Supervisor:
         if self._stopped:
             work.close()
         else:
-            self._start(name, self._watch(name, work))
+            task = self._start(name, self._watch(name, work))
+            task.add_done_callback(lambda _: work.close())  # a task that is cancelled before it runs leaves it unused
 
     async def stop(self, timeout_s: float = 0.0) -> None:
         """Ends all tasks, and waits for their end. The task that calls ``stop`` may be one of them: it goes on.

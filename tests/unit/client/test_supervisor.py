@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 
 import pytest
@@ -261,5 +262,19 @@ def test_a_background_task_may_stop_its_own_supervisor():
         await settle()
         assert done == [1]
         assert len(asyncio.all_tasks()) == 1
+
+    run_stepped(scene())
+
+
+def test_work_whose_task_is_cancelled_before_it_runs_is_not_left_unused():
+    async def scene() -> None:
+        async def work() -> None:
+            await asyncio.sleep(1)
+
+        supervisor = Supervisor()
+        unused = work()
+        supervisor.once("unused", unused)
+        await supervisor.stop()
+        assert inspect.getcoroutinestate(unused) == inspect.CORO_CLOSED
 
     run_stepped(scene())
