@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from rucola.broker.subscription.subscription_group_manager import is_system_group
@@ -169,9 +170,13 @@ class Content:
         )
 
     def without_topic(self, topic: str) -> str:
-        """Empty if the topic exists; otherwise says so and names the topics with messages, as the end of a sentence."""
+        """Empty if the topic exists; otherwise says so and names the topics with messages, as the end of a sentence.
+
+        The topics for retries and dead letters of a group count as existing as soon as the group exists. The broker
+        makes them later.
+        """
         broker = self._running()
-        if topic in broker.topics.table:
+        if topic in broker.topics.table or any(map(partial(_belongs, topic), broker.groups.table)):
             return ""
         stored = {name.decode("utf-8", "replace") for name, _ in broker.store.queue_names()}
         names = sorted(name for name in stored if not is_system_topic(name))
@@ -210,6 +215,12 @@ class Content:
 
     def _view_of_group(self, what: str, look: Callable[[str], list[T]], group: str) -> View[T]:
         return View(f"{what} of group {group}", lambda: look(group), lambda: self.without_group(group))
+
+
+def _belongs(topic: str, group: str) -> bool:
+    """Whether a topic is one of a group's topics for retries and dead letters. Those of pops end with the topic."""
+    own = retry_topic(group)
+    return topic in (own, dlq_topic(group)) or topic.startswith((f"{own}_", f"{own}+"))
 
 
 def _failure(message: MessageExt) -> str:

@@ -76,6 +76,15 @@ def test_a_wrong_name_of_a_topic_fails_the_test(
     assert "SCHEDULE" not in str(caught.value), "topics that only the broker uses help nobody"
 
 
+def test_topics_of_a_group_exist_with_the_group(shared: RocketMQ) -> None:
+    shared.create_group("failers")
+    for topic in ("%RETRY%failers", "%RETRY%failers_orders", "%DLQ%failers"):
+        assert shared.messages(topic) == []
+    for topic in ("%RETRY%typo", "%DLQ%typo", "failers"):
+        with pytest.raises(AssertionError, match=f"there is no topic {topic}; "):
+            shared.messages(topic)
+
+
 @pytest.mark.parametrize("look", [RocketMQ.retries, RocketMQ.dead_letters, RocketMQ.consumers])
 def test_a_wrong_name_of_a_group_fails_the_test(
     shared: RocketMQ, look: Callable[[RocketMQ, str], list[object]]
