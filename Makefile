@@ -9,7 +9,9 @@
 #              topic, and one of two brokers away for a minute
 # make lake    every golden store archived and restored, 20 kills of archiving runs, archive and store as one at 50 moments
 # make threads a store with real threads, killed or stopped every few seconds, for half an hour (MINUTES=N)
-# make faults  every kind of consumer through killed brokers, lost connections, clocks set back (SEEDS=N)
+# make faults  each use of a client x each event, in virtual time, every promise checked by a ledger; then every kind of
+#              consumer through killed brokers, lost connections, clocks set back (SEEDS=N). With the official brokers, a
+#              sample of the cells: python -m tests.scenario.matrix --sample 150 [--seed N] [--broker 5.5.0] --jobs 4
 # make fuzz    10,000,000 changed inputs for the decoders, 100,000 more for running servers (INPUTS=N for more or fewer)
 # make rebuild  queues and index of 20,000,000 messages in 200 topics: our start, store rebuild, spark rebuild (MESSAGES=N)
 # make bench   figures against budgets       make conformance   official clients and store against ours
@@ -89,6 +91,7 @@ lint: $(VENV)/.dev
 	$(BIN)/python tools/generated_docs.py --check
 	$(BIN)/python tools/check_citations.py --check
 	$(BIN)/python tools/check_docs.py --check
+	$(BIN)/python -m tests.scenario.matrix.page --check
 
 check: lint site test
 
@@ -138,6 +141,7 @@ threads: $(VENV)/.dev
 SEEDS ?= 5
 
 faults: $(VENV)/.dev
+	@$(BIN)/python -m tests.scenario.matrix
 	@$(BIN)/python -m tests.scenario.consumer_faults --seeds $(SEEDS)
 
 INPUTS ?= 10000000
@@ -195,6 +199,7 @@ docs: $(VENV)/.dev
 	@$(BIN)/python tools/async_to_sync.py
 	@$(BIN)/python tools/acl_table.py
 	@$(BIN)/python tools/generated_docs.py
+	@$(BIN)/python -m tests.scenario.matrix.page
 
 clean:
 	rm -rf $(VENV) build dist site .demo .bench .lab .peers .mypy_cache .ruff_cache .pytest_cache src/*.egg-info

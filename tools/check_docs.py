@@ -59,7 +59,7 @@ BUDGETS = {
     "docs/tutorial.md": 700,
 }
 """Largest number of words that each page may have."""
-GENERATED = {"docs/lab/README.md"}
+GENERATED = {"docs/lab/README.md", "docs/promises.md"}
 """Pages that a program writes as a whole; they have no budget of words."""
 LINE_MAX = 120
 CHANGES_MAX = 20

@@ -13,7 +13,7 @@ from tests.scenario.matrix.ledger import Given, Ledger
 from tests.scenario.matrix.table import Row
 from tests.scenario.matrix.world import World
 
-from rucola import MessageExt
+from rucola import MessageExt, MessageQueue
 from rucola.errors import RucolaError
 from rucola.testing.virtual_loop import VirtualEventLoop
 
@@ -63,6 +63,8 @@ class Member:
         holds: whether the application only holds the consumer, which workers use.
         abandons: whether the application starts the client without a ``with`` block, and never shuts it down.
         workers: further tasks, or threads, with the same consumer.
+        positions: where the application reads on with a pull consumer.
+        claims: which of its tasks reads which queue.
     """
 
     name: str
@@ -74,6 +76,8 @@ class Member:
     holds: bool = False
     abandons: bool = False
     workers: list[asyncio.Future[None]] = field(default_factory=list)
+    positions: dict[MessageQueue, int] = field(default_factory=dict)
+    claims: dict[MessageQueue, object] = field(default_factory=dict)
 
     @property
     def ending(self) -> bool:

@@ -34,7 +34,6 @@ class Hands:
     def __init__(self, desk: Desk, member: Member, face: Any, listens: Any = None) -> None:
         self.desk, self.member, self.face = desk, member, face
         self._listens = listens
-        self._positions: dict[MessageQueue, int] = {}
 
     # -- life
 
@@ -162,23 +161,25 @@ class Hands:
     async def _pulls(self, consumer: Any) -> None:
         while not self.member.ending:
             for queue in self.desk.world.message_queues():
-                if not self.member.ending:
+                if self.member.claims.setdefault(queue, self) is self and not self.member.ending:
                     await self._pull(consumer, queue)
+                    self.member.claims.pop(queue)
+            await self.face.sleep(self.desk.body_s)
 
     async def _pull(self, consumer: Any, queue: MessageQueue) -> None:
         try:
-            if queue not in self._positions:
-                self._positions[queue] = await consumer.committed(queue) or 0
-            found = await consumer.pull(queue, self._positions[queue], RECEIVED, suspend_timeout_ms=WAIT_MS)
+            if queue not in self.member.positions:
+                self.member.positions[queue] = await consumer.committed(queue) or 0
+            found = await consumer.pull(queue, self.member.positions[queue], RECEIVED, suspend_timeout_ms=WAIT_MS)
             for message in found.messages:
                 try:
                     await self.body(message)
                 except BaseException as error:  # noqa: BLE001 - the application's own, or raised again
                     self.desk.catch(error)
                     return
-                self._positions[queue] = message.queue_offset + 1
-            if found.next_begin_offset != self._positions[queue] or found.messages:
-                self._positions[queue] = found.next_begin_offset
+                self.member.positions[queue] = message.queue_offset + 1
+            if found.next_begin_offset != self.member.positions[queue] or found.messages:
+                self.member.positions[queue] = found.next_begin_offset
                 await consumer.commit(queue, found.next_begin_offset)
         except (TimeoutError, RucolaError) as error:
             if not self.member.ending:

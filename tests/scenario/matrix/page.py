@@ -33,8 +33,8 @@ adds its own, at most 80 s.
 _CELLS = """\
 ## Both together
 
-An event that meets a client weakens its promise to the weaker of the two words. A use whose word is *{order}* keeps the
-order also when messages come again. `rucola.sync` promises the same. The exceptions:
+An event that meets a client weakens its promise to the weaker of the two words. A use whose word is *{order}* keeps
+the order also when messages come again. `rucola.sync` promises the same. The exceptions:
 
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import multiprocessing
 import os
 import signal
@@ -151,6 +152,7 @@ def _report_of(worker: _Worker, late: bool) -> tuple[Report, bool]:
 
 def _serve(pipe: Connection, stack: str) -> None:
     signal.signal(signal.SIGTERM, _leave)
+    gc.freeze()  # the cells' own collections need not look at modules
     worlds: dict[str, RealWorld] = {}
     with Path(stack).open("w", encoding="utf-8") as file, ExitStack() as ending:
         faulthandler.register(signal.SIGUSR1, file, all_threads=True)
