@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from tests.crash import broker_life
@@ -18,6 +19,7 @@ from tests.unit.broker.test_wake_ups import ack, bodies, pop, revive
 from rucola.broker.timer import timer_mover
 from rucola.errors import DiskError
 from rucola.protocol.codes import RequestCode
+from rucola.store.message_store import MessageStore
 from rucola.store.results import StoreState
 from rucola.testing.crash_states import crash_states
 from rucola.testing.manual_worker import ManualWorker
@@ -437,3 +439,57 @@ def test_an_acknowledged_pop_holds_nothing_when_its_time_is_over(broker: Stepped
     broker.persist()
     assert expire(broker) >= 4 * SEGMENT
     assert everything(broker, "%RETRY%cg_T") == []
+
+
+def test_a_message_that_the_timer_has_not_taken_yet_holds_the_log(
+    broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker.broker.services.timers._work, "_step", lambda _cold: None)
+    broker.send(body=b"waits", TIMER_DELAY_MS="3000")
+    broker.passes(1500)
+    fill(broker)
+    assert expire(broker) == 0
+    monkeypatch.undo()
+    broker.broker.services.timers.arrived()
+    broker.passes(5000)
+    assert everything(broker) == [b"waits"]
+
+
+class Unsynced:
+    """A store in which nothing is synced."""
+
+    flushed_offset = 0
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+@pytest.mark.usefixtures("movable")
+def test_a_copy_that_is_not_synced_does_not_stand_for_its_message(
+    broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.send(body=b"waits", TIMER_DELAY_MS="30000")
+    broker.passes(2500)
+    fill(broker)
+    mover = broker.broker.services.timers.service._mover
+    monkeypatch.setattr(mover, "_store", Unsynced(broker.broker.store))
+    assert expire(broker, SHORT, 2) == 0
+    assert broker.broker.store.max_queue_offset(b"rmq_sys_wheel_timer", 0) == 2
+    monkeypatch.setattr(mover, "_store", broker.broker.store)
+    broker.passes(500)
+    broker.persist()
+    assert expire(broker, SHORT, 2) >= 4 * SEGMENT
+
+
+def test_a_delivery_that_a_crash_would_undo_holds_the_log(broker: SteppedBroker) -> None:
+    """The progress of the timer is not on the disk yet."""
+    broker.send(body=b"waits", TIMER_DELAY_MS="2000")
+    broker.passes(4000)
+    assert everything(broker) == [b"waits"]
+    fill(broker)
+    assert expire(broker) == 0
+    broker.persist()
+    assert expire(broker) >= 4 * SEGMENT
