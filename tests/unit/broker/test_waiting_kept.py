@@ -485,9 +485,11 @@ def test_a_copy_that_is_not_synced_does_not_stand_for_its_message(
 
 
 def test_a_delivery_that_a_crash_would_undo_holds_the_log(broker: SteppedBroker) -> None:
-    """The progress of the timer is not on the disk yet."""
-    broker.send(body=b"waits", TIMER_DELAY_MS="2000")
-    broker.passes(4000)
+    """The progress of the timer is not on the disk yet; only that it has taken the message is."""
+    broker.send(body=b"waits", TIMER_DELAY_MS="4000")
+    broker.passes(1500)
+    broker.persist()
+    broker.passes(5000)
     assert everything(broker) == [b"waits"]
     fill(broker)
     assert expire(broker) == 0
