@@ -473,6 +473,7 @@ def test_a_copy_that_is_not_synced_does_not_stand_for_its_message(
 ) -> None:
     broker.send(body=b"waits", TIMER_DELAY_MS="30000")
     broker.passes(2500)
+    broker.persist()
     fill(broker)
     mover = broker.broker.services.timers.service._mover
     monkeypatch.setattr(mover, "_store", Unsynced(broker.broker.store))
