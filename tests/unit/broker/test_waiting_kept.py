@@ -184,7 +184,9 @@ def shorten(broker: SteppedBroker) -> int:
 
 @pytest.mark.usefixtures("movable")
 @pytest.mark.parametrize("sync", [False, True])
-def test_moved_messages_come_once_in_time_and_recalled_ones_never(sync: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moved_messages_come_once_in_time_and_recalled_ones_never(
+    sync: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(broker_life, "BROKER", replace(broker_life.BROKER, recall_message_enable=True))
     broker = SteppedBroker(sync)
     delays = (20_000, 30_000, 30_000, 40_000)
@@ -213,6 +215,7 @@ def test_moved_messages_come_once_in_time_and_recalled_ones_never(sync: bool, mo
     assert service.pending() == 0
     broker.passes(30_000)
     assert everything(broker) == [b"0", b"1", b"3"]
+    assert "cannot be read" not in caplog.text
 
 
 @pytest.mark.usefixtures("movable")

@@ -373,7 +373,7 @@ class TimerMessageService:
                 else self._read(unit.physical_offset, step.unread_offsets())
             )
             step.read_on()
-            if waiting is None or unit.magic & MAGIC_MOVED:
+            if waiting is None:
                 continue
             topic = waiting.properties.get(REAL_TOPIC, "")
             key = f"{topic}+{waiting.properties.get(UNIQ_KEY, '')}"
