@@ -224,7 +224,7 @@ class Reader:
         while True:
             try:
                 popped = await self.consumer._service.receive(32, INVISIBLE_MS, 500)
-                for message in popped.messages:
+                for message in popped.messages if popped is not None else []:
                     if await self._take(message):
                         await self.consumer.ack(message)
             except RucolaError:

@@ -255,6 +255,13 @@ class SimpleConsumerConfig(ClientConfig):
         unit="ms",
         minimum=10_000,
     )
+    await_termination_ms: int = option(
+        "awaitTerminationMillisWhenShutdown",
+        30_000,
+        "How long `shutdown` waits for the bodies of loops.",
+        unit="ms",
+        minimum=0,
+    )
     consume_from_first: bool = option(
         "consumeInitMode",
         True,

@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
 from rucola.client.caller import Caller, has_ended, has_succeeded
@@ -25,7 +25,7 @@ class LoopHand:
     """One loop, and the message that its body has.
 
     Attributes:
-        queue: the queue of ``message``; None if the loop has none.
+        queue: where ``message`` came from, for example its queue; None if the loop has no message.
         message: the message that was given and not settled yet; valid only with a ``queue``.
         owner: the task or thread that asked for the message.
     """
@@ -33,9 +33,33 @@ class LoopHand:
     __slots__ = ("__weakref__", "message", "owner", "queue")
 
     def __init__(self) -> None:
-        self.queue: DeliveryQueue | None = None
+        self.queue: Any = None
         self.message: MessageExt
         self.owner: Caller | None = None
+
+
+class LoopDeliveries(Protocol):
+    """What ``MessageIterator`` needs of a consumer: ``Deliveries`` for pulled messages, ``PopDeliveries`` for popped
+    ones.
+    """
+
+    has_ended: bool
+    closed: asyncio.Event
+
+    def add_loop(self, loop: LoopHand) -> None:
+        """Registers a loop, so that a shutdown waits for its body."""
+
+    def advance(self, loop: LoopHand, owner: Caller | None) -> bool:
+        """Marks the message of ``loop`` as handled, and gives it the next one; returns False if there is none now."""
+
+    async def arrival(self) -> None:
+        """Waits until messages may have arrived, or the consumer shuts down."""
+
+    def settle_loop(self, loop: LoopHand, *, handled: bool) -> None:
+        """Settles the message that ``loop`` has now, if any."""
+
+    def leave(self, loop: LoopHand, handled: bool) -> None:
+        """Settles the message of a loop that was left. Any thread may call this, also while an object is collected."""
 
 
 class Polled(NamedTuple):
@@ -83,7 +107,7 @@ class Deliveries:
         """Marks the message of ``loop`` as handled, and gives it the next one; returns False if there is none now."""
         if self._left:
             self.settle_left()
-        queue = loop.queue
+        queue: DeliveryQueue | None = loop.queue
         if queue is not None:
             self._finish(queue, loop.message)
             loop.queue = None

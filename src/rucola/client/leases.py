@@ -19,9 +19,9 @@ import math
 import weakref
 from collections.abc import Coroutine, Sequence
 
+from rucola.client.delivery import TRANSITIONS, DeliveryEvent, DeliveryState
 from rucola.client.pop_receipt import PopReceipt
 from rucola.client.pop_requests import PopRequests
-from rucola.client.popped_life import Event, State, after
 from rucola.common import message_const
 from rucola.common.message import MessageExt
 from rucola.errors import ClientError, RucolaError
@@ -82,7 +82,7 @@ class Lease:
         self.key = key
         self.message = weakref.ref(message)
         self.receipt = receipt
-        self.state = State.GIVEN
+        self.state = DeliveryState.GIVEN
         self.invisible_ms, self.visible_at, self.renew_until = invisible_ms, visible_at, renew_until
         self.failures = 0
         self.due: float | None = None
@@ -94,9 +94,12 @@ class Lease:
         """Topic of the message."""
         return self.key[0]
 
+    def enter(self, happened: DeliveryEvent) -> None:
+        """Moves the message to its next state."""
+        self.state = TRANSITIONS[self.state, happened]
+
     def renewed(self, receipt: PopReceipt, visible_at: float) -> None:
         """Notes that the broker has set a new invisible time."""
-        self.state = after(self.state, Event.RENEW)
         self.receipt, self.visible_at, self.failures = receipt, visible_at, 0
         message = self.message()
         if message is not None:
@@ -115,6 +118,9 @@ class Leases:
     Args:
         requests: sends the requests.
         renew_max_ms: for how long leases are renewed, in ms; None if they are not.
+
+    Attributes:
+        stopped: whether ``stop`` was called.
     """
 
     def __init__(self, requests: PopRequests, renew_max_ms: int | None) -> None:
@@ -131,7 +137,7 @@ class Leases:
         self._tasks: set[asyncio.Task[None]] = set()
         self._callers = 0
         self._quiet: asyncio.Future[None] | None = None
-        self._stopped = False
+        self.stopped = False
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -144,7 +150,7 @@ class Leases:
             invisible_ms: their invisible time.
             visible_at: the event loop's time at which it ends.
         """
-        if self._renew_max_s is None or self._stopped:
+        if self._renew_max_s is None or self.stopped:
             return
         renew_until = asyncio.get_running_loop().time() + self._renew_max_s
         for message in messages:
@@ -172,7 +178,7 @@ class Leases:
             lease = self._leases.get(key)
             while lease is not None and lease.running:
                 failure = await lease.idle()
-                if lease.state is State.DONE:
+                if lease.state is DeliveryState.DONE:
                     return
                 if failure is not None:
                     raise failure
@@ -199,7 +205,7 @@ class Leases:
             lease = self._leases.get(key)
             while lease is not None and lease.running:
                 await lease.idle()
-                if lease.state is State.DONE:
+                if lease.state is DeliveryState.DONE:
                     raise ClientError(f"message {message.msg_id} was acknowledged meanwhile")
                 receipt, lease = lease.receipt, self._leases.get(key)
             if lease is None:
@@ -211,7 +217,7 @@ class Leases:
 
     async def stop(self) -> None:
         """Ends the renewals; returns when all calls and the requests that run have ended."""
-        self._stopped = True
+        self.stopped = True
         if self._timer is not None:
             self._timer.cancel()
         try:
@@ -232,9 +238,9 @@ class Leases:
         cancelled, failure = False, None
         try:
             await self._requests.ack(lease.topic, lease.receipt)
-            lease.state = after(lease.state, Event.DONE)
+            lease.enter(DeliveryEvent.FINISH)
         except asyncio.CancelledError:
-            cancelled = not self._stopped
+            cancelled = not self.stopped
             raise
         except RucolaError as error:
             failure = error
@@ -277,7 +283,7 @@ class Leases:
     def _free(self, lease: Lease, failure: RucolaError | None = None) -> None:
         """Ends the running request of a lease, and wakes those who wait for this."""
         lease.running = False
-        if lease.state is State.DONE or not lease.invisible_ms:
+        if lease.state is DeliveryState.DONE or not lease.invisible_ms:
             self._drop(lease)
         if lease.ended is not None:
             ended, lease.ended = lease.ended, None
@@ -300,7 +306,7 @@ class Leases:
         heapq.heappush(self._heap, (due, next(self._numbers), lease))
 
     def _set_timer(self) -> None:
-        if self._heap and not self._stopped and self._heap[0][0] < self._timer_at:
+        if self._heap and not self.stopped and self._heap[0][0] < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = self._heap[0][0]
@@ -323,7 +329,7 @@ class Leases:
         if lease.running:
             self._push(lease, now + _PAUSE_S)
         elif now >= lease.visible_at:
-            lease.state = after(lease.state, Event.EXPIRE)
+            lease.enter(DeliveryEvent.RETURN)
             self._drop(lease)
             event(logger, logging.INFO, "lease expired", topic=lease.topic, place=_place(lease))
         elif now < lease.renew_until and lease.message() is not None:

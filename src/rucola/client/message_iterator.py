@@ -19,7 +19,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from rucola.client.caller import Caller, has_ended, has_succeeded
-from rucola.client.deliveries import Deliveries, LoopHand
+from rucola.client.deliveries import LoopDeliveries, LoopHand
 from rucola.common.message import MessageExt
 from rucola.errors import ClientError
 
@@ -39,10 +39,10 @@ class MessageIterator(LoopHand):
 
     __slots__ = ("_code", "_deliveries", "_find", "_has_ended", "_is_waiting")
 
-    def __init__(self, find: Callable[[], Deliveries]) -> None:
+    def __init__(self, find: Callable[[], LoopDeliveries]) -> None:
         super().__init__()
         self._find = find
-        self._deliveries: Deliveries | None = None
+        self._deliveries: LoopDeliveries | None = None
         self._code: CodeType | None = None
         self._is_waiting = False
         self._has_ended = False
@@ -99,7 +99,7 @@ class MessageIterator(LoopHand):
             await self._wait(deliveries, owner)
         return self.message
 
-    async def _wait(self, deliveries: Deliveries, owner: Caller | None) -> None:
+    async def _wait(self, deliveries: LoopDeliveries, owner: Caller | None) -> None:
         if self._is_waiting:
             raise ClientError("another task waits for the next message of this iterator: each task needs its own loop")
         self._is_waiting = True
@@ -114,7 +114,7 @@ class MessageIterator(LoopHand):
         finally:
             self._is_waiting = False
 
-    def _change_owner(self, deliveries: Deliveries) -> None:
+    def _change_owner(self, deliveries: LoopDeliveries) -> None:
         """Another task asks for the next message; the current one is settled by how its task ended.
 
         Raises:

@@ -7,13 +7,20 @@ Source: RocketMQ 5.3.3, ``PopMessageProcessor`` and related classes; the names a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
-from rucola.client.checks import check_number
+from rucola.client.caller import Caller, caller
+from rucola.client.checks import check_number, check_topics
+from rucola.client.closing import Closing
 from rucola.client.consumer_config import SimpleConsumerConfig
+from rucola.client.fetched_messages import Popped
 from rucola.client.instance import ClientInstance, ConsumerRegistration, check_group, check_topic
 from rucola.client.leases import Leases
+from rucola.client.message_iterator import MessageIterator
 from rucola.client.message_selector import MessageSelector
+from rucola.client.pop_deliveries import PopDeliveries
 from rucola.client.pop_requests import PopRequests
 from rucola.client.pop_service import POP_MAX, PopService
 from rucola.client.producer import tracing
@@ -39,6 +46,9 @@ class SimpleConsumer:
     ``auto_renew``, the consumer extends the invisible duration until the message is acknowledged, the application no
     longer holds the message object, or ``renew_max_duration_ms`` have passed.
 
+    ``async for message in consumer`` gives one message at a time. Unlike the loops of other consumers, it does not
+    acknowledge: call ``ack``. Errors that may pass, such as a broker that restarts, are logged, and the loop goes on.
+
     Requests about one message are sent one after the other, so ``ack`` and ``change_invisible_duration`` may be called
     while the invisible duration is being extended. A cancelled call of them goes on in the background.
 
@@ -50,6 +60,7 @@ class SimpleConsumer:
         group: consumer group.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
+        topics: topics to subscribe to, without a filter.
         clock: gives the time for the client id, the versions of subscriptions and the start times of pops.
 
     Raises:
@@ -58,32 +69,48 @@ class SimpleConsumer:
     """
 
     def __init__(
-        self, group: str, namesrv: str, config: SimpleConsumerConfig | None = None, *, clock: Clock | None = None
+        self,
+        group: str,
+        namesrv: str,
+        config: SimpleConsumerConfig | None = None,
+        *,
+        topics: Sequence[str] = (),
+        clock: Clock | None = None,
     ) -> None:
         check_group(group)
         self._group = group
         self._config = config or SimpleConsumerConfig()
         self._clock = clock or SystemClock()
         self._instance = ClientInstance(namesrv, self._config, self._clock)
-        self._api = ConsumerApi(self._instance.client)
-        self._service = PopService(self._instance, self._api, group, self._config, self._clock)
-        requests = PopRequests(self._instance, self._api, group)
+        api = ConsumerApi(self._instance.client)
+        self._service = PopService(
+            self._instance, api, group, self._config, self._clock, lambda: self._deliveries.has_bodies
+        )
+        for topic in check_topics(topics):
+            self._service.subscribe(subscription_data(topic, "*", self._clock.wall_ms()))
+        requests = PopRequests(self._instance, api, group)
         self._leases = Leases(requests, self._config.renew_max_duration_ms if self._config.auto_renew else None)
+        self._deliveries = PopDeliveries(self._service, self._config, self._given)
         traced = self._config.enable_trace
         self._trace = tracing(group, "CONSUME", namesrv, self._config, self._clock) if traced else None
-        self._ended = False
+        self._closing = Closing(self._close, self._deliveries.closed.set)
+        self._life = asyncio.Lock()
+        self._started = False
+        self._patience_s = self._config.await_termination_ms / 1000
 
     async def __aenter__(self) -> SimpleConsumer:
         await self.start()
         return self
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.shutdown()
+    def __aexit__(self, kind: type[BaseException] | None = None, *exc_info: object) -> Coroutine[Any, Any, None]:
+        return self._leave(caller(), failed=kind is not None)
 
-    async def __aiter__(self) -> AsyncIterator[MessageExt]:
-        while not self._ended:
-            for message in await self.receive():
-                yield message
+    def __aiter__(self) -> MessageIterator:
+        return self.messages()
+
+    def messages(self) -> MessageIterator:
+        """The messages, for ``async for``. The loop gets one message at a time and does not acknowledge it."""
+        return MessageIterator(self._running_deliveries)
 
     @property
     def client_id(self) -> str:
@@ -96,27 +123,37 @@ class SimpleConsumer:
         Raises:
             ClientError: the consumer was shut down before.
         """
-        if self._ended:
+        if self._closing.begun:
             raise ClientError("a simple consumer that was shut down cannot be started again; create a new one")
-        if self._instance.running:
-            return
+        try:
+            async with self._life:
+                if not self._started:
+                    self._started = True
+                    await self._start()
+        except BaseException:
+            await self._shutdown(caller())
+            raise
+
+    async def _start(self) -> None:
         self._instance.start()
-        self._instance.register_consumer(self._group, ConsumerRegistration(consumer_data=self._consumer_data))
+        registration = ConsumerRegistration(
+            consumer_data=self._consumer_data, route_changed=lambda topic: self._service.wake()
+        )
+        self._instance.register_consumer(self._group, registration)
         if self._trace is not None:
             await self._trace.start()
 
-    async def shutdown(self) -> None:
-        """Unregisters and closes. Brokers deliver unacknowledged messages again."""
-        if not self._instance.running:
-            return
-        self._ended = True
-        try:
-            await self._leases.stop()
-            await self._service.stop()
-            if self._trace is not None:
-                await self._trace.shutdown()
-        finally:
-            await self._instance.shutdown()
+    def shutdown(self) -> Coroutine[Any, Any, None]:
+        """Waits for the bodies of loops and for requests that run, then unregisters and closes.
+
+        Calls of ``receive`` that wait return no message. Messages that were fetched and not given to the application
+        are given back to the group at once; the group gets other unacknowledged messages when their invisible time
+        ends. ``ack`` works until the shutdown has waited for the bodies of loops, at most ``await_termination_ms``. In
+        the body of a loop, the call returns at once; the loop ends after this body, when the consumer is closed. A
+        further call waits for the end of the first one. If the call is cancelled, the shutdown goes on. At the end of
+        ``async with consumer`` by an exception, nothing waits for bodies.
+        """
+        return self._shutdown(caller())
 
     async def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
         """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``.
@@ -129,13 +166,15 @@ class SimpleConsumer:
             ClientError: the topic or the expression is invalid.
         """
         check_topic(topic)
-        self._service.subscriptions[topic] = subscription_data(topic, expression, self._clock.wall_ms())
+        self._service.subscribe(subscription_data(topic, expression, self._clock.wall_ms()))
         if self._instance.running:
             await self._instance.heartbeat()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Stops receiving from ``topic``."""
-        self._service.subscriptions.pop(topic, None)
+        """Stops receiving from ``topic``. Messages that were fetched and not given to the application go back to the
+        group. Messages that the application has may still be acknowledged.
+        """
+        self._service.unsubscribe(topic)
         if self._instance.running:
             await self._instance.heartbeat()
 
@@ -145,19 +184,21 @@ class SimpleConsumer:
         invisible_duration_ms: int | None = None,
         await_duration_ms: int | None = None,
     ) -> list[MessageExt]:
-        """Returns the next messages from any subscribed topic. A cancellation loses no messages.
+        """Returns the next messages from any subscribed topic. A cancellation loses no messages: what was fetched goes
+        to the next caller, or back to the group after a second.
 
         Args:
             max_messages: largest number of messages, 1 to 32; fewer may be returned even if more are available.
             invisible_duration_ms: how long the messages are hidden from other consumers, 10 s to 12 h; None for the
                 configured time.
-            await_duration_ms: how long to wait for messages; None for the configured time.
+            await_duration_ms: how long to wait for messages; None for the configured time. A broker that does not
+                respond makes the call last up to 5 s longer.
 
         Returns:
-            Messages of the same topic from the same broker; empty if none arrived in time.
+            Messages of the same topic from the same broker; empty if none arrived in time, or at a shutdown.
 
         Raises:
-            ClientError: the consumer is not started, it has no subscription, a topic has no route, or a broker is too
+            ClientError: the consumer is not started, it has no subscription, no topic has a route, or a broker is too
                 old.
         """
         self._check_running()
@@ -167,9 +208,9 @@ class SimpleConsumer:
         check_number("invisible_duration_ms", invisible_ms, INVISIBLE_MIN_MS, INVISIBLE_MAX_MS)
         check_number("await_duration_ms", await_ms, 0)
         popped = await self._service.receive(max_messages, invisible_ms, await_ms)
-        if self._trace is not None:
-            self._trace.consumed(popped.messages)
-        self._leases.give(*popped)
+        if popped is None:
+            return []
+        self._given(popped)
         return popped.messages
 
     async def ack(self, message: MessageExt) -> None:
@@ -180,7 +221,7 @@ class SimpleConsumer:
         Raises:
             ClientError: the message was not received by a simple consumer.
         """
-        self._check_running()
+        self._check_open()
         await self._leases.ack(message)
 
     async def change_invisible_duration(self, message: MessageExt, invisible_duration_ms: int) -> None:
@@ -195,14 +236,54 @@ class SimpleConsumer:
         Raises:
             ClientError: the message was not received by a simple consumer, or was acknowledged meanwhile.
         """
-        self._check_running()
+        self._check_open()
         check_number("invisible_duration_ms", invisible_duration_ms, INVISIBLE_MIN_MS, INVISIBLE_MAX_MS)
         await self._leases.hide(message, invisible_duration_ms)
+
+    def _given(self, popped: Popped) -> None:
+        if self._trace is not None:
+            self._trace.consumed(popped.messages)
+        self._leases.give(popped.messages, popped.invisible_ms, popped.visible_at)
+
+    async def _leave(self, by: Caller, *, failed: bool) -> None:
+        """Ends ``async with``: loops of this task whose iterator still exists were left."""
+        self._deliveries.settle_loops(by)
+        if failed:
+            self._patience_s = 0.0  # for the bodies of other tasks' loops
+        await self._shutdown(by)
+
+    async def _shutdown(self, by: Caller) -> None:
+        inside = self._deliveries.has_body(by)
+        self._deliveries.end()
+        self._service.end()
+        await self._closing.close(inside)
+
+    async def _close(self) -> None:
+        async with self._life:  # a start that is under way ends first
+            if not self._started:
+                return
+            try:
+                await self._deliveries.bodies(self._patience_s)
+                await self._leases.stop()
+                await self._service.stop()
+                if self._trace is not None:
+                    await self._trace.shutdown()
+            finally:
+                await self._instance.shutdown()
 
     def _consumer_data(self) -> ConsumerData:
         subscriptions = list(self._service.subscriptions.values())
         return ConsumerData(self._group, ConsumeType.CONSUME_POP, subscription_data_set=subscriptions)
 
+    def _running_deliveries(self) -> PopDeliveries:
+        self._check_running()
+        return self._deliveries
+
     def _check_running(self) -> None:
-        if not self._instance.running or self._ended:
+        if not self._started or self._closing.begun:
+            raise ClientError("the simple consumer is not started, or is shut down")
+
+    def _check_open(self) -> None:
+        """Checks that requests can be sent; while a shutdown waits for the bodies of loops, they can."""
+        if not self._started or self._leases.stopped:
             raise ClientError("the simple consumer is not started, or is shut down")

@@ -5,9 +5,10 @@ Generated from rucola/client/simple_consumer.py by tools/async_to_sync.py: chang
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
+from rucola.client.blocking_iterator import BlockingMessageIterator
 from rucola.client.consumer_config import SimpleConsumerConfig
 from rucola.client.loop_thread import shared_loop
 from rucola.client.message_selector import MessageSelector
@@ -28,6 +29,9 @@ class SimpleConsumer:
     ``auto_renew``, the consumer extends the invisible duration until the message is acknowledged, the application no
     longer holds the message object, or ``renew_max_duration_ms`` have passed.
 
+    ``for message in consumer`` gives one message at a time. Unlike the loops of other consumers, it does not
+    acknowledge: call ``ack``. Errors that may pass, such as a broker that restarts, are logged, and the loop goes on.
+
     Requests about one message are sent one after the other, so ``ack`` and ``change_invisible_duration`` may be called
     while the invisible duration is being extended. A cancelled call of them goes on in the background.
 
@@ -39,6 +43,7 @@ class SimpleConsumer:
         group: consumer group.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
+        topics: topics to subscribe to, without a filter.
         clock: gives the time for the client id, the versions of subscriptions and the start times of pops.
 
     Raises:
@@ -47,10 +52,16 @@ class SimpleConsumer:
     """
 
     def __init__(
-        self, group: str, namesrv: str, config: SimpleConsumerConfig | None = None, *, clock: Clock | None = None
+        self,
+        group: str,
+        namesrv: str,
+        config: SimpleConsumerConfig | None = None,
+        *,
+        topics: Sequence[str] = (),
+        clock: Clock | None = None,
     ) -> None:
         self._loop = shared_loop()
-        self._async = AsyncSimpleConsumer(group, namesrv, config, clock=clock)
+        self._async = AsyncSimpleConsumer(group, namesrv, config, topics=topics, clock=clock)
 
     def __enter__(self) -> SimpleConsumer:
         self._loop.run(self._async.__aenter__())
@@ -59,8 +70,12 @@ class SimpleConsumer:
     def __exit__(self, *exc_info: Any) -> None:
         self._loop.run(self._async.__aexit__(*exc_info))
 
-    def __iter__(self) -> Iterator[MessageExt]:
-        return self._loop.iterate(self._async.__aiter__)
+    def __iter__(self) -> BlockingMessageIterator:
+        return self.messages()
+
+    def messages(self) -> BlockingMessageIterator:
+        """The messages, for ``for``. The loop gets one message at a time and does not acknowledge it."""
+        return BlockingMessageIterator(self._loop, self._async.messages())
 
     @property
     def client_id(self) -> str:
@@ -76,7 +91,15 @@ class SimpleConsumer:
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Unregisters and closes. Brokers deliver unacknowledged messages again."""
+        """Waits for the bodies of loops and for requests that run, then unregisters and closes.
+
+        Calls of ``receive`` that wait return no message. Messages that were fetched and not given to the application
+        are given back to the group at once; the group gets other unacknowledged messages when their invisible time
+        ends. ``ack`` works until the shutdown has waited for the bodies of loops, at most ``await_termination_ms``. In
+        the body of a loop, the call returns at once; the loop ends after this body, when the consumer is closed. A
+        further call waits for the end of the first one. If the call is cancelled, the shutdown goes on. At the end of
+        ``with consumer`` by an exception, nothing waits for bodies.
+        """
         self._loop.run(self._async.shutdown())
 
     def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
@@ -92,7 +115,9 @@ class SimpleConsumer:
         self._loop.run(self._async.subscribe(topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
-        """Stops receiving from ``topic``."""
+        """Stops receiving from ``topic``. Messages that were fetched and not given to the application go back to the
+        group. Messages that the application has may still be acknowledged.
+        """
         self._loop.run(self._async.unsubscribe(topic))
 
     def receive(
@@ -101,19 +126,21 @@ class SimpleConsumer:
         invisible_duration_ms: int | None = None,
         await_duration_ms: int | None = None,
     ) -> list[MessageExt]:
-        """Returns the next messages from any subscribed topic. A cancellation loses no messages.
+        """Returns the next messages from any subscribed topic. A cancellation loses no messages: what was fetched goes
+        to the next caller, or back to the group after a second.
 
         Args:
             max_messages: largest number of messages, 1 to 32; fewer may be returned even if more are available.
             invisible_duration_ms: how long the messages are hidden from other consumers, 10 s to 12 h; None for the
                 configured time.
-            await_duration_ms: how long to wait for messages; None for the configured time.
+            await_duration_ms: how long to wait for messages; None for the configured time. A broker that does not
+                respond makes the call last up to 5 s longer.
 
         Returns:
-            Messages of the same topic from the same broker; empty if none arrived in time.
+            Messages of the same topic from the same broker; empty if none arrived in time, or at a shutdown.
 
         Raises:
-            ClientError: the consumer is not started, it has no subscription, a topic has no route, or a broker is too
+            ClientError: the consumer is not started, it has no subscription, no topic has a route, or a broker is too
                 old.
         """
         return self._loop.run(self._async.receive(max_messages, invisible_duration_ms, await_duration_ms))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import itertools
 import logging
 from typing import Any
 
@@ -13,7 +12,6 @@ from tests.unit.client.consuming import messages
 
 from rucola.client.leases import Leases
 from rucola.client.pop_receipt import PopReceipt
-from rucola.client.popped_life import TRANSITIONS, Event, State, after
 from rucola.errors import BrokerError, ClientError, RemotingClosedError
 from rucola.protocol.headers.pop import ChangeInvisibleTimeResponseHeader
 from rucola.testing.event_loop import advance, run_stepped, settle
@@ -183,23 +181,26 @@ def test_a_renewal_that_fails_is_tried_again_while_time_is_left(caplog):
         (message,) = popped(6)
         give(kept, [message])
         requests.answers = [REFUSED] * 9
-        for seconds, expected in ((9.9, 0), (0.2, 1), (0.9, 1), (0.2, 2), (1.7, 2), (0.4, 3), (4.1, 4)):
+        for seconds, expected in ((9.5, 0), (0.6, 1), (0.6, 1), (0.5, 2), (1.5, 2), (0.6, 3), (3.4, 3), (0.7, 4)):
             await pass_by(seconds)
             assert len(requests.sent) == expected, seconds
         assert requests.timeouts_ms[:3] == [3_000] * 3
         assert requests.timeouts_ms[3] < 2_700  # no longer than the lease
         requests.answers = [None]
-        await pass_by(2.4)  # just before the end of the invisible time, which the last pause would pass
+        await pass_by(2.0)  # just before the end of the invisible time, which the last pause would pass
         assert len(requests.sent) == 4
         assert len(kept) == 1
-        await pass_by(0.3)
+        await pass_by(0.8)
         assert len(kept) == 0
         await pass_by(600)
         assert len(requests.sent) == 4
 
     with caplog.at_level(logging.INFO):
         run_stepped(scene())
-    assert [record.message for record in caplog.records] == ["invisible time not extended", "lease expired"]
+    assert [record.message.split(" topic=")[0] for record in caplog.records] == [
+        "invisible time not extended",
+        "lease expired",
+    ]
 
 
 def test_after_a_renewal_that_failed_once_renewing_goes_on():
@@ -208,7 +209,7 @@ def test_after_a_renewal_that_failed_once_renewing_goes_on():
         (message,) = popped(6)
         give(kept, [message])
         requests.answers = [REFUSED, None, None, None]
-        for seconds, expected in ((10.1, 1), (1.1, 2), (9.7, 2), (0.5, 3), (9.7, 3), (0.5, 4)):
+        for seconds, expected in ((10.1, 1), (1.1, 2), (9.5, 2), (0.7, 3), (9.5, 3), (0.7, 4)):
             await pass_by(seconds)
             assert len(requests.sent) == expected
         assert [receipt for _, receipt, _ in requests.sent] == ["1700", "1700", "2001", "2002"]
@@ -238,7 +239,7 @@ def test_renewals_end_with_their_limit_and_the_lease_with_its_time():
         (message,) = popped(6)
         give(kept, [message])
         requests.answers = [None] * 9
-        for seconds, sent, held in ((10.1, 1, 1), (10.1, 2, 1), (10.1, 2, 1), (9.7, 2, 1), (0.3, 2, 0)):
+        for seconds, sent, held in ((10.1, 1, 1), (10.1, 2, 1), (10.1, 2, 1), (9.4, 2, 1), (0.6, 2, 0)):
             await pass_by(seconds)
             assert (len(requests.sent), len(kept)) == (sent, held)
         await kept.ack(message)  # the broker decides whether it comes too late
@@ -542,17 +543,3 @@ def test_a_cancelled_stop_leaves_no_task():
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     run_stepped(scene())
-
-
-def test_the_table_of_a_life():
-    ends = {State.DONE, State.RETURNED}
-    for state, what in itertools.product(State, Event):
-        following = TRANSITIONS.get((state, what))
-        if following is None:
-            with pytest.raises(RuntimeError, match=state.value):
-                after(state, what)
-        else:
-            assert state not in ends
-            assert after(state, what) is following
-    reached = {State.FETCHED, *TRANSITIONS.values()}
-    assert reached == set(State)
