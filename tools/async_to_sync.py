@@ -67,6 +67,7 @@ VALUES = {
         "ClientError",
         "ConfigError",
         "FormatError",
+        "NoRouteError",
         "OptionsError",
         "RemotingClosedError",
         "RemotingConnectError",
@@ -112,7 +113,8 @@ def face_module(module: str, class_name: str) -> str:
         "from collections.abc import Iterator" if " Iterator[" in body else "",
         f"from rucola.client.{module} import {class_name} as Async{class_name}",
         *(f"from rucola.sync.{path} import {name}" for path, name in FACES.items() if name == base),
-        f"\n\nclass {class_name}{f'({base})' if base else ''}:\n{body}",
+        "" if base else "from rucola.client.faces import Blocking",
+        f"\n\nclass {class_name}({base or 'Blocking'}):\n{body}",
     ]
     return "\n".join(line for line in lines if line) + "\n"
 

@@ -173,26 +173,61 @@ class RemotingConnectError(RemotingError):
         return f"cannot connect to {self.address}: {self.reason}"
 
 
-class RemotingTimeoutError(RemotingError):
+class RemotingUnansweredError(RemotingError):
+    """A request had no response; it may or may not have taken effect.
+
+    Attributes:
+        operation: what the request was for; empty if unknown.
+    """
+
+    operation: str
+
+    def set_operation(self, operation: str) -> None:
+        """Adds ``operation`` to the error, also for its copies and for other processes."""
+        self.operation = operation
+        self.args = (*self.args[:-1], operation)
+
+    def _text(self, what: str) -> str:
+        return f"{what}: {self.operation}" if self.operation else what
+
+
+class RemotingTimeoutError(RemotingUnansweredError):
     """No response from ``address`` within ``timeout_ms``; the request may or may not have taken effect."""
 
-    def __init__(self, address: str, timeout_ms: int) -> None:
-        super().__init__(address, timeout_ms)
-        self.address, self.timeout_ms = address, timeout_ms
+    def __init__(self, address: str, timeout_ms: int, operation: str = "") -> None:
+        super().__init__(address, timeout_ms, operation)
+        self.address, self.timeout_ms, self.operation = address, timeout_ms, operation
 
     def __str__(self) -> str:
-        return f"{self.address} did not answer within {self.timeout_ms} ms"
+        return self._text(f"{self.address} did not answer within {self.timeout_ms} ms")
 
 
-class RemotingClosedError(RemotingError):
+class RemotingClosedError(RemotingUnansweredError):
     """The connection to ``address`` closed before the response; the request may or may not have taken effect."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
-        self.address = address
+    def __init__(self, address: str, operation: str = "") -> None:
+        super().__init__(address, operation)
+        self.address, self.operation = address, operation
 
     def __str__(self) -> str:
-        return f"connection to {self.address} closed before the response"
+        return self._text(f"connection to {self.address} closed before the response")
+
+
+class NoRouteError(RemotingError):
+    """The route of a topic could not be fetched in time, so nothing was sent: no name server responded, or no broker is
+    registered at it. A topic that does not exist is a ``ClientError``.
+
+    Args:
+        topic: the topic.
+        reason: which name servers were asked, and what went wrong.
+    """
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(topic, reason)
+        self.topic, self.reason = topic, reason
+
+    def __str__(self) -> str:
+        return f"no route to topic {self.topic}: {self.reason}"
 
 
 class BrokerError(RucolaError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rucola.common.message import Message
 from rucola.common.message_queue import MessageQueue
 from rucola.common.options import is_text
 from rucola.errors import ClientError
@@ -27,6 +28,12 @@ def check_text(name: str, value: object) -> str:
     if not is_text(value):
         raise ClientError(f"{name} {value!r} cannot be encoded: it contains a lone surrogate")
     return value
+
+
+def check_message(message: object) -> None:
+    """Raises ``ClientError`` unless ``message`` is a ``Message``."""
+    if not isinstance(message, Message):
+        raise ClientError(f"a message must be a Message, not {message!r}")
 
 
 def check_queue(queue: object) -> None:

@@ -10,12 +10,13 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rucola.client.config import ClientConfig
 from rucola.client.name_servers import NameServers
+from rucola.client.owner import LoopOwner
 from rucola.client.route import RouteTable
 from rucola.client.supervisor import Periodic, Supervisor
 from rucola.common.hosts import split_address
@@ -68,7 +69,7 @@ class ClientInstance:
     Life cycle: created anywhere, ``start`` on an event loop, ``shutdown`` on the same loop.
 
     Args:
-        namesrv: name servers, ``host:port`` separated by ``;``.
+        namesrv: name servers, ``host:port`` separated by ``;``, or a list of them.
         config: settings.
         clock: gives the time for the client id.
         producer_group: group that heartbeats register with the masters.
@@ -79,11 +80,12 @@ class ClientInstance:
     Attributes:
         running: whether ``start`` was called and ``shutdown`` was not.
         background: owns the client's background tasks.
+        owner: knows the event loop on which the client was started; the client's methods call ``owner.check`` first.
     """
 
     def __init__(
         self,
-        namesrv: str,
+        namesrv: str | Sequence[str],
         config: ClientConfig,
         clock: Clock,
         *,
@@ -106,10 +108,12 @@ class ClientInstance:
         self._heartbeats = Periodic(self.heartbeat, config.heartbeat_broker_interval_ms / 1000)
         self._beating: set[str] = set()
         self.background = Supervisor(self.client_id)
+        self.owner = LoopOwner()
         self.running = False
 
     def start(self) -> None:
         """Starts to refresh routes and to send heartbeats; sends nothing before a topic is used."""
+        self.owner.start()
         self.running = True
         self.client.on_connected = self._connected
         self.client.register_processor(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._consumer_ids_changed)

@@ -16,6 +16,7 @@ from rucola.client.checks import check_number, check_queue, check_topics
 from rucola.client.closing import Closing
 from rucola.client.consumer_config import LitePullConsumerConfig
 from rucola.client.deliveries import Deliveries, Polled
+from rucola.client.faces import Asynchronous
 from rucola.client.group_member import GroupMember
 from rucola.client.instance import check_topic
 from rucola.client.lite_pull_service import LitePullService
@@ -33,7 +34,7 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 
-class LitePullConsumer:
+class LitePullConsumer(Asynchronous):
     """Returns messages when polled, and keeps the position of each queue.
 
     Life cycle: ``async with consumer``, or ``start`` and ``shutdown``, on one event loop. Use either ``subscribe``, so

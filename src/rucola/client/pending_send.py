@@ -18,10 +18,11 @@ from rucola.common.message import Message
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import (
     BrokerError,
-    ClientError,
     FormatError,
+    NoRouteError,
     RemotingConnectError,
     RemotingError,
+    RemotingUnansweredError,
     RucolaError,
 )
 from rucola.protocol.codes import ResponseCode, response_name
@@ -154,24 +155,19 @@ class PendingSend(Waiter):
         self._stored: tuple[SendStatus, SendAnswer, SendTarget] | None = None
         self.future: asyncio.Future[SendResult] = loop.create_future()
 
-    @property
-    def time_left_s(self) -> float:
-        """Seconds until the send times out; zero or less if it has timed out or has its result."""
-        return 0.0 if self.future.done() else self._expires_at - self._now()
-
     def ended(self) -> bool:
         """Whether the send was cancelled or timed out before its first attempt; if so, ends it with ``expire``."""
         if not self.future.done() and self._now() < self._expires_at:
             return False
-        self.expire()
+        self.expire(NoRouteError(self.topic, f"none came within {self.timeout_ms} ms"))
         return True
 
-    def expire(self) -> None:
-        """Ends a send that was cancelled or timed out before its first attempt."""
+    def expire(self, error: NoRouteError) -> None:
+        """Ends a send that was cancelled, or timed out before its first attempt with ``error``."""
         if self.future.done():
             self._rules.finished(self)
         else:
-            self.fail(ClientError(f"no route to topic {self.topic} within {self.timeout_ms} ms"))
+            self.fail(error)
 
     def send(self, target: SendTarget) -> None:
         """Starts an attempt with the remaining time."""
@@ -235,6 +231,8 @@ class PendingSend(Waiter):
             status, answer, self._target = self._stored
             self._succeed(status, answer)
             return
+        if isinstance(error, RemotingUnansweredError):
+            error.set_operation(f"send to topic {self.topic}; the message may be stored")
         if self._attempts > 1:
             error.add_note(f"attempt {self._attempts} to send {self.msg_id} to topic {self.topic}")
         if not self.future.done():

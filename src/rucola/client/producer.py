@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import fields
 from ipaddress import ip_address
+from threading import get_ident as _get_ident
 
-from rucola.client.checks import check_number, check_queue_of
+from rucola.client.checks import check_message, check_number, check_queue_of
 from rucola.client.config import ClientConfig, ProducerConfig
+from rucola.client.faces import Asynchronous
 from rucola.client.instance import ClientInstance, check_group
 from rucola.client.message_encoder import MessageEncoder
 from rucola.client.pending_send import BATCH, MESSAGE, REPLY, PendingSend, TimedSend, retry_send
@@ -25,6 +27,7 @@ from rucola.common import message_const
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message import Message, MessageExt, SystemMessage
 from rucola.common.message_queue import MessageQueue
+from rucola.common.options import checked_config
 from rucola.common.recall_handle import RecallHandle
 from rucola.common.sysflag import MessageSysFlag
 from rucola.common.system_properties import RESERVED, refuse_reserved
@@ -43,7 +46,7 @@ path.
 _NOT_IN_BATCH = message_const.DELAYING | RESERVED
 
 
-class Producer:
+class Producer(Asynchronous):
     """Sends messages.
 
     Life cycle: ``async with Producer(...)``, or ``start`` and ``shutdown``, on one event loop.
@@ -53,7 +56,7 @@ class Producer:
 
     Args:
         group: producer group.
-        namesrv: name servers, ``host:port`` separated by ``;``.
+        namesrv: name servers, ``host:port`` separated by ``;``, or a list of them.
         config: settings.
         clock: gives the time for time stamps and ids.
 
@@ -63,11 +66,16 @@ class Producer:
     """
 
     def __init__(
-        self, group: str, namesrv: str, config: ProducerConfig | None = None, *, clock: Clock | None = None
+        self,
+        group: str,
+        namesrv: str | Sequence[str],
+        config: ProducerConfig | None = None,
+        *,
+        clock: Clock | None = None,
     ) -> None:
         check_group(group)
         self._group = group
-        self._config = config or ProducerConfig()
+        self._config = checked_config(config, ProducerConfig)
         clock = clock or SystemClock()
         self._instance = ClientInstance(
             namesrv,
@@ -90,6 +98,10 @@ class Producer:
         self._encode = self._encoder.encode
         self._requests = RequestTable(self._instance.client_id)
         self._met_brokers = False
+        self._owner = self._instance.owner
+        # Together with the thread, tells whether the producer's loop is the running one, and costs less per message
+        # than asyncio.get_running_loop.
+        self._is_loop_running: Callable[[], bool]
         self._ending = False  # whether shutdown was called
         self._ended = asyncio.Event()
         self._trace = tracing(group, "PRODUCE", namesrv, self._config, clock) if self._config.enable_trace else None
@@ -112,17 +124,21 @@ class Producer:
         return self._pipeline.in_flight
 
     async def start(self) -> None:
-        """Starts the producer; connections are opened when needed. Does nothing if the producer is started already.
+        """Starts the producer. Does nothing if the producer is started already.
+
+        Connections are opened when needed, so a name server or broker that does not respond shows at the first send.
 
         Raises:
-            ClientError: the producer was shut down before.
+            ClientError: the producer was shut down before, or was started on another event loop.
         """
+        self._owner.check()
         if self._ending:
             raise ClientError("a producer that was shut down cannot be started again; create a new one")
         if not self._instance.running:
             code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
             self._instance.client.register_processor(code, self._requests.replied)
             self._instance.start()
+            self._is_loop_running = asyncio.get_running_loop().is_running
             self._pipeline.start()
             if self._trace is not None:
                 await self._trace.start()
@@ -136,6 +152,7 @@ class Producer:
         """
         if not self._instance.running and not self._ending:
             return
+        self._owner.check()
         if self._ending:
             await self._ended.wait()
             return
@@ -144,10 +161,15 @@ class Producer:
         self._requests.close()
         async with AsyncExitStack() as ending:
             ending.callback(self._ended.set)
+            ending.callback(self._pipeline.abandon)
             ending.push_async_callback(self._instance.shutdown)
             if self._trace is not None:
                 ending.push_async_callback(self._trace.shutdown)
-            await self._pipeline.flush()
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """Waits for everything that must end before the connections are closed."""
+        await self._pipeline.flush()
 
     async def message_queues(self, topic: str) -> list[MessageQueue]:
         """The queues of ``topic`` to which messages can be sent.
@@ -156,6 +178,7 @@ class Producer:
             ClientError: no broker has the topic, and none would create it.
             RemotingError: no name server responds.
         """
+        self._owner.check()
         self._encoder.check_topic(topic)
         return list((await self._instance.routes.route(topic)).publish_queues)
 
@@ -255,6 +278,7 @@ class Producer:
         """Waits until every message that was submitted before this call has its result or error. Messages that are
         submitted meanwhile do not prolong the wait.
         """
+        self._owner.check()
         await self._pipeline.flush()
 
     async def send_batch(
@@ -330,6 +354,11 @@ class Producer:
         self._check_open()
         self._encoder.check_topic(topic)
         timeout_ms = self._timeout_ms(timeout_ms)
+        if not isinstance(recall_handle, str):
+            raise ClientError(
+                f"recall_handle must be SendResult.recall_handle of a message with delay or deliver_at, not "
+                f"{recall_handle!r}; a message with delay_level cannot be recalled"
+            )
         try:
             handle = RecallHandle.decode(recall_handle)
         except FormatError as error:
@@ -370,6 +399,7 @@ class Producer:
             RequestTimeoutError: no reply arrived in time. The errors of ``send`` apply too.
         """
         self._check_open()
+        check_message(message)
         refuse_reserved(message.properties)
         timeout_ms = self._timeout_ms(timeout_ms)
         loop = asyncio.get_running_loop()
@@ -424,6 +454,7 @@ class Producer:
             RemotingError: no name server responds.
         """
         self._check_open()
+        check_message(message)
         chosen, _ = self._chosen(message, queue, selector)
         encoded = self._encode(message, self._wall_ms())
         await self._pipeline.send_oneway(message.topic, chosen, encoded)
@@ -436,11 +467,16 @@ class Producer:
         timeout_ms: int | None,
         retries: int,
     ) -> asyncio.Future[SendResult]:
-        if not self._pipeline.is_open:
-            raise not_open()
+        if not self._pipeline.is_open or _get_ident() != self._owner.thread or not self._is_loop_running():
+            self._check_open()
         chosen: MessageQueue | ChosenQueue | None = None
         make: Callable[..., PendingSend] = PendingSend
-        if queue is not None or selector is not None or not _SPECIAL.isdisjoint(message.properties):
+        try:
+            properties = message.properties
+        except AttributeError:
+            check_message(message)
+            raise
+        if queue is not None or selector is not None or not _SPECIAL.isdisjoint(properties):
             chosen, make = self._chosen(message, queue, selector)
         if self._trace is not None:
             make = self._trace.traced([message], make)
@@ -453,7 +489,7 @@ class Producer:
         return self._submit_encoded(
             message.topic,
             chosen,
-            message.properties[_UNIQ_KEY],
+            properties[_UNIQ_KEY],
             encoded,
             timeout_ms,
             retries,
@@ -473,6 +509,7 @@ class Producer:
     def _submit_half(self, message: Message, timeout_ms: int | None) -> asyncio.Future[SendResult]:
         """Sends a half message, which no consumer sees until its transaction is committed."""
         self._check_open()
+        check_message(message)
         marks = {message_const.TRAN_MSG: "true", message_const.PGROUP: self._group}
         refuse_reserved(message.properties)
         half = SystemMessage(message.topic, message.body, flag=message.flag, properties=message.properties | marks)
@@ -537,8 +574,12 @@ class Producer:
         return timeout_ms
 
     def _check_batch(self, messages: Sequence[Message]) -> Message:
+        if not isinstance(messages, Sequence):
+            raise ClientError(f"messages must be a list of messages, not {messages!r}")
         if not messages:
             raise ClientError("a batch must hold at least one message")
+        for message in messages:
+            check_message(message)
         first = messages[0]
         self._encoder.check_topic(first.topic)
         if is_retry_topic(first.topic):
@@ -556,11 +597,12 @@ class Producer:
         return first
 
     def _check_open(self) -> None:
+        self._owner.check()
         if not self._pipeline.is_open:
             raise not_open()
 
 
-def tracing(group: str, role: str, namesrv: str, config: ClientConfig, clock: Clock) -> TraceDispatcher:
+def tracing(group: str, role: str, namesrv: str | Sequence[str], config: ClientConfig, clock: Clock) -> TraceDispatcher:
     """Makes the trace dispatcher of a client. The dispatcher has a producer of its own, with the same name servers,
     credentials and TLS settings as the client.
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from rucola.client.checks import check_number, check_queue
 from rucola.client.config import PullConsumerConfig
+from rucola.client.faces import Asynchronous
 from rucola.client.instance import ClientInstance, ConsumerRegistration, check_group, check_topic
 from rucola.client.local_offset_store import LocalFileOffsetStore
 from rucola.client.message_selector import MessageSelector, message_selector
@@ -49,7 +50,7 @@ _FOREVER_MS = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1
 
 
-class PullConsumer:
+class PullConsumer(Asynchronous):
     """Reads messages at given offsets; keeps no position.
 
     Life cycle: ``async with PullConsumer(...)``, or ``start`` and ``shutdown``, on one event loop.

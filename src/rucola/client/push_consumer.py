@@ -21,6 +21,7 @@ from rucola.client.consume_trace import traced_listener
 from rucola.client.consumer_config import PushConsumerConfig
 from rucola.client.consumer_requests import ConsumerRequests
 from rucola.client.deliveries import Deliveries
+from rucola.client.faces import Asynchronous
 from rucola.client.group_member import GroupMember
 from rucola.client.listener import BatchListener, Listener, MessageListener
 from rucola.client.message_iterator import MessageIterator
@@ -41,7 +42,7 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 
-class PushConsumer:
+class PushConsumer(Asynchronous):
     """Consumes the messages of a group's topics, each at least once.
 
     First call ``subscribe`` and ``register_message_listener``. Then use ``async with consumer``, or ``start`` and

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 
+from rucola.client.application_call import FailedCall, called
 from rucola.client.checks import check_queue_of
 from rucola.common.java import string_hash
 from rucola.common.message import Message
@@ -24,7 +26,7 @@ class ChosenQueue:
         self._selector = selector
 
     def choose(self, queues: Sequence[MessageQueue]) -> MessageQueue:
-        """Chooses one of ``queues``.
+        """Chooses one of ``queues``. The selector may raise anything: this is a failure of the send.
 
         Raises:
             ClientError: there is no queue, the selector failed, or its result is not a queue of the topic.
@@ -32,12 +34,18 @@ class ChosenQueue:
         topic = self._message.topic
         if not queues:
             raise ClientError(f"topic {topic} has no queue that can be written")
-        try:
-            queue = self._selector(queues, self._message)
-        except Exception as error:
-            raise ClientError(f"the queue selector for topic {topic} failed: {error!r}") from error
-        check_queue_of(queue, topic)
-        return queue
+        outcome = called(self._selector, queues, self._message)
+        if isinstance(outcome, FailedCall):
+            raise ClientError(f"the queue selector for topic {topic} failed: {outcome.error!r}") from outcome.error
+        _check_plain(outcome, topic)
+        check_queue_of(outcome, topic)
+        return outcome
+
+
+def _check_plain(outcome: object, topic: str) -> None:
+    if inspect.iscoroutine(outcome):
+        outcome.close()
+        raise ClientError(f"the queue selector for topic {topic} is a coroutine function; it must be a plain one")
 
 
 def by_sharding_key(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:

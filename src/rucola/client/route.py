@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from rucola.client.name_servers import NameServers
 from rucola.common.message_queue import MessageQueue
 from rucola.common.sysflag import PermName
-from rucola.errors import BrokerError, ClientError, RucolaError
+from rucola.errors import BrokerError, ClientError, NoRouteError, RucolaError
 from rucola.protocol.bodies.route import BrokerData, TopicRouteData
 from rucola.protocol.codes import ResponseCode
 from rucola.runtime.logs import event
@@ -118,6 +118,11 @@ class RouteTable:
             RemotingError: no name server responds.
         """
         return self.routes.get(topic) or await self.refresh(topic)
+
+    @property
+    def name_servers(self) -> list[str]:
+        """Addresses of the name servers."""
+        return self._name_servers.addresses
 
     async def refresh(self, topic: str) -> TopicRoute:
         """Fetches the route of ``topic`` now; concurrent callers share one request."""
@@ -242,6 +247,8 @@ class RouteTable:
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
+            if not (await self._name_servers.cluster_info()).broker_addr_table:
+                raise NoRouteError(topic, f"no broker is registered at {', '.join(self.name_servers)}") from error
             raise ClientError(
                 f"no route to topic {topic}: no broker has it, and none creates topics automatically"
             ) from error

@@ -12,13 +12,14 @@ import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Iterable
 
+from rucola.client.checks import check_message
 from rucola.client.message_encoder import MessageEncoder
 from rucola.client.send_result import SendResult
 from rucola.common import message_const
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message import Message
 from rucola.common.system_properties import RESERVED
-from rucola.errors import RucolaError, SendManyError
+from rucola.errors import ClientError, RucolaError, SendManyError
 
 _MESSAGES_MAX = 1_000
 """Largest number of messages in a batch, so that even many small messages are spread over several queues."""
@@ -75,16 +76,10 @@ class ManyMessages:
             SendManyError: a message could not be sent; the error has all results.
         """
         try:
-            for message in messages:
-                full = self._take(message)
-                if full is not None:
-                    await self._send(full)
-            for batch in self._open.values():
-                await self._send(batch)
+            await self._send_all(messages)
             for future, batch in self._sent:
                 await self._await(future, batch)
-        # this call was cancelled, or the caller's iterator failed, so the other results are not needed
-        except BaseException:
+        except BaseException:  # this call was cancelled, so the other results are not needed
             for future, _ in self._sent:
                 future.cancel()
             raise
@@ -92,6 +87,41 @@ class ManyMessages:
         if len(results) < len(self._outcomes):
             raise SendManyError(list(self._outcomes))
         return results
+
+    async def _send_all(self, messages: Iterable[Message]) -> None:
+        """Sends all messages without waiting for their results.
+
+        Raises:
+            ClientError: ``messages`` cannot be iterated over.
+        """
+        if not isinstance(messages, Iterable):
+            raise ClientError(f"messages must be an iterable of messages, not {messages!r}")
+        iterator = iter(messages)
+        while True:
+            try:
+                message = next(iterator)
+            except StopIteration:
+                break
+            except Exception as error:
+                await self._tell(error)
+                raise
+            full = self._take(message)
+            if full is not None:
+                await self._send(full)
+        for batch in self._open.values():
+            await self._send(batch)
+
+    async def _tell(self, error: Exception) -> None:
+        """Notes in ``error``, which the application's iterable raised, what became of the messages taken before."""
+        for future, batch in self._sent:
+            await self._await(future, batch)
+        stored = sum(isinstance(outcome, SendResult) for outcome in self._outcomes)
+        failed = sum(isinstance(outcome, RucolaError) for outcome in self._outcomes)
+        left = len(self._outcomes) - stored - failed
+        error.add_note(
+            f"send_many had taken {len(self._outcomes)} messages: {stored} are stored, {failed} failed, {left} "
+            f"{'was' if left == 1 else 'were'} not sent"
+        )
 
     def _take(self, message: Message) -> _Batch | None:
         """Adds ``message`` to its batch; returns a batch that must be sent now, if any."""
@@ -104,6 +134,9 @@ class ManyMessages:
         except RucolaError as error:
             self._outcomes[number] = error
             return None
+        except AttributeError:
+            check_message(message)
+            raise
         wait = message.properties.get(message_const.WAIT)
         key = message.topic, wait is None or message.wait_store_ok
         batch = self._open.get(key)

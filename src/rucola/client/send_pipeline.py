@@ -18,7 +18,7 @@ from rucola.client.pending_send import MESSAGE, PendingSend, SendTarget
 from rucola.client.queue_selector import ChosenQueue
 from rucola.client.send_result import SendResult
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import ClientError, RemotingError, RucolaError
+from rucola.errors import ClientError, NoRouteError, RemotingError, RucolaError
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import FLAG_ONEWAY
 from rucola.protocol.send_request import EncodedMessage, header_head, send_frame
@@ -77,6 +77,25 @@ class _FlushPoint:
         self.passed = passed
 
 
+class _RouteSearch:
+    """The search for the route of one topic.
+
+    Attributes:
+        waiting: the messages that wait for the route, with the timers of their deadlines.
+        tries: number of requests to the name servers.
+        failure: the error of the latest request; None if it was not answered yet.
+    """
+
+    __slots__ = ("began", "failure", "topic", "tries", "waiting")
+
+    def __init__(self, topic: str, began: float) -> None:
+        self.topic = topic
+        self.began = began
+        self.tries = 0
+        self.failure: RemotingError | None = None
+        self.waiting: dict[PendingSend, asyncio.TimerHandle] = {}
+
+
 class SendPipeline:
     """The messages that a producer has in flight. A pipeline may be used on only one event loop, and implements
     ``pending_send.SendRules``.
@@ -101,7 +120,7 @@ class SendPipeline:
         self._routes = instance.routes
         self._first_turn = first_turn
         self._targets: dict[str, _TopicTargets] = {}
-        self._unrouted: dict[str, dict[PendingSend, asyncio.TimerHandle]] = {}
+        self._searches: dict[str, _RouteSearch] = {}
         self._room_waiters: list[asyncio.Future[None]] = []
         self._flush_points: dict[int, _FlushPoint] = {}
         self._flush_order: deque[int] = deque()
@@ -176,6 +195,11 @@ class SendPipeline:
         now_ms = self.wall_ms()
         frame = send_frame(target.heads[MESSAGE], sys_flag, now_ms, message_flag, properties, FLAG_ONEWAY, opaque, body)
         self.client.send_oneway(target.address, frame)
+
+    def abandon(self) -> None:
+        """Fails the messages that still wait for a route; called when the connections are closed."""
+        for search in list(self._searches.values()):
+            self._end_search(search, _shut_down())
 
     async def ready(self) -> None:
         """Waits until another message may be sent.
@@ -316,59 +340,101 @@ class SendPipeline:
             target = self.next_target(send, None)
         except RucolaError as error:
             send.fail(error)
-            return
-        send.send(target)
+        except BaseException:
+            # KeyboardInterrupt in a queue selector: passes to the caller, who must not wait for this message
+            send.fail(ClientError(f"the queue selector for topic {send.topic} was interrupted"))
+            if not send.future.cancelled():
+                send.future.exception()  # marks it as retrieved: the caller of ``submit`` does not get the future
+            raise
+        else:
+            send.send(target)
 
     def _send_when_routed(self, send: PendingSend) -> None:
         """Makes ``send`` wait for the route of its topic, at most until its deadline. All sends that wait for the same
         topic share the route requests.
         """
-        if send.topic not in self._unrouted:
-            self._unrouted[send.topic] = {}
-            self._instance.keep(self._find_route(send.topic))
-        self._unrouted[send.topic][send] = self._loop.call_at(send.deadline, self._route_too_late, send)
+        search = self._searches.get(send.topic)
+        if search is None:
+            search = self._searches[send.topic] = _RouteSearch(send.topic, self._loop.time())
+            self._instance.keep(self._find_route(search))
+        search.waiting[send] = self._loop.call_at(send.deadline, self._route_too_late, search, send)
 
-    def _route_too_late(self, send: PendingSend) -> None:
-        del self._unrouted[send.topic][send]
-        send.expire()  # unlike ``ended``, does not check the clock, because a timer may fire slightly early
+    def _route_too_late(self, search: _RouteSearch, send: PendingSend) -> None:
+        del search.waiting[send]
+        # unlike ``ended``, does not check the clock, because a timer may fire slightly early
+        send.expire(self._why_no_route(search))
 
-    async def _find_route(self, topic: str) -> None:
-        """Fetches the route repeatedly, with growing pauses, until it succeeds or no waiting message has time left."""
-        failure: RucolaError | None = ClientError("the producer was shut down")  # the error if this task is cancelled
+    def _why_no_route(self, search: _RouteSearch) -> NoRouteError:
+        """The error of a send whose time is up while the search goes on."""
+        failure, seconds = search.failure, self._loop.time() - search.began
+        if failure is None:
+            reason = f"name server {', '.join(self._routes.name_servers)} did not answer within {seconds:.1f} s"
+        elif isinstance(failure, NoRouteError):
+            reason = failure.reason
+        else:
+            reason = f"name server: {failure}"
+        tries = f"{search.tries} {'try' if search.tries == 1 else 'tries'} in {seconds:.1f} s"
+        error = NoRouteError(search.topic, f"{reason} ({tries})")
+        error.__cause__ = failure
+        return error
+
+    async def _find_route(self, search: _RouteSearch) -> None:
+        """Fetches the route repeatedly, with growing pauses, until it succeeds or no message waits any more: each is
+        failed at its deadline.
+        """
+        failure: RucolaError | None = _shut_down()  # the error if this task is cancelled
         pause_s = max(self.backoff_ms, _ROUTE_PAUSE_MS_MIN) / 1000
         try:
             while failure is not None:
                 try:
-                    await self._routes.route(topic)
+                    search.tries += 1
+                    await self._routes.route(search.topic)
                     failure = None
                 except RemotingError as error:
-                    if not self._keep_patient(topic, pause_s, error):
-                        return
+                    search.failure = error
+                    self._drop_cancelled(search)
                     await asyncio.sleep(pause_s)
+                    if not search.waiting:
+                        return
                     pause_s = max(pause_s, min(pause_s * 2, self.backoff_max_ms / 1000))
         except RucolaError as error:
             failure = error
         finally:
-            for send, timer in self._unrouted.pop(topic).items():
-                timer.cancel()
-                if failure is not None:
-                    send.fail(copy.copy(failure))  # each raised error gets its own traceback
-                elif not send.ended():
-                    self._send_routed(send)
+            self._end_search(search, failure)
 
-    def _keep_patient(self, topic: str, pause_s: float, error: RemotingError) -> bool:
-        """Fails waiting messages that have at most ``pause_s`` seconds left; returns whether others remain."""
-        waiting = self._unrouted[topic]
-        for send in [send for send in waiting if send.time_left_s <= pause_s]:
-            waiting.pop(send).cancel()
-            send.fail(copy.copy(error))
-        return bool(waiting)
+    def _drop_cancelled(self, search: _RouteSearch) -> None:
+        for send in [send for send in search.waiting if send.future.done()]:
+            search.waiting.pop(send).cancel()
+            self.finished(send)
+
+    def _end_search(self, search: _RouteSearch, failure: RucolaError | None) -> None:
+        """Sends the waiting messages, or fails them with ``failure``. KeyboardInterrupt in the queue selector of one
+        message must not keep the others waiting; it is raised afterwards.
+        """
+        self._searches.pop(search.topic, None)
+        interrupt: BaseException | None = None
+        for timer in search.waiting.values():
+            timer.cancel()
+        for send in search.waiting:
+            if failure is not None:
+                send.fail(copy.copy(failure))  # each raised error gets its own traceback
+            elif not send.ended():
+                try:
+                    self._send_routed(send)
+                except BaseException as error:  # noqa: BLE001 - raised again below
+                    interrupt = error
+        if interrupt is not None:
+            raise interrupt
 
     async def _refresh(self, topic: str) -> None:
         try:
             await self._routes.refresh(topic)
         except RucolaError:
             return  # the sends report the error; the old route stays
+
+
+def _shut_down() -> ClientError:
+    return ClientError("the producer was shut down")
 
 
 def not_open() -> ClientError:

@@ -15,6 +15,7 @@ from rucola.client.caller import Caller, caller
 from rucola.client.checks import check_number, check_topics
 from rucola.client.closing import Closing
 from rucola.client.consumer_config import SimpleConsumerConfig
+from rucola.client.faces import Asynchronous
 from rucola.client.fetched_messages import Popped
 from rucola.client.instance import ClientInstance, ConsumerRegistration, check_group, check_topic
 from rucola.client.leases import Leases
@@ -35,7 +36,7 @@ INVISIBLE_MIN_MS, INVISIBLE_MAX_MS = 10_000, 43_200_000
 """Limits of RocketMQ's 5.x servers."""
 
 
-class SimpleConsumer:
+class SimpleConsumer(Asynchronous):
     """Receives messages, which the application acknowledges one by one. Needs brokers of RocketMQ 5.0 or later, or
     Rucola.
 

@@ -1,8 +1,12 @@
 """Traces: the history of each message, written as messages to the trace topic.
 
 Records are collected and sent together when their number reaches ``batch_size``, or 5 s after the first record. No
-send and no listener waits for this; failures are only logged. Records beyond a limit are dropped, so that a failing
-broker cannot fill the client's memory. A dispatcher may be used on only one event loop.
+send and no listener waits for this; failures are only logged. A dispatcher may be used on only one event loop.
+
+A burst of records is not dropped as long as the broker responds, whatever its size. Records are dropped only if the
+broker has not responded for some seconds and ``PENDING_MAX`` records wait, or if the unconfirmed messages take
+``PENDING_BYTES_MAX``. So a failing broker cannot fill the client's memory. RocketMQ's client drops all records beyond
+2,048.
 
 Source: protocol.md 4.11; RocketMQ 5.3.3, AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl.
 Unlike in RocketMQ, each message of a batch has a record of its own, so that it can be found by its id.
@@ -22,7 +26,7 @@ from typing import Any, Protocol
 from rucola.client.pending_send import PendingSend, SendTarget, TimedSend
 from rucola.client.send_result import SendResult, SendStatus
 from rucola.common import message_const
-from rucola.common.message import Message, MessageExt
+from rucola.common.message import Message, MessageExt, SystemMessage
 from rucola.errors import RucolaError
 from rucola.protocol.frame import FrameBatch, SendAnswer
 from rucola.protocol.trace import MessageType, TraceRecord, TraceType, encode_trace, trace_keys
@@ -31,12 +35,16 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 PENDING_MAX = 2048
-"""Largest number of records that wait or are in flight; further records are dropped."""
+"""Largest number of records that wait or are in flight while the broker does not respond."""
+PENDING_BYTES_MAX = 64 * 1024 * 1024
+"""Largest size of the trace messages in flight, in bytes, even if the broker responds."""
 TRACE_BYTES_MAX = 128_000
 """Largest size of a trace message's body, in bytes."""
 KEYS_CHARACTERS_MAX = 8_000
 """Largest number of characters in a trace message's keys; all its properties together may have 32,767 bytes."""
 FLUSH_INTERVAL_S = 5.0
+SILENCE_S = 2.0
+"""A broker that confirms nothing for so long, although a message was in flight, does not respond."""
 _SHUTDOWN_S = 5.0
 _instances = count(1)
 
@@ -82,6 +90,10 @@ class TraceDispatcher:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[TraceRecord] = []
         self._on_their_way = 0
+        self._bytes_on_their_way = 0
+        self._confirmed = False  # whether the broker has confirmed a message since the latest look
+        self._is_silent = False
+        self._look_timer: asyncio.TimerHandle | None = None  # set while messages are in flight
         self.wall_ms = wall_ms
         self.dropped = 0
 
@@ -95,6 +107,8 @@ class TraceDispatcher:
         with suppress(TimeoutError):
             async with asyncio.timeout(_SHUTDOWN_S):
                 await self._sender.shutdown()
+        if self._look_timer is not None:
+            self._look_timer.cancel()
 
     def traced(self, messages: Sequence[Message], make: Callable[..., PendingSend]) -> Callable[..., PendingSend]:
         """Returns the constructor of a traced send of ``messages``; ``make`` is the constructor of an untraced send."""
@@ -125,18 +139,23 @@ class TraceDispatcher:
             )
 
     def append(self, records: Iterable[TraceRecord]) -> None:
-        """Adds ``records``; drops those beyond the limit."""
+        """Adds ``records``; drops those beyond the limits."""
         for record in records:
-            if len(self._waiting) + self._on_their_way >= PENDING_MAX:
+            if self._is_full():
                 self.dropped += 1
                 if self.dropped & (self.dropped - 1) == 0:  # the counts 1, 2, 4, 8, ... are logged
                     event(logger, logging.WARNING, "trace dropped", group=self._group, records=self.dropped)
                 continue
             self._waiting.append(record)
-        if len(self._waiting) >= self._batch_size:
-            self._flush()
-        elif self._waiting and self._timer is None:
+            if len(self._waiting) >= self._batch_size:
+                self._flush()
+        if self._waiting and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_INTERVAL_S, self._flush)
+
+    def _is_full(self) -> bool:
+        if self._bytes_on_their_way >= PENDING_BYTES_MAX:
+            return True
+        return self._is_silent and len(self._waiting) + self._on_their_way >= PENDING_MAX
 
     def _flush(self) -> None:
         if self._timer is not None:
@@ -151,20 +170,43 @@ class TraceDispatcher:
                 self._send(part)
 
     def _send(self, records: list[TraceRecord]) -> None:
-        message = Message(self._topic, encode_trace(records).encode("utf-8", "replace"), keys=trace_keys(records))
+        keys = message_const.KEY_SEPARATOR.join(filter(None, trace_keys(records)))
+        if len(keys) > KEYS_CHARACTERS_MAX:  # one message with very many keys: its trace is found by its id only
+            keys = " ".join(filter(None, (record.msg_id for record in records)))
+        body = encode_trace(records).encode("utf-8", "replace")
+        message = SystemMessage(self._topic, body, properties={message_const.KEYS: keys} if keys else {})
         try:
             future = self._sender.submit(message)
-        except RucolaError as error:  # a message whose keys alone are too long
+        except RucolaError as error:
             event(logger, logging.WARNING, "trace not sent", group=self._group, records=len(records), error=error)
             return
         self._on_their_way += len(records)
-        future.add_done_callback(partial(self._sent, len(records)))
+        self._bytes_on_their_way += len(body)
+        if self._look_timer is None:
+            self._look_later()
+        future.add_done_callback(partial(self._sent, len(records), len(body)))
 
-    def _sent(self, records: int, future: asyncio.Future[SendResult]) -> None:
+    def _sent(self, records: int, size: int, future: asyncio.Future[SendResult]) -> None:
         self._on_their_way -= records
+        self._bytes_on_their_way -= size
         error = None if future.cancelled() else future.exception()
         if error is not None:
             event(logger, logging.WARNING, "trace not sent", group=self._group, records=records, error=error)
+        elif not future.cancelled():
+            self._confirmed, self._is_silent = True, False
+
+    def _look_later(self) -> None:
+        self._confirmed = False
+        self._look_timer = asyncio.get_running_loop().call_later(SILENCE_S, self._look)
+
+    def _look(self) -> None:
+        """Looks whether the broker has responded since the last look. A timer does this, rather than a comparison of
+        times: if the application has blocked the event loop, the responses are read before the timer fires.
+        """
+        self._look_timer = None
+        if self._on_their_way:
+            self._is_silent = not self._confirmed
+            self._look_later()
 
 
 class SentTrace:

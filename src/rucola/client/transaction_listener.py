@@ -29,11 +29,14 @@ class TransactionListener(Protocol):
         """Executes the local transaction. A broker has already stored ``message`` as a half message;
         ``message.uniq_key`` is the transaction id.
 
-        An exception counts as ``UNKNOW``, so the broker checks later.
+        Whatever it raises counts as ``UNKNOW``, SystemExit included, so the broker checks later.
         """
 
     def check_local_transaction(self, message: MessageExt) -> LocalTransactionState | Awaitable[LocalTransactionState]:
-        """Returns the state of the local transaction, which may have run in another process or not at all."""
+        """Returns the state of the local transaction, which may have run in another process or not at all.
+
+        If it raises anything, the broker asks again.
+        """
 
 
 class TransactionSendResult(NamedTuple):
@@ -43,9 +46,9 @@ class TransactionSendResult(NamedTuple):
         send_result: result of the send of the half message.
         local_transaction_state: the state that the listener returned; ``UNKNOW`` if the listener raised an exception,
             and ``ROLLBACK_MESSAGE`` if it was not called.
-        local_error: exception raised by the listener, or None.
+        local_error: what the listener raised, or None.
     """
 
     send_result: SendResult
     local_transaction_state: LocalTransactionState
-    local_error: Exception | None = None
+    local_error: BaseException | None = None

@@ -13,11 +13,14 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from rucola.client.application_call import FailedCall, awaited, called
+from rucola.client.checks import check_message
 from rucola.client.config import ProducerConfig
 from rucola.client.instance import check_topic
 from rucola.client.producer import Producer
 from rucola.client.send_result import SendResult, SendStatus
 from rucola.client.transaction_listener import LocalTransactionState, TransactionListener, TransactionSendResult
+from rucola.client.work_in_progress import WorkInProgress, Works
 from rucola.common import message_const
 from rucola.common.message import Message
 from rucola.common.sysflag import MessageSysFlag
@@ -57,7 +60,7 @@ class TransactionProducer(Producer):
 
     Args:
         group: producer group.
-        namesrv: name servers, ``host:port`` separated by ``;``.
+        namesrv: name servers, ``host:port`` separated by ``;``, or a list of them.
         listener: executes and checks local transactions.
         config: settings.
         topics: topics whose brokers may send checks; by default all brokers may.
@@ -71,7 +74,7 @@ class TransactionProducer(Producer):
     def __init__(
         self,
         group: str,
-        namesrv: str,
+        namesrv: str | Sequence[str],
         listener: TransactionListener,
         config: ProducerConfig | None = None,
         *,
@@ -86,6 +89,7 @@ class TransactionProducer(Producer):
         self._listener = listener
         self._asking_topics = list(topics)
         self._checks = 0
+        self._works = Works()  # transactions and checks in progress
         self._checking = asyncio.Semaphore(_CHECKS_AT_A_TIME)
 
     async def __aenter__(self) -> TransactionProducer:
@@ -97,7 +101,24 @@ class TransactionProducer(Producer):
         if not self._instance.running:
             self._instance.client.register_processor(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
             await super().start()
-            self._instance.keep(self._meet_brokers())
+            self._instance.background.forever("search for brokers", self._meet_brokers)
+
+    async def shutdown(self) -> None:
+        """Refuses further messages and checks at once, waits for the local transactions and checks that have begun and
+        for the results of all messages, then unregisters and closes.
+
+        If the wait is cancelled or interrupted, brokers later ask another producer of the group about transactions
+        without a decision. A listener may call ``shutdown``; the wait does not include its own transaction.
+        """
+        if self._works.excuse_current():
+            # in a task of its own, because the end of the connections cancels a check that is in progress
+            await asyncio.shield(asyncio.ensure_future(super().shutdown()))
+        else:
+            await super().shutdown()
+
+    async def _settle(self) -> None:
+        await self._works.wait()
+        await super()._settle()
 
     async def send_message_in_transaction(
         self, message: Message, argument: object = None, *, timeout_ms: int | None = None
@@ -120,9 +141,15 @@ class TransactionProducer(Producer):
             BrokerError: the broker refused the message; the listener was not called.
             RemotingError: no broker could be reached, or none responded in time; the listener was not called.
         """
+        check_message(message)
         if not message_const.DELAYING.isdisjoint(message.properties):
             raise ClientError("a message in a transaction cannot be delayed")
+        self._check_open()
         await self._pipeline.ready()
+        with WorkInProgress(self._works):
+            return await self._transaction(message, argument, timeout_ms)
+
+    async def _transaction(self, message: Message, argument: object, timeout_ms: int | None) -> TransactionSendResult:
         sent = await self._submit_half(message, timeout_ms)
         if sent.status is not SendStatus.SEND_OK:  # stored, but it may be lost: do not execute the local transaction
             result = TransactionSendResult(sent, LocalTransactionState.ROLLBACK_MESSAGE)
@@ -148,12 +175,12 @@ class TransactionProducer(Producer):
         return result
 
     async def _execute(self, message: Message, argument: object, sent: SendResult) -> TransactionSendResult:
-        try:
-            state = await _called(self._listener.execute_local_transaction, message, argument)
-        except Exception as error:  # noqa: BLE001 - raised by the application; the message is not lost
+        outcome = await _called(self._listener.execute_local_transaction, message, argument)
+        if isinstance(outcome, FailedCall):  # the message is not lost
+            error = outcome.error
             event(logger, logging.ERROR, "local transaction failed, the broker will check later", error, id=sent.msg_id)
             return TransactionSendResult(sent, LocalTransactionState.UNKNOW, error)
-        return TransactionSendResult(sent, state)
+        return TransactionSendResult(sent, outcome)
 
     async def _end(
         self, address: str, header: EndTransactionRequestHeader, state: LocalTransactionState, message: Message
@@ -196,13 +223,17 @@ class TransactionProducer(Producer):
 
     async def _asked(self, address: str, command: RemotingCommand) -> None:
         """Handles CHECK_TRANSACTION_STATE: a broker asks for the state of a half message."""
+        if not self._pipeline.is_open:
+            event(logger, logging.INFO, "transaction check during shutdown, the broker will repeat it", peer=address)
+            return
         if self._checks >= _CHECKS_MAX:
             event(logger, logging.WARNING, "too many transaction checks, the broker will repeat this one", peer=address)
             return
         self._checks += 1
         try:
-            async with self._checking:
-                await self._check(address, command)
+            with WorkInProgress(self._works):
+                async with self._checking:
+                    await self._check(address, command)
         finally:
             self._checks -= 1
 
@@ -218,12 +249,10 @@ class TransactionProducer(Producer):
             event(logger, logging.WARNING, "transaction check for another group", peer=address, group=group)
             return
         message.broker_name = asked.broker_name or ""
-        try:
-            state = await _called(self._listener.check_local_transaction, message)
-        except Exception as error:  # noqa: BLE001 - raised by the application; the broker checks again
-            event(
-                logger, logging.ERROR, "transaction check failed, the broker will repeat it", error, id=message.uniq_key
-            )
+        state = await _called(self._listener.check_local_transaction, message)
+        if isinstance(state, FailedCall):
+            text = "transaction check failed, the broker will repeat it"
+            event(logger, logging.ERROR, text, state.error, id=message.uniq_key)
             return
         header = EndTransactionRequestHeader(
             producer_group=self._group,
@@ -259,18 +288,20 @@ class TransactionProducer(Producer):
             pause_s *= 2
 
 
-async def _called(function: Callable[..., object], *arguments: object) -> LocalTransactionState:
-    """Calls ``function`` and returns the transaction state that it returned. A plain function runs in a worker thread.
+async def _called(function: Callable[..., object], *arguments: object) -> LocalTransactionState | FailedCall:
+    """Calls ``function`` of the listener, which may raise anything. A plain function runs in a thread.
 
-    Raises:
-        ClientError: the result is not a ``LocalTransactionState``.
+    Returns:
+        The transaction state; a ``FailedCall`` if the function raised something, or returned anything else.
     """
     if inspect.iscoroutinefunction(function):
-        outcome = await function(*arguments)
+        outcome = await awaited(function, *arguments)
     else:
-        outcome = await asyncio.to_thread(function, *arguments)
+        outcome = await asyncio.to_thread(called, function, *arguments)
         if inspect.isawaitable(outcome):
-            outcome = await outcome
-    if not isinstance(outcome, LocalTransactionState):
-        raise ClientError(f"a transaction listener must return a LocalTransactionState, not {outcome!r}")
-    return outcome
+            pending = outcome
+            outcome = await awaited(lambda: pending)
+    if isinstance(outcome, LocalTransactionState | FailedCall):
+        return outcome
+    error = ClientError(f"a transaction listener must return a LocalTransactionState, not {outcome!r}")
+    return FailedCall(error)

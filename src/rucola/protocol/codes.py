@@ -205,7 +205,13 @@ def response_name(code: int) -> str:
     return ResponseCode(code).name if code in _RESPONSE_CODES else ""
 
 
+def request_name(code: int) -> str:
+    """Returns the name of a request code; ``request N`` if the code is not in the table."""
+    return RequestCode(code).name if code in _REQUEST_CODES else f"request {code}"
+
+
 _RESPONSE_CODES = frozenset(map(int, ResponseCode))
+_REQUEST_CODES = frozenset(map(int, RequestCode))
 
 
 class LanguageCode(IntEnum):

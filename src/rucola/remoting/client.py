@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, cast
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.hosts import split_address
-from rucola.errors import FormatError, RemotingClosedError
-from rucola.protocol.codes import ResponseCode
+from rucola.errors import FormatError, RemotingClosedError, RemotingUnansweredError
+from rucola.protocol.codes import ResponseCode, request_name
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch, FrameReader
 from rucola.remoting.response_future import ResponseFuture, ResponseTable, Waiter
@@ -109,7 +109,11 @@ class RemotingClient:
             RemotingClosedError: the connection ended before the response, or this client is closed.
         """
         command.opaque = self.next_opaque()
-        return await self.submit(address, command.encode(), command.opaque, timeout_ms)
+        try:
+            return await self.submit(address, command.encode(), command.opaque, timeout_ms)
+        except RemotingUnansweredError as error:
+            error.set_operation(request_name(command.code))
+            raise
 
     def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
         """Sends a request that gets no response. The request is lost silently if the connection is lost."""

@@ -11,6 +11,7 @@ from typing import Any
 from rucola.client.allocate import AllocateMessageQueueStrategy
 from rucola.client.blocking_iterator import BlockingMessageIterator
 from rucola.client.consumer_config import LitePullConsumerConfig
+from rucola.client.faces import Blocking
 from rucola.client.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
 from rucola.client.loop_thread import shared_loop
 from rucola.client.message_selector import MessageSelector
@@ -19,7 +20,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.runtime.clock import Clock
 
 
-class LitePullConsumer:
+class LitePullConsumer(Blocking):
     """Returns messages when polled, and keeps the position of each queue.
 
     Life cycle: ``with consumer``, or ``start`` and ``shutdown``. Use either ``subscribe``, so

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rucola.client.config import ProducerConfig
+from rucola.client.faces import Blocking
 from rucola.client.loop_thread import shared_loop
 from rucola.client.producer import Producer as AsyncProducer
 from rucola.client.queue_selector import QueueSelector
@@ -19,7 +20,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.runtime.clock import Clock
 
 
-class Producer:
+class Producer(Blocking):
     """Sends messages.
 
     Life cycle: ``with Producer(...)``, or ``start`` and ``shutdown``.
@@ -29,7 +30,7 @@ class Producer:
 
     Args:
         group: producer group.
-        namesrv: name servers, ``host:port`` separated by ``;``.
+        namesrv: name servers, ``host:port`` separated by ``;``, or a list of them.
         config: settings.
         clock: gives the time for time stamps and ids.
 
@@ -39,7 +40,12 @@ class Producer:
     """
 
     def __init__(
-        self, group: str, namesrv: str, config: ProducerConfig | None = None, *, clock: Clock | None = None
+        self,
+        group: str,
+        namesrv: str | Sequence[str],
+        config: ProducerConfig | None = None,
+        *,
+        clock: Clock | None = None,
     ) -> None:
         self._loop = shared_loop()
         self._async = AsyncProducer(group, namesrv, config, clock=clock)
@@ -62,10 +68,12 @@ class Producer:
         return self._async.in_flight
 
     def start(self) -> None:
-        """Starts the producer; connections are opened when needed. Does nothing if the producer is started already.
+        """Starts the producer. Does nothing if the producer is started already.
+
+        Connections are opened when needed, so a name server or broker that does not respond shows at the first send.
 
         Raises:
-            ClientError: the producer was shut down before.
+            ClientError: the producer was shut down before, or was started on another event loop.
         """
         self._loop.run(self._async.start())
 

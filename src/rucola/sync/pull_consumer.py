@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rucola.client.config import PullConsumerConfig
+from rucola.client.faces import Blocking
 from rucola.client.loop_thread import shared_loop
 from rucola.client.message_selector import MessageSelector
 from rucola.client.pull_consumer import PullConsumer as AsyncPullConsumer
@@ -19,7 +20,7 @@ from rucola.remoting.api import QueryAnswer
 from rucola.runtime.clock import Clock
 
 
-class PullConsumer:
+class PullConsumer(Blocking):
     """Reads messages at given offsets; keeps no position.
 
     Life cycle: ``with PullConsumer(...)``, or ``start`` and ``shutdown``.

@@ -11,6 +11,7 @@ from typing import Any
 from rucola.client.allocate import AllocateMessageQueueStrategy
 from rucola.client.blocking_iterator import BlockingMessageIterator
 from rucola.client.consumer_config import PushConsumerConfig
+from rucola.client.faces import Blocking
 from rucola.client.listener import BatchListener, MessageListener
 from rucola.client.loop_thread import shared_loop
 from rucola.client.message_selector import MessageSelector
@@ -20,7 +21,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.runtime.clock import Clock
 
 
-class PushConsumer:
+class PushConsumer(Blocking):
     """Consumes the messages of a group's topics, each at least once.
 
     First call ``subscribe`` and ``register_message_listener``. Then use ``with consumer``, or ``start`` and

@@ -10,6 +10,7 @@ from typing import Any
 
 from rucola.client.blocking_iterator import BlockingMessageIterator
 from rucola.client.consumer_config import SimpleConsumerConfig
+from rucola.client.faces import Blocking
 from rucola.client.loop_thread import shared_loop
 from rucola.client.message_selector import MessageSelector
 from rucola.client.pop_service import POP_MAX
@@ -18,7 +19,7 @@ from rucola.common.message import MessageExt
 from rucola.runtime.clock import Clock
 
 
-class SimpleConsumer:
+class SimpleConsumer(Blocking):
     """Receives messages, which the application acknowledges one by one. Needs brokers of RocketMQ 5.0 or later, or
     Rucola.
 

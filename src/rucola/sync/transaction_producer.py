@@ -26,7 +26,7 @@ class TransactionProducer(Producer):
 
     Args:
         group: producer group.
-        namesrv: name servers, ``host:port`` separated by ``;``.
+        namesrv: name servers, ``host:port`` separated by ``;``, or a list of them.
         listener: executes and checks local transactions.
         config: settings.
         topics: topics whose brokers may send checks; by default all brokers may.
@@ -40,7 +40,7 @@ class TransactionProducer(Producer):
     def __init__(
         self,
         group: str,
-        namesrv: str,
+        namesrv: str | Sequence[str],
         listener: TransactionListener,
         config: ProducerConfig | None = None,
         *,
@@ -59,6 +59,15 @@ class TransactionProducer(Producer):
     def start(self) -> None:
         """Starts the producer; in the background, opens connections to the brokers that may send checks."""
         self._loop.run(self._async.start())
+
+    def shutdown(self) -> None:
+        """Refuses further messages and checks at once, waits for the local transactions and checks that have begun and
+        for the results of all messages, then unregisters and closes.
+
+        If the wait is cancelled or interrupted, brokers later ask another producer of the group about transactions
+        without a decision. A listener may call ``shutdown``; the wait does not include its own transaction.
+        """
+        self._loop.run(self._async.shutdown())
 
     def send_message_in_transaction(
         self, message: Message, argument: object = None, *, timeout_ms: int | None = None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rucola.protocol.bodies.heartbeat import HeartbeatData
-from rucola.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from rucola.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.frame import FrameBatch
@@ -81,6 +81,11 @@ class ScriptedBroker:
     def _ordinary(self, command: RemotingCommand) -> Answer:
         if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             return self._route(command)
+        if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            brokers = {
+                one.name: BrokerData("DefaultCluster", one.name, {0: one.address}) for one in [self, *self.peers]
+            }
+            return command.answer(ResponseCode.SUCCESS, body=ClusterInfo(brokers).encode())
         if command.code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
             return self._store(command)
         return command.answer(ResponseCode.SUCCESS)

@@ -65,7 +65,6 @@ def test_properties_that_no_application_may_send(run, broker, way):
             broker(topics={"T": 1}) as one,
             TransactionProducer("pg", one.address, Committing(), PATIENT) as producer,
         ):
-            producer._met_brokers = True  # the scripted broker does not list a cluster's brokers
             for name, value, problem in cases:
                 late = Message("T", b"x", properties={"h": "1"})
                 late.properties[name] = value
@@ -114,7 +113,6 @@ def test_the_client_itself_may_set_what_is_reserved(run, broker):
             broker(topics={"T": 1}) as one,
             TransactionProducer("pg", one.address, Committing(), PATIENT) as producer,
         ):
-            producer._met_brokers = True  # the scripted broker does not list a cluster's brokers
             await producer.send_message_in_transaction(Message("T", b"x"))
             waiting = asyncio.ensure_future(producer.request(Message("T", b"x")))
             await one.until(lambda: len(one.stored) == 2)

@@ -8,7 +8,7 @@ from tests.brokers import Cluster, run
 
 from rucola import Message, Producer, ProducerConfig, PullConsumer, PullConsumerConfig
 from rucola.client.admin import AdminClient
-from rucola.client.trace import PENDING_MAX, TRACE_BYTES_MAX, TraceDispatcher, trace_group
+from rucola.client.trace import PENDING_MAX, SILENCE_S, TRACE_BYTES_MAX, TraceDispatcher, trace_group
 from rucola.common.key_builder import TRACE_TOPIC
 from rucola.errors import BrokerError, ClientError
 from rucola.formats.properties import decode_properties
@@ -157,22 +157,111 @@ def record(number: int, **more) -> TraceRecord:
     return TraceRecord(trace_type=TraceType.RECALL, msg_id=f"ID{number}", topic="T", **more)
 
 
+def handed(sender: Sender) -> int:
+    return sum(len(decode_trace(message.body.decode())) for message in sender.messages)
+
+
 def test_a_broker_that_hangs_costs_little_memory():
     async def scene() -> None:
         sender = Sender()
         trace = TraceDispatcher("g", sender, "TRACES", 10, lambda: 0)
         trace.append(record(number) for number in range(PENDING_MAX + 100))
-        assert trace.dropped == 100
-        assert sum(len(decode_trace(message.body.decode())) for message in sender.messages) == PENDING_MAX
+        assert (trace.dropped, handed(sender)) == (0, PENDING_MAX + 92)  # 8 wait for two more
+        advance(SILENCE_S)
+        await settle()
+        trace.append(record(number) for number in range(100))
+        assert (trace.dropped, handed(sender)) == (100, PENDING_MAX + 92)
         sender.futures[0].set_exception(ClientError("refused"))
+        await settle()
+        trace.append(record(number) for number in range(30))
+        assert trace.dropped == 130  # an error is no sign of health
         sender.futures[1].set_result(None)
         await settle()
         trace.append(record(number) for number in range(30))
-        assert trace.dropped == 110
+        assert trace.dropped == 130
+        advance(SILENCE_S)
+        await settle()
+        trace.append([record(0)])
+        assert trace.dropped == 130  # something was confirmed since the last look
+        advance(SILENCE_S)
+        await settle()
+        trace.append([record(0)])
+        assert trace.dropped == 131
         ending = asyncio.ensure_future(trace.shutdown())
         await settle()
         advance(5)
         await ending
+
+    run_stepped(scene())
+
+
+def test_an_idle_broker_is_not_taken_for_a_silent_one():
+    """Hours without a trace are no silence: the time counts from the first message in flight."""
+
+    async def scene() -> None:
+        sender = Sender()
+        trace = TraceDispatcher("g", sender, "TRACES", 1, lambda: 0)
+        for _ in range(3):
+            trace.append([record(0)])
+            sender.futures[-1].set_result(None)
+            await settle()
+            advance(3_600)
+            await settle()
+        trace.append(record(number) for number in range(PENDING_MAX + 1))
+        assert trace.dropped == 0
+        for future in sender.futures[3:]:
+            future.set_result(None)
+        await settle()
+        advance(SILENCE_S)
+        await settle()
+        assert trace._look_timer is None
+
+    run_stepped(scene())
+
+
+def test_answers_that_waited_unread_count_before_the_silence():
+    """The application has blocked the event loop for longer than a silence; the answers are there."""
+
+    async def scene() -> None:
+        sender = Sender()
+        trace = TraceDispatcher("g", sender, "TRACES", 1, lambda: 0)
+        trace.append(record(number) for number in range(PENDING_MAX))
+        sender.futures[0].set_result(None)
+        advance(60)
+        trace.append([record(0)])
+        await settle()
+        trace.append([record(0)])
+        assert trace.dropped == 0
+
+    run_stepped(scene())
+
+
+def test_memory_is_bounded_even_if_the_broker_responds(monkeypatch):
+    monkeypatch.setattr("rucola.client.trace.PENDING_BYTES_MAX", 1_000_000)
+
+    async def scene() -> None:
+        sender = Sender()
+        trace = TraceDispatcher("g", sender, "TRACES", 1, lambda: 0)
+        trace.append(record(number, group="x" * 100_000) for number in range(30))
+        assert (len(sender.messages), trace.dropped) == (10, 20)
+        sender.futures[0].set_result(None)
+        await settle()
+        trace.append([record(0)])
+        assert trace.dropped == 20
+
+    run_stepped(scene())
+
+
+def test_a_burst_loses_no_record(broker):
+    """More sends than the limit of pending records are answered at once; each has its record (c21)."""
+    count = PENDING_MAX + 500
+
+    async def scene() -> None:
+        config = ProducerConfig(enable_trace=True, send_msg_timeout_ms=3_600_000)
+        async with broker(topics={"T": 4, TRACE_TOPIC: 1}) as one:
+            async with Producer("pg", one.address, config) as producer:
+                await asyncio.gather(*(producer.send(Message("T", b"x")) for _ in range(count)))
+            assert len({record.msg_id for record in records(one)}) == count
 
     run_stepped(scene())
 
@@ -184,9 +273,12 @@ def test_large_records_are_parted():
         trace.append(record(number, group="x" * 50_000) for number in range(20))
         assert all(len(message.body) <= TRACE_BYTES_MAX for message in sender.messages)
         trace.append(record(number, keys="k" * 5_000) for number in range(20))
-        trace.append([record(0, keys="k" * 40_000)] * 20)
-        whole = sum(len(decode_trace(message.body.decode())) for message in sender.messages)
-        assert (len(sender.messages), whole) == (10 + 20, 40)
+        assert (len(sender.messages), handed(sender)) == (10 + 20, 40)
+        trace.append([record(0, keys="k" * 40_000)] * 20)  # too many keys for a message's properties
+        assert (len(sender.messages), handed(sender)) == (10 + 20 + 20, 60)
+        assert sender.messages[-1].keys == "ID0"
+        trace.append(TraceRecord(trace_type=TraceType.RECALL, topic="T") for _ in range(20))
+        assert sender.messages[-1].keys is None
 
     run_stepped(scene())
 

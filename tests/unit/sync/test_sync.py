@@ -248,3 +248,21 @@ def test_generated_files_are_current_and_a_change_is_seen(tmp_path):
     assert "def drain(self)" in (tmp_path / "src" / "rucola" / "sync" / "producer.py").read_text()
     (tmp_path / "src" / "rucola" / "sync" / "left_over.py").write_text("")
     assert check(copy) == 1
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_with_and_async_with_are_told_apart(name):
+    more = [object()] if name == "TransactionProducer" else []
+
+    async def wrong(client: object) -> None:
+        async with client:
+            pass
+
+    with (
+        pytest.raises(ClientError, match=rf"rucola\.{name} is asynchronous: use `async with`, or rucola\.sync\.{name}"),
+        getattr(rucola, name)("g", "127.0.0.1:1", *more),
+    ):
+        pass
+    blocking = getattr(rucola.sync, name)("g", "127.0.0.1:1", *more)
+    with pytest.raises(ClientError, match=rf"rucola\.sync\.{name} is blocking: use `with`, or rucola\.{name} with"):
+        asyncio.run(wrong(blocking))
