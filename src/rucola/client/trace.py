@@ -43,7 +43,7 @@ TRACE_BYTES_MAX = 128_000
 KEYS_CHARACTERS_MAX = 8_000
 """Largest number of characters in a trace message's keys; all its properties together may have 32,767 bytes."""
 FLUSH_INTERVAL_S = 5.0
-SILENCE_S = 2.0
+SILENCE_S = 10.0
 """A broker that confirms nothing for so long, although a message was in flight, does not respond."""
 _SHUTDOWN_S = 5.0
 _instances = count(1)
