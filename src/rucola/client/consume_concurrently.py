@@ -36,6 +36,7 @@ from rucola.client.listener import (
     GOOD,
     STATUSES,
     ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
     Listener,
     Meaning,
     ReconsumeLater,
@@ -64,8 +65,8 @@ _EXPIRY_CHECK_S = 60.0
 SendBack = Callable[[MessageExt, int], Awaitable[bool]]
 """Sends a message back to the broker with a delay level; returns False on failure."""
 Request = tuple[ProcessQueue, list[MessageExt]]
-_Context = ConsumeConcurrentlyContext | None
-_Outcome = tuple[Request, object, _Context]
+_SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+_Outcome = tuple[Request, object, ConsumeConcurrentlyContext]
 
 
 class ConsumeConcurrently:
@@ -214,7 +215,7 @@ class ConsumeConcurrently:
                     raise
                 outcome = FailedCall(error)
             worker.request = None
-            if outcome is None and context is None and not queue.dropped:
+            if (outcome is None or outcome is _SUCCESS) and context is None and not queue.dropped:
                 queue.remove(messages)
             else:
                 await self._settle(worker, request, outcome, context)
@@ -284,6 +285,10 @@ class ConsumeConcurrently:
     async def _settle_all(self, worker: _Worker, outcomes: list[_Outcome]) -> None:
         """Handles the results of a thread; only the last one may be an awaitable."""
         for position, (request, outcome, context) in enumerate(outcomes):
+            queue, messages = request
+            if (outcome is None or outcome is _SUCCESS) and context.ack_index is None and not queue.dropped:
+                queue.remove(messages)
+                continue
             try:
                 if outcome is not None and type(outcome) not in STATUSES and is_pending(outcome):
                     outcome = await self._completed(worker, outcome)  # noqa: PLW2901
@@ -313,7 +318,9 @@ class ConsumeConcurrently:
         if worker.is_cancelled():  # otherwise Python closes the coroutine, or Ctrl-C ends the loop
             self._call_later(*request)
 
-    async def _settle(self, worker: _Worker, request: Request, outcome: object, context: _Context) -> None:
+    async def _settle(
+        self, worker: _Worker, request: Request, outcome: object, context: ConsumeConcurrentlyContext | None
+    ) -> None:
         """Handles the listener's result; a defect in this code must neither lose a message nor end a worker."""
         task = asyncio.current_task()
         try:
@@ -327,7 +334,7 @@ class ConsumeConcurrently:
             event(logger, logging.ERROR, "listener's result not handled", error, **about)
             self._call_later(queue, messages)
 
-    async def _act(self, request: Request, outcome: object, context: _Context) -> None:
+    async def _act(self, request: Request, outcome: object, context: ConsumeConcurrentlyContext | None) -> None:
         queue, messages = request
         if queue.dropped:
             event(logger, logging.INFO, "result of consumption ignored, queue was dropped meanwhile", queue=queue.queue)

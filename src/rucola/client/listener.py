@@ -70,15 +70,14 @@ Status = ConsumeConcurrentlyStatus | ConsumeOrderlyStatus
 Meaning = Status | FailedCall | None
 """What a listener's result says about its messages; None: they were consumed."""
 STATUSES = frozenset({ConsumeConcurrentlyStatus, ConsumeOrderlyStatus})
-GOOD = frozenset(
-    {
-        None,
-        ConsumeConcurrentlyStatus.CONSUME_SUCCESS,
-        ConsumeOrderlyStatus.SUCCESS,
-        ConsumeOrderlyStatus.COMMIT,
-    }
+GOOD = (  # a tuple compares by identity first; the hash of an Enum is slow
+    None,
+    ConsumeConcurrentlyStatus.CONSUME_SUCCESS,
+    ConsumeOrderlyStatus.SUCCESS,
+    ConsumeOrderlyStatus.COMMIT,
 )
 """Meanings (see ``Listener.meaning``) with which the messages count as consumed."""
+_MEANINGS = (ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, FailedCall)
 _NOT_CALLED = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
 _NOT_RUN = (types.GeneratorType, types.AsyncGeneratorType)
 _HINT = "return nothing if the message was consumed; otherwise raise an exception, for example ReconsumeLater()"
@@ -231,7 +230,7 @@ class Listener:
         return not isinstance(meaning, FailedCall) and meaning in GOOD
 
     def _judge(self, result: object) -> Meaning:
-        if result is None or isinstance(result, ConsumeConcurrentlyStatus | ConsumeOrderlyStatus | FailedCall):
+        if result is None or isinstance(result, _MEANINGS):
             return result
         if isinstance(result, BaseException):
             return FailedCall(result)

@@ -249,6 +249,19 @@ def test_the_failure_of_work_that_ends_by_itself_is_logged(caplog):
     ]
 
 
+def test_work_that_is_cancelled_before_it_begins_is_closed():
+    async def scene() -> None:
+        async def work() -> None:
+            """Does not begin."""
+
+        supervisor, waiting = Supervisor(), work()
+        supervisor.once("work", waiting)
+        await supervisor.stop()
+        assert waiting.cr_frame is None  # closed; otherwise Python warns that it was never awaited
+
+    run_stepped(scene())
+
+
 def test_a_background_task_may_stop_its_own_supervisor():
     async def scene() -> None:
         supervisor, done = Supervisor(), []
