@@ -497,3 +497,20 @@ def test_a_delivery_that_a_crash_would_undo_holds_the_log(broker: SteppedBroker)
     assert expire(broker) == 0
     broker.persist()
     assert expire(broker) >= 4 * SEGMENT
+
+
+def test_a_record_of_the_revive_topic_holds_the_log_until_it_is_worked_off(broker: SteppedBroker) -> None:
+    """It is due already, but nobody has made its message visible again."""
+    broker.send(body=b"waits")
+    broker.passes(STEP_MS)
+    assert bodies(pop(broker, invisible_ms=3000)) == [b"waits"]
+    broker.passes(5000)
+    broker.persist()
+    fill(broker)
+    assert expire(broker) == 0
+    revive(broker)
+    broker.persist()
+    assert everything(broker, "%RETRY%cg_T") == [b"waits"]
+    broker.passes(6000)
+    broker.persist()
+    assert expire(broker) >= 4 * SEGMENT
