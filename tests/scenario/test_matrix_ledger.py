@@ -197,25 +197,6 @@ def test_a_task_a_timer_and_a_thread_that_are_left_are_noticed():
     assert {text.partition(":")[0] for text in found} == {"task left", "timer left", "thread left"}
 
 
-def test_virtual_time_passes_only_while_nothing_can_run():
-    loop = VirtualEventLoop()
-    with virtual_clocks(loop), asyncio.Runner(loop_factory=lambda: loop) as runner:
-
-        async def wait() -> tuple[float, float]:
-            began = loop.time()
-            await asyncio.sleep(3_600.0)
-            hour = loop.time() - began
-            held = threading.Event()
-            threading.Timer(0.05, held.set).start()
-            async with asyncio.timeout(0.001):  # virtual, while a thread works
-                await loop.run_in_executor(None, held.wait)
-            return hour, loop.time() - began
-
-        hour, after_thread = runner.run(wait())
-    assert hour == pytest.approx(3_600.0)
-    assert after_thread == pytest.approx(hour, abs=0.01)
-
-
 # -- the table
 
 
