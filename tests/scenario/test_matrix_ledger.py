@@ -12,7 +12,7 @@ from tests.scenario.matrix.residue import left
 from tests.scenario.matrix.table import CASES, COLUMNS, ROWS, Promise, Word, promise, variants
 
 from rucola.testing.queue_checker import Commit, Outcome
-from rucola.testing.virtual_loop import VirtualEventLoop, virtual_clocks
+from rucola.testing.virtual_loop import VirtualEventLoop, virtual_time
 
 ONCE, AGAIN, ORDER = Promise(Word.ONCE), Promise(Word.AGAIN), Promise(Word.ONCE, ordered=True)
 
@@ -177,7 +177,7 @@ def test_a_task_a_timer_and_a_thread_that_are_left_are_noticed():
     before = threading.enumerate()
     end = threading.Event()
     thread = threading.Thread(target=end.wait, name="rucola-consume_0")
-    with virtual_clocks(loop), asyncio.Runner(loop_factory=lambda: loop) as runner:
+    with virtual_time(loop), asyncio.Runner(loop_factory=lambda: loop) as runner:
 
         async def leave_things() -> list[str]:
             consumer = PullConsumer("G", "127.0.0.1:1")

@@ -1,9 +1,8 @@
 """An event loop in virtual time: while nothing can run, its time jumps to the next timer, so that no test waits.
 
 Servers, clients and the application of a test share one loop. Sockets and threads are real. The loop therefore jumps
-only if no socket is ready and no thread works for the test: it counts the calls of ``run_in_executor``, and the threads
-that ``VirtualLoopThread`` and ``Working`` know. A jump is short, because the kernel may still carry bytes from one
-socket to another.
+only if no socket is ready, no byte is on its way and no thread works for the test: it counts the calls of
+``run_in_executor``, the threads of servers, and those that tell ``Working``.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import selectors
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,16 +20,22 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from rucola.runtime.background import Worker
+from rucola.runtime.background_imports import BackgroundImports
 from rucola.runtime.clock import SystemClock
 from rucola.testing.virtual_clock import UnmovedClock
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-_GRACE_S = 0.00015
-"""Real seconds without any event before a jump. A selector would round them up to a millisecond."""
+_GRACE_S = 0.002
+"""Real seconds without any event before a jump, unless it is sure that no byte is on its way."""
 _JUMP_S = 0.5
 """Longest jump. Bytes that are on their way for some real milliseconds thus cause no timeout of seconds."""
+_TCP_INFO_BYTES = 216
+_NOT_SENT = struct.Struct("=144xI")
+_RECEIVED = struct.Struct("=128xQ")
+_SENT = struct.Struct("=200xQQ")
+"""Fields of Linux's ``struct tcp_info``: bytes not sent yet; bytes received; bytes sent, and sent again."""
 _LOOK_S = 0.05
 """Real seconds for which the loop waits for a thread before it looks again."""
 _BEGIN_S = 1_000.0
@@ -84,6 +91,7 @@ class _JumpingSelector(selectors.DefaultSelector):
     Attributes:
         now: the loop's time in seconds.
         jumps: number of jumps so far.
+        transports: the loop's transports.
         at_step: a function and the number of iterations until it is called.
     """
 
@@ -93,6 +101,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         self.now = _BEGIN_S
         self.jumps = 0
         self.at_step: tuple[int, Callable[[], None]] | None = None
+        self.transports: Mapping[int, asyncio.Transport] = {}
         self._working = working
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -108,7 +117,8 @@ class _JumpingSelector(selectors.DefaultSelector):
             return found
         if self._working.count:
             return super().select(_LOOK_S)
-        time.sleep(_GRACE_S)
+        if self._may_be_under_way():
+            time.sleep(_GRACE_S)
         found = super().select(0)
         if found or self._working.count:
             return found
@@ -117,6 +127,34 @@ class _JumpingSelector(selectors.DefaultSelector):
         self.jumps += 1
         self.now += min(timeout, _JUMP_S)
         return []
+
+    def _may_be_under_way(self) -> bool:
+        """Whether bytes or connections may be on their way from one socket of the loop to another. Usually they arrive
+        at once, but a loaded kernel takes its time.
+        """
+        if any(key.events & selectors.EVENT_WRITE for key in self.get_map().values()):
+            return True
+        ends: dict[tuple[object, object], tuple[int, int]] = {}
+        for transport in list(self.transports.values()):
+            connection = transport.get_extra_info("socket")
+            if connection is None or connection.type != socket.SOCK_STREAM or transport.is_closing():
+                continue
+            traffic = _traffic(connection)
+            if traffic is None:
+                return True
+            ends[transport.get_extra_info("sockname"), transport.get_extra_info("peername")] = traffic
+        return any(sent != ends.get((there, here), (0, -1))[1] for (here, there), (sent, _) in ends.items())
+
+
+def _traffic(connection: Any) -> tuple[int, int] | None:
+    """Numbers of bytes that a connection has sent and received; None if they are not known, or not all are sent."""
+    try:
+        facts = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        sent, again = _SENT.unpack_from(facts)
+        [received], [not_sent] = _RECEIVED.unpack_from(facts), _NOT_SENT.unpack_from(facts)
+    except (OSError, AttributeError, struct.error):
+        return None
+    return None if not_sent else (sent - again, received)
 
 
 class VirtualEventLoop(asyncio.SelectorEventLoop):
@@ -135,6 +173,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         self._jumping = _JumpingSelector(self.working, in_real_time)
         self._wall_began_ms = time.time_ns() // 1_000_000
         super().__init__(self._jumping)
+        self._jumping.transports = self._transports  # type: ignore[attr-defined]
 
     def time(self) -> float:
         """Virtual time in seconds."""
@@ -236,26 +275,35 @@ class _CountedWorker:
 
 
 @contextmanager
-def virtual_clocks(loop: VirtualEventLoop) -> Iterator[None]:
-    """All clocks of the process follow ``loop``, also those of servers and clients that get no clock. Threads of stores
-    count as working while somebody may wait for them.
+def virtual_time(loop: VirtualEventLoop) -> Iterator[None]:
+    """All clocks of the process follow ``loop``, also those of servers and clients that get no clock. The threads of
+    servers count as working while somebody may wait for them.
     """
-    before = SystemClock.wall_ms, SystemClock.monotonic, UnmovedClock.wall_ms
-    wake, run = Worker.wake, Worker._run
+    clocks = SystemClock.wall_ms, SystemClock.monotonic, UnmovedClock.wall_ms
+    threads = Worker.wake, Worker._run, BackgroundImports._future
     counted = _CountedWorker(loop.working)
 
-    def wake_counted(worker: Worker) -> None:
+    def wake(worker: Worker) -> None:
         counted.wake(worker)
 
-    def run_counted(worker: Worker) -> None:
+    def run(worker: Worker) -> None:
         counted.run(worker)
 
-    Worker.wake, Worker._run = wake_counted, run_counted  # type: ignore[method-assign, assignment]
+    def imported(imports: BackgroundImports, module: str, first: bool) -> asyncio.Future[None]:
+        known = module in imports._waiting
+        future = threads[2](imports, module, first)
+        if not known:
+            loop.working.begin()
+            future.add_done_callback(lambda _: loop.working.end())
+        return future
+
     SystemClock.wall_ms = lambda self: loop.wall_ms()  # type: ignore[method-assign]
     SystemClock.monotonic = lambda self: loop.monotonic()  # type: ignore[method-assign]
     UnmovedClock.wall_ms = SystemClock.wall_ms
+    Worker.wake, Worker._run = wake, run  # type: ignore[method-assign, assignment]
+    BackgroundImports._future = imported  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        Worker.wake, Worker._run = wake, run  # type: ignore[method-assign]
-        SystemClock.wall_ms, SystemClock.monotonic, UnmovedClock.wall_ms = before  # type: ignore[method-assign]
+        SystemClock.wall_ms, SystemClock.monotonic, UnmovedClock.wall_ms = clocks  # type: ignore[method-assign]
+        Worker.wake, Worker._run, BackgroundImports._future = threads  # type: ignore[method-assign]

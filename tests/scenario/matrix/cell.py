@@ -35,7 +35,7 @@ from tests.scenario.matrix.world import World, quiet_watch
 from rucola.client import loop_thread
 from rucola.errors import RucolaError
 from rucola.testing.queue_checker import Commit
-from rucola.testing.virtual_loop import VirtualEventLoop, virtual_clocks
+from rucola.testing.virtual_loop import VirtualEventLoop, virtual_time
 
 SHUTDOWN_S = 90.0
 """Longest virtual time of a shutdown: longer than all waits in the options."""
@@ -387,7 +387,7 @@ def run_cell(row: Row, column: Column, variant: str = "", world: World | None = 
         world.clock = loop.time
     with ExitStack() as stack:
         if world is None:
-            stack.enter_context(virtual_clocks(loop))
+            stack.enter_context(virtual_time(loop))
             stack.enter_context(quiet_watch())
         if not row.sync:
             runner = stack.enter_context(asyncio.Runner(loop_factory=lambda: loop))
