@@ -272,7 +272,20 @@ class LitePullService:
             except Exception as error:  # noqa: BLE001 - a defect must not end the pulls of a queue
                 await asyncio.sleep(self._pause_s(assigned.queue, error))
                 continue
+            if pulled.status is PullStatus.OFFSET_ILLEGAL and pulled.next_begin_offset < assigned.pulled_to:
+                self._restart(assigned, pulled.next_begin_offset)
+                return
             self._take(assigned, pulled)
+
+    def _restart(self, assigned: AssignedQueue, queue_offset: int) -> None:
+        """Reads a queue from an earlier offset. Its messages are other ones than before, because its topic was created
+        again, so what is fetched or given counts no more.
+        """
+        fields = {"queue": assigned.queue, "offset": queue_offset}
+        event(logger, logging.WARNING, "consumption of a queue restarts at another offset", **fields)
+        assigned.drop()
+        self._member.offsets.update(assigned.queue, queue_offset, increase_only=False)
+        self._begin(self._new_queue(assigned.queue, queue_offset), alone=True)
 
     async def _pull(self, assigned: AssignedQueue) -> Pulled:
         queue = assigned.queue
@@ -285,8 +298,6 @@ class LitePullService:
         if pulled.status is PullStatus.OFFSET_ILLEGAL:
             fields = {"queue": assigned.queue, "offset": pulled.next_begin_offset}
             event(logger, logging.WARNING, "queue continues at another offset", **fields)
-            if self._config.auto_commit:
-                self._member.offsets.update(assigned.queue, assigned.committable, increase_only=False)
         if pulled.messages:
             assigned.put(pulled.messages)
             self.deliveries.offer(assigned, len(pulled.messages))

@@ -278,10 +278,14 @@ class PushService:
                 delay_s = exception_s
                 continue
             self._failures.end(queue.queue)
+            moved_back = pulled.next_begin_offset < next_offset
             next_offset = pulled.next_begin_offset
             if pulled.status is PullStatus.OFFSET_ILLEGAL:
-                self._member.instance.keep(self._restart(queue, next_offset))
-                return
+                if moved_back:  # the queue's messages are other ones than before: its topic was created again
+                    self._member.instance.keep(self._restart(queue, next_offset))
+                    return
+                fields = {"group": self._member.group, "queue": queue.queue, "offset": next_offset}
+                event(logger, logging.WARNING, "queue continues at another offset", **fields)
             if pulled.messages:
                 self._take(queue, pulled.messages)
                 delay_s = self._config.pull_interval_ms / 1000

@@ -380,6 +380,37 @@ def test_an_illegal_offset_moves_on(broker):
     run_stepped(scene())
 
 
+def test_a_queue_that_goes_back_drops_what_was_fetched_and_one_that_goes_forward_keeps_it(broker):
+    async def scene() -> None:
+        async with scripted(broker) as it:
+            it.offset = 3
+            it.answers = [pulled(0, 5, record(3) + record(4)), pulled(21, 20), pulled(21, 0), pulled(0, 1, record(0))]
+            await it.consumer.start()
+            await it.pulled(5)
+            assert [one["queueOffset"] for one in it.pulls] == ["3", "5", "20", "0", "1"]
+            assert [message.queue_offset for message in await it.consumer.poll()] == [0]
+            await it.consumer.commit()
+            assert it.commits[-1] == 1
+
+    run_stepped(scene())
+
+
+def test_messages_that_are_fetched_outlive_their_expiry_at_the_broker(broker):
+    async def scene() -> None:
+        async with scripted(broker) as it:
+            it.offset = 3
+            it.answers = [pulled(0, 5, record(3) + record(4)), pulled(21, 20)]
+            await it.consumer.start()
+            await it.pulled(3)
+            assert [message.queue_offset for message in await it.consumer.poll()] == [3, 4]
+            assert await it.consumer.poll(0) == []
+            assert it.consumer.position(QUEUE) == 20
+            await it.consumer.shutdown()
+            assert it.commits[-1] == 20
+
+    run_stepped(scene())
+
+
 @pytest.mark.parametrize("limit", ["pull_threshold_for_queue", "pull_threshold_for_all", "consume_max_span"])
 def test_pulling_waits_for_polls(broker, limit):
     async def scene() -> None:

@@ -360,6 +360,29 @@ def test_an_illegal_offset_begins_the_queue_again_where_the_broker_says(broker):
     run_stepped(scene())
 
 
+def test_an_offset_that_has_expired_keeps_what_is_fetched(broker):
+    got, may_end = [], asyncio.Event()
+
+    async def listener(message: Any) -> None:
+        await may_end.wait()
+        got.append(message.queue_offset)
+
+    async def scene() -> None:
+        async with scripted(broker, listener) as it:
+            it.offset = 3
+            it.answers = [pulled(0, 5, record(3) + record(4)), pulled(21, 20)]
+            await it.consumer.start()
+            await it.pulled(3)
+            assert it.pulls[2]["queueOffset"] == "20"
+            may_end.set()
+            await settle(50)
+            assert got == [3, 4]
+            await it.consumer.shutdown()
+            assert it.commits[-1] in (5, 20)
+
+    run_stepped(scene())
+
+
 def test_queues_come_and_go_with_the_members(broker):
     async def scene() -> None:
         async with scripted(broker, ignore, consume_from_where=FIRST) as it:
