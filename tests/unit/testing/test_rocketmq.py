@@ -125,7 +125,7 @@ def test_a_failed_wait_shows_the_line_of_the_test_and_no_other(tmp_path: Path) -
         "@pytest.fixture(scope='session')\ndef servers():\n    with RocketMQ() as servers:\n        yield servers\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", str(tmp_path)]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     places = re.findall(r"^(\S+\.py):(\d+): in", ran.stdout, re.MULTILINE)
     assert places == [("test_it.py", "2"), ("test_it.py", "5"), ("test_it.py", "8")], ran.stdout
 
