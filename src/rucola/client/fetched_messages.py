@@ -1,4 +1,4 @@
-"""Messages that pops have brought to a simple consumer and that the application has not been given.
+"""The fetched messages of a simple consumer: pops have brought them, and the application has not been given them.
 
 They go to the next caller that asks. Messages that no caller and no loop waits for are given back after a second: their
 invisible time is cut short, so that any consumer of the group can get them. Everything runs on one event loop.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from rucola.client.delivery import TRANSITIONS, DeliveryEvent, DeliveryState
 from rucola.common.message import MessageExt
 from rucola.protocol.bodies.heartbeat import SubscriptionData
 
@@ -18,26 +17,24 @@ _UNCLAIMED_S = 1.0
 
 
 class Popped:
-    """Messages of one pop that share their state and their lease.
+    """Messages of one pop that share their lease.
 
     Attributes:
         subscription: the subscription with which they were popped.
         messages: the messages.
         invisible_ms: their invisible time, in ms.
         visible_at: the event loop's time at which it ends.
-        state: where they are.
         owner: the call that asked for them; None if it has left.
         free_since: the event loop's time since when they have no owner.
     """
 
-    __slots__ = ("free_since", "invisible_ms", "messages", "owner", "state", "subscription", "visible_at")
+    __slots__ = ("free_since", "invisible_ms", "messages", "owner", "subscription", "visible_at")
 
     def __init__(
         self, subscription: SubscriptionData, messages: list[MessageExt], invisible_ms: int, visible_at: float
     ) -> None:
         self.subscription, self.messages = subscription, messages
         self.invisible_ms, self.visible_at = invisible_ms, visible_at
-        self.state = DeliveryState.FETCHED
         self.owner: object | None = None
         self.free_since = 0.0
 
@@ -46,10 +43,6 @@ class Popped:
         has passed, they must be hidden again first, because another consumer might get them soon.
         """
         return invisible_ms == self.invisible_ms and now < self.visible_at - self.invisible_ms / 2000
-
-    def enter(self, happened: DeliveryEvent) -> None:
-        """Moves the messages to their next state."""
-        self.state = TRANSITIONS[self.state, happened]
 
     def split(self, count: int) -> Popped:
         """Takes the first ``count`` messages out; returns them."""
@@ -88,10 +81,23 @@ class FetchedMessages:
         if owner is None:
             self._free([popped])
 
-    def available(self, owner: object | None) -> list[Popped]:
+    def available(self, owner: object) -> list[Popped]:
         """The messages that ``owner`` may take: its own and those without an owner."""
         self.drop_expired()
         return [popped for popped in self._batches if popped.owner is None or popped.owner is owner]
+
+    def take_one(self, invisible_ms: int) -> tuple[MessageExt, float] | None:
+        """Takes one message that has no owner and is hidden for ``invisible_ms``. Returns it and the event loop's time
+        at which its invisible time ends; None if there is no such message.
+        """
+        now = asyncio.get_running_loop().time()
+        for popped in self._batches:
+            if popped.owner is None and popped.is_as_wanted(invisible_ms, now):
+                message = popped.messages.pop(0)
+                if not popped.messages:
+                    self._batches.remove(popped)
+                return message, popped.visible_at
+        return None
 
     def take(self, popped: Popped, count: int) -> Popped:
         """Takes up to ``count`` messages out of ``popped``, which is one of these; returns them."""
@@ -111,10 +117,7 @@ class FetchedMessages:
     def drop_expired(self) -> None:
         """Forgets messages that the group gets again, because their invisible time has ended."""
         now = asyncio.get_running_loop().time()
-        for popped in self._batches:
-            if now >= popped.visible_at:
-                popped.enter(DeliveryEvent.RETURN)
-        self._batches = [popped for popped in self._batches if popped.state is DeliveryState.FETCHED]
+        self._batches = [popped for popped in self._batches if now < popped.visible_at]
 
     def give_back_others(self, is_wanted: Callable[[SubscriptionData], bool]) -> None:
         """Gives back the messages of subscriptions that are not wanted."""
@@ -146,5 +149,4 @@ class FetchedMessages:
     def _return(self, returned: list[Popped]) -> None:
         self._batches = [popped for popped in self._batches if popped not in returned]
         for popped in returned:
-            popped.enter(DeliveryEvent.RETURN)
             self._give_back(popped)

@@ -4,9 +4,8 @@ A message's lease is the time for which the broker hides it from the group. Each
 message's newest receipt handle, and an acknowledgement or a change of the invisible time makes older handles worthless.
 So the requests about one message go out one after the other. A request that failed leaves the lease as it was.
 
-With renewal, a given message keeps its lease here until it is acknowledged, expires, or gets another invisible time
-from the application. A message that the application no longer holds is not renewed. Without renewal, a lease exists
-here only while a request about it runs. Everything runs on one event loop.
+With renewal, a given message has a lease here until it is acknowledged, expires, or gets another invisible time from
+the application. A message that the application no longer holds is not renewed. Everything runs on one event loop.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import logging
 import math
 import weakref
 from collections.abc import Coroutine, Sequence
+from typing import NamedTuple
 
 from rucola.client.delivery import TRANSITIONS, DeliveryEvent, DeliveryState
 from rucola.client.pop_receipt import PopReceipt
@@ -48,24 +48,20 @@ class Lease:
         receipt: the newest receipt handle.
         state: where the message is.
         visible_at: the event loop's time at which the broker makes the message visible.
-        invisible_ms: how long each renewal hides the message, in ms; 0 if the lease exists only during a request.
+        invisible_ms: how long each renewal hides the message, in ms.
         renew_until: the event loop's time after which there are no more renewals.
         failures: number of renewals since the last one that succeeded.
         due: the time of the lease's entry in the heap; None if it has no entry.
-        running: whether a request about the message runs.
-        ended: becomes done when the running request has ended; None while nobody waits for this.
     """
 
     __slots__ = (
         "due",
-        "ended",
         "failures",
         "invisible_ms",
         "key",
         "message",
         "receipt",
         "renew_until",
-        "running",
         "state",
         "visible_at",
     )
@@ -75,9 +71,9 @@ class Lease:
         key: LeaseKey,
         message: MessageExt,
         receipt: PopReceipt,
-        invisible_ms: int = 0,
-        visible_at: float = 0.0,
-        renew_until: float = 0.0,
+        invisible_ms: int,
+        visible_at: float,
+        renew_until: float,
     ) -> None:
         self.key = key
         self.message = weakref.ref(message)
@@ -86,13 +82,6 @@ class Lease:
         self.invisible_ms, self.visible_at, self.renew_until = invisible_ms, visible_at, renew_until
         self.failures = 0
         self.due: float | None = None
-        self.running = False
-        self.ended: asyncio.Future[RucolaError | None] | None = None
-
-    @property
-    def topic(self) -> str:
-        """Topic of the message."""
-        return self.key[0]
 
     def enter(self, happened: DeliveryEvent) -> None:
         """Moves the message to its next state."""
@@ -105,11 +94,19 @@ class Lease:
         if message is not None:
             message.properties[message_const.POP_CK] = receipt.text
 
-    async def idle(self) -> RucolaError | None:
-        """Waits for the end of the running request. Returns the error of an acknowledgement that failed."""
-        if self.ended is None:
-            self.ended = asyncio.get_running_loop().create_future()
-        return await asyncio.shield(self.ended)
+
+class Outcome(NamedTuple):
+    """What a request about a message has changed.
+
+    Attributes:
+        receipt: the newest receipt handle.
+        acked: whether the message is acknowledged.
+        failure: the error of an acknowledgement that failed.
+    """
+
+    receipt: PopReceipt
+    acked: bool = False
+    failure: RucolaError | None = None
 
 
 class Leases:
@@ -127,6 +124,9 @@ class Leases:
         self._requests = requests
         self._renew_max_s = None if renew_max_ms is None else renew_max_ms / 1000
         self._leases: dict[LeaseKey, Lease] = {}
+        self._running: dict[LeaseKey, asyncio.Future[Outcome] | None] = {}
+        """The requests that run; each with the future for those who wait for its end, if anybody does."""
+        self._waiters = 0
         self._heap: list[tuple[float, int, Lease]] = []
         """Leases to renew or to end, each with the event loop's time when this is due."""
         self._numbers = itertools.count()
@@ -135,8 +135,6 @@ class Leases:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._tasks: set[asyncio.Task[None]] = set()
-        self._callers = 0
-        self._quiet: asyncio.Future[None] | None = None
         self.stopped = False
 
     def __len__(self) -> int:
@@ -171,23 +169,28 @@ class Leases:
         Raises:
             BrokerError, RemotingError, ClientError: the message was not acknowledged; its lease is as before.
         """
-        self._callers += 1
+        receipt = PopReceipt.of(message)
+        key = _key(message, receipt)
+        while key in self._running:
+            outcome = await self._outcome(key)
+            if outcome.acked:
+                return
+            if outcome.failure is not None:
+                raise outcome.failure
+            receipt = outcome.receipt
+        lease = self._leases.get(key)
+        if lease is not None:
+            receipt = lease.receipt
+        self._running[key] = None
         try:
-            receipt = PopReceipt.of(message)
-            key = _key(message, receipt)
-            lease = self._leases.get(key)
-            while lease is not None and lease.running:
-                failure = await lease.idle()
-                if lease.state is DeliveryState.DONE:
-                    return
-                if failure is not None:
-                    raise failure
-                receipt, lease = lease.receipt, self._leases.get(key)
-            if lease is None:
-                lease = self._leases[key] = Lease(key, message, receipt)
-            await self._ack(lease)
-        finally:
-            self._left()
+            await self._requests.ack(key[0], receipt)
+        except asyncio.CancelledError:
+            self._keep(self._ack_again(key, receipt))
+            raise
+        except BaseException as error:
+            self._end(key, Outcome(receipt, failure=error if isinstance(error, RucolaError) else None))
+            raise
+        self._acked(key, receipt)
 
     async def hide(self, message: MessageExt, invisible_ms: int) -> None:
         """Sets the invisible time of ``message``, counted from now. After a success, its lease is no longer renewed.
@@ -198,32 +201,27 @@ class Leases:
             BrokerError, RemotingError: the request failed; the lease is as before, and still renewed.
             ClientError: the message was not received by a simple consumer, or was acknowledged meanwhile.
         """
-        self._callers += 1
-        try:
-            receipt = PopReceipt.of(message)
-            key = _key(message, receipt)
-            lease = self._leases.get(key)
-            while lease is not None and lease.running:
-                await lease.idle()
-                if lease.state is DeliveryState.DONE:
-                    raise ClientError(f"message {message.msg_id} was acknowledged meanwhile")
-                receipt, lease = lease.receipt, self._leases.get(key)
-            if lease is None:
-                lease = self._leases[key] = Lease(key, message, receipt)
-            lease.running = True
-            await asyncio.shield(self._keep(self._hide(lease, invisible_ms)))
-        finally:
-            self._left()
+        receipt = PopReceipt.of(message)
+        key = _key(message, receipt)
+        while key in self._running:
+            outcome = await self._outcome(key)
+            if outcome.acked:
+                raise ClientError(f"message {message.msg_id} was acknowledged meanwhile")
+            receipt = outcome.receipt
+        lease = self._leases.get(key)
+        if lease is not None:
+            receipt = lease.receipt
+        self._running[key] = None
+        await asyncio.shield(self._keep(self._hide(message, key, receipt, invisible_ms)))
 
     async def stop(self) -> None:
-        """Ends the renewals; returns when all calls and the requests that run have ended."""
+        """Ends the renewals; returns when all requests that run, and those that wait for them, have ended."""
         self.stopped = True
         if self._timer is not None:
             self._timer.cancel()
         try:
-            if self._callers:
-                self._quiet = asyncio.get_running_loop().create_future()
-                await self._quiet
+            while self._running or self._waiters:
+                await (self._outcome(next(iter(self._running))) if self._running else asyncio.sleep(0))
             while self._tasks:
                 await asyncio.wait(self._tasks)
         finally:
@@ -233,32 +231,41 @@ class Leases:
             self._leases.clear()
             self._heap.clear()
 
-    async def _ack(self, lease: Lease) -> None:
-        lease.running = True
-        cancelled, failure = False, None
+    async def _outcome(self, key: LeaseKey) -> Outcome:
+        """Waits for the end of the request about a message that runs."""
+        ended = self._running[key]
+        if ended is None:
+            ended = self._running[key] = asyncio.get_running_loop().create_future()
+        self._waiters += 1
         try:
-            await self._requests.ack(lease.topic, lease.receipt)
-            lease.enter(DeliveryEvent.FINISH)
-        except asyncio.CancelledError:
-            cancelled = not self.stopped
-            raise
-        except RucolaError as error:
-            failure = error
-            raise
+            return await asyncio.shield(ended)
         finally:
-            if cancelled:  # the broker may have acknowledged the message; a second request does no harm
-                self._keep(self._ack(lease))
-            else:
-                self._free(lease, failure)
+            self._waiters -= 1
 
-    async def _hide(self, lease: Lease, invisible_ms: int) -> None:
-        began = asyncio.get_running_loop().time()
+    async def _ack_again(self, key: LeaseKey, receipt: PopReceipt) -> None:
+        """Ends an acknowledgement whose caller was cancelled. The broker may have carried it out or not; a second
+        request does no harm.
+        """
+        outcome = Outcome(receipt)
         try:
-            receipt = await self._requests.hide(lease.topic, lease.receipt, invisible_ms)
-            lease.renewed(receipt, began + invisible_ms / 1000)
-            self._drop(lease)  # the application has set the time itself
+            await self._requests.ack(key[0], receipt)
+            outcome = Outcome(receipt, acked=True)
+        except RucolaError as error:
+            outcome = Outcome(receipt, failure=error)
+            raise
         finally:
-            self._free(lease)
+            self._end(key, outcome)
+
+    async def _hide(self, message: MessageExt, key: LeaseKey, receipt: PopReceipt, invisible_ms: int) -> None:
+        try:
+            receipt = await self._requests.hide(key[0], receipt, invisible_ms)
+            message.properties[message_const.POP_CK] = receipt.text
+            lease = self._leases.get(key)
+            if lease is not None:
+                lease.renewed(receipt, lease.visible_at)
+                self._drop(lease)  # the application has set the time itself
+        finally:
+            self._end(key, Outcome(receipt))
 
     async def _renew(self, lease: Lease) -> None:
         loop = asyncio.get_running_loop()
@@ -266,28 +273,36 @@ class Leases:
         lease.failures += 1
         timeout_ms = max(min(TIMEOUT_MS, int((lease.visible_at - began) * 1000)), 1)
         try:
-            receipt = await self._requests.hide(lease.topic, lease.receipt, lease.invisible_ms, timeout_ms)
+            receipt = await self._requests.hide(lease.key[0], lease.receipt, lease.invisible_ms, timeout_ms)
             lease.renewed(receipt, began + lease.invisible_ms / 1000)
         except RucolaError as error:
             if lease.failures == 1:
-                place = _place(lease)
-                event(
-                    logger, logging.WARNING, "invisible time not extended", topic=lease.topic, place=place, error=error
-                )
+                topic, place = lease.key[0], _place(lease)
+                event(logger, logging.WARNING, "invisible time not extended", topic=topic, place=place, error=error)
         finally:
             if self._leases.get(lease.key) is lease:
                 self._push(lease, _next_try(lease, loop.time()) if lease.failures else _half(lease))
                 self._set_timer()
-            self._free(lease)
+            self._end(lease.key, Outcome(lease.receipt))
 
-    def _free(self, lease: Lease, failure: RucolaError | None = None) -> None:
-        """Ends the running request of a lease, and wakes those who wait for this."""
-        lease.running = False
-        if lease.state is DeliveryState.DONE or not lease.invisible_ms:
+    def _end(self, key: LeaseKey, outcome: Outcome) -> None:
+        """Notes that the request about a message has ended."""
+        if outcome.acked:
+            self._acked(key, outcome.receipt)
+        else:
+            ended = self._running.pop(key)
+            if ended is not None:
+                ended.set_result(outcome)
+
+    def _acked(self, key: LeaseKey, receipt: PopReceipt) -> None:
+        """Notes that a message is acknowledged."""
+        lease = self._leases.get(key)
+        if lease is not None:
+            lease.enter(DeliveryEvent.FINISH)
             self._drop(lease)
-        if lease.ended is not None:
-            ended, lease.ended = lease.ended, None
-            ended.set_result(failure)
+        ended = self._running.pop(key)
+        if ended is not None:
+            ended.set_result(Outcome(receipt, acked=True))
 
     def _drop(self, lease: Lease) -> None:
         """Forgets a lease."""
@@ -326,14 +341,14 @@ class Leases:
 
     def _attend(self, lease: Lease, now: float) -> None:
         """Renews or ends a lease, unless a request about its message runs."""
-        if lease.running:
+        if lease.key in self._running:
             self._push(lease, now + _PAUSE_S)
         elif now >= lease.visible_at:
             lease.enter(DeliveryEvent.RETURN)
             self._drop(lease)
-            event(logger, logging.INFO, "lease expired", topic=lease.topic, place=_place(lease))
+            event(logger, logging.INFO, "lease expired", topic=lease.key[0], place=_place(lease))
         elif now < lease.renew_until and lease.message() is not None:
-            lease.running = True
+            self._running[lease.key] = None
             self._keep(self._renew(lease))
         else:
             self._push(lease, lease.visible_at)
@@ -352,12 +367,6 @@ class Leases:
             event(logger, logging.DEBUG, "request about a popped message failed", error=error)
         elif error is not None:
             event(logger, logging.ERROR, "request about a popped message failed", error)
-
-    def _left(self) -> None:
-        """Notes that a call has ended."""
-        self._callers -= 1
-        if not self._callers and self._quiet is not None and not self._quiet.done():
-            self._quiet.set_result(None)
 
 
 def _half(lease: Lease) -> float:

@@ -17,8 +17,8 @@ from weakref import WeakSet
 from rucola.client.caller import Caller
 from rucola.client.consumer_config import SimpleConsumerConfig
 from rucola.client.deliveries import LoopHand
-from rucola.client.fetched_messages import Popped
 from rucola.client.pop_service import POP_MAX, PopService, is_final
+from rucola.common.message import MessageExt
 from rucola.errors import RucolaError
 from rucola.runtime.logs import event
 
@@ -28,20 +28,23 @@ _PAUSE_S, _PAUSE_MAX_S = 0.5, 5.0
 """Pause of a loop after the first failure in seconds, doubled after each further one; longest pause."""
 
 
+Given = Callable[[list[MessageExt], int, float], None]
+
+
 class PopDeliveries:
     """What the loops of a simple consumer have been given.
 
     Args:
         service: fetches the messages.
         config: settings of the consumer.
-        given: called with messages that a loop is given.
+        given: called with messages that a loop is given, their invisible time, and the event loop's time when it ends.
 
     Attributes:
         has_ended: whether the consumer shuts down: nothing more is given.
         closed: set when the shutdown is complete.
     """
 
-    def __init__(self, service: PopService, config: SimpleConsumerConfig, given: Callable[[Popped], None]) -> None:
+    def __init__(self, service: PopService, config: SimpleConsumerConfig, given: Given) -> None:
         self._service = service
         self._config = config
         self._given = given
@@ -68,13 +71,14 @@ class PopDeliveries:
 
     def advance(self, loop: LoopHand, owner: Caller | None) -> bool:
         """Gives ``loop`` its next message; returns False if there is none now."""
-        popped = None if self.has_ended else self._service.take(1, self._config.invisible_duration_ms)
-        if popped is None:
+        invisible_ms = self._config.invisible_duration_ms
+        taken = None if self.has_ended else self._service.fetched.take_one(invisible_ms)
+        if taken is None:
             self.settle_loop(loop, handled=True)
             return False
-        loop.owner, loop.queue = owner, popped.subscription
-        (loop.message,) = popped.messages
-        self._given(popped)
+        message, visible_at = taken
+        loop.owner, loop.queue, loop.message = owner, self, message
+        self._given([message], invisible_ms, visible_at)
         return True
 
     async def arrival(self) -> None:

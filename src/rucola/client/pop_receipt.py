@@ -9,7 +9,6 @@ queue offset of the message. Property POP_CK of the message holds the receipt ha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from rucola.common import message_const
 from rucola.common.key_builder import RETRY_GROUP_TOPIC_PREFIX
@@ -18,19 +17,27 @@ from rucola.errors import ClientError, FormatError
 from rucola.protocol.headers.pop import ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
 
 _WORDS = 8
+_SEPARATORS = {"1": "_", "2": "+"}
+"""What stands between group and topic in the name of a retry topic, by the kind of topic."""
 
 
-class PopReceipt(NamedTuple):
-    """The parts of a receipt handle."""
+class PopReceipt:
+    """A receipt handle and the parts of it that clients need.
 
-    start_offset: str
-    pop_time: str
-    invisible_time: str
-    revive_queue: str
-    topic_kind: str
-    broker_name: str
-    queue_id: int
-    queue_offset: int
+    Attributes:
+        text: the receipt handle, as requests contain it.
+        topic_kind: 0 normal, 1 and 2 the group's retry topics.
+        broker_name: the broker that has the message.
+        queue_id: the queue.
+        queue_offset: queue offset of the message.
+    """
+
+    __slots__ = ("broker_name", "queue_id", "queue_offset", "text", "topic_kind")
+
+    def __init__(self, text: str, topic_kind: str, broker_name: str, queue_id: int, queue_offset: int) -> None:
+        self.text = text
+        self.topic_kind, self.broker_name = topic_kind, broker_name
+        self.queue_id, self.queue_offset = queue_id, queue_offset
 
     @classmethod
     def of(cls, message: MessageExt) -> PopReceipt:
@@ -39,19 +46,15 @@ class PopReceipt(NamedTuple):
         Raises:
             ClientError: the message has none, because it was not received by a simple consumer.
         """
-        words = message.properties.get(message_const.POP_CK, "").split(" ")
+        text = message.properties.get(message_const.POP_CK, "")
+        words = text.split(" ")
         if len(words) != _WORDS or not (words[6].isdecimal() and words[7].isdecimal()):
             raise ClientError(f"message {message.msg_id} has no receipt: it was not received by a simple consumer")
-        return cls(words[0], words[1], words[2], words[3], words[4], words[5], int(words[6]), int(words[7]))
-
-    @property
-    def text(self) -> str:
-        """The receipt handle in the text form that requests contain."""
-        return " ".join(map(str, self))
+        return cls(text, words[4], words[5], int(words[6]), int(words[7]))
 
     def real_topic(self, topic: str, group: str) -> str:
         """The topic that holds a message of ``topic``: the topic itself or a retry topic."""
-        separator = {"1": "_", "2": "+"}.get(self.topic_kind)
+        separator = _SEPARATORS.get(self.topic_kind)
         return topic if separator is None else f"{RETRY_GROUP_TOPIC_PREFIX}{group}{separator}{topic}"
 
     def changed(self, header: ChangeInvisibleTimeResponseHeader) -> PopReceipt:
@@ -61,12 +64,17 @@ class PopReceipt(NamedTuple):
         message. A receipt with the start of the pop would name no checkpoint. Source: RocketMQ 5.3.3,
         ``ChangeInvisibleTimeProcessor#appendCheckPoint``, ``MQClientAPIImpl#changeInvisibleTimeAsync``.
         """
-        return self._replace(
-            start_offset=str(self.queue_offset),
-            pop_time=str(header.pop_time),
-            invisible_time=str(header.invisible_time),
-            revive_queue=str(header.revive_qid),
+        kind, broker_name, queue_id, queue_offset = (
+            self.topic_kind,
+            self.broker_name,
+            self.queue_id,
+            self.queue_offset,
         )
+        text = (
+            f"{queue_offset} {header.pop_time} {header.invisible_time} {header.revive_qid} {kind} {broker_name} "
+            f"{queue_id} {queue_offset}"
+        )
+        return PopReceipt(text, kind, broker_name, queue_id, queue_offset)
 
 
 def give_receipts(messages: Sequence[MessageExt], topic: str, header: PopMessageResponseHeader) -> None:
@@ -91,17 +99,10 @@ def give_receipts(messages: Sequence[MessageExt], topic: str, header: PopMessage
             place = f"0 {message.queue_id}"
             if place not in starts:
                 raise FormatError("startOffsetInfo", 0, f"an entry for queue {message.queue_id}", repr(starts))
-            receipt = PopReceipt(
-                starts[place],
-                str(header.pop_time),
-                str(header.invisible_time),
-                str(header.revive_qid),
-                "0",
-                message.broker_name,
-                message.queue_id,
-                message.queue_offset,
+            properties[message_const.POP_CK] = (
+                f"{starts[place]} {header.pop_time} {header.invisible_time} {header.revive_qid} 0 "
+                f"{message.broker_name} {message.queue_id} {message.queue_offset}"
             )
-            properties[message_const.POP_CK] = receipt.text
             count = counts.get(f"0 qo{message.queue_id}%{message.queue_offset}", counts.get(place, ""))
             if count.isdecimal() and int(count) > 0:
                 message.reconsume_times = int(count)

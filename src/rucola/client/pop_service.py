@@ -17,7 +17,6 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 
 from rucola.client.consumer_config import SimpleConsumerConfig
-from rucola.client.delivery import DeliveryEvent
 from rucola.client.fetched_messages import FetchedMessages, Popped
 from rucola.client.instance import ClientInstance
 from rucola.client.pop_call import LOOK_S, RENEWAL, STRAGGLERS_S, Place, PopCall, PopKey, Source
@@ -105,28 +104,18 @@ class PopService:
         call = PopCall(max_messages, max_messages, invisible_ms, deadline)
         try:
             found = await self._find(call)
-            return None if found is None else self._given(found, max_messages)
+            return None if found is None else self.fetched.take(found, max_messages)
         finally:
             self._leave(call)
 
     async def arrival(self, max_messages: int, invisible_ms: int, await_ms: int) -> None:
-        """Waits until ``take`` gives a message, or the time is over. Arguments and errors are those of ``receive``."""
+        """Waits until ``fetched`` may have a message, or the time is over; arguments and errors as for ``receive``."""
         deadline = asyncio.get_running_loop().time() + await_ms / 1000
         call = PopCall(max_messages, 1, invisible_ms, deadline)
         try:
             await self._find(call)
         finally:
             self._leave(call)
-
-    def take(self, count: int, invisible_ms: int) -> Popped | None:
-        """Returns up to ``count`` messages that are here, belong to no call and are hidden as asked; None if there are
-        none.
-        """
-        now = asyncio.get_running_loop().time()
-        for popped in self.fetched.available(None):
-            if popped.is_as_wanted(invisible_ms, now):
-                return self._given(popped, count)
-        return None
 
     async def pause(self, seconds: float) -> None:
         """Waits until there are messages that anybody may take, at most ``seconds``."""
@@ -198,11 +187,6 @@ class PopService:
             else:
                 break
         return None
-
-    def _given(self, popped: Popped, count: int) -> Popped:
-        taken = self.fetched.take(popped, count)
-        taken.enter(DeliveryEvent.GIVE)
-        return taken
 
     def _fetched_for(self, call: PopCall) -> Popped | None:
         """Fetched messages that a call may take. If none are hidden as it asks, begins to hide some so."""
@@ -320,7 +304,6 @@ class PopService:
 
     def _put(self, popped: Popped, call: PopCall | None) -> None:
         if self._ended or not self._is_wanted(popped.subscription):
-            popped.enter(DeliveryEvent.RETURN)
             self._give_back(popped)
             return
         self.fetched.put(popped, call)

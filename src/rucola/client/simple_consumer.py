@@ -16,7 +16,6 @@ from rucola.client.checks import check_number, check_topics
 from rucola.client.closing import Closing
 from rucola.client.consumer_config import SimpleConsumerConfig
 from rucola.client.faces import Asynchronous
-from rucola.client.fetched_messages import Popped
 from rucola.client.instance import ClientInstance, ConsumerRegistration, check_group, check_topic
 from rucola.client.leases import Leases
 from rucola.client.message_iterator import MessageIterator
@@ -211,7 +210,7 @@ class SimpleConsumer(Asynchronous):
         popped = await self._service.receive(max_messages, invisible_ms, await_ms)
         if popped is None:
             return []
-        self._given(popped)
+        self._given(popped.messages, popped.invisible_ms, popped.visible_at)
         return popped.messages
 
     async def ack(self, message: MessageExt) -> None:
@@ -241,10 +240,10 @@ class SimpleConsumer(Asynchronous):
         check_number("invisible_duration_ms", invisible_duration_ms, INVISIBLE_MIN_MS, INVISIBLE_MAX_MS)
         await self._leases.hide(message, invisible_duration_ms)
 
-    def _given(self, popped: Popped) -> None:
+    def _given(self, messages: list[MessageExt], invisible_ms: int, visible_at: float) -> None:
         if self._trace is not None:
-            self._trace.consumed(popped.messages)
-        self._leases.give(popped.messages, popped.invisible_ms, popped.visible_at)
+            self._trace.consumed(messages)
+        self._leases.give(messages, invisible_ms, visible_at)
 
     async def _leave(self, by: Caller, *, failed: bool) -> None:
         """Ends ``async with``: loops of this task whose iterator still exists were left."""

@@ -40,7 +40,7 @@ class Requests:
         return receipt.changed(ChangeInvisibleTimeResponseHeader(2_000 + number, invisible_ms, 4))
 
     async def _send(self, kind: str, receipt: PopReceipt, number: int) -> None:
-        self.sent.append((kind, receipt.pop_time, number))
+        self.sent.append((kind, receipt.text.split()[1], number))
         if self.answers:
             answer = self.answers.pop(0)
             if answer is not None:
