@@ -8,6 +8,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -408,7 +409,7 @@ def run_cell(row: Row, column: Column, variant: str = "", world: World | None = 
         future = thread.start(direct())
         while (job := _next_job(main)) is not None:
             job()
-        return future.result()
+        return Future.result(future)  # without the count of working threads, which knows only the application's
 
 
 def _next_job(main: SimpleQueue[Callable[[], None] | None]) -> Callable[[], None] | None:

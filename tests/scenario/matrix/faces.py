@@ -23,7 +23,6 @@ from tests.scenario.matrix.make import make_consumer, make_producer
 import rucola
 import rucola.sync
 from rucola.client import loop_thread
-from rucola.client.calling_thread import CALLING_THREAD
 from rucola.client.loop_thread import LoopThread
 from rucola.testing.virtual_loop import VirtualEventLoop, Working
 
@@ -77,21 +76,11 @@ class VirtualLoopThread(LoopThread):
             loop_thread._new_event_loop = before
         self._working = loop.working
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """``LoopThread.run``; virtual time passes meanwhile."""
-        self._check_process(work)
-        if threading.current_thread() is self._thread:
-            return super().run(work)
-        mark = CALLING_THREAD.set(threading.current_thread())
-        try:
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        finally:
-            CALLING_THREAD.reset(mark)
-        try:
-            return self._working.wait(future)
-        except BaseException:
-            future.cancel()
-            raise
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """``LoopThread.start``; virtual time passes while somebody waits for the future."""
+        future = super().start(work)
+        future.result = lambda timeout=None: self._working.wait(future)  # type: ignore[method-assign]
+        return future
 
 
 class AsyncFace:
@@ -187,7 +176,8 @@ class SyncFace:
                 work()
             except BaseException as error:  # noqa: BLE001 - passed to whoever waits
                 self._working.end()
-                done.set_exception(error)
+                error.__context__ = None
+                done.set_exception(error.with_traceback(None))  # a traceback would keep the loops that were left
             else:
                 self._working.end()
                 done.set_result(None)

@@ -25,7 +25,7 @@ LIMIT_S, SWEEP_S, REAL_S = 30.0, 300.0, 600.0
 """Real seconds after which a cell counts as hanging: in virtual time, in the column ``shutdown``, whose cells are many
 lives, and with servers in processes of their own.
 """
-_END_S = 60.0
+_END_S = 30.0
 _STACK_S = 2.0
 
 
@@ -88,9 +88,10 @@ class _Worker:
         self.job, self.until = job, time.monotonic() + job.limit_s
         self.pipe.send(job)
 
-    def end(self) -> None:
-        self.process.terminate()  # it ends its servers
-        self.process.join(_END_S)
+    def end(self, with_servers: bool = True) -> None:
+        if with_servers:
+            self.process.terminate()  # it ends the processes of its servers
+            self.process.join(_END_S)
         self.process.kill()
         self.process.join()
         self.pipe.close()
@@ -121,10 +122,11 @@ def run_jobs(jobs: Sequence[Job], processes: int) -> Iterator[Report]:
             late = [worker for worker in busy.values() if worker.until <= time.monotonic() and worker.pipe not in ready]
             for worker in [*(busy[pipe] for pipe in ready), *late]:
                 assert worker.job is not None
+                with_servers = bool(worker.job.broker)
                 report, alive = _report_of(worker, worker in late)
                 worker.job = None
                 if not alive:
-                    worker.end()
+                    worker.end(with_servers)
                     workers[workers.index(worker)] = _Worker()
                 for free in workers:
                     if free.job is None and waiting:

@@ -18,7 +18,8 @@ _OF_PROCESS = ("asyncio_", "MainThread", "rucola-client", "second loop")
 def left(loop: VirtualEventLoop, before: Collection[threading.Thread]) -> list[str]:
     """What is still there of clients, and was not ``before``; called on the loop when all have ended."""
     gc.collect()
-    found = [f"task left: {_name(task)}" for task in asyncio.all_tasks(loop) if _is_clients(_module(task))]
+    tasks = asyncio.all_tasks(loop) - {asyncio.current_task()}
+    found = [f"task left: {_name(task)}" for task in tasks if _is_clients(_module(task))]
     for handle in loop._scheduled:  # type: ignore[attr-defined]
         owner = getattr(handle._callback, "__self__", handle._callback)
         if not handle.cancelled() and _is_clients(getattr(owner, "__module__", None) or ""):

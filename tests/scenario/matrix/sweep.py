@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 MESSAGES = 3
 BODY_S = 0.001
 STEPS_MAX = 2_000
+WAITING_S = 3.0
 _DONE_S = 2.0
 """The sweep ends with a life that had this time after its last message."""
 _FINDINGS_MAX = 12
@@ -22,7 +23,7 @@ async def sweep(cell: Cell, promise: Promise) -> list[str]:
     """Runs a life for each step; returns what breaks the promise."""
     findings: list[str] = []
     for step in range(STEPS_MAX):
-        complete = await _life(cell, step)
+        complete = await (_life_of_two if cell.variant == "one_of_two" else _life)(cell, step)
         findings += [f"step {step}: {finding}" for finding in cell.ledger.judge(promise)]
         cell.steps = step
         if complete or len(findings) > _FINDINGS_MAX:
@@ -35,13 +36,10 @@ async def sweep(cell: Cell, promise: Promise) -> list[str]:
 
 async def _life(cell: Cell, step: int) -> bool:
     """One life that ends at ``step``, and another one that gets what is left; returns whether the first was done."""
-    cell.renew()
-    world, desk = cell.world, cell.desk
-    world.topic, world.group, desk.body_s = f"T{step}", f"G{step}", BODY_S
-    await world.set_queues(1)
-    await world.send(MESSAGES)
-    reached: asyncio.Future[None] = cell.loop.create_future()
-    cell.loop.call_at_step(step, lambda: reached.done() or reached.set_result(None))
+    await _renew(cell, step)
+    desk = cell.desk
+    await cell.world.send(MESSAGES)
+    reached = _at_step(cell, step)
     member = await cell.start("a", in_main=True, at_once=True)
     assert member.done is not None
     await asyncio.wait([reached, member.done], return_when=asyncio.FIRST_COMPLETED)
@@ -61,3 +59,39 @@ async def _life(cell: Cell, step: int) -> bool:
         desk.fault(f"a successor did not get {sorted(cell.ledger.outstanding())}")
     await cell.stop(successor)
     return complete
+
+
+async def _life_of_two(cell: Cell, step: int) -> bool:
+    """Two tasks wait for a message; one of them is cancelled at ``step``, counted from the send, and the other one must
+    get the message. Returns whether the message was done before.
+    """
+    await _renew(cell, step)
+    member = await cell.start("a", holds=True)
+    victim = cell.spawn_worker(member, in_main=True)
+    cell.spawn_worker(member)
+    await asyncio.sleep(WAITING_S)
+    reached = _at_step(cell, step)
+    [[value], _] = await asyncio.gather(cell.world.send(1), reached)
+    complete = value not in cell.ledger.outstanding()
+    await cell.interrupt(victim)
+    for _ in range(round((cell.row.wait_s + 20.0) / 0.1)):
+        if not cell.ledger.outstanding():
+            break
+        await asyncio.sleep(0.1)
+    else:
+        cell.desk.fault("the other task did not get the message")
+    await cell.stop(member)
+    return complete
+
+
+async def _renew(cell: Cell, step: int) -> None:
+    cell.renew()
+    world = cell.world
+    world.topic, world.group, cell.desk.body_s = f"T{step}", f"G{step}", BODY_S
+    await world.set_queues(1)
+
+
+def _at_step(cell: Cell, step: int) -> asyncio.Future[None]:
+    reached: asyncio.Future[None] = cell.loop.create_future()
+    cell.loop.call_at_step(step, lambda: reached.done() or reached.set_result(None))
+    return reached

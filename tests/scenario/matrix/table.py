@@ -205,7 +205,8 @@ COLUMNS = (
     Column("queue_count", "number of queues 2, 4, 2, 4", Word.AGAIN, Word.AGAIN, wait_s=60.0),
     Column("permission", "permission taken for 30 s", Word.AGAIN, Word.AGAIN, wait_s=60.0),
     Column("secret", "secret of the account changed for 30 s", Word.AGAIN, Word.AGAIN, wait_s=60.0),
-    Column("shutdown", "shutdown at each step", Word.AGAIN, Word.AGAIN, variants=("shutdown", "cancel")),
+    Column("shutdown", "shutdown at each step", Word.AGAIN, Word.AGAIN,
+           variants=("shutdown", "cancel", "one_of_two")),
     Column("process_killed", "process killed", Word.AGAIN, Word.AGAIN, wait_s=60.0, variants=("played", "killed")),
     Column("fork", "fork", Word.ONCE, Word.ONCE),
     Column("second_loop", "use from a second event loop", Word.ONCE, Word.ONCE),
@@ -335,10 +336,15 @@ def variants(row: Row, column: Column) -> tuple[str, ...]:
         return ("body", "worker")
     if column.name == "cancel" and row.use in LISTENERS:
         return ("body",)
+    if column.name == "cancel" and row.use is Use.POLL and not row.sync:
+        return column.variants
     if column.name == "cancel" and row.use is not Use.LOOP:
         return ("body", "waiting")
     if column.name == "second_instance" and row.broadcasting:
         return ("same_name",)
+    alone = row.is_producer or promise(row, column_named("second_task")).word is Word.NONE
+    if column.name == "shutdown" and alone:
+        return tuple(form for form in column.variants if form != "one_of_two")
     if column.name == "call":
         return tuple(name for name in public_methods(row.client) if name not in _NO_CALL)
     return column.variants
