@@ -26,6 +26,7 @@ from rucola.client.producer import tracing
 from rucola.client.subscription import subscription_data
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
+from rucola.common.options import checked_config
 from rucola.errors import ClientError
 from rucola.protocol.bodies.heartbeat import ConsumeType
 from rucola.runtime.clock import Clock, SystemClock
@@ -73,7 +74,7 @@ class LitePullConsumer(Asynchronous):
         topics: Sequence[str] = (),
         clock: Clock | None = None,
     ) -> None:
-        self._config = config or LitePullConsumerConfig()
+        self._config = checked_config(config, LitePullConsumerConfig)
         self._clock = clock or SystemClock()
         self._strategy = allocate_strategy or AllocateMessageQueueAveragely()
         self._member = GroupMember(group, namesrv, self._config, self._clock, ConsumeType.CONSUME_ACTIVELY)

@@ -22,6 +22,7 @@ from rucola.common import message_const
 from rucola.common.hosts import host_text
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
+from rucola.common.options import checked_config
 from rucola.common.sysflag import PullSysFlag
 from rucola.errors import BrokerError, ClientError, RemotingError, RucolaError
 from rucola.formats.message import decode_message
@@ -82,7 +83,7 @@ class PullConsumer(Asynchronous):
     ) -> None:
         check_group(group)
         self._group = group
-        self._config = config or PullConsumerConfig()
+        self._config = checked_config(config, PullConsumerConfig)
         consumer = ConsumerData(group, ConsumeType.CONSUME_ACTIVELY, self._config.message_model)
         clock = clock or SystemClock()
         broadcasting = self._config.message_model is MessageModel.BROADCASTING

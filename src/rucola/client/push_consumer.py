@@ -34,6 +34,7 @@ from rucola.client.send_back import SendBack
 from rucola.client.trace import TraceDispatcher
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
+from rucola.common.options import checked_config
 from rucola.errors import ClientError
 from rucola.protocol.bodies.heartbeat import ConsumeType
 from rucola.runtime.clock import Clock, SystemClock
@@ -78,7 +79,7 @@ class PushConsumer(Asynchronous):
         topics: Sequence[str] = (),
         clock: Clock | None = None,
     ) -> None:
-        self._config = config or PushConsumerConfig()
+        self._config = checked_config(config, PushConsumerConfig)
         self._namesrv = namesrv
         self._clock = clock or SystemClock()
         self._strategy = allocate_strategy or AllocateMessageQueueAveragely()

@@ -26,6 +26,7 @@ from rucola.client.pop_service import POP_MAX, PopService
 from rucola.client.producer import tracing
 from rucola.client.subscription import subscription_data
 from rucola.common.message import MessageExt
+from rucola.common.options import checked_config
 from rucola.errors import ClientError
 from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType
 from rucola.remoting.consumer_api import ConsumerApi
@@ -79,7 +80,7 @@ class SimpleConsumer(Asynchronous):
     ) -> None:
         check_group(group)
         self._group = group
-        self._config = config or SimpleConsumerConfig()
+        self._config = checked_config(config, SimpleConsumerConfig)
         self._clock = clock or SystemClock()
         self._instance = ClientInstance(namesrv, self._config, self._clock)
         api = ConsumerApi(self._instance.client)

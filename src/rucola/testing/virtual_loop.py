@@ -66,7 +66,7 @@ class Working:
         future.add_done_callback(lambda _: woken())
         self.end()
         try:
-            return future.result()
+            return type(future).result(future)
         finally:
             woken()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,9 @@ from rucola.client.pulling import Puller
 from rucola.client.push_service import PushService
 from rucola.client.rebalance import Rebalance
 from rucola.client.subscription import subscription_data
+from rucola.errors import ConfigError
 from rucola.protocol.headers.pull import PullMessageResponseHeader
+from rucola.protocol.trace import TraceRecord
 from rucola.remoting.api import PullAnswer
 from rucola.testing.event_loop import advance, run_stepped, settle
 
@@ -246,3 +249,12 @@ def test_a_restart_of_a_queue_that_was_added_again_changes_nothing():
         assert (newer.dropped, service.queues, store.known(QUEUE)) == (False, {QUEUE: newer}, None)
 
     run_stepped(scene())
+
+
+@pytest.mark.parametrize("face", ["rucola", "rucola.sync"])
+def test_a_config_of_another_class_is_refused_by_every_client(face):
+    made = importlib.import_module(face)
+    for name in ("Producer", "PushConsumer", "LitePullConsumer", "SimpleConsumer", "PullConsumer"):
+        for wrong in ({"instance_name": "me"}, TraceRecord()):
+            with pytest.raises(ConfigError, match=f"a {name}Config"):
+                getattr(made, name)("cg", "127.0.0.1:9876", wrong)
