@@ -22,7 +22,6 @@ from rucola.client.rebalance import Rebalance
 from rucola.client.subscription import subscription_data
 from rucola.errors import ConfigError
 from rucola.protocol.headers.pull import PullMessageResponseHeader
-from rucola.protocol.trace import TraceRecord
 from rucola.remoting.api import PullAnswer
 from rucola.testing.event_loop import advance, run_stepped, settle
 
@@ -255,6 +254,6 @@ def test_a_restart_of_a_queue_that_was_added_again_changes_nothing():
 def test_a_config_of_another_class_is_refused_by_every_client(face):
     made = importlib.import_module(face)
     for name in ("Producer", "PushConsumer", "LitePullConsumer", "SimpleConsumer", "PullConsumer"):
-        for wrong in ({"instance_name": "me"}, TraceRecord()):
+        for wrong in ({"instance_name": "me"}, object()):
             with pytest.raises(ConfigError, match=f"a {name}Config"):
                 getattr(made, name)("cg", "127.0.0.1:9876", wrong)
