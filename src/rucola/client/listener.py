@@ -30,7 +30,7 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any
 
-from rucola.client.application_call import FailedCall
+from rucola.client.application_call import FailedCall, called
 from rucola.client.checks import check_number
 from rucola.common.java import INT32_MAX
 from rucola.common.message import MessageExt
@@ -294,10 +294,9 @@ async def completed(result: Any) -> Any:
 
 def shown(value: object) -> str:
     """The beginning of ``repr(value)``, which may be code of the application."""
-    try:
-        text = repr(value)
-    except Exception as error:  # noqa: BLE001 - see above
-        text = f"<{type(value).__name__}, its repr raises {type(error).__name__}>"
+    text = called(repr, value)
+    if isinstance(text, FailedCall):
+        text = f"<{type(value).__name__}, its repr raises {type(text.error).__name__}>"
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
 
 

@@ -183,3 +183,15 @@ def test_every_failure_can_be_put_into_a_future(error):
     if not isinstance(error, SystemExit):  # gather does not return it
         run_stepped(scene())
     assert for_future(error) is error or type(error) in (StopIteration, asyncio.CancelledError)
+
+
+def test_generator_exit_passes_if_the_client_s_coroutine_is_closed_by_another_task():
+    async def scene() -> asyncio.Task[object]:
+        waiting = asyncio.ensure_future(asyncio.Event().wait())
+        assert not is_failed_call(GeneratorExit(), waiting)
+        assert is_failed_call(GeneratorExit(), asyncio.current_task())
+        waiting.cancel()
+        return waiting
+
+    waiting = run_stepped(scene())
+    assert not is_failed_call(GeneratorExit(), waiting)  # no event loop runs

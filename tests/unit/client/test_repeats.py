@@ -122,3 +122,57 @@ def test_a_repeat_of_a_message_that_is_being_consumed_waits() -> None:
 def test_a_time_that_is_none() -> None:
     with pytest.raises(ClientError, match="positive"):
         drop_repeats(lambda _: None, within=timedelta(0))
+
+
+def test_a_function_that_returns_a_coroutine_is_done_when_the_coroutine_is() -> None:
+    seen: list[str | None] = []
+
+    async def work(one: MessageExt) -> Any:
+        seen.append(one.uniq_key)
+        await asyncio.sleep(0)
+        return False if len(seen) == 1 else None
+
+    listener = drop_repeats(lambda one, *others: work(one), within=MINUTE)
+    assert not Listener(listener, batch=False).on_loop
+
+    async def scene() -> None:
+        first = asyncio.ensure_future(listener(message("A")))
+        await asyncio.sleep(0)
+        with pytest.raises(ReconsumeLater):
+            listener(message("A"))
+        assert await first is False  # it failed, so the next one is no repeat
+        assert await listener(message("A")) is None
+        assert listener(message("A")) is None
+
+    asyncio.run(scene())
+    assert seen == ["A", "A"]
+
+
+def test_results_of_any_kind_are_remembered_as_consumed() -> None:
+    class Odd:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("arrays do this")
+
+    calls = Calls(Odd(), True, False, SystemExit())
+    for key in ("A", "B"):
+        for _ in range(2):
+            calls.listener(message(key))
+    for _ in range(2):
+        calls.listener(message("C"))
+    assert calls.seen == ["A", "B", "C", "C"]
+
+
+def test_a_call_that_was_given_up_keeps_its_message_away_only_for_a_time() -> None:
+    class Pending:
+        def __await__(self) -> Any:
+            yield
+
+    clock = ManualClock()
+    listener = drop_repeats(lambda one: Pending(), within=MINUTE, clock=clock)
+    listener(message("A")).close()  # as for a worker that was cancelled
+    with pytest.raises(ReconsumeLater):
+        listener(message("A"))
+    clock.advance(60_000)
+    listener(message("A")).close()
