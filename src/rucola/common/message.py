@@ -18,6 +18,7 @@ from rucola.errors import ClientError
 
 DELAY_LEVEL_MAX = 18
 _TAGS, _KEYS = message_const.TAGS, message_const.KEYS
+_MIN_OFFSET, _MSG_REGION, _CRC32 = message_const.MIN_OFFSET, message_const.MSG_REGION, message_const.CRC32
 _TAG_SEPARATOR = "||"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN_BYTES = 32
@@ -68,7 +69,12 @@ class Message:
         self.topic = topic
         self.body = body
         self.flag = flag if type(flag) is int else _whole_number("flag", flag)
-        own = _own_properties(properties) if properties else {}
+        own: dict[str, str] = {}
+        if properties:
+            own = properties.copy() if type(properties) is dict else _copied(properties)
+            # per message: most properties have none of these names, so the rule itself is rarely called
+            if (_MIN_OFFSET in own or _MSG_REGION in own or _CRC32 in own) and were_read_from_broker(own):
+                own = forwarded(own)
         self.properties = own
         if tags is not None:
             if type(tags) is str and tags and _TAG_SEPARATOR not in tags:  # per message, so without the setter
@@ -346,13 +352,11 @@ class StoreMessage:
     properties_capacity: int = 128
 
 
-def _own_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns a copy of ``properties``; leaves out the system's if they were read from a broker."""
+def _copied(properties: Mapping[str, str]) -> dict[str, str]:
     try:
-        own = dict(properties)
+        return dict(properties)
     except (TypeError, ValueError):
         raise ClientError(f"properties must map names to texts, not {properties!r}") from None
-    return forwarded(own) if were_read_from_broker(own) else own
 
 
 def _whole_number(name: str, value: object) -> int:
