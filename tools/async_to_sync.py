@@ -110,7 +110,6 @@ def face_module(module: str, class_name: str) -> str:
         "from rucola.client.loop_thread import shared_loop",
         f"from rucola.client.blocking_iterator import {ITERATOR}" if ITERATOR in body else "",
         "from typing import Any" if ": Any" in body else "",
-        "from collections.abc import Iterator" if " Iterator[" in body else "",
         f"from rucola.client.{module} import {class_name} as Async{class_name}",
         *(f"from rucola.sync.{path} import {name}" for path, name in FACES.items() if name == base),
         "" if base else "from rucola.client.faces import Blocking",
@@ -133,9 +132,6 @@ def method(node: ast.stmt, class_name: str, base: str) -> str:
         text = "    def __exit__(self, *exc_info: Any) -> None:"
         return f"{text}\n        self._loop.run(self._async.__aexit__(*exc_info))\n"
     if node.name == "__aiter__":
-        if node.returns is not None and "AsyncIterator" in ast.unparse(node.returns):
-            body = "return self._loop.iterate(self._async.__aiter__)"
-            return f"    def __iter__(self) -> Iterator[MessageExt]:\n        {body}\n"
         return f"    def __iter__(self) -> {ITERATOR}:\n        return self.messages()\n"
     if node.name == "messages":
         body = f"return {ITERATOR}(self._loop, self._async.messages())"

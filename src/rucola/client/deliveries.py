@@ -255,16 +255,19 @@ class Deliveries:
         return tuple(self._polls.get(owner, ()))
 
     def settle_polls(self, owner: Caller, polls: Sequence[Polled]) -> None:
-        """Marks the messages of ``polls``, the oldest ones of ``owner``, as handled. Also settles polls of callers that
+        """Marks the messages of ``polls``, which are of ``owner``, as handled. Also settles polls of callers that
         have ended: as handled after success, otherwise as not handled.
         """
-        mine = self._polls.get(owner)
-        if mine is not None:
-            del mine[: len(polls)]
-            if not mine:
+        for polled in polls:
+            mine = self._polls.get(owner, [])
+            left = [one for one in mine if one is not polled]
+            if len(left) == len(mine):
+                continue  # another poll of the same caller was faster
+            if left:
+                self._polls[owner] = left
+            else:
                 del self._polls[owner]
-            for polled in polls:
-                self.settle(*polled, handled=True)
+            self.settle(*polled, handled=True)
         for other in [one for one in self._polls if one is not owner and has_ended(one)]:
             for polled in self._polls.pop(other):
                 self.settle(*polled, handled=has_succeeded(other))
@@ -281,17 +284,19 @@ class Deliveries:
 
     async def bodies(self, timeout_s: float) -> None:
         """Waits until no loop has a message, at most ``timeout_s`` seconds."""
-        loop = asyncio.get_running_loop()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._has_bodies():
-                    self._settled = loop.create_future()
-                    await self._settled
+                    await asyncio.shield(self._next_settlement())
 
     async def settled(self, timeout_s: float) -> None:
         """Waits until messages were settled, at most ``timeout_s`` seconds."""
-        self._settled = self._settled or asyncio.get_running_loop().create_future()
-        await asyncio.wait([self._settled], timeout=timeout_s)
+        await asyncio.wait([self._next_settlement()], timeout=timeout_s)
+
+    def _next_settlement(self) -> asyncio.Future[None]:
+        if self._settled is None:
+            self._settled = asyncio.get_running_loop().create_future()
+        return self._settled
 
     def _has_bodies(self) -> bool:
         self.settle_left()
@@ -305,6 +310,6 @@ class Deliveries:
             self.wake(1)
 
     def _tell_settled(self) -> None:
-        if self._settled is not None and not self._settled.done():
+        if self._settled is not None:
             self._settled.set_result(None)
-        self._settled = None
+            self._settled = None

@@ -15,12 +15,11 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from rucola.client.application_call import FailedCall, called, is_failed_call
-from rucola.client.calling_thread import CALLING_THREAD
 from rucola.errors import ClientError
 from rucola.runtime.logs import event
 
@@ -51,11 +50,7 @@ class LoopThread:
         if self.is_own_thread():
             work.close()
             raise _blocks_itself("a blocking call of rucola.sync")
-        mark = CALLING_THREAD.set(threading.current_thread())
-        try:
-            future = self.start(work)
-        finally:
-            CALLING_THREAD.reset(mark)
+        future = self.start(work)
         try:
             return future.result()
         except BaseException:
@@ -126,20 +121,6 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-    def iterate(self, function: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-        """Iterates over the asynchronous iterator that ``function`` creates on the loop."""
-        iterator = self.call(function)
-
-        async def step() -> T:
-            return await anext(iterator)
-
-        while True:
-            try:
-                item = self.run(step())
-            except StopAsyncIteration:
-                return
-            yield item
 
     def is_own_thread(self) -> bool:
         """Whether the calling code runs on the loop."""

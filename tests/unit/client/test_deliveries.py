@@ -412,6 +412,38 @@ def test_a_poll_settles_what_its_caller_and_ended_callers_polled_before():
     run_stepped(scene())
 
 
+def test_polls_of_one_caller_at_once_settle_each_message_once_and_forget_none():
+    async def scene() -> None:
+        stage = Stage(1, 2, 3)
+        assert stage.poll(1) == [1]
+        before = [stage.deliveries.polls_of(caller()) for _ in range(2)]  # two polls are called before one runs
+        for polls in before:
+            stage.deliveries.settle_polls(caller(), polls)
+            polled = stage.deliveries.take(1)
+            assert polled is not None
+            stage.deliveries.add_poll(caller(), polled)
+        assert stage.finished == [1]
+        assert stage.poll(1) == []
+        assert stage.finished == [1, 2, 3]
+
+    run_stepped(scene())
+
+
+def test_a_wait_for_a_settlement_and_one_for_bodies_end_together():
+    async def scene() -> None:
+        stage = Stage(1)
+        loop = stage.loop()
+        await anext(loop)
+        stage.deliveries.end()
+        waits = [asyncio.ensure_future(wait(30)) for wait in (stage.deliveries.settled, stage.deliveries.bodies)]
+        await settle()
+        loop.close(handled=True)
+        await settle()
+        assert all(wait.done() for wait in waits)
+
+    run_stepped(scene())
+
+
 def test_the_end_waits_for_bodies_and_loops_wait_for_the_end():
     async def scene() -> None:
         stage = Stage(1, 2)
