@@ -64,7 +64,7 @@ def _follow(cell: Cell, process: subprocess.Popen[str], how: str) -> None:
     for line in process.stdout:
         kind, value, *rest = json.loads(line)
         _take(cell, open_, kind, value, rest)
-        told += kind != "finished"
+        told += kind == "given" or (kind == "sent" and rest[1] != Outcome.UNKNOWN.value)
         if how == "killed" and told >= LINES:
             process.kill()
     code = process.wait()

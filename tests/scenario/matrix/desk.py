@@ -105,6 +105,7 @@ class Desk:
         calls: the outcomes of methods that were called from inside.
         failed: values whose body raised a planned error.
         body_s: seconds that the application takes for a message.
+        await_termination_ms: how long a shutdown waits for listeners.
         may_raise: whether a loop may end with an error of the client, since a broker refuses it.
         instance_name: instance name of all consumers; empty for the default.
     """
@@ -117,6 +118,7 @@ class Desk:
         self.body_s = BODY_S
         self.instance_name = ""
         self.may_raise = False
+        self.await_termination_ms = 30_000
         self.failed: set[str] = set()
         self._planned: list[BaseException] = []
         self._count = 0

@@ -25,6 +25,7 @@ from tests.scenario.matrix.make import make_consumer, make_producer
 from tests.scenario.matrix.sending import Sender
 from tests.scenario.matrix.table import Row, Use, row_named
 from tests.scenario.matrix.transactions import Commits
+from tests.scenario.matrix.world import World
 
 import rucola
 import rucola.sync
@@ -33,6 +34,7 @@ from rucola.testing.queue_checker import Outcome
 
 AT = 5
 """The program ends while it handles this message, or after this send."""
+AWAIT_TERMINATION_MS = 3_000
 _FOREVER_S = 3_600.0
 
 
@@ -43,6 +45,8 @@ def _say(*facts: object) -> None:
 
 class _World:
     """The part of ``World`` that an application knows."""
+
+    visible_s = World.visible_s
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.topic, self.group, self.namesrv = facts["topic"], facts["group"], facts["namesrv"]
@@ -58,7 +62,10 @@ class _World:
 
     def new_values(self, count: int) -> list[str]:
         self._number += count
-        return [f"0.9{number:03d}" for number in range(self._number - count, self._number)]
+        values = [f"0.9{number:03d}" for number in range(self._number - count, self._number)]
+        for value in values:  # the process may end before it knows more
+            _say("sent", value, self.queue_for(values[0]).queue_id, Outcome.UNKNOWN.value)
+        return values
 
     def queue_for(self, value: str) -> MessageQueue:
         return self.message_queues()[int(value[2:]) % self.queues]
@@ -144,6 +151,7 @@ class _Program:
         self.desk = Desk(row, _Telling(loop.time), world, loop)
         self.desk.acts[AT] = Act(slow_s=_FOREVER_S)
         self.desk.body_s = BODY_S
+        self.desk.await_termination_ms = AWAIT_TERMINATION_MS
         self.member = Member(facts["member"], abandons=how == "abandoned")
 
     def application(self) -> Any:

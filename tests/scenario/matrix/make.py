@@ -32,6 +32,7 @@ def make_consumer(client: ModuleType, desk: Desk, member: Member) -> Any:
     if row.is_push:
         options |= {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
         options |= {"local_offset_store_dir": str(world.home), "consume_orderly": row.orderly}
+        options["await_termination_ms"] = desk.await_termination_ms
         if row.broadcasting:
             options["message_model"] = MessageModel.BROADCASTING
         return client.PushConsumer(world.group, world.namesrv, PushConsumerConfig(**options))
