@@ -99,7 +99,7 @@ class Deliveries:
         self.closed = asyncio.Event()
 
     def offer(self, queue: DeliveryQueue, count: int) -> None:
-        """Announces that ``count`` more messages of ``queue`` wait to be given."""
+        """Announces that up to ``count`` more messages of ``queue`` may be given, and wakes as many callers."""
         self._line_up(queue)
         self.wake(count)
 
@@ -184,7 +184,7 @@ class Deliveries:
         if not queue.dropped:
             queue.finish_one(message)
             if queue.in_order:
-                self._line_up(queue)
+                self.offer(queue, 1)
         if self._settled is not None:
             self._tell_settled()
 
@@ -195,7 +195,7 @@ class Deliveries:
                 self._finish(queue, message)
         elif not queue.dropped:
             queue.give_back(messages)
-            self._line_up(queue)
+            self.offer(queue, len(messages))
         self._tell_settled()
 
     # loops
@@ -303,11 +303,10 @@ class Deliveries:
         return any(loop.queue is not None for loop in self._loops)
 
     def _line_up(self, queue: DeliveryQueue) -> None:
-        """Adds ``queue`` to the queues that have messages to give, if it has any, and wakes a caller for it."""
+        """Adds ``queue`` to the queues that have messages to give, if it has any."""
         if not queue.in_line and queue.can_give and not self.has_ended:
             queue.in_line = True
             self._lines.append(queue)
-            self.wake(1)
 
     def _tell_settled(self) -> None:
         if self._settled is not None:
