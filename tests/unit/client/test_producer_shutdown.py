@@ -263,3 +263,26 @@ def test_a_producer_is_not_started_twice_in_its_life(run, broker):
                 await producer.start()
 
     run(scene())
+
+
+def test_a_shutdown_that_is_given_up_at_once_leaves_no_message_waiting_for_its_route(broker):
+    """The search for the route is cancelled before it has begun; nobody else would fail the message."""
+
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one:
+            producer = Producer("pg", one.address, PATIENT)
+            await producer.start()
+            future = producer.submit(Message("T", b"x"))
+            ending = asyncio.ensure_future(producer.shutdown())
+            producer._instance.keep = lambda work: work.close()  # as if the task were cancelled before it ran
+            other = producer.submit(Message("U", b"x"))
+            await settle(1)
+            ending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await ending
+            for each in (future, other):
+                with pytest.raises((ClientError, RemotingClosedError)):
+                    await each
+            assert producer.in_flight == 0
+
+    run_stepped(scene())
