@@ -91,7 +91,9 @@ def test_s41_what_a_request_may_change_takes_effect_and_is_logged(
             version = orjson.loads((await cluster.ask(26)).ext_fields["version"])
             with caplog.at_level(logging.WARNING):
                 assert (await cluster.ask(CHANGE, body=b"litePullMessageEnable=false\n")).code == 0
-            record = next(record for record in caplog.records if record.message == "option changed by request")
+            record = next(
+                record for record in caplog.records if vars(record)["rucola_event"] == "option changed by request"
+            )
             fields = record.__dict__["rucola_fields"]
             assert (fields["key"], fields["before"], fields["after"]) == ("litePullMessageEnable", "true", "false")
             assert fields["peer"].startswith("127.0.0.1:")
@@ -283,7 +285,9 @@ def test_s43_who_changes_something_is_logged(tmp_path: Path, caplog: pytest.LogC
                 await there.ask(215, topic="T_live")
                 await there.ask(215, topic="TBW102")
             lines = [
-                record.__dict__["rucola_fields"] for record in caplog.records if record.message == "change asked for"
+                record.__dict__["rucola_fields"]
+                for record in caplog.records
+                if vars(record)["rucola_event"] == "change asked for"
             ]
             assert all(line["peer"].startswith("127.0.0.1:") for line in lines)
             assert [(line["request"], line.get("topic"), line.get("groupName")) for line in lines] == [

@@ -248,7 +248,7 @@ def test_s43_resets_and_deletions_are_the_administrator_s_and_noted(
             assert await cluster.code(ADMIN, RemotingCommand(215, ext_fields={"topic": "A"})) == 0
 
     run(body())
-    notes = [record.rucola_fields for record in caplog.records if record.getMessage() == "administration"]
+    notes = [record.rucola_fields for record in caplog.records if vars(record)["rucola_event"] == "administration"]
     assert {"code": 215, "account": ADMIN[0], "peer": "127.0.0.1"} in notes
 
 

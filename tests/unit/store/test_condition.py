@@ -46,7 +46,7 @@ def test_messages_are_taken_again_when_the_last_cause_is_gone(
     condition.judged(False)
     assert condition.state is StoreState.RUNNING and not condition.missing
     assert told == [StoreState.DISK_FULL, StoreState.RUNNING]
-    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+    assert [(record.levelname, vars(record)["rucola_event"]) for record in caplog.records] == [
         ("ERROR", "disk full, store is read-only"),
         ("INFO", "space is back, store takes messages again"),
     ]
@@ -59,7 +59,9 @@ def test_a_recovery_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     store.shutdown()
     (tmp_path / "abort").touch()  # as after a kill
     opened(tmp_path).shutdown()
-    loaded = [vars(record)["rucola_fields"] for record in caplog.records if record.getMessage() == "store loaded"]
+    loaded = [
+        vars(record)["rucola_fields"] for record in caplog.records if vars(record)["rucola_event"] == "store loaded"
+    ]
     assert [(fields["unclean"], fields["records_checked"]) for fields in loaded] == [(False, 0), (True, 1)]
 
 
@@ -233,7 +235,7 @@ def test_messages_reach_their_queues_once_there_are_descriptors(
         assert store.dispatch() == 0
     assert store.state is StoreState.RUNNING
     assert store.max_queue_offset(b"TopicTest", 0) == 0
-    assert [record.getMessage() for record in caplog.records if "descriptor" in record.getMessage()] == [
+    assert [vars(record)["rucola_event"] for record in caplog.records if "descriptor" in record.getMessage()] == [
         "no file descriptor is left, messages reach their queues later; raise the limit of open files"
     ]
     disk.room = 1000

@@ -61,7 +61,7 @@ def test_only_the_damaged_message_is_left_out(
     with caplog.at_level(logging.ERROR):
         assert pulled(store, max_messages) == OTHERS
         assert pulled(store, max_messages) == OTHERS
-    assert [record.message for record in caplog.records] == ["damaged message is not delivered"]
+    assert [vars(record)["rucola_event"] for record in caplog.records] == ["damaged message is not delivered"]
     assert store.stats.damaged_messages == 2
     result = store.get_message(T, 0, VICTIM, 1, 1 << 20)
     assert (result.status, result.next_offset) == (GetMessageStatus.MESSAGE_WAS_REMOVING, VICTIM + 1)

@@ -70,7 +70,7 @@ def test_it_ends_when_it_was_said_to_end(step_ms: int, stored: bool, caplog: pyt
     assert scene.clock.wall_ms() < last
     scene.clock.advance(3000)
     assert scene.now(stored) == scene.clock.wall_ms() >= last
-    assert [record.message for record in caplog.records][1:] == ["wall clock has caught up with store time"]
+    assert [vars(one)["rucola_event"] for one in caplog.records][1:] == ["wall clock has caught up with store time"]
     assert scene.after(1000) == 1000
 
 
