@@ -287,10 +287,10 @@ async def pop(scene: Scene) -> None:
             while len(got) < 40:
                 for message in await consumer.receive():
                     got.append(message.body)
-                    await consumer.change_invisible_duration(message, 30_000)
+                    await consumer.change_invisible_duration(message, 10_000)
                     await consumer.ack(message)
             equal(sorted(got), bodies(40))
-            equal(await consumer.receive(await_duration_ms=500), [])
+            equal(await consumer.receive(await_duration_ms=15_000), [])  # none comes again
 
 
 SCENARIOS = {

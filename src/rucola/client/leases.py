@@ -26,7 +26,7 @@ from rucola.common import message_const
 from rucola.common.message import MessageExt
 from rucola.errors import ClientError, RucolaError
 from rucola.remoting.name_server_api import TIMEOUT_MS
-from rucola.runtime.logs import event
+from rucola.runtime.logs import Recurring, event
 
 logger = logging.getLogger(__name__)
 
@@ -127,6 +127,8 @@ class Leases:
         self._running: dict[LeaseKey, asyncio.Future[Outcome] | None] = {}
         """The requests that run; each with the future for those who wait for its end, if anybody does."""
         self._waiters = 0
+        self._failures = Recurring()
+        """Renewals that failed, by broker."""
         self._heap: list[tuple[float, int, Lease]] = []
         """Leases to renew or to end, each with the event loop's time when this is due."""
         self._numbers = itertools.count()
@@ -275,10 +277,12 @@ class Leases:
         try:
             receipt = await self._requests.hide(lease.key[0], lease.receipt, lease.invisible_ms, timeout_ms)
             lease.renewed(receipt, began + lease.invisible_ms / 1000)
+            self._failures.end(lease.receipt.broker_name)
         except RucolaError as error:
-            if lease.failures == 1:
-                topic, place = lease.key[0], _place(lease)
-                event(logger, logging.WARNING, "invisible time not extended", topic=topic, place=place, error=error)
+            count = self._failures.note(lease.receipt.broker_name, error)
+            if count:
+                place = _place(lease)
+                event(logger, logging.WARNING, "invisible time not extended", place=place, count=count, error=error)
         finally:
             if self._leases.get(lease.key) is lease:
                 self._push(lease, _next_try(lease, loop.time()) if lease.failures else _half(lease))
@@ -346,7 +350,7 @@ class Leases:
         elif now >= lease.visible_at:
             lease.enter(DeliveryEvent.RETURN)
             self._drop(lease)
-            event(logger, logging.INFO, "lease expired", topic=lease.key[0], place=_place(lease))
+            event(logger, logging.INFO, "lease expired", place=_place(lease))
         elif now < lease.renew_until and lease.message() is not None:
             self._running[lease.key] = None
             self._keep(self._renew(lease))
@@ -381,9 +385,9 @@ def _next_try(lease: Lease, now: float) -> float:
 
 
 def _place(lease: Lease) -> str:
-    """Broker, queue and queue offset of the message, for the log."""
-    receipt = lease.receipt
-    return f"{receipt.broker_name} {receipt.queue_id} {receipt.queue_offset}"
+    """Where the message lies, for the log."""
+    topic, _, broker_name, queue_id, queue_offset, _ = lease.key
+    return f"{topic} {broker_name} {queue_id} {queue_offset}"
 
 
 def _key(message: MessageExt, receipt: PopReceipt) -> LeaseKey:

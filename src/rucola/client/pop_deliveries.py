@@ -20,7 +20,7 @@ from rucola.client.deliveries import LoopHand
 from rucola.client.pop_service import POP_MAX, PopService, is_final
 from rucola.common.message import MessageExt
 from rucola.errors import RucolaError
-from rucola.runtime.logs import event
+from rucola.runtime.logs import Recurring, event
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class PopDeliveries:
         self._given = given
         self._loops: WeakSet[LoopHand] = WeakSet()
         self._pause_s = _PAUSE_S
+        self._failures = Recurring()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._settled: asyncio.Future[None] | None = None
         self.has_ended = False
@@ -99,10 +100,13 @@ class PopDeliveries:
             if is_final(error):
                 raise
             pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _PAUSE_MAX_S)
-            event(logger, logging.WARNING, "receive failed, the loop goes on", again_in_s=pause_s, error=error)
+            count = self._failures.note("receive", error)
+            if count:
+                event(logger, logging.WARNING, "receive failed, the loop goes on", count=count, error=error)
             await service.pause(pause_s)
         else:
             self._pause_s = _PAUSE_S
+            self._failures.end("receive")
 
     def settle_loop(self, loop: LoopHand, *, handled: bool) -> None:
         """Notes that the body of ``loop`` has ended; the application acknowledges messages itself."""

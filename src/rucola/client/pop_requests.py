@@ -35,6 +35,8 @@ class PopRequests:
             receipt.text,
             receipt.queue_offset,
         )
+        if not self._routes.has_master(receipt.broker_name):
+            await self._routes.route(topic)  # another consumer has received the message
         await self._api.ack(self._routes.master(receipt.broker_name), header)
 
     async def hide(
@@ -54,5 +56,7 @@ class PopRequests:
             receipt.queue_offset,
             invisible_ms,
         )
+        if not self._routes.has_master(receipt.broker_name):
+            await self._routes.route(topic)  # another consumer has received the message
         address = self._routes.master(receipt.broker_name)
         return receipt.changed(await self._api.change_invisible_time(address, header, timeout_ms))

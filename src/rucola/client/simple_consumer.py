@@ -8,6 +8,7 @@ Source: RocketMQ 5.3.3, ``PopMessageProcessor`` and related classes; the names a
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from rucola.client.instance import ClientInstance, ConsumerRegistration, check_g
 from rucola.client.leases import Leases
 from rucola.client.message_iterator import MessageIterator
 from rucola.client.message_selector import MessageSelector
+from rucola.client.owner import LoopOwner
 from rucola.client.pop_deliveries import PopDeliveries
 from rucola.client.pop_requests import PopRequests
 from rucola.client.pop_service import POP_MAX, PopService
@@ -31,6 +33,9 @@ from rucola.errors import ClientError
 from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType
 from rucola.remoting.consumer_api import ConsumerApi
 from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
 
 INVISIBLE_MIN_MS, INVISIBLE_MAX_MS = 10_000, 43_200_000
 """Limits of RocketMQ's 5.x servers."""
@@ -96,6 +101,7 @@ class SimpleConsumer(Asynchronous):
         self._trace = tracing(group, "CONSUME", namesrv, self._config, self._clock) if traced else None
         self._closing = Closing(self._close, self._deliveries.closed.set)
         self._life = asyncio.Lock()
+        self._owner = LoopOwner()
         self._started = False
         self._patience_s = self._config.await_termination_ms / 1000
 
@@ -124,6 +130,7 @@ class SimpleConsumer(Asynchronous):
         Raises:
             ClientError: the consumer was shut down before.
         """
+        self._owner.check()
         if self._closing.begun:
             raise ClientError("a simple consumer that was shut down cannot be started again; create a new one")
         try:
@@ -136,6 +143,9 @@ class SimpleConsumer(Asynchronous):
             raise
 
     async def _start(self) -> None:
+        self._owner.start()
+        if not self._service.subscriptions:
+            event(logger, logging.WARNING, "the consumer has no subscription", group=self._group)
         self._instance.start()
         registration = ConsumerRegistration(
             consumer_data=self._consumer_data, route_changed=lambda topic: self._service.wake()
@@ -167,6 +177,7 @@ class SimpleConsumer(Asynchronous):
             ClientError: the topic or the expression is invalid.
         """
         check_topic(topic)
+        self._owner.check()
         self._service.subscribe(subscription_data(topic, expression, self._clock.wall_ms()))
         if self._instance.running:
             await self._instance.heartbeat()
@@ -175,6 +186,7 @@ class SimpleConsumer(Asynchronous):
         """Stops receiving from ``topic``. Messages that were fetched and not given to the application go back to the
         group. Messages that the application has may still be acknowledged.
         """
+        self._owner.check()
         self._service.unsubscribe(topic)
         if self._instance.running:
             await self._instance.heartbeat()
@@ -254,6 +266,7 @@ class SimpleConsumer(Asynchronous):
         await self._shutdown(by)
 
     async def _shutdown(self, by: Caller) -> None:
+        self._owner.check()
         inside = self._deliveries.has_body(by)
         self._deliveries.end()
         self._service.end()
@@ -281,10 +294,12 @@ class SimpleConsumer(Asynchronous):
         return self._deliveries
 
     def _check_running(self) -> None:
+        self._owner.check()
         if not self._started or self._closing.begun:
             raise ClientError("the simple consumer is not started, or is shut down")
 
     def _check_open(self) -> None:
         """Checks that requests can be sent; while a shutdown waits for the bodies of loops, they can."""
+        self._owner.check()
         if not self._started or self._leases.stopped:
             raise ClientError("the simple consumer is not started, or is shut down")

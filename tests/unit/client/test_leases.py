@@ -197,9 +197,25 @@ def test_a_renewal_that_fails_is_tried_again_while_time_is_left(caplog):
 
     with caplog.at_level(logging.INFO):
         run_stepped(scene())
-    assert [record.message.split(" topic=")[0] for record in caplog.records] == [
+    assert [record.message.split(" place=")[0] for record in caplog.records] == [
         "invisible time not extended",
         "lease expired",
+    ]
+
+
+def test_failures_of_many_leases_at_one_broker_are_few_lines(caplog):
+    async def scene() -> None:
+        requests, kept = leases()
+        found = popped(*range(50))
+        give(kept, found)
+        requests.answers = [REFUSED] * 50
+        await pass_by(10.1)
+        assert len(requests.sent) == 50
+
+    run_stepped(scene())
+    assert [record.message.split(" error")[0] for record in caplog.records] == [
+        'invisible time not extended place="T broker-a 1 0" count=1',
+        'invisible time not extended place="T broker-a 1 9" count=10',
     ]
 
 

@@ -162,6 +162,38 @@ def test_wrong_uses(tmp_path):
     asyncio.run(scene())
 
 
+def test_a_second_event_loop_is_refused(broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 2}) as script:
+            one = consumer(script.address)
+            await one.subscribe("T")
+            async with one:
+                (message,) = messages(5, POP_CK="5 1700 60000 3 0 broker-a 1 5")
+                for call in (
+                    one.start,
+                    one.receive,
+                    one.shutdown,
+                    lambda: one.ack(message),
+                    lambda: one.change_invisible_duration(message, 10_000),
+                    lambda: one.subscribe("U"),
+                    lambda: one.unsubscribe("T"),
+                    lambda: anext(aiter(one)),
+                ):
+                    with pytest.raises(ClientError, match="another event loop"):
+                        await asyncio.to_thread(_run, call)
+                await one.ack(message)  # also a message that another consumer has received
+                assert script.codes().count(ACK) == 1
+
+    asyncio.run(scene())
+
+
+def _run(call: Any) -> None:
+    async def main() -> None:
+        await call()
+
+    asyncio.run(main())
+
+
 def popped(*queue_offsets: int) -> Any:
     fields = {
         "popTime": "1700",

@@ -169,9 +169,8 @@ def test_a_loop_goes_on_after_errors_that_pass(caplog):
             assert got == [4, 5]
 
     run_stepped(scene())
-    assert [record.message.split(" error")[0] for record in caplog.records if record.levelno >= logging.WARNING] == [
-        f"receive failed, the loop goes on again_in_s={pause}" for pause in (0.5, 1.0, 2.0, 0.5)
-    ]
+    logged = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.message.split(" error")[0] for record in logged] == ["receive failed, the loop goes on count=1"] * 4
 
 
 def test_a_pause_ends_when_messages_arrive():
