@@ -126,7 +126,6 @@ class Leases:
         self._leases: dict[LeaseKey, Lease] = {}
         self._running: dict[LeaseKey, asyncio.Future[Outcome] | None] = {}
         """The requests that run; each with the future for those who wait for its end, if anybody does."""
-        self._waiters = 0
         self._failures = Recurring()
         """Renewals that failed, by broker."""
         self._heap: list[tuple[float, int, Lease]] = []
@@ -222,8 +221,8 @@ class Leases:
         if self._timer is not None:
             self._timer.cancel()
         try:
-            while self._running or self._waiters:
-                await (self._outcome(next(iter(self._running))) if self._running else asyncio.sleep(0))
+            while self._running:
+                await self._outcome(next(iter(self._running)))
             while self._tasks:
                 await asyncio.wait(self._tasks)
         finally:
@@ -238,11 +237,7 @@ class Leases:
         ended = self._running[key]
         if ended is None:
             ended = self._running[key] = asyncio.get_running_loop().create_future()
-        self._waiters += 1
-        try:
-            return await asyncio.shield(ended)
-        finally:
-            self._waiters -= 1
+        return await asyncio.shield(ended)
 
     async def _ack_again(self, key: LeaseKey, receipt: PopReceipt) -> None:
         """Ends an acknowledgement whose caller was cancelled. The broker may have carried it out or not; a second

@@ -203,6 +203,20 @@ def test_a_renewal_that_fails_is_tried_again_while_time_is_left(caplog):
     ]
 
 
+def test_a_failure_after_a_success_is_a_new_one(caplog):
+    async def scene() -> None:
+        requests, kept = leases()
+        found = popped(6)
+        give(kept, found)
+        requests.answers = [REFUSED, None, REFUSED]
+        for seconds in (10.1, 1.1, 10.1):
+            await pass_by(seconds)
+        assert len(requests.sent) == 3
+
+    run_stepped(scene())
+    assert [record.message.split(" error")[0].split()[-1] for record in caplog.records] == ["count=1", "count=1"]
+
+
 def test_failures_of_many_leases_at_one_broker_are_few_lines(caplog):
     async def scene() -> None:
         requests, kept = leases()
