@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from rucola.runtime.background import Worker
@@ -44,7 +44,14 @@ _TICK_S = 1e-7
 
 
 class Working:
-    """Counts the threads that work for a test. Time stands still while the number is not zero."""
+    """Counts the threads that work for a test. Time stands still while the number is not zero.
+
+    Attributes:
+        count: the number.
+        interruptible: makes the context in which a thread waits, for example one that lets a signal through.
+    """
+
+    interruptible: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -66,7 +73,8 @@ class Working:
         future.add_done_callback(lambda _: woken())
         self.end()
         try:
-            return type(future).result(future)
+            with self.interruptible():
+                return type(future).result(future)
         finally:
             woken()
 

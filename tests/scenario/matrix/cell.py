@@ -44,6 +44,8 @@ QUIET_S = 60.0
 """How long the cell looks whether a finished message comes again."""
 LEFT_S = 40.0
 """When nothing of the servers and clients may be left."""
+SOON_S = 10.0
+"""When everything that was sent without delay is stored."""
 MORE_S = 120.0
 """Longest time until sends succeed again."""
 _LOOK_S = 0.25
@@ -152,13 +154,21 @@ class Cell:
             sent = list(self.ledger.sends)
             await self.more(4)
             await self.end()
-            if self.row.base == "transaction":  # another producer of the group tells the outcome
-                await self.start("heir", holds=True)
-            await asyncio.sleep(self.world.visible_s)
-            await self.end()
+            await self.await_stored()
         await self.take_stored()
         if self.row.base == "oneway" and promise(self.row, self.column).word is Word.SKIP:
             self.ledger.excuse(sent, "one-way")
+
+    async def await_stored(self) -> None:
+        """Waits until the broker has delivered what is delayed, and knows the outcome of all transactions."""
+        if self.row.base == "transaction":  # another producer of the group tells it
+            heir = await self.start("heir", holds=True)
+            await asyncio.sleep(self.world.visible_s)
+            await self.stop(heir)
+        elif self.row.base in ("delayed", "recall"):
+            await asyncio.sleep(self.world.visible_s)
+        else:
+            await asyncio.sleep(self.world.scaled(SOON_S))
 
     async def take_stored(self) -> None:
         """For a producer's row, what the broker has stored counts as given."""
@@ -399,6 +409,8 @@ def run_cell(row: Row, column: Column, variant: str = "", world: World | None = 
         loop_thread._shared[:] = [thread]
         stack.callback(thread.close)
         stack.callback(lambda: loop_thread._shared.__setitem__(slice(None), before))
+        stack.enter_context(_signals(signal.SIG_BLOCK))  # Ctrl-C comes while the application waits
+        loop.working.interruptible = lambda: _signals(signal.SIG_UNBLOCK)
 
         async def direct() -> Report:
             try:
@@ -412,9 +424,24 @@ def run_cell(row: Row, column: Column, variant: str = "", world: World | None = 
         return Future.result(future)  # without the count of working threads, which knows only the application's
 
 
+@contextmanager
+def _signals(how: int) -> Iterator[None]:
+    before = signal.pthread_sigmask(how, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        if how == signal.SIG_BLOCK:
+            _forget_interrupts()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _forget_interrupts() -> None:
+    """Discards a Ctrl-C that came when the application had just ended by itself."""
+    while signal.sigtimedwait({signal.SIGINT}, 0) is not None:
+        pass
+
+
 def _next_job(main: SimpleQueue[Callable[[], None] | None]) -> Callable[[], None] | None:
-    while True:
-        try:
-            return main.get()
-        except KeyboardInterrupt:  # the application has just ended by itself
-            continue
+    job = main.get()
+    _forget_interrupts()
+    return job

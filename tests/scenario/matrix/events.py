@@ -112,7 +112,9 @@ async def call(cell: Cell) -> None:
     await asyncio.sleep(2.0)
     if cell.variant.startswith("seek"):
         cell.ledger.excuse(list(cell.ledger.sends), "the application sought")
-    elif cell.variant == "unsubscribe" and not cell.row.assigned:
+    elif cell.variant == "unsubscribe" and cell.row.assigned:
+        await cell.call(member, "assign", cell.world.message_queues())
+    elif cell.variant == "unsubscribe":
         await cell.call(member, "subscribe", cell.world.topic)
     elif cell.variant == "suspend":
         await cell.call(member, "resume")

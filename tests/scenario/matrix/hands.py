@@ -161,9 +161,11 @@ class Hands:
     async def _pulls(self, consumer: Any) -> None:
         while not self.member.ending:
             for queue in self.desk.world.message_queues():
-                if self.member.claims.setdefault(queue, self) is self and not self.member.ending:
-                    await self._pull(consumer, queue)
-                    self.member.claims.pop(queue)
+                if not self.member.ending and self.member.claims.setdefault(queue, self) is self:
+                    try:
+                        await self._pull(consumer, queue)
+                    finally:
+                        self.member.claims.pop(queue)
             await self.face.sleep(self.desk.body_s)
 
     async def _pull(self, consumer: Any, queue: MessageQueue) -> None:

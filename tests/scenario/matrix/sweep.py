@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from tests.scenario.matrix.responder import Responder
 from tests.scenario.matrix.table import Promise
 
 if TYPE_CHECKING:
@@ -22,8 +24,9 @@ _FINDINGS_MAX = 12
 async def sweep(cell: Cell, promise: Promise) -> list[str]:
     """Runs a life for each step; returns what breaks the promise."""
     findings: list[str] = []
+    life = _life_of_two if cell.variant == "one_of_two" else _life_of_producer if cell.row.is_producer else _life
     for step in range(STEPS_MAX):
-        complete = await (_life_of_two if cell.variant == "one_of_two" else _life)(cell, step)
+        complete = await life(cell, step)
         findings += [f"step {step}: {finding}" for finding in cell.ledger.judge(promise)]
         cell.steps = step
         if complete or len(findings) > _FINDINGS_MAX:
@@ -58,6 +61,27 @@ async def _life(cell: Cell, step: int) -> bool:
     else:
         desk.fault(f"a successor did not get {sorted(cell.ledger.outstanding())}")
     await cell.stop(successor)
+    return complete
+
+
+async def _life_of_producer(cell: Cell, step: int) -> bool:
+    """One producer that ends at ``step``; what it knows about its messages must be true."""
+    await _renew(cell, step)
+    async with Responder(cell.world) if cell.row.base == "request" else nullcontext():
+        reached = _at_step(cell, step)
+        member = await cell.start("a", in_main=True, at_once=True)
+        assert member.done is not None
+        await asyncio.wait([reached, member.done], return_when=asyncio.FIRST_COMPLETED)
+        cell.loop.forget_step()
+        complete = len(cell.ledger.settled()) >= MESSAGES
+        if cell.variant == "cancel":
+            member.stop()
+            await cell.interrupt(member.done)
+        await cell.stop(member)
+        await cell.await_stored()
+    await cell.take_stored()
+    if cell.row.base == "oneway":
+        cell.ledger.excuse(list(cell.ledger.sends), "one-way")
     return complete
 
 

@@ -342,7 +342,7 @@ def variants(row: Row, column: Column) -> tuple[str, ...]:
         return ("body", "waiting")
     if column.name == "second_instance" and row.broadcasting:
         return ("same_name",)
-    alone = row.is_producer or promise(row, column_named("second_task")).word is Word.NONE
+    alone = row.is_producer or row.use is Use.PULL or promise(row, column_named("second_task")).word is Word.NONE
     if column.name == "shutdown" and alone:
         return tuple(form for form in column.variants if form != "one_of_two")
     if column.name == "call":
