@@ -99,7 +99,9 @@ def face_module(module: str, class_name: str) -> str:
     tree = ast.parse((SOURCES / f"{module}.py").read_text(encoding="utf-8"))
     face = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
     base = next((ast.unparse(name) for name in face.bases if ast.unparse(name) in FACES.values()), "")
-    methods = [text for node in face.body if (text := method(node, class_name, base))]
+    names = {node.name for node in face.body if isinstance(node, ast.FunctionDef)}
+    missed = {name.removeprefix("_missed_") for name in names if name.startswith("_missed_")}
+    methods = [text for node in face.body if (text := method(node, class_name, base, missed))]
     body = "\n".join([docstring(face, "    "), *methods])
     needed = imports(tree, body)
     lines = [
@@ -118,8 +120,11 @@ def face_module(module: str, class_name: str) -> str:
     return "\n".join(line for line in lines if line) + "\n"
 
 
-def method(node: ast.stmt, class_name: str, base: str) -> str:
-    """The blocking form of one member of the class; empty if there is none, or if the base class ``base`` has it."""
+def method(node: ast.stmt, class_name: str, base: str, missed: set[str]) -> str:
+    """The blocking form of one member of the class; empty if there is none, or if the base class ``base`` has it.
+
+    A method ``x`` in ``missed`` has a method ``_missed_x``, which takes back a result that nobody received.
+    """
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return ""
     if node.name == "__init__":
@@ -127,7 +132,9 @@ def method(node: ast.stmt, class_name: str, base: str) -> str:
         kind = f": Async{class_name}" if base else ""  # narrower than the type in the base class
         return f"{header(node, '__init__')}\n        self._loop = shared_loop()\n        self._async{kind} = {call}\n"
     if node.name == "__aenter__":
-        return f"{header(node, '__enter__')}\n        self._loop.run(self._async.__aenter__())\n        return self\n"
+        note = "# after an interruption, __exit__ does not run, but the start may have succeeded"
+        run = "self._loop.run(self._async.__aenter__(), lambda client: client.shutdown())"
+        return f"{header(node, '__enter__')}\n        {note}\n        {run}\n        return self\n"
     if node.name == "__aexit__":
         text = "    def __exit__(self, *exc_info: Any) -> None:"
         return f"{text}\n        self._loop.run(self._async.__aexit__(*exc_info))\n"
@@ -143,7 +150,8 @@ def method(node: ast.stmt, class_name: str, base: str) -> str:
         return f"    @property\n{text}\n{docstring(node, '        ')}\n        return self._async.{node.name}\n"
     given = arguments(node.args)
     if isinstance(node, ast.AsyncFunctionDef) or result_of(node):
-        call = f"self._loop.run(self._async.{node.name}({given}))"
+        hook = f", self._async._missed_{node.name}" if node.name in missed else ""
+        call = f"self._loop.run(self._async.{node.name}({given}){hook})"
     else:
         verb = "submit" if future_of(node) else "call"
         call = f"self._loop.{verb}(self._async.{node.name}{', ' if given else ''}{given})"

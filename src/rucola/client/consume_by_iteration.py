@@ -79,6 +79,7 @@ class ConsumeByIteration:
         """Waits for the bodies of the loops, at most ``timeout_s`` seconds; the message of a body that has not ended by
         then does not count as consumed.
         """
+        self.deliveries.end()
         await self.deliveries.bodies(timeout_s)
 
     def take_no_more(self) -> None:

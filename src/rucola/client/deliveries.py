@@ -259,18 +259,34 @@ class Deliveries:
         have ended: as handled after success, otherwise as not handled.
         """
         for polled in polls:
-            mine = self._polls.get(owner, [])
-            left = [one for one in mine if one is not polled]
-            if len(left) == len(mine):
-                continue  # another poll of the same caller was faster
-            if left:
-                self._polls[owner] = left
-            else:
-                del self._polls[owner]
-            self.settle(*polled, handled=True)
+            if self._remove_poll(owner, polled):
+                self.settle(*polled, handled=True)
         for other in [one for one in self._polls if one is not owner and has_ended(one)]:
             for polled in self._polls.pop(other):
                 self.settle(*polled, handled=has_succeeded(other))
+
+    def give_back_poll(self, messages: Sequence[MessageExt]) -> None:
+        """Gives back what a poll was given, because its caller has not received it.
+
+        Args:
+            messages: the messages of one poll, at least one.
+        """
+        for owner, mine in list(self._polls.items()):
+            for polled in mine:
+                if polled.messages[0] is messages[0]:
+                    self._remove_poll(owner, polled)
+                    self.settle(*polled, handled=False)
+                    return
+
+    def _remove_poll(self, owner: Caller, polled: Polled) -> bool:
+        """Forgets a poll; returns False if another poll of the same caller was faster."""
+        mine = self._polls.get(owner, [])
+        left = [one for one in mine if one is not polled]
+        if left:
+            self._polls[owner] = left
+        else:
+            self._polls.pop(owner, None)
+        return len(left) < len(mine)
 
     # shutdown
 

@@ -13,7 +13,7 @@ from typing import Any
 from rucola.client.allocate import AllocateMessageQueueAveragely, AllocateMessageQueueStrategy
 from rucola.client.caller import Caller, caller
 from rucola.client.checks import check_number, check_queue, check_topics
-from rucola.client.closing import Closing
+from rucola.client.client_life import ClientLife
 from rucola.client.consumer_config import LitePullConsumerConfig
 from rucola.client.deliveries import Deliveries, Polled
 from rucola.client.faces import Asynchronous
@@ -85,9 +85,8 @@ class LitePullConsumer(Asynchronous):
         self._trace = tracing(group, "CONSUME", namesrv, self._config, self._clock) if traced else None
         given = self._trace.consumed if self._trace is not None else None
         self._service = LitePullService(self._member, self._config, given)
-        self._closing = Closing(self._close, self._service.deliveries.closed.set)
-        self._life = asyncio.Lock()
-        self._started = False
+        self._life = ClientLife("lite pull consumer", self._member.instance.owner, self._start, self._close)
+        self._service.deliveries.closed = self._life.closed
         self._patience_s = self._config.await_termination_ms / 1000
 
     async def __aenter__(self) -> LitePullConsumer:
@@ -124,16 +123,7 @@ class LitePullConsumer(Asynchronous):
             BrokerError: a broker cannot filter by an SQL92 subscription.
             ClientError: the consumer was shut down before.
         """
-        if self._closing.begun:
-            raise ClientError("a lite pull consumer that was shut down cannot be started again; create a new one")
-        try:
-            async with self._life:
-                if not self._started:
-                    self._started = True
-                    await self._start()
-        except BaseException:
-            await self._shutdown(caller(), consumed=False)
-            raise
+        await self._life.start()
 
     async def _start(self) -> None:
         if not self._member.subscriptions and self._wanted is None:
@@ -166,13 +156,21 @@ class LitePullConsumer(Asynchronous):
         Raises:
             ClientError: the topic or the expression is invalid, or queues were assigned.
         """
+        self._life.check_loop()
         if self._wanted is not None:
             raise ClientError("a consumer with assigned queues cannot subscribe")
         self._member.subscribe(topic, expression)
         await self._member.announce(topic)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Stops reading ``topic``. When the call returns, no further message of the topic is given."""
+        """Stops reading ``topic``. When the call returns, no further message of the topic is given.
+
+        Raises:
+            ClientError: queues were assigned; assign the others.
+        """
+        self._life.check_loop()
+        if self._wanted is not None:
+            raise ClientError("a consumer with assigned queues cannot unsubscribe: assign the queues that remain")
         self._member.subscriptions.pop(topic, None)
         self._service.drop_topic(topic)
         await self._member.announce(topic)
@@ -188,11 +186,12 @@ class LitePullConsumer(Asynchronous):
             ClientError: ``queues`` is empty, the expression is invalid, the consumer has subscriptions or was started
                 without queues, or the consumer offset of a queue is not available.
         """
+        self._life.check_loop()
         if self._member.subscriptions:
             raise ClientError("a consumer that subscribed to topics cannot be assigned queues")
         if not queues:
             raise ClientError("at least one queue must be assigned")
-        if self._started and self._wanted is None:
+        if self._life.has_started and self._wanted is None:
             raise ClientError("queues must be assigned before a consumer without subscriptions is started")
         for queue in queues:
             check_queue(queue)
@@ -200,7 +199,7 @@ class LitePullConsumer(Asynchronous):
             check_topic(topic)
             self._service.expressions[topic] = subscription_data(topic, expression, self._clock.wall_ms())
         self._wanted = tuple(queues)
-        if self._started:
+        if self._life.has_started:
             await self._reassign(self._wanted)
 
     def poll(self, timeout_ms: int | None = None) -> Coroutine[Any, Any, list[MessageExt]]:
@@ -218,6 +217,11 @@ class LitePullConsumer(Asynchronous):
         owner = caller()
         return self._poll(timeout_ms, owner, self._service.deliveries.polls_of(owner))
 
+    def _missed_poll(self, messages: list[MessageExt]) -> None:
+        """Takes back the result of a blocking ``poll`` whose thread was interrupted before it received it."""
+        if messages:
+            self._service.deliveries.give_back_poll(messages)
+
     async def _poll(self, timeout_ms: int | None, owner: Caller, before: tuple[Polled, ...]) -> list[MessageExt]:
         deliveries = self._running_deliveries()
         wait_ms = self._config.poll_timeout_ms if timeout_ms is None else timeout_ms
@@ -226,7 +230,7 @@ class LitePullConsumer(Asynchronous):
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_ms / 1000
         while (polled := deliveries.take(self._config.pull_batch_size)) is None:
-            if self._closing.begun or loop.time() >= until:
+            if self._life.is_closing or loop.time() >= until:
                 return []
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(until):
@@ -266,10 +270,12 @@ class LitePullConsumer(Asynchronous):
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
         """Excludes these queues from ``poll`` until ``resume``."""
+        self._life.check_loop()
         self._service.pause(queues)
 
     def resume(self, queues: Collection[MessageQueue]) -> None:
         """Includes these queues in ``poll`` again."""
+        self._life.check_loop()
         self._service.resume(queues)
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> Coroutine[Any, Any, None]:
@@ -295,7 +301,7 @@ class LitePullConsumer(Asynchronous):
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's stored consumer offset for ``queue``; None if there is none."""
-        self._check_running()
+        self._life.check_running()
         return await self._member.offsets.stored(queue)
 
     async def message_queues(self, topic: str) -> list[MessageQueue]:
@@ -304,7 +310,7 @@ class LitePullConsumer(Asynchronous):
         Raises:
             ClientError: no broker has the topic.
         """
-        self._check_running()
+        self._life.check_running()
         check_topic(topic)
         return list((await self._member.instance.routes.refresh(topic)).subscribe_queues)
 
@@ -333,44 +339,39 @@ class LitePullConsumer(Asynchronous):
         """Ends ``async with``. Loops of this task whose iterator still exists were left without an error, or with the
         error that ends the block.
         """
+        self._life.check_loop()
         self._service.deliveries.settle_loops(by, handled=not failed)
         if failed:
             self._patience_s = 0.0  # for the bodies of other tasks' loops
         await self._shutdown(by, consumed=not failed)
 
     async def _shutdown(self, by: Caller, *, consumed: bool) -> None:
+        self._life.check_loop()
         deliveries = self._service.deliveries
         if consumed:
             deliveries.settle_polls(by, deliveries.polls_of(by))
         inside = deliveries.has_body(by)
         deliveries.end()
-        await self._closing.close(inside)
+        await self._life.close(inside)
 
     async def _close(self) -> None:
-        async with self._life:  # a start that is under way ends first
-            if not self._started:
-                return
+        try:
+            await self._member.rest()
+            await self._service.stop(self._patience_s)
+        finally:
+            self._service.note_progress()
             try:
-                await self._member.rest()
-                await self._service.stop(self._patience_s)
+                await self._member.leave(list(self._service.queues))
             finally:
-                self._service.note_progress()
-                try:
-                    await self._member.leave(list(self._service.queues))
-                finally:
-                    if self._trace is not None:
-                        await self._trace.shutdown()
+                if self._trace is not None:
+                    await self._trace.shutdown()
 
     def _running_deliveries(self) -> Deliveries:
-        self._check_running()
+        self._life.check_running()
         return self._service.deliveries
 
     async def _master(self, queue: MessageQueue) -> str:
-        self._check_running()
+        self._life.check_running()
         check_queue(queue)
         await self._member.instance.routes.route(queue.topic)
         return self._member.instance.routes.master(queue.broker_name)
-
-    def _check_running(self) -> None:
-        if not self._started or self._closing.begun:
-            raise ClientError("the lite pull consumer is not started, or is shut down")

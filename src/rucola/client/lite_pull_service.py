@@ -188,6 +188,7 @@ class LitePullService:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self.deliveries.end()
         await self.deliveries.bodies(timeout_s)
 
     # QueueOwner

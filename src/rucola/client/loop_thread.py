@@ -17,7 +17,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rucola.client.application_call import FailedCall, called, is_failed_call
 from rucola.errors import ClientError
@@ -41,8 +41,13 @@ class LoopThread:
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[Any, Any, T], missed: Callable[[T], object] | None = None) -> T:
         """Runs ``work`` on the loop and waits for its result; if the wait is interrupted, cancels ``work``.
+
+        Args:
+            work: the work.
+            missed: called on the loop with the result if there is one although the wait was interrupted; a coroutine
+                that it returns is run.
 
         Raises:
             ClientError: this is the loop's own thread, or this process is a fork of the process that runs the thread.
@@ -50,10 +55,13 @@ class LoopThread:
         if self.is_own_thread():
             work.close()
             raise _blocks_itself("a blocking call of rucola.sync")
-        future = self.start(work)
+        handover = None if missed is None else _Handover(missed)
+        future = self.start(work if handover is None else handover.watch(work))
         try:
             return future.result()
         except BaseException:
+            if handover is not None:
+                self._loop.call_soon_threadsafe(handover.refuse)
             future.cancel()
             raise
 
@@ -219,6 +227,38 @@ def _blocks_itself(what: str) -> ClientError:
 
 def _has_ended() -> ClientError:
     return ClientError("the thread of rucola.sync has ended, so no client of this process works any more")
+
+
+class _Handover(Generic[T]):
+    """A result on its way from the loop to a waiting thread. All methods run on the loop.
+
+    Args:
+        missed: called with the result if the thread has stopped waiting.
+    """
+
+    def __init__(self, missed: Callable[[T], object]) -> None:
+        self._missed = missed
+        self._refused = False
+        self._results: list[T] = []
+        self._task: asyncio.Task[object] | None = None
+
+    async def watch(self, work: Coroutine[Any, Any, T]) -> T:
+        result = await work
+        if self._refused:
+            self._take_back(result)
+        else:
+            self._results.append(result)
+        return result
+
+    def refuse(self) -> None:
+        self._refused = True
+        for result in self._results:
+            self._take_back(result)
+
+    def _take_back(self, result: T) -> None:
+        outcome = self._missed(result)
+        if asyncio.iscoroutine(outcome):
+            self._task = asyncio.ensure_future(outcome)
 
 
 async def _contained(work: Coroutine[Any, Any, T]) -> T:

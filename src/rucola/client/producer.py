@@ -160,7 +160,7 @@ class Producer(Asynchronous):
         self._pipeline.refuse()
         self._requests.close()
         async with AsyncExitStack() as ending:
-            ending.callback(self._ended.set)
+            ending.callback(self._note_end)
             ending.callback(self._pipeline.abandon)
             ending.push_async_callback(self._instance.shutdown)
             if self._trace is not None:
@@ -170,6 +170,10 @@ class Producer(Asynchronous):
     async def _settle(self) -> None:
         """Waits for everything that must end before the connections are closed."""
         await self._pipeline.flush()
+
+    def _note_end(self) -> None:
+        """Notes that the producer has ended, with or without an error."""
+        self._ended.set()
 
     async def message_queues(self, topic: str) -> list[MessageQueue]:
         """The queues of ``topic`` to which messages can be sent.

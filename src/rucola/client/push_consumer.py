@@ -5,7 +5,6 @@ Source: RocketMQ 5.3.3, ``DefaultMQPushConsumer``.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from rucola.client.allocate import AllocateMessageQueueAveragely, AllocateMessageQueueStrategy
 from rucola.client.caller import Caller, caller
 from rucola.client.checks import check_topics
-from rucola.client.closing import Closing
+from rucola.client.client_life import ClientLife
 from rucola.client.consume_by_iteration import ConsumeByIteration
 from rucola.client.consume_concurrently import ConsumeConcurrently
 from rucola.client.consume_orderly import ConsumeOrderly
@@ -92,8 +91,7 @@ class PushConsumer(Asynchronous):
         self._deliveries: Deliveries | None = None
         self._trace: TraceDispatcher | None = None
         self._patience_s = self._config.await_termination_ms / 1000
-        self._life = asyncio.Lock()
-        self._closing = Closing(self._close, self._closed)
+        self._life = ClientLife("push consumer", self._member.instance.owner, self._start, self._close)
 
     async def __aenter__(self) -> PushConsumer:
         await self.start()
@@ -135,6 +133,7 @@ class PushConsumer(Asynchronous):
             BrokerError: the broker cannot filter by this expression.
             RemotingError: no name server responds.
         """
+        self._life.check_loop()
         self._member.subscribe(topic, expression)
         await self._member.announce(topic)
 
@@ -142,6 +141,7 @@ class PushConsumer(Asynchronous):
         """Stops consuming ``topic``. When the call returns, no further message of the topic is passed on; results for
         messages that are still being processed are ignored.
         """
+        self._life.check_loop()
         self._member.subscriptions.pop(topic, None)
         if self._service is not None:
             self._service.drop_topic(topic)
@@ -175,15 +175,7 @@ class PushConsumer(Asynchronous):
             BrokerError: a broker cannot filter by an SQL92 subscription.
             ClientError: the consumer was shut down before.
         """
-        if self._closing.begun:
-            raise ClientError("a push consumer that was shut down cannot be started again; create a new one")
-        try:
-            async with self._life:
-                if self._service is None:
-                    await self._start()
-        except BaseException:
-            await self._closing.close(inside=False)
-            raise
+        await self._life.start()
 
     async def _start(self) -> None:
         config, member = self._config, self._member
@@ -206,6 +198,7 @@ class PushConsumer(Asynchronous):
         service = self._service = PushService(member, config, puller, consumption)
         if isinstance(consumption, ConsumeByIteration):
             self._deliveries = consumption.deliveries
+            self._deliveries.closed = self._life.closed
         ConsumerRequests(member, config, service, consumption).register()
         service.start()
         await member.start(service, self._strategy, service.note_progress, service.connected)
@@ -227,6 +220,7 @@ class PushConsumer(Asynchronous):
         """Ends ``async with``. Loops of this task whose iterator still exists were left without an error, or with the
         error that ends the block.
         """
+        self._life.check_loop()
         if self._deliveries is not None:
             self._deliveries.settle_loops(by, handled=not failed)
             if failed:
@@ -234,6 +228,7 @@ class PushConsumer(Asynchronous):
         await self._shutdown(by)
 
     async def _shutdown(self, by: Caller) -> None:
+        self._life.check_loop()
         inside = False
         if self._deliveries is not None:
             inside = self._deliveries.has_body(by)
@@ -241,27 +236,22 @@ class PushConsumer(Asynchronous):
         if self._service is not None:
             inside = inside or self._service.is_inside_call()
             self._service.take_no_more()
-        await self._closing.close(inside)
+        await self._life.close(inside)
 
     async def _close(self) -> None:
-        async with self._life:  # a start that is under way ends first
-            service = self._service
-            if service is None:
-                return
-            try:
-                await self._member.rest()
+        service = self._service
+        try:
+            await self._member.rest()
+            if service is not None:
                 await service.stop(self._patience_s)
+        finally:
+            try:
+                queues = list(service.queues) if service is not None else []
+                await self._member.leave(queues, service.unlock_all if service is not None else None)
             finally:
-                try:
-                    await self._member.leave(list(service.queues), service.unlock_all)
-                finally:
-                    await self._send_back.shutdown()
-                    if self._trace is not None:
-                        await self._trace.shutdown()
-
-    def _closed(self) -> None:
-        if self._deliveries is not None:
-            self._deliveries.closed.set()
+                await self._send_back.shutdown()
+                if self._trace is not None:
+                    await self._trace.shutdown()
 
     def suspend(self) -> None:
         """Stops pulling until ``resume``. Messages already pulled still go to the listener or an ``async for`` loop."""
@@ -302,11 +292,13 @@ class PushConsumer(Asynchronous):
             self._service.note_orderly(queue, consumer_offset)
 
     def _running(self) -> PushService:
-        if self._service is None or self._closing.begun:
-            raise ClientError("the push consumer is not started, or is shut down")
+        self._life.check_running()
+        if self._service is None:
+            raise self._life.not_running()
         return self._service
 
     def _running_deliveries(self) -> Deliveries:
-        if self._deliveries is None or self._closing.begun:
+        self._life.check_loop()
+        if self._deliveries is None or self._life.is_closing:
             raise ClientError("only a started push consumer without a listener can be iterated over")
         return self._deliveries

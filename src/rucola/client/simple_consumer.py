@@ -7,21 +7,19 @@ Source: RocketMQ 5.3.3, ``PopMessageProcessor`` and related classes; the names a
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from rucola.client.caller import Caller, caller
 from rucola.client.checks import check_number, check_topics
-from rucola.client.closing import Closing
+from rucola.client.client_life import ClientLife
 from rucola.client.consumer_config import SimpleConsumerConfig
 from rucola.client.faces import Asynchronous
 from rucola.client.instance import ClientInstance, ConsumerRegistration, check_group, check_topic
 from rucola.client.leases import Leases
 from rucola.client.message_iterator import MessageIterator
 from rucola.client.message_selector import MessageSelector
-from rucola.client.owner import LoopOwner
 from rucola.client.pop_deliveries import PopDeliveries
 from rucola.client.pop_requests import PopRequests
 from rucola.client.pop_service import POP_MAX, PopService
@@ -29,7 +27,6 @@ from rucola.client.producer import tracing
 from rucola.client.subscription import subscription_data
 from rucola.common.message import MessageExt
 from rucola.common.options import checked_config
-from rucola.errors import ClientError
 from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType
 from rucola.remoting.consumer_api import ConsumerApi
 from rucola.runtime.clock import Clock, SystemClock
@@ -99,10 +96,8 @@ class SimpleConsumer(Asynchronous):
         self._deliveries = PopDeliveries(self._service, self._config, self._given)
         traced = self._config.enable_trace
         self._trace = tracing(group, "CONSUME", namesrv, self._config, self._clock) if traced else None
-        self._closing = Closing(self._close, self._deliveries.closed.set)
-        self._life = asyncio.Lock()
-        self._owner = LoopOwner()
-        self._started = False
+        self._life = ClientLife("simple consumer", self._instance.owner, self._start, self._close)
+        self._deliveries.closed = self._life.closed
         self._patience_s = self._config.await_termination_ms / 1000
 
     async def __aenter__(self) -> SimpleConsumer:
@@ -130,20 +125,9 @@ class SimpleConsumer(Asynchronous):
         Raises:
             ClientError: the consumer was shut down before.
         """
-        self._owner.check()
-        if self._closing.begun:
-            raise ClientError("a simple consumer that was shut down cannot be started again; create a new one")
-        try:
-            async with self._life:
-                if not self._started:
-                    self._started = True
-                    await self._start()
-        except BaseException:
-            await self._shutdown(caller())
-            raise
+        await self._life.start()
 
     async def _start(self) -> None:
-        self._owner.start()
         if not self._service.subscriptions:
             event(logger, logging.WARNING, "the consumer has no subscription", group=self._group)
         self._instance.start()
@@ -177,7 +161,7 @@ class SimpleConsumer(Asynchronous):
             ClientError: the topic or the expression is invalid.
         """
         check_topic(topic)
-        self._owner.check()
+        self._life.check_loop()
         self._service.subscribe(subscription_data(topic, expression, self._clock.wall_ms()))
         if self._instance.running:
             await self._instance.heartbeat()
@@ -186,7 +170,7 @@ class SimpleConsumer(Asynchronous):
         """Stops receiving from ``topic``. Messages that were fetched and not given to the application go back to the
         group. Messages that the application has may still be acknowledged.
         """
-        self._owner.check()
+        self._life.check_loop()
         self._service.unsubscribe(topic)
         if self._instance.running:
             await self._instance.heartbeat()
@@ -214,7 +198,7 @@ class SimpleConsumer(Asynchronous):
             ClientError: the consumer is not started, it has no subscription, no topic has a route, or a broker is too
                 old.
         """
-        self._check_running()
+        self._life.check_running()
         invisible_ms = self._config.invisible_duration_ms if invisible_duration_ms is None else invisible_duration_ms
         await_ms = self._config.await_duration_ms if await_duration_ms is None else await_duration_ms
         check_number("max_messages", max_messages, 1, POP_MAX)
@@ -266,40 +250,34 @@ class SimpleConsumer(Asynchronous):
         await self._shutdown(by)
 
     async def _shutdown(self, by: Caller) -> None:
-        self._owner.check()
+        self._life.check_loop()
         inside = self._deliveries.has_body(by)
         self._deliveries.end()
         self._service.end()
-        await self._closing.close(inside)
+        await self._life.close(inside)
 
     async def _close(self) -> None:
-        async with self._life:  # a start that is under way ends first
-            if not self._started:
-                return
-            try:
-                await self._deliveries.bodies(self._patience_s)
-                await self._leases.stop()
-                await self._service.stop()
-                if self._trace is not None:
-                    await self._trace.shutdown()
-            finally:
-                await self._instance.shutdown()
+        self._deliveries.end()
+        self._service.end()
+        try:
+            await self._deliveries.bodies(self._patience_s)
+            await self._leases.stop()
+            await self._service.stop()
+            if self._trace is not None:
+                await self._trace.shutdown()
+        finally:
+            await self._instance.shutdown()
 
     def _consumer_data(self) -> ConsumerData:
         subscriptions = list(self._service.subscriptions.values())
         return ConsumerData(self._group, ConsumeType.CONSUME_POP, subscription_data_set=subscriptions)
 
     def _running_deliveries(self) -> PopDeliveries:
-        self._check_running()
+        self._life.check_running()
         return self._deliveries
-
-    def _check_running(self) -> None:
-        self._owner.check()
-        if not self._started or self._closing.begun:
-            raise ClientError("the simple consumer is not started, or is shut down")
 
     def _check_open(self) -> None:
         """Checks that requests can be sent; while a shutdown waits for the bodies of loops, they can."""
-        self._owner.check()
-        if not self._started or self._leases.stopped:
-            raise ClientError("the simple consumer is not started, or is shut down")
+        self._life.check_loop()
+        if not self._life.has_started or self._leases.stopped:
+            raise self._life.not_running()

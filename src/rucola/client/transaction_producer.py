@@ -11,11 +11,14 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from contextvars import copy_context
 from functools import partial
 
 from rucola.client.application_call import FailedCall, awaited, called
 from rucola.client.checks import check_message
 from rucola.client.config import ProducerConfig
+from rucola.client.daemon_threads import DaemonThreads
 from rucola.client.instance import check_topic
 from rucola.client.producer import Producer
 from rucola.client.send_result import SendResult, SendStatus
@@ -41,8 +44,8 @@ _CHECKS_MAX = 2_000
 """Largest number of checks to which this producer has yet to respond. It ignores further checks; the broker will send
 them again.
 """
+_LISTENER_THREADS = 32
 _PAUSE_S = 1.0
-
 
 _DECISIONS = {
     LocalTransactionState.COMMIT_MESSAGE: int(MessageSysFlag.TRANSACTION_COMMIT),
@@ -91,6 +94,7 @@ class TransactionProducer(Producer):
         self._checks = 0
         self._works = Works()  # transactions and checks in progress
         self._checking = asyncio.Semaphore(_CHECKS_AT_A_TIME)
+        self._threads = DaemonThreads(_LISTENER_THREADS, "TransactionListener")
 
     async def __aenter__(self) -> TransactionProducer:
         await self.start()
@@ -119,6 +123,10 @@ class TransactionProducer(Producer):
     async def _settle(self) -> None:
         await self._works.wait()
         await super()._settle()
+
+    def _note_end(self) -> None:
+        super()._note_end()
+        self._threads.shutdown(wait=False)
 
     async def send_message_in_transaction(
         self, message: Message, argument: object = None, *, timeout_ms: int | None = None
@@ -175,7 +183,7 @@ class TransactionProducer(Producer):
         return result
 
     async def _execute(self, message: Message, argument: object, sent: SendResult) -> TransactionSendResult:
-        outcome = await _called(self._listener.execute_local_transaction, message, argument)
+        outcome = await _called(self._threads, self._listener.execute_local_transaction, message, argument)
         if isinstance(outcome, FailedCall):  # the message is not lost
             error = outcome.error
             event(logger, logging.ERROR, "local transaction failed, the broker will check later", error, id=sent.msg_id)
@@ -249,7 +257,7 @@ class TransactionProducer(Producer):
             event(logger, logging.WARNING, "transaction check for another group", peer=address, group=group)
             return
         message.broker_name = asked.broker_name or ""
-        state = await _called(self._listener.check_local_transaction, message)
+        state = await _called(self._threads, self._listener.check_local_transaction, message)
         if isinstance(state, FailedCall):
             text = "transaction check failed, the broker will repeat it"
             event(logger, logging.ERROR, text, state.error, id=message.uniq_key)
@@ -288,8 +296,11 @@ class TransactionProducer(Producer):
             pause_s *= 2
 
 
-async def _called(function: Callable[..., object], *arguments: object) -> LocalTransactionState | FailedCall:
-    """Calls ``function`` of the listener, which may raise anything. A plain function runs in a thread.
+async def _called(
+    threads: Executor, function: Callable[..., object], *arguments: object
+) -> LocalTransactionState | FailedCall:
+    """Calls ``function`` of the listener, which may raise anything. A plain function runs in a thread of ``threads``,
+    with the caller's context variables.
 
     Returns:
         The transaction state; a ``FailedCall`` if the function raised something, or returned anything else.
@@ -297,7 +308,8 @@ async def _called(function: Callable[..., object], *arguments: object) -> LocalT
     if inspect.iscoroutinefunction(function):
         outcome = await awaited(function, *arguments)
     else:
-        outcome = await asyncio.to_thread(called, function, *arguments)
+        in_context = partial(copy_context().run, called, function, *arguments)
+        outcome = await asyncio.get_running_loop().run_in_executor(threads, in_context)
         if inspect.isawaitable(outcome):
             pending = outcome
             outcome = await awaited(lambda: pending)

@@ -42,7 +42,7 @@ def append_property(
     given: cython.const[cython.uchar][::1],
     result_offsets: cython.int[::1],
 ) -> bytes | None:
-    """Appends one property to the properties text of each row that has a value.
+    """Appends one property to the properties text of each row that has a value; an empty text is no value.
 
     Args:
         offsets: offsets of the texts before the call; one more than there are rows.
@@ -80,7 +80,7 @@ def append_property(
     for row in range(rows):
         result_offsets[row] = at
         at = _copy(out, at, texts, offsets[row], offsets[row + 1])
-        if len(given) == 0 or given[row]:
+        if value_offsets[row] < value_offsets[row + 1] and (len(given) == 0 or given[row]):
             at = _copy(out, at, name, 0, len(name))
             out[at] = 1
             at = _copy(out, at + 1, values, value_offsets[row], value_offsets[row + 1])

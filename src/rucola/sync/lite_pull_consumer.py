@@ -65,7 +65,8 @@ class LitePullConsumer(Blocking):
         )
 
     def __enter__(self) -> LitePullConsumer:
-        self._loop.run(self._async.__aenter__())
+        # after an interruption, __exit__ does not run, but the start may have succeeded
+        self._loop.run(self._async.__aenter__(), lambda client: client.shutdown())
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
@@ -124,7 +125,11 @@ class LitePullConsumer(Blocking):
         self._loop.run(self._async.subscribe(topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
-        """Stops reading ``topic``. When the call returns, no further message of the topic is given."""
+        """Stops reading ``topic``. When the call returns, no further message of the topic is given.
+
+        Raises:
+            ClientError: queues were assigned; assign the others.
+        """
         self._loop.run(self._async.unsubscribe(topic))
 
     def assign(self, queues: Collection[MessageQueue], expression: str | MessageSelector = "*") -> None:
@@ -152,7 +157,7 @@ class LitePullConsumer(Blocking):
         Raises:
             ClientError: the consumer is not started, or is shut down.
         """
-        return self._loop.run(self._async.poll(timeout_ms))
+        return self._loop.run(self._async.poll(timeout_ms), self._async._missed_poll)
 
     def seek(self, queue: MessageQueue, queue_offset: int) -> None:
         """Makes ``poll`` continue at ``queue_offset`` of a queue; drops messages that are already pulled.

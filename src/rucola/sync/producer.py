@@ -51,7 +51,8 @@ class Producer(Blocking):
         self._async = AsyncProducer(group, namesrv, config, clock=clock)
 
     def __enter__(self) -> Producer:
-        self._loop.run(self._async.__aenter__())
+        # after an interruption, __exit__ does not run, but the start may have succeeded
+        self._loop.run(self._async.__aenter__(), lambda client: client.shutdown())
         return self
 
     def __exit__(self, *exc_info: Any) -> None:

@@ -54,7 +54,8 @@ class PullConsumer(Blocking):
         self._async = AsyncPullConsumer(group, namesrv, config, clock=clock, registers=registers)
 
     def __enter__(self) -> PullConsumer:
-        self._loop.run(self._async.__aenter__())
+        # after an interruption, __exit__ does not run, but the start may have succeeded
+        self._loop.run(self._async.__aenter__(), lambda client: client.shutdown())
         return self
 
     def __exit__(self, *exc_info: Any) -> None:

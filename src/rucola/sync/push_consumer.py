@@ -63,7 +63,8 @@ class PushConsumer(Blocking):
         )
 
     def __enter__(self) -> PushConsumer:
-        self._loop.run(self._async.__aenter__())
+        # after an interruption, __exit__ does not run, but the start may have succeeded
+        self._loop.run(self._async.__aenter__(), lambda client: client.shutdown())
         return self
 
     def __exit__(self, *exc_info: Any) -> None:

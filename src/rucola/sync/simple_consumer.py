@@ -65,7 +65,8 @@ class SimpleConsumer(Blocking):
         self._async = AsyncSimpleConsumer(group, namesrv, config, topics=topics, clock=clock)
 
     def __enter__(self) -> SimpleConsumer:
-        self._loop.run(self._async.__aenter__())
+        # after an interruption, __exit__ does not run, but the start may have succeeded
+        self._loop.run(self._async.__aenter__(), lambda client: client.shutdown())
         return self
 
     def __exit__(self, *exc_info: Any) -> None:

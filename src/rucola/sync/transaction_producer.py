@@ -53,7 +53,8 @@ class TransactionProducer(Producer):
         )
 
     def __enter__(self) -> TransactionProducer:
-        self._loop.run(self._async.__aenter__())
+        # after an interruption, __exit__ does not run, but the start may have succeeded
+        self._loop.run(self._async.__aenter__(), lambda client: client.shutdown())
         return self
 
     def start(self) -> None:

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from tests.scenario.matrix.responder import Responder
-from tests.scenario.matrix.table import Promise
+from tests.scenario.matrix.table import Promise, Use
 
 if TYPE_CHECKING:
     from tests.scenario.matrix.cell import Cell
@@ -40,7 +40,6 @@ async def sweep(cell: Cell, promise: Promise) -> list[str]:
 async def _life(cell: Cell, step: int) -> bool:
     """One life that ends at ``step``, and another one that gets what is left; returns whether the first was done."""
     await _renew(cell, step)
-    desk = cell.desk
     await cell.world.send(MESSAGES)
     reached = _at_step(cell, step)
     member = await cell.start("a", in_main=True, at_once=True)
@@ -53,14 +52,7 @@ async def _life(cell: Cell, step: int) -> bool:
         member.stop()
         await cell.interrupt(member.done)
     await cell.stop(member)
-    successor = await cell.start("a" if cell.row.broadcasting else "b")
-    for _ in range(round((cell.row.wait_s + 20.0) / 0.1)):
-        if not cell.ledger.outstanding():
-            break
-        await asyncio.sleep(0.1)
-    else:
-        desk.fault(f"a successor did not get {sorted(cell.ledger.outstanding())}")
-    await cell.stop(successor)
+    await _succeed(cell)
     return complete
 
 
@@ -87,7 +79,8 @@ async def _life_of_producer(cell: Cell, step: int) -> bool:
 
 async def _life_of_two(cell: Cell, step: int) -> bool:
     """Two tasks wait for a message; one of them is cancelled at ``step``, counted from the send, and the other one must
-    get the message. Returns whether the message was done before.
+    get the message. What ``poll`` gave to a thread is the thread's also after Ctrl-C, which it may catch: a successor
+    gets this. Returns whether the message was done before.
     """
     await _renew(cell, step)
     member = await cell.start("a", holds=True)
@@ -98,14 +91,28 @@ async def _life_of_two(cell: Cell, step: int) -> bool:
     [[value], _] = await asyncio.gather(cell.world.send(1), reached)
     complete = value not in cell.ledger.outstanding()
     await cell.interrupt(victim)
+    kept = cell.row.sync and cell.row.use is Use.POLL and len(cell.ledger.givens) > 0
+    if not kept:
+        await _await_rest(cell, "the other task")
+    await cell.stop(member)
+    if kept:
+        await _succeed(cell)
+    return complete
+
+
+async def _succeed(cell: Cell) -> None:
+    """Another member, which must get what is left."""
+    successor = await cell.start("a" if cell.row.broadcasting else "b")
+    await _await_rest(cell, "a successor")
+    await cell.stop(successor)
+
+
+async def _await_rest(cell: Cell, who: str) -> None:
     for _ in range(round((cell.row.wait_s + 20.0) / 0.1)):
         if not cell.ledger.outstanding():
-            break
+            return
         await asyncio.sleep(0.1)
-    else:
-        cell.desk.fault("the other task did not get the message")
-    await cell.stop(member)
-    return complete
+    cell.desk.fault(f"{who} did not get {sorted(cell.ledger.outstanding())}")
 
 
 async def _renew(cell: Cell, step: int) -> None:

@@ -475,8 +475,11 @@ def test_members_that_join_get_nothing_again(tmp_path, kind):
         await until(lambda: len(members[1].assignment) == 2)
         await join()
         await until(lambda: len(set(got)) == count + COUNT)
-        in_hand = {"push": 1, "listener": 20, "lite": 1, "poll": 32}[kind]  # a queue that moves repeats at most these
-        assert len(got) - len(set(got)) <= in_hand
+        in_hand = {"push": 1, "listener": 20, "lite": 1, "poll": 32}[
+            kind
+        ]  # what a member repeats that hands over queues
+        handed_over = 3  # the first member does so twice, the second once
+        assert len(got) - len(set(got)) <= handed_over * in_hand
         await asyncio.gather(*(member.shutdown() for member in members))
         await asyncio.gather(*tasks)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextvars import ContextVar
 
 import pytest
 from tests.unit.client.producing import PATIENT
@@ -217,3 +218,35 @@ def test_a_plain_listener_runs_in_a_thread(broker):
 
     run_stepped(scene())
     assert names != [threading.current_thread().name]
+
+
+def test_plain_functions_run_in_daemon_threads_with_the_callers_context(broker):
+    """The interpreter does not wait for a listener that never returns; ``shutdown`` ends idle threads."""
+    account: ContextVar[str] = ContextVar("account")
+    seen: list[tuple[bool, str | None]] = []
+    threads: list[threading.Thread] = []
+
+    def decide(*_: object) -> LocalTransactionState:
+        threads.append(threading.current_thread())
+        seen.append((threads[-1].daemon, account.get(None)))
+        return COMMIT
+
+    listener = Raising("plain", OSError())
+    listener.execute_local_transaction = listener.check_local_transaction = decide
+
+    async def scene() -> None:
+        account.set("a")
+        async with (
+            broker(topics={"T": 1}) as one,
+            TransactionProducer("pg", one.address, listener, PATIENT, topics=["T"]) as producer,
+        ):
+            await producer.send_message_in_transaction(Message("T", b"x"))
+            one.channels[0].send(question())
+            await one.until(lambda: one.codes().count(END) == 2)
+
+    run_stepped(scene())
+    assert [daemon for daemon, _ in seen] == [True, True]
+    assert seen[0][1] == "a"
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()

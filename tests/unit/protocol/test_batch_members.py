@@ -82,7 +82,7 @@ def append(module: ModuleType, texts: list[bytes], values: list[bytes], given: b
 def test_properties_are_added(module: ModuleType) -> None:
     texts = [b"a\x01b\x02", b"", b"c\x01\x02"]
     assert append(module, texts, [b"x", b"", b"yz"]) == [
-        b"a\x01b\x02TAGS\x01x\x02", b"TAGS\x01\x02", b"c\x01\x02TAGS\x01yz\x02"
+        b"a\x01b\x02TAGS\x01x\x02", b"", b"c\x01\x02TAGS\x01yz\x02"
     ]  # fmt: skip
     assert append(module, texts, [b"x", b"", b"y"], b"\1\0\0") == [b"a\x01b\x02TAGS\x01x\x02", b"", b"c\x01\x02"]
     assert append(module, [], []) == []

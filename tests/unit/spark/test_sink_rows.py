@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -55,6 +55,7 @@ DDL = DDL.format("topic string, brokerName string, queueId int, queueOffset bigi
 
 
 @settings(max_examples=40)
+@example([(b"b", "", "", None, "in", "b", 0, 0)], 0, {"tags", "keys"}, 100)
 @given(
     rows=st.lists(ROW, min_size=1, max_size=12, unique_by=lambda row: row[4:]),
     start=st.integers(0, 11),

@@ -352,3 +352,81 @@ else:
 print("last line")
 """
     assert run_program(code) == "last line\n"
+
+
+class Interrupts:
+    """Makes the next waits of a thread end by Ctrl-C: at once, or when the result is there but was not received."""
+
+    def __init__(self, thread: LoopThread, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+        self._start = thread.start
+        self._late = late
+        self.left = 1
+        monkeypatch.setattr(thread, "start", self.start)
+
+    def start(self, work: Any) -> Any:
+        future = self._start(work)
+        if self.left:
+            self.left -= 1
+            if self._late:
+                concurrent.futures.wait([future], 20)
+            future.result = self._interrupted  # type: ignore[method-assign]
+        return future
+
+    def _interrupted(self) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_result_that_an_interrupted_thread_does_not_receive_is_taken_back(thread, monkeypatch, late):
+    missed, came = [], threading.Event()
+
+    async def take_back(result: str) -> None:
+        missed.append(result)
+        came.set()
+
+    async def work() -> str:
+        try:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            pass  # the result is there although the call is cancelled
+        return "result"
+
+    Interrupts(thread, monkeypatch, late)
+    with pytest.raises(KeyboardInterrupt):
+        thread.run(work(), take_back)
+    assert came.wait(20)
+    assert thread.run(work(), take_back) == "result"
+    assert missed == ["result"]
+
+
+def test_messages_of_an_interrupted_poll_come_again(mq, monkeypatch):
+    config = rucola.sync.LitePullConsumerConfig(
+        consume_from_where=rucola.sync.ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    )
+    with rucola.sync.Producer("P", mq.namesrv) as producer:
+        for number in range(3):
+            producer.send(Message("polled", b"%d" % number), None)
+    with rucola.sync.LitePullConsumer("polls", mq.namesrv, config, topics=["polled"]) as consumer:
+        Interrupts(shared_loop(), monkeypatch, late=True)
+        with pytest.raises(KeyboardInterrupt):
+            while not consumer.poll(20_000):
+                pass
+        found: list[bytes] = []
+        while len(found) < 3:
+            found += [message.body for message in consumer.poll(20_000)]
+        assert sorted(found) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("name", ["Producer", "TransactionProducer", "PushConsumer", "SimpleConsumer", "PullConsumer"])
+def test_a_client_whose_with_is_interrupted_does_not_stay(mq, monkeypatch, name):
+    more = [object()] if name == "TransactionProducer" else []
+    client = getattr(rucola.sync, name)("interrupted", mq.namesrv, *more)
+    instance = getattr(client._async, "_instance", None) or client._async._member.instance
+    Interrupts(shared_loop(), monkeypatch, late=True)
+    with pytest.raises(KeyboardInterrupt), client:
+        pytest.fail("the block must not begin")
+    ended = threading.Event()
+    while instance.running and not ended.wait(0.01):
+        pass
+    assert not instance.running
