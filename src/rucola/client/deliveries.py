@@ -109,13 +109,18 @@ class Deliveries:
             self.settle_left()
         queue: DeliveryQueue | None = loop.queue
         if queue is not None:
-            self._finish(queue, loop.message)
+            if not queue.dropped:
+                queue.finish_one(loop.message)
+                if queue.in_order:
+                    self.offer(queue, 1)
+            if self._settled is not None:
+                self._tell_settled()
             loop.queue = None
         lines = self._lines
         if not lines:
             return False
         queue = lines[0]
-        if self._may_give is not None or queue.dropped or len(lines) > 1:
+        if self._may_give is not None or queue.dropped or queue.is_paused:
             queue = self._first()
             if queue is None:
                 return False
@@ -149,7 +154,7 @@ class Deliveries:
             queue = lines[0]
             if queue.dropped:
                 lines.popleft().in_line = False
-            elif may_give is None or may_give(queue):
+            elif not queue.is_paused and (may_give is None or may_give(queue)):
                 return queue
             else:
                 lines.rotate(-1)
@@ -180,22 +185,16 @@ class Deliveries:
         """Wakes all callers that wait for messages, because the rules may permit more now."""
         self.wake(len(self._waiting))
 
-    def _finish(self, queue: DeliveryQueue, message: MessageExt) -> None:
-        if not queue.dropped:
-            queue.finish_one(message)
-            if queue.in_order:
-                self.offer(queue, 1)
-        if self._settled is not None:
-            self._tell_settled()
-
     def settle(self, queue: DeliveryQueue, messages: list[MessageExt], *, handled: bool) -> None:
         """Marks given messages as handled, or gives them back: they are given before later messages of ``queue``."""
-        if handled:
-            for message in messages:
-                self._finish(queue, message)
-        elif not queue.dropped:
-            queue.give_back(messages)
-            self.offer(queue, len(messages))
+        if not queue.dropped:
+            if not handled:
+                queue.give_back(messages)
+                self.offer(queue, len(messages))
+            else:
+                queue.finish(messages)
+                if queue.in_order:
+                    self.offer(queue, 1)
         self._tell_settled()
 
     # loops

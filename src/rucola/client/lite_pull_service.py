@@ -44,12 +44,12 @@ class AssignedQueue(DeliveryQueue):
 
     Attributes:
         pulled_to: queue offset at which the next pull starts.
-        is_paused: whether ``poll`` excludes the queue; ``resumed`` is not set then.
+        resumed: set unless the queue is paused.
     """
 
     def __init__(self, queue: MessageQueue, queue_offset: int, now: float, is_paused: bool) -> None:
         super().__init__(queue, now)
-        self.pulled_to = self.given_to = queue_offset
+        self.pulled_to = queue_offset
         self.is_paused = is_paused
         self.resumed = asyncio.Event()
         if not is_paused:
@@ -58,8 +58,8 @@ class AssignedQueue(DeliveryQueue):
 
     @property
     def position(self) -> int:
-        """Queue offset after the last message that was given, or that the filter passed over."""
-        return self.given_to if self.fetched else self.pulled_to
+        """Queue offset of the next message to give; if none is fetched, that of the next pull."""
+        return self.fetched[0].queue_offset if self.fetched else self.pulled_to
 
     @property
     def committable(self) -> int:
@@ -69,7 +69,7 @@ class AssignedQueue(DeliveryQueue):
 
     def start_at(self, queue_offset: int) -> None:
         """Sets where the first pull starts."""
-        self.pulled_to = self.given_to = queue_offset
+        self.pulled_to = queue_offset
 
 
 class LitePullService:
@@ -111,7 +111,7 @@ class LitePullService:
         self._failures = QueueFailures()
         self.queues: dict[MessageQueue, AssignedQueue] = {}
         self.expressions: dict[str, SubscriptionData] = {}
-        self.deliveries = Deliveries(_is_not_paused, given)
+        self.deliveries = Deliveries(given=given)
 
     def note_progress(self) -> None:
         """With auto commit, writes the offsets that may be committed into the offset store."""
@@ -342,8 +342,3 @@ class LitePullService:
     def _note(self, assigned: AssignedQueue) -> None:
         if not assigned.dropped:
             self._member.offsets.update(assigned.queue, assigned.committable, increase_only=True)
-
-
-def _is_not_paused(queue: DeliveryQueue) -> bool:
-    assert isinstance(queue, AssignedQueue)
-    return not queue.is_paused

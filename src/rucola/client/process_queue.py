@@ -136,8 +136,8 @@ class DeliveryQueue(ProcessQueue):
 
     Attributes:
         fetched: the messages that wait, in order.
-        given_to: queue offset after the last message that was given; -1 before the first one.
         in_line: whether the queue is among the queues from which messages are given.
+        is_paused: whether no messages are given for now.
     """
 
     in_order = False
@@ -146,8 +146,8 @@ class DeliveryQueue(ProcessQueue):
     def __init__(self, queue: MessageQueue, now: float) -> None:
         super().__init__(queue, now)
         self.fetched: deque[MessageExt] = deque()
-        self.given_to = -1
         self.in_line = False
+        self.is_paused = False
 
     @property
     def can_give(self) -> bool:
@@ -166,13 +166,16 @@ class DeliveryQueue(ProcessQueue):
 
     def give_one(self) -> MessageExt:
         """Returns the next fetched message; it is now given. There must be one."""
-        message = self.fetched.popleft()
-        self.given_to = message.queue_offset + 1
-        return message
+        return self.fetched.popleft()
 
     def give(self, count: int) -> list[MessageExt]:
         """Returns the next fetched messages, at most ``count``; they are now given."""
-        return [self.give_one() for _ in range(min(count, len(self.fetched)))]
+        fetched = self.fetched
+        if len(fetched) > count:
+            return [fetched.popleft() for _ in range(count)]
+        messages = list(fetched)
+        fetched.clear()
+        return messages
 
     def finish_one(self, message: MessageExt) -> None:
         """Marks a given message as done."""
@@ -181,6 +184,10 @@ class DeliveryQueue(ProcessQueue):
             self.consumed += 1
             if self.on_room is not None:
                 self.on_room()
+
+    def finish(self, messages: Sequence[MessageExt]) -> None:
+        """Marks given messages as done."""
+        self.remove(messages)
 
     def give_back(self, messages: Sequence[MessageExt]) -> None:
         """Makes given messages fetched again. They are given before later messages. Ignores messages that were
@@ -191,8 +198,6 @@ class DeliveryQueue(ProcessQueue):
             again = sorted([*again, *self.fetched], key=attrgetter("queue_offset"))
             self.fetched.clear()
         self.fetched.extendleft(reversed(again))
-        if self.fetched:
-            self.given_to = min(self.given_to, self.fetched[0].queue_offset)
 
 
 class OrderlyProcessQueue(DeliveryQueue):
@@ -229,6 +234,12 @@ class OrderlyProcessQueue(DeliveryQueue):
         self.consuming.append(message)
         return message
 
+    def give(self, count: int) -> list[MessageExt]:
+        """See ``DeliveryQueue``."""
+        messages = super().give(count)
+        self.consuming += messages
+        return messages
+
     def commit(self) -> int | None:
         """Marks all given messages as consumed; returns the queue offset after them, or None if there were none."""
         consumed, self.consuming = self.consuming, []
@@ -239,6 +250,10 @@ class OrderlyProcessQueue(DeliveryQueue):
 
     def finish_one(self, message: MessageExt) -> None:
         """See ``DeliveryQueue``."""
+        self.finish([message])
+
+    def finish(self, messages: Sequence[MessageExt]) -> None:
+        """See ``DeliveryQueue``; ``messages`` must be all messages that were given."""
         consumer_offset = self.commit()
         if consumer_offset is not None and self.on_progress is not None:
             self.on_progress(self, consumer_offset)

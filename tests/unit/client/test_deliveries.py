@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -37,9 +37,15 @@ class Noted(DeliveryQueue):
         self.finished.append(message.queue_offset)
         super().finish_one(message)
 
+    def finish(self, messages: Sequence[MessageExt]) -> None:
+        self.finished += [message.queue_offset for message in messages]
+        super().finish(messages)
+
 
 class NotedOrderly(Noted, OrderlyProcessQueue):
     """A queue in order that notes what was finished."""
+
+    finish_one = OrderlyProcessQueue.finish_one
 
 
 class Stage:
