@@ -60,6 +60,7 @@ class GroupMember:
 
     Attributes:
         subscriptions: subscriptions by topic.
+        was_subscribed: whether the application has ever subscribed to a topic.
         started_ms: time at which ``start`` was called, in milliseconds since the epoch.
 
     Raises:
@@ -79,6 +80,7 @@ class GroupMember:
         self.instance = ClientInstance(namesrv, config, clock, keeps_client_id=broadcasting)
         self.api = ConsumerApi(self.instance.client)
         self.subscriptions: dict[str, SubscriptionData] = {}
+        self.was_subscribed = False
         self.offsets: OffsetStore
         if broadcasting:
             file = LocalFileOffsetStore(Files(), config.local_offset_store_dir, self.instance.client_id, group)
@@ -128,7 +130,8 @@ class GroupMember:
         if strategy is None:
             return
         if config.message_model is MessageModel.CLUSTERING and self._consume_type is ConsumeType.CONSUME_PASSIVELY:
-            self.subscribe(retry_topic(self.group), "*")
+            topic = retry_topic(self.group)
+            self.subscriptions[topic] = subscription_data(topic, "*", self._clock.wall_ms())
         rebalance = Rebalance(instance, self.group, config.message_model, strategy, owner, config.rebalance_interval_ms)
         self._rebalance = rebalance
         registration = ConsumerRegistration(
@@ -154,6 +157,15 @@ class GroupMember:
         """
         check_topic(topic)
         self.subscriptions[topic] = subscription_data(topic, expression, self._clock.wall_ms())
+        self.was_subscribed = True
+
+    def check_subscribed(self) -> None:
+        """Raises ``ClientError`` if there was never a subscription."""
+        if not self.was_subscribed:
+            raise ClientError(
+                f"the consumer of group {self.group} has no subscription: pass topics=[...] when you create it, or "
+                "await subscribe(topic)"
+            )
 
     async def announce(self, topic: str) -> None:
         """Tells the brokers about a changed subscription, and divides the queues again. Returns when it is known where

@@ -103,7 +103,7 @@ class LitePullConsumer(Asynchronous):
         """The messages, for ``async for``. In ``async with consumer.messages() as messages``, the last message of a
         loop counts as consumed when the block ends without an error, however the loop was left.
         """
-        return MessageIterator(self._running_deliveries)
+        return MessageIterator(self._reading_deliveries)
 
     @property
     def client_id(self) -> str:
@@ -212,7 +212,7 @@ class LitePullConsumer(Asynchronous):
             Messages of the same queue, in order, at most ``pull_batch_size``; empty if none arrived in time.
 
         Raises:
-            ClientError: the consumer is not started, or is shut down.
+            ClientError: the consumer is not started, is shut down, or has no subscription and no assigned queues.
         """
         owner = caller()
         return self._poll(timeout_ms, owner, self._service.deliveries.polls_of(owner))
@@ -223,7 +223,7 @@ class LitePullConsumer(Asynchronous):
             self._service.deliveries.give_back_poll(messages)
 
     async def _poll(self, timeout_ms: int | None, owner: Caller, before: tuple[Polled, ...]) -> list[MessageExt]:
-        deliveries = self._running_deliveries()
+        deliveries = self._reading_deliveries()
         wait_ms = self._config.poll_timeout_ms if timeout_ms is None else timeout_ms
         check_number("timeout_ms", wait_ms, 0)
         deliveries.settle_polls(owner, before)
@@ -369,6 +369,12 @@ class LitePullConsumer(Asynchronous):
     def _running_deliveries(self) -> Deliveries:
         self._life.check_running()
         return self._service.deliveries
+
+    def _reading_deliveries(self) -> Deliveries:
+        deliveries = self._running_deliveries()
+        if self._wanted is None:
+            self._member.check_subscribed()
+        return deliveries
 
     async def _master(self, queue: MessageQueue) -> str:
         self._life.check_running()

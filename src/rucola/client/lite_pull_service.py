@@ -21,6 +21,7 @@ from rucola.client.process_queue import DeliveryQueue, FlowLimits
 from rucola.client.pull_result import PullStatus
 from rucola.client.pulling import Pulled, Puller
 from rucola.client.queue_failures import QueueFailures
+from rucola.client.supervisor import Supervisor
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError, ClientError, RucolaError
@@ -43,7 +44,6 @@ class AssignedQueue(DeliveryQueue):
         is_paused: whether ``poll`` excludes the queue for now.
 
     Attributes:
-        pulled_to: queue offset at which the next pull starts.
         resumed: set unless the queue is paused.
     """
 
@@ -66,10 +66,6 @@ class AssignedQueue(DeliveryQueue):
         """The offset that may be committed: that of the first message not done yet."""
         low, _ = self.span_ends
         return self.pulled_to if low is None else low
-
-    def start_at(self, queue_offset: int) -> None:
-        """Sets where the first pull starts."""
-        self.pulled_to = queue_offset
 
 
 class LitePullService:
@@ -106,6 +102,7 @@ class LitePullService:
         self._limits = FlowLimits(
             config.pull_threshold_for_queue, config.pull_threshold_size_for_queue * MIB, config.consume_max_span
         )
+        self._pulls = Supervisor(member.group)
         self._room: asyncio.Future[None] | None = None  # where pulls wait for room
         self._paused: set[MessageQueue] = set()
         self._failures = QueueFailures()
@@ -184,10 +181,7 @@ class LitePullService:
 
     async def stop(self, timeout_s: float) -> None:
         """Stops pulling; waits for the bodies of loops, at most ``timeout_s`` seconds."""
-        tasks = [assigned.task for assigned in self.queues.values() if assigned.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._pulls.stop()
         self.deliveries.end()
         await self.deliveries.bodies(timeout_s)
 
@@ -243,7 +237,9 @@ class LitePullService:
         self.queues[assigned.queue] = assigned
         if self._room is not None:
             assigned.on_room = self._made_room
-        assigned.task = asyncio.ensure_future(self._read_queue(assigned, alone))
+        assigned.is_start_certain = alone
+        name = f"pulls of {assigned.queue}"
+        assigned.task = self._pulls.until_cancelled(name, lambda: self._read_queue(assigned))
 
     def _leave(self, assigned: AssignedQueue) -> None:
         """Drops a queue, and notes how far it was consumed."""
@@ -257,20 +253,21 @@ class LitePullService:
         if assigned.task is not None:
             assigned.task.cancel()
 
-    async def _read_queue(self, assigned: AssignedQueue, alone: bool) -> None:
-        """Reads a new queue. Unless the group has no other member, the queue's previous consumer gets the time to store
-        how far it came, and the offset is looked up again.
+    async def _read_queue(self, assigned: AssignedQueue) -> None:
+        """Reads a queue. Unless the group has no other member, the previous consumer of a new queue gets the time to
+        store how far it came, and the offset is looked up again.
         """
-        if not alone:
+        if not assigned.is_start_certain:
             await asyncio.sleep(FIRST_PULL_DELAY_S)
-            assigned.start_at(await self._member.latest_start(assigned.queue, assigned.pulled_to))
+            assigned.pulled_to = await self._member.latest_start(assigned.queue, assigned.pulled_to)
+            assigned.is_start_certain = True
         while True:
             await assigned.resumed.wait()
             while not self._has_room(assigned):
                 await self._more_room()
             try:
                 pulled = await self._pull(assigned)
-            except Exception as error:  # noqa: BLE001 - a defect must not end the pulls of a queue
+            except RucolaError as error:
                 await asyncio.sleep(self._pause_s(assigned.queue, error))
                 continue
             if pulled.status is PullStatus.OFFSET_ILLEGAL and pulled.next_begin_offset < assigned.pulled_to:
@@ -295,24 +292,21 @@ class LitePullService:
 
     def _take(self, assigned: AssignedQueue, pulled: Pulled) -> None:
         self._failures.end(assigned.queue)
-        assigned.pulled_to = pulled.next_begin_offset
         if pulled.status is PullStatus.OFFSET_ILLEGAL:
             fields = {"queue": assigned.queue, "offset": pulled.next_begin_offset}
             event(logger, logging.WARNING, "queue continues at another offset", **fields)
         if pulled.messages:
             assigned.put(pulled.messages)
             self.deliveries.offer(assigned, len(pulled.messages))
+        assigned.pulled_to = pulled.next_begin_offset
 
-    def _pause_s(self, queue: MessageQueue, error: Exception) -> float:
+    def _pause_s(self, queue: MessageQueue, error: RucolaError) -> float:
         """Logs why a pull failed; returns the pause before the next one, in seconds."""
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
             return _BROKER_BUSY_DELAY_S
-        if isinstance(error, RucolaError):
-            if times := self._failures.note(queue, error):
-                fields = {"group": self._member.group, "queue": queue, "error": error, "times": times}
-                event(logger, logging.WARNING, "pull failed", **fields)
-        else:
-            event(logger, logging.ERROR, "pull failed", error, group=self._member.group, queue=queue)
+        if times := self._failures.note(queue, error):
+            fields = {"group": self._member.group, "queue": queue, "error": error, "times": times}
+            event(logger, logging.WARNING, "pull failed", **fields)
         return self._config.pull_time_delay_when_exception_ms / 1000
 
     def _has_room(self, assigned: AssignedQueue) -> bool:

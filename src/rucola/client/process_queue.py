@@ -46,6 +46,9 @@ class ProcessQueue:
         last_pull_at: time at which the last pull started.
         size_bytes: total size of the records of the messages in this process queue.
         pulled, consumed, failed: numbers of messages since the queue was added.
+        pulled_to: queue offset at which the next pull starts.
+        is_start_certain: whether ``pulled_to`` is right before the first pull; otherwise another consumer may have
+            stored a later one meanwhile.
         on_room: function that is called when the queue takes less room, or needs none any more.
     """
 
@@ -56,6 +59,8 @@ class ProcessQueue:
         self.last_consume_at = now
         self.size_bytes = 0
         self.pulled = self.consumed = self.failed = 0
+        self.pulled_to = 0
+        self.is_start_certain = True
         self.on_room: Callable[[], None] | None = None
         self._held: dict[int, MessageExt] = {}
         self._offsets: deque[int] = deque()  # ascending; consumed offsets are removed only at the two ends

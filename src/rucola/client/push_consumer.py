@@ -301,4 +301,5 @@ class PushConsumer(Asynchronous):
         self._life.check_loop()
         if self._deliveries is None or self._life.is_closing:
             raise ClientError("only a started push consumer without a listener can be iterated over")
+        self._member.check_subscribed()
         return self._deliveries

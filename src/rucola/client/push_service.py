@@ -29,6 +29,7 @@ from rucola.client.pull_result import PullStatus
 from rucola.client.pulling import Pulled, Puller
 from rucola.client.queue_failures import QueueFailures
 from rucola.client.queue_locks import QueueLocks
+from rucola.client.supervisor import Supervisor
 from rucola.common import message_const
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message import MessageExt
@@ -101,6 +102,7 @@ class PushService:
         self._config = config
         self._puller = puller
         self._consumption = consumption
+        self._pulls = Supervisor(member.group)
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
         self._resumed = asyncio.Event()
         self._resumed.set()
@@ -122,10 +124,7 @@ class PushService:
         """Stops pulling, lets the consumption finish within ``patience_s`` seconds, and records the consumer offsets of
         all queues.
         """
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._pulls.stop()
         await self._consumption.stop(patience_s)
         self.note_progress()
 
@@ -208,9 +207,10 @@ class PushService:
         except RucolaError as error:
             event(logger, logging.WARNING, "queue not started", group=self._member.group, queue=queue, error=error)
             return False
+        held.pulled_to, held.is_start_certain = first, alone
         self.queues[queue] = held
         self._consumption.add(held)
-        self._tasks[queue] = asyncio.ensure_future(self._begin(held, first, alone))
+        self._tasks[queue] = self._pulls.until_cancelled(f"pulls of {queue}", lambda: self._pull_queue(held))
         return True
 
     async def remove_queue(self, queue: MessageQueue) -> bool:
@@ -242,19 +242,17 @@ class PushService:
 
     # pulling
 
-    async def _begin(self, queue: ProcessQueue, first: int, alone: bool) -> None:
-        """Reads a new queue. Unless the group has no other member, the queue's previous consumer gets the time to store
-        how far it came, and the offset is looked up again.
+    async def _pull_queue(self, queue: ProcessQueue) -> None:
+        """Reads a queue. Unless the group has no other member, the previous consumer of a new queue gets the time to
+        store how far it came, and the offset is looked up again.
         """
-        if not alone:
+        if not queue.is_start_certain:
             await asyncio.sleep(FIRST_PULL_DELAY_S)
-            first = await self._member.latest_start(queue.queue, first)
-        await self._pull_queue(queue, first)
-
-    async def _pull_queue(self, queue: ProcessQueue, next_offset: int) -> None:
+            queue.pulled_to = await self._member.latest_start(queue.queue, queue.pulled_to)
+            queue.is_start_certain = True
         loop = asyncio.get_running_loop()
-        delay_s = 0.0
         exception_s = self._config.pull_time_delay_when_exception_ms / 1000
+        delay_s = 0.0
         while True:
             if delay_s:
                 await asyncio.sleep(delay_s)
@@ -269,44 +267,43 @@ class PushService:
                 return
             queue.last_pull_at = loop.time()
             try:
-                pulled = await self._pull(queue, next_offset)
+                pulled = await self._pull(queue)
             except RucolaError as error:
                 delay_s = self._delay_s(queue, error, exception_s)
                 continue
-            except Exception as error:  # noqa: BLE001 - a defect must not end the pulls of a queue
-                event(logger, logging.ERROR, "pull failed", error, group=self._member.group, queue=queue.queue)
-                delay_s = exception_s
-                continue
             self._failures.end(queue.queue)
-            moved_back = pulled.next_begin_offset < next_offset
-            next_offset = pulled.next_begin_offset
-            if pulled.status is PullStatus.OFFSET_ILLEGAL:
-                if moved_back:  # the queue's messages are other ones than before: its topic was created again
-                    self._member.instance.keep(self._restart(queue, next_offset))
-                    return
-                fields = {"group": self._member.group, "queue": queue.queue, "offset": next_offset}
-                event(logger, logging.WARNING, "queue continues at another offset", **fields)
+            if pulled.status is PullStatus.OFFSET_ILLEGAL and pulled.next_begin_offset < queue.pulled_to:
+                # the queue's messages are other ones than before: its topic was created again
+                self._member.instance.keep(self._restart(queue, pulled.next_begin_offset))
+                return
+            self._take(queue, pulled)
             if pulled.messages:
-                self._take(queue, pulled.messages)
                 delay_s = self._config.pull_interval_ms / 1000
-            elif not len(queue):
-                self._member.offsets.update(queue.queue, next_offset, increase_only=True)
 
-    async def _pull(self, queue: ProcessQueue, next_offset: int) -> Pulled:
+    async def _pull(self, queue: ProcessQueue) -> Pulled:
         commit_offset = None
         if self._config.message_model is MessageModel.CLUSTERING:
             self._note(queue)
             commit_offset = self._member.offsets.known(queue.queue) or None
         subscription = self._member.subscriptions[queue.queue.topic]
-        return await self._puller.pull(queue.queue, next_offset, subscription, commit_offset)
+        return await self._puller.pull(queue.queue, queue.pulled_to, subscription, commit_offset)
 
-    def _take(self, queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
+    def _take(self, queue: ProcessQueue, pulled: Pulled) -> None:
+        if pulled.status is PullStatus.OFFSET_ILLEGAL:
+            fields = {"group": self._member.group, "queue": queue.queue, "offset": pulled.next_begin_offset}
+            event(logger, logging.WARNING, "queue continues at another offset", **fields)
+        if pulled.messages:
+            self._submit(queue, list(pulled.messages))
+        elif not len(queue):
+            self._member.offsets.update(queue.queue, pulled.next_begin_offset, increase_only=True)
+        queue.pulled_to = pulled.next_begin_offset
+
+    def _submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
         if is_retry_topic(queue.queue.topic):
             for message in messages:
                 message.topic = message.properties.get(message_const.RETRY_TOPIC, message.topic)
-        taken = list(messages)
-        queue.put(taken)
-        self._consumption.submit(queue, taken)
+        queue.put(messages)
+        self._consumption.submit(queue, messages)
 
     def _delay_s(self, queue: ProcessQueue, error: RucolaError, exception_s: float) -> float:
         if isinstance(error, BrokerError):

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from rucola.client.application_call import is_failed_call
+from rucola.errors import ClientError
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,17 @@ class Supervisor:
             return
         task = self._start(name, self._repeat(name, work))
         task.add_done_callback(lambda done: self._ended(name, work, done))
+
+    def until_cancelled(self, name: str, work: Work) -> asyncio.Task[None]:
+        """Starts ``work``, which runs until it returns or the returned task is cancelled; starts it again after a
+        failure.
+
+        Raises:
+            ClientError: ``stop`` was called.
+        """
+        if self._stopped:
+            raise ClientError(f"{name}: {self._owner} is shut down")
+        return self._start(name, self._repeat(name, work))
 
     def periodic(self, name: str, work: Work, interval_s: float) -> Periodic:
         """Calls ``work`` every ``interval_s`` seconds, and whenever ``Periodic.soon`` was called."""

@@ -155,7 +155,7 @@ class LitePullConsumer(Blocking):
             Messages of the same queue, in order, at most ``pull_batch_size``; empty if none arrived in time.
 
         Raises:
-            ClientError: the consumer is not started, or is shut down.
+            ClientError: the consumer is not started, is shut down, or has no subscription and no assigned queues.
         """
         return self._loop.run(self._async.poll(timeout_ms), self._async._missed_poll)
 

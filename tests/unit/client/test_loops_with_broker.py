@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -542,5 +543,24 @@ def test_blocking_loops(tmp_path, kind):
 
         await asyncio.to_thread(scene)
         assert await rest(kind, servers) == ALL[5:]
+
+    scene_of(tmp_path, work)
+
+
+@pytest.mark.parametrize("kind", ["push", "lite", "poll"])
+def test_a_consumer_without_a_subscription_has_nothing_to_wait_for(tmp_path, kind):
+    async def work(servers: Cluster, producer: Producer) -> None:
+        kinds = (LitePullConsumer, LitePullConsumerConfig) if kind != "push" else (PushConsumer, PushConsumerConfig)
+        consumer = kinds[0]("cg", servers.namesrv.address, kinds[1](consume_from_where=FIRST))
+        take = consumer.poll if kind == "poll" else partial(first, consumer)
+        async with consumer, asyncio.timeout(15):
+            with pytest.raises(ClientError, match="no subscription: pass topics"):
+                await take()
+            await consumer.subscribe("T")
+            assert await take()
+            await consumer.unsubscribe("T")  # from now on it waits: the application may subscribe again
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await take()
 
     scene_of(tmp_path, work)
