@@ -124,12 +124,17 @@ class Deliveries:
             queue = self._first()
             if queue is None:
                 return False
-        loop.message = queue.give_one()
-        loop.owner, loop.queue = owner, queue
-        if queue.in_order or not queue.fetched:
+        if queue.in_order:
+            (loop.message,) = queue.give(1)
             lines.popleft().in_line = False
-        elif len(lines) > 1:
-            lines.rotate(-1)
+        else:
+            fetched = queue.fetched
+            loop.message = fetched.popleft()
+            if not fetched:
+                lines.popleft().in_line = False
+            elif len(lines) > 1:
+                lines.rotate(-1)
+        loop.owner, loop.queue = owner, queue
         if self._given is not None:
             self._given([loop.message])
         return True

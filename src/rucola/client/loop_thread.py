@@ -17,6 +17,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from rucola.client.application_call import FailedCall, called, is_failed_call
@@ -56,13 +57,16 @@ class LoopThread:
             work.close()
             raise _blocks_itself("a blocking call of rucola.sync")
         handover = None if missed is None else _Handover(missed)
-        future = self.start(work if handover is None else handover.watch(work))
+        future: Future[T] | None = None
         try:
+            future = self.start(work if handover is None else handover.watch(work))
             return future.result()
         except BaseException:
-            if handover is not None:
-                self._loop.call_soon_threadsafe(handover.refuse)
-            future.cancel()
+            if handover is not None and os.getpid() == self.pid:
+                with suppress(RuntimeError):  # the loop is closed
+                    self._loop.call_soon_threadsafe(handover.refuse)
+            if future is not None:
+                future.cancel()
             raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:

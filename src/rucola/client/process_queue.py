@@ -140,7 +140,7 @@ class DeliveryQueue(ProcessQueue):
     """A queue whose fetched messages wait here until a loop, a poll or an orderly listener is given them.
 
     Attributes:
-        fetched: the messages that wait, in order.
+        fetched: the messages that wait, in order; a message that is removed from here is given.
         in_line: whether the queue is among the queues from which messages are given.
         is_paused: whether no messages are given for now.
     """
@@ -168,10 +168,6 @@ class DeliveryQueue(ProcessQueue):
             self.fetched.extend(messages)
         else:  # the broker sent messages again that are fetched or given
             self.fetched.extend([message for message in messages if held.get(message.queue_offset) is message])
-
-    def give_one(self) -> MessageExt:
-        """Returns the next fetched message; it is now given. There must be one."""
-        return self.fetched.popleft()
 
     def give(self, count: int) -> list[MessageExt]:
         """Returns the next fetched messages, at most ``count``; they are now given."""
@@ -232,12 +228,6 @@ class OrderlyProcessQueue(DeliveryQueue):
     def can_give(self) -> bool:
         """See ``DeliveryQueue``."""
         return bool(self.fetched) and not self.consuming
-
-    def give_one(self) -> MessageExt:
-        """See ``DeliveryQueue``."""
-        message = super().give_one()
-        self.consuming.append(message)
-        return message
 
     def give(self, count: int) -> list[MessageExt]:
         """See ``DeliveryQueue``."""

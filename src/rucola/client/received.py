@@ -12,7 +12,6 @@ from typing import Any
 
 from rucola.common import message_const
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
-from rucola.common.ids import QueueOffset
 from rucola.common.message import MessageExt
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.errors import FormatError, UnreadableBodyError
@@ -61,18 +60,14 @@ class ReceivedMessage(MessageExt):
 
     In addition to the stored properties, a pulled message has MIN_OFFSET and MAX_OFFSET of the queue at that time. A
     body that cannot be decompressed raises ``UnreadableBodyError`` whenever it is read; all other attributes can be
-    read.
+    read. ``received_messages`` makes the objects.
     """
 
     __slots__ = ("__weakref__", "_origin", "_record", "_row")
 
-    def __init__(self, record: bytes, row: array[int], origin: PullOrigin) -> None:
-        # Sets only the attributes of MessageExt that every consumer needs.
-        self._record = record
-        self._row = row
-        self._origin = origin
-        self.store_size = row[_RECORD_SIZE]
-        self.queue_offset = QueueOffset(row[_QUEUE_OFFSET])
+    _origin: PullOrigin
+    _record: bytes
+    _row: array[int]
 
     def __getattr__(self, name: str) -> Any:
         """Decodes an attribute at its first use."""
@@ -156,6 +151,7 @@ def received_messages(records: bytes, origin: PullOrigin, queue_offset: int = 0)
     end = len(records)
     table = new_table(_ROWS)
     messages: list[MessageExt] = []
+    new = ReceivedMessage.__new__
     position = 0
     while True:
         rows, position, stop = walk_records(
@@ -166,9 +162,15 @@ def received_messages(records: bytes, origin: PullOrigin, queue_offset: int = 0)
             if single != records:
                 return received_messages(single, origin)
         for base in range(0, rows * ROW_WIDTH, ROW_WIDTH):
-            row = table[base : base + ROW_WIDTH]
+            # Sets only what every consumer needs, without calls of __init__ and QueueOffset, which take twice the time.
+            message = new(ReceivedMessage)
+            message._row = row = table[base : base + ROW_WIDTH]
+            message._origin = origin
+            message.queue_offset = row[_QUEUE_OFFSET]  # type: ignore[assignment]
+            message.store_size = size = row[_RECORD_SIZE]
             first = row[_RECORD_POS]
-            messages.append(ReceivedMessage(records[first : first + row[_RECORD_SIZE]], row, origin))
+            message._record = records[first : first + size]
+            messages.append(message)
         if stop == WalkStop.LIMIT:
             return messages
         if stop != WalkStop.TABLE_FULL:

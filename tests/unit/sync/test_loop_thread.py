@@ -355,11 +355,13 @@ print("last line")
 
 
 class Interrupts:
-    """Makes the next waits of a thread end by Ctrl-C: at once, or when the result is there but was not received."""
+    """Makes the next call of a thread end by Ctrl-C: while it begins, while it waits, or when the result is there but
+    was not received.
+    """
 
-    def __init__(self, thread: LoopThread, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+    def __init__(self, thread: LoopThread, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
         self._start = thread.start
-        self._late = late
+        self._when = when
         self.left = 1
         monkeypatch.setattr(thread, "start", self.start)
 
@@ -367,7 +369,9 @@ class Interrupts:
         future = self._start(work)
         if self.left:
             self.left -= 1
-            if self._late:
+            if self._when == "begins":
+                raise KeyboardInterrupt
+            if self._when == "late":
                 concurrent.futures.wait([future], 20)
             future.result = self._interrupted  # type: ignore[method-assign]
         return future
@@ -376,8 +380,8 @@ class Interrupts:
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_a_result_that_an_interrupted_thread_does_not_receive_is_taken_back(thread, monkeypatch, late):
+@pytest.mark.parametrize("when", ["begins", "waits", "late"])
+def test_a_result_that_an_interrupted_thread_does_not_receive_is_taken_back(thread, monkeypatch, when):
     missed, came = [], threading.Event()
 
     async def take_back(result: str) -> None:
@@ -392,7 +396,7 @@ def test_a_result_that_an_interrupted_thread_does_not_receive_is_taken_back(thre
             pass  # the result is there although the call is cancelled
         return "result"
 
-    Interrupts(thread, monkeypatch, late)
+    Interrupts(thread, monkeypatch, when)
     with pytest.raises(KeyboardInterrupt):
         thread.run(work(), take_back)
     assert came.wait(20)
@@ -408,7 +412,7 @@ def test_messages_of_an_interrupted_poll_come_again(mq, monkeypatch):
         for number in range(3):
             producer.send(Message("polled", b"%d" % number), None)
     with rucola.sync.LitePullConsumer("polls", mq.namesrv, config, topics=["polled"]) as consumer:
-        Interrupts(shared_loop(), monkeypatch, late=True)
+        Interrupts(shared_loop(), monkeypatch, "late")
         with pytest.raises(KeyboardInterrupt):
             while not consumer.poll(20_000):
                 pass
@@ -418,14 +422,16 @@ def test_messages_of_an_interrupted_poll_come_again(mq, monkeypatch):
         assert sorted(found) == [b"0", b"1", b"2"]
 
 
+@pytest.mark.parametrize("when", ["begins", "late"])
 @pytest.mark.parametrize("name", ["Producer", "TransactionProducer", "PushConsumer", "SimpleConsumer", "PullConsumer"])
-def test_a_client_whose_with_is_interrupted_does_not_stay(mq, monkeypatch, name):
+def test_a_client_whose_with_is_interrupted_does_not_stay(mq, monkeypatch, name, when):
     more = [object()] if name == "TransactionProducer" else []
     client = getattr(rucola.sync, name)("interrupted", mq.namesrv, *more)
     instance = getattr(client._async, "_instance", None) or client._async._member.instance
-    Interrupts(shared_loop(), monkeypatch, late=True)
+    Interrupts(shared_loop(), monkeypatch, when)
     with pytest.raises(KeyboardInterrupt), client:
         pytest.fail("the block must not begin")
+    shared_loop().run(asyncio.sleep(0))  # what began has started
     ended = threading.Event()
     while instance.running and not ended.wait(0.01):
         pass
