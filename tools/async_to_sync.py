@@ -76,6 +76,7 @@ VALUES = {
         "RequestTimeoutError",
         "RucolaError",
         "SendManyError",
+        "TopicNotExistError",
     ],
     "rucola.formats.compression": ["CompressionType"],
     "rucola.protocol.bodies.heartbeat": ["ConsumeFromWhere", "MessageModel"],

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         RequestTimeoutError,
         RucolaError,
         SendManyError,
+        TopicNotExistError,
     )
     from rucola.formats.compression import CompressionType
     from rucola.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
@@ -115,6 +116,7 @@ __all__ = [
     "SendStatus",
     "SimpleConsumer",
     "SimpleConsumerConfig",
+    "TopicNotExistError",
     "TransactionListener",
     "TransactionProducer",
     "TransactionSendResult",
@@ -172,6 +174,7 @@ _MODULES = {
     "SendStatus": "rucola.client.send_result",
     "SimpleConsumer": "rucola.client.simple_consumer",
     "SimpleConsumerConfig": "rucola.client.consumer_config",
+    "TopicNotExistError": "rucola.errors",
     "TransactionListener": "rucola.client.transaction_listener",
     "TransactionProducer": "rucola.client.transaction_producer",
     "TransactionSendResult": "rucola.client.transaction_listener",

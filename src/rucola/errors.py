@@ -215,7 +215,7 @@ class RemotingClosedError(RemotingUnansweredError):
 
 class NoRouteError(RemotingError):
     """The route of a topic could not be fetched in time, so nothing was sent: no name server responded, or no broker is
-    registered at it. A topic that does not exist is a ``ClientError``.
+    registered at it. A topic that does not exist is a ``TopicNotExistError``.
 
     Args:
         topic: the topic.
@@ -259,7 +259,8 @@ class BrokerError(RucolaError):
 
 
 def _refuses_account(code: int, remark: str) -> bool:
-    """Whether a server refused a request because of the sender's account, so that another try will not help.
+    """Whether a server refused a request because of the sender's account or its own settings, so that another try will
+    not help.
 
     NO_PERMISSION (16) can also mean that a broker, a topic or a group is closed to everyone for now, while another
     broker may accept the request. The access control of RocketMQ before 5.3 responds SYSTEM_ERROR (1), with the name of
@@ -270,12 +271,19 @@ def _refuses_account(code: int, remark: str) -> bool:
 
 _REFUSED_ACCOUNTS = {
     1: ("AclException", "AuthenticationException", "AuthorizationException"),
-    16: ("access denied", "AclException", "signature", "User:", "username", "has no permission to access"),
+    16: (
+        *("access denied", "AclException", "signature", "User:", "username", "has no permission to access"),
+        "operation is forbidden",  # recallMessageEnable=false
+    ),
 }
 
 
 class ClientError(RucolaError):
     """The client was used in an invalid way, or found no route."""
+
+
+class TopicNotExistError(ClientError):
+    """No broker has the topic, and none creates it automatically."""
 
 
 class RequestTimeoutError(RucolaError):

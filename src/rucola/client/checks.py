@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rucola.common.message import Message
+from rucola.common.message import Message, MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.common.options import is_text
 from rucola.errors import ClientError
@@ -34,6 +34,12 @@ def check_message(message: object) -> None:
     """Raises ``ClientError`` unless ``message`` is a ``Message``."""
     if not isinstance(message, Message):
         raise ClientError(f"a message must be a Message, not {message!r}")
+
+
+def check_received(call: str, message: object) -> None:
+    """Raises ``ClientError`` unless ``message``, the argument of ``call``, is a received message."""
+    if not isinstance(message, MessageExt):
+        raise ClientError(f"{call} takes one received message, not {message!r}")
 
 
 def check_queue(queue: object) -> None:

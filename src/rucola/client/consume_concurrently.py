@@ -455,4 +455,6 @@ class _Worker(CallSlot):
 def log_failure(error: BaseException, queue: ProcessQueue, messages: list[MessageExt]) -> None:
     """Logs that a listener's call has failed."""
     count, ids = len(messages), ", ".join(message.msg_id for message in messages[:3])
-    event(logger, logging.WARNING, "listener failed", error, queue=queue.queue, count=count, ids=ids)
+    first = messages[0]
+    about = {"topic": first.topic, "queue": queue.queue, "attempt": first.reconsume_times + 1}
+    event(logger, logging.WARNING, "listener failed", error, **about, count=count, ids=ids)

@@ -24,7 +24,7 @@ from rucola.client.subscription import subscription_data
 from rucola.client.supervisor import Supervisor
 from rucola.common.key_builder import is_retry_topic, retry_topic
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import BrokerError, ClientError, RucolaError
+from rucola.errors import BrokerError, ClientError, RucolaError, TopicNotExistError
 from rucola.protocol.bodies.heartbeat import (
     ConsumeFromWhere,
     ConsumerData,
@@ -278,7 +278,7 @@ class GroupMember:
         """
         try:
             route = await self.instance.routes.route(topic)
-        except ClientError as error:
+        except TopicNotExistError as error:
             if not is_retry_topic(topic):
                 event(logger, logging.WARNING, "subscribed topic does not exist yet", topic=topic, error=error)
             return
@@ -323,6 +323,8 @@ class GroupMember:
                     if not failures and not unknown:
                         return
         except TimeoutError:
+            if not failures and not unknown:  # the application has blocked the event loop
+                return
             about = {"topics": sorted(failures), "queues": sorted(unknown), "group": self.group}
             event(logger, logging.WARNING, "starts of queues not known yet", **about)
 

@@ -288,8 +288,12 @@ class LitePullConsumer(Asynchronous):
                 task has not finished with.
 
         Raises:
-            ClientError: a queue is not assigned to this consumer.
+            ClientError: a queue is not assigned to this consumer, or ``offsets`` is no mapping.
         """
+        if offsets is not None and not isinstance(offsets, Mapping):
+            raise ClientError(
+                f"commit takes offsets by queue, {{queue: offset}}, or nothing; not {type(offsets).__name__}"
+            )
         return self._commit(offsets, caller())
 
     async def _commit(self, offsets: Mapping[MessageQueue, int] | None, owner: Caller) -> None:

@@ -43,6 +43,10 @@ logger = logging.getLogger(__name__)
 
 BROKER_BUSY_DELAY_S = 0.02
 UNKNOWN_TO_BROKER_DELAY_S = 0.5
+UNKNOWN_TIMES, UNKNOWN_WITHIN_S = 5, 60.0
+"""Refused pulls of a queue, each within this time after the one before, that show that another member of the group has
+other subscriptions: a broker keeps those of the last heartbeat. After a start or a restart, one or two are refused.
+"""
 _UNKNOWN_TO_BROKER = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
 
 
@@ -108,6 +112,7 @@ class PushService:
         self._resumed.set()
         self._limits = self._flow_limits(1)
         self._failures = QueueFailures()
+        self._unknown: dict[MessageQueue, tuple[int, float]] = {}  # refused pulls, and the time of the last one
         self.queues: dict[MessageQueue, ProcessQueue] = {}
         self.rates = ConsumeRates()
         self.locks: QueueLocks | None = None
@@ -311,11 +316,21 @@ class PushService:
                 return BROKER_BUSY_DELAY_S
             if error.code in _UNKNOWN_TO_BROKER:
                 self._member.instance.heartbeat_soon()
+                self._note_unknown(queue.queue, error)
                 return min(UNKNOWN_TO_BROKER_DELAY_S, exception_s)
         if not is_retry_topic(queue.queue.topic) and (times := self._failures.note(queue.queue, error)):
             fields = {"group": self._member.group, "queue": queue.queue, "error": error, "times": times}
             event(logger, logging.WARNING, "pull failed", **fields)
         return exception_s
+
+    def _note_unknown(self, queue: MessageQueue, error: BrokerError) -> None:
+        now = asyncio.get_running_loop().time()
+        times, last = self._unknown.get(queue, (0, now))
+        times = times + 1 if now - last <= UNKNOWN_WITHIN_S else 1
+        self._unknown[queue] = times, now
+        if times == UNKNOWN_TIMES:
+            fields = {"group": self._member.group, "queue": queue, "error": error}
+            event(logger, logging.WARNING, "another member of the group has other subscriptions", **fields)
 
     async def _restart(self, queue: ProcessQueue, consumer_offset: int) -> None:
         """Gives up a queue, and stores ``consumer_offset``, at which it will start again."""
@@ -351,6 +366,7 @@ class PushService:
     def _forget(self, queue: ProcessQueue) -> None:
         if self.queues.get(queue.queue) is queue:
             del self.queues[queue.queue]
+            self._unknown.pop(queue.queue, None)
             self._member.offsets.remove(queue.queue)
             self._puller.forget(queue.queue)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from rucola.client.name_servers import NameServers
 from rucola.common.message_queue import MessageQueue
 from rucola.common.sysflag import PermName
-from rucola.errors import BrokerError, ClientError, NoRouteError, RucolaError
+from rucola.errors import BrokerError, ClientError, NoRouteError, RucolaError, TopicNotExistError
 from rucola.protocol.bodies.route import BrokerData, TopicRouteData
 from rucola.protocol.codes import ResponseCode
 from rucola.runtime.logs import event
@@ -237,11 +237,13 @@ class RouteTable:
     async def _default_route(self, topic: str) -> tuple[TopicRouteData, TopicRoute]:
         key = self._create_topic_key
         if key is None or topic == key:
-            raise ClientError(f"no route to topic {topic}: no broker has it")
+            raise TopicNotExistError(f"no route to topic {topic}: no broker has it")
         if topic in self._own:
             # A restarted name server knows only the brokers that have registered since the restart. A route made from
             # the template could send messages of an existing topic to a wrong broker, which would create the topic.
-            raise ClientError(f"the name server no longer has a route to topic {topic}; the last known route is kept")
+            raise TopicNotExistError(
+                f"the name server no longer has a route to topic {topic}; the last known route is kept"
+            )
         try:
             data = await self._name_servers.route_info(key)
         except BrokerError as error:
@@ -249,7 +251,7 @@ class RouteTable:
                 raise
             if not (await self._name_servers.cluster_info()).broker_addr_table:
                 raise NoRouteError(topic, f"no broker is registered at {', '.join(self.name_servers)}") from error
-            raise ClientError(
+            raise TopicNotExistError(
                 f"no route to topic {topic}: no broker has it, and none creates topics automatically"
             ) from error
         return data, default_topic_route(topic, data, self._default_topic_queue_nums)

@@ -59,15 +59,23 @@ class SendBack:
             message: a pulled message.
             delay_level: 1 to 18, 0 for the broker's choice, -1 for an immediate dead letter.
         """
-        return await self._ask_back(message, delay_level) or await self.send_anew(message)
+        sent = await self._ask_back(message, delay_level) or await self.send_anew(message)
+        if sent and (delay_level < 0 or message.reconsume_times >= self._times_max):
+            self._note_dead(message)
+        return sent
 
     async def dead_letter(self, message: MessageExt) -> bool:
         """Makes a message that an orderly consumer could not consume a dead letter; see ``send_anew``. If its body
         cannot be read, asks the broker for it by request 36.
         """
-        if _is_readable(message):
-            return await self.send_anew(message)
-        return await self._ask_back(message, -1)
+        sent = await (self.send_anew(message) if _is_readable(message) else self._ask_back(message, -1))
+        if sent:
+            self._note_dead(message)
+        return sent
+
+    def _note_dead(self, message: MessageExt) -> None:
+        about = {"topic": message.topic, "attempts": message.reconsume_times + 1, "id": message.msg_id}
+        event(logger, logging.WARNING, "message becomes a dead letter", group=self._member.group, **about)
 
     async def _ask_back(self, message: MessageExt, delay_level: int) -> bool:
         member = self._member

@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from rucola.client.caller import Caller, caller
-from rucola.client.checks import check_number, check_topics
+from rucola.client.checks import check_number, check_received, check_topics
 from rucola.client.client_life import ClientLife
 from rucola.client.consumer_config import SimpleConsumerConfig
 from rucola.client.faces import Asynchronous
@@ -219,6 +219,7 @@ class SimpleConsumer(Asynchronous):
             ClientError: the message was not received by a simple consumer.
         """
         self._check_open()
+        check_received("ack", message)
         await self._leases.ack(message)
 
     async def change_invisible_duration(self, message: MessageExt, invisible_duration_ms: int) -> None:
@@ -234,6 +235,7 @@ class SimpleConsumer(Asynchronous):
             ClientError: the message was not received by a simple consumer, or was acknowledged meanwhile.
         """
         self._check_open()
+        check_received("change_invisible_duration", message)
         check_number("invisible_duration_ms", invisible_duration_ms, INVISIBLE_MIN_MS, INVISIBLE_MAX_MS)
         await self._leases.hide(message, invisible_duration_ms)
 

@@ -46,6 +46,7 @@ from rucola.errors import (
     RequestTimeoutError,
     RucolaError,
     SendManyError,
+    TopicNotExistError,
 )
 from rucola.formats.compression import CompressionType
 from rucola.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
@@ -107,6 +108,7 @@ __all__ = [
     "SendStatus",
     "SimpleConsumer",
     "SimpleConsumerConfig",
+    "TopicNotExistError",
     "TransactionListener",
     "TransactionProducer",
     "TransactionSendResult",

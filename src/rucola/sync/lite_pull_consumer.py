@@ -205,7 +205,7 @@ class LitePullConsumer(Blocking):
                 task has not finished with.
 
         Raises:
-            ClientError: a queue is not assigned to this consumer.
+            ClientError: a queue is not assigned to this consumer, or ``offsets`` is no mapping.
         """
         self._loop.run(self._async.commit(offsets))
 
