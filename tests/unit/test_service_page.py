@@ -67,12 +67,29 @@ async def _consumed(rocketmq: RocketMQ, group: str, count: int) -> list[bytes]:
 
 def test_an_error_of_the_loop_ends_the_worker(tmp_path: Path) -> None:
     program = tmp_path / "worker.py"
-    program.write_text(WORKER.replace(BODY, '    raise ValueError("no paper")\n' + BODY))
+    program.write_text(WORKER.replace(BODY, '    raise OSError("no paper")\n' + BODY))
     with RocketMQ() as rocketmq:
         _send(rocketmq, b"one")
         env = {**rocketmq.env, "PYTHONPATH": ":".join(sys.path)}
         ended = subprocess.run([sys.executable, str(program)], env=env, capture_output=True, timeout=60, check=False)
-    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, b"ValueError: no paper")
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, b"OSError: no paper")
+
+
+def test_the_worker_sends_a_bad_message_back_and_goes_on(tmp_path: Path) -> None:
+    program = tmp_path / "worker.py"
+    fails = '    if order.body == b"bad":\n        raise ValueError("no such coffee")\n'
+    program.write_text(WORKER.replace(BODY, fails + BODY))
+    with RocketMQ() as rocketmq:
+        _send(rocketmq, b"bad", b"good")
+        env = {**rocketmq.env, "PYTHONPATH": ":".join(sys.path)}
+        with subprocess.Popen([sys.executable, str(program)], env=env) as worker:
+            try:
+                assert [message.body for message in rocketmq.retries("till", count=1)] == [b"bad"]
+                assert [message.body for message in rocketmq.wait_for_messages("receipts", count=1)] == [b"good"]
+                worker.terminate()
+                assert worker.wait(20) == 0
+            finally:
+                worker.kill()
 
 
 def test_the_application_sends_reports_its_health_and_stops() -> None:
