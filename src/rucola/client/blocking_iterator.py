@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import CodeType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING
 
 from rucola.client.caller import caller
@@ -60,4 +60,8 @@ class BlockingMessageIterator:
 
     def __del__(self) -> None:
         if self._messages.queue is not None:
-            self._messages.close(is_left_by_break(self._code, sys._getframe(1)))
+            try:
+                frame: FrameType | None = sys._getframe(1)
+            except ValueError:  # the thread ends, and with it the last reference
+                frame = None
+            self._messages.close(is_left_by_break(self._code, frame))

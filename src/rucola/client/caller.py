@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 Caller = asyncio.Task[Any] | threading.Thread
@@ -30,3 +31,57 @@ def has_ended(one: Caller) -> bool:
 def has_succeeded(one: Caller) -> bool:
     """Whether a caller is a task that ended without an error. How a thread ended is not known."""
     return isinstance(one, asyncio.Task) and one.done() and not one.cancelled() and one.exception() is None
+
+
+LOOK_S = 1.0
+"""Interval in seconds at which ``Callers`` looks whether threads have ended."""
+
+
+class Callers:
+    """Notices that a task or thread that has messages ends. Used on one event loop.
+
+    Args:
+        on_end: called after one or several of them have ended.
+    """
+
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        self._on_end = on_end
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._threads: set[threading.Thread] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, one: Caller) -> None:
+        """From now on, notices the end of ``one``."""
+        if isinstance(one, asyncio.Task):
+            if one not in self._tasks:
+                self._tasks.add(one)
+                one.add_done_callback(self._ended)
+        elif one is not threading.main_thread():  # which lives as long as the process
+            self._threads.add(one)
+            self._look_later()
+
+    def clear(self) -> None:
+        """Notices nothing more."""
+        for task in self._tasks:
+            task.remove_done_callback(self._ended)
+        self._tasks.clear()
+        self._threads.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        self._on_end()
+
+    def _look_later(self) -> None:
+        if self._timer is None and self._threads:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        ended = {thread for thread in self._threads if not thread.is_alive()}
+        self._threads -= ended
+        if ended:
+            self._on_end()
+        self._look_later()

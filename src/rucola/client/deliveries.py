@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
-from rucola.client.caller import Caller, has_ended, has_succeeded
+from rucola.client.caller import Caller, Callers, has_ended, has_succeeded
 from rucola.client.process_queue import DeliveryQueue
 from rucola.common.message import MessageExt
 
@@ -45,6 +45,7 @@ class LoopDeliveries(Protocol):
 
     has_ended: bool
     closed: asyncio.Event
+    callers: Callers
 
     def add_loop(self, loop: LoopHand) -> None:
         """Registers a loop, so that a shutdown waits for its body."""
@@ -79,6 +80,7 @@ class Deliveries:
     Attributes:
         has_ended: whether the consumer shuts down: nothing more is given.
         closed: set when the shutdown is complete.
+        callers: the tasks and threads that have messages, or had some.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Deliveries:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.has_ended = False
         self.closed = asyncio.Event()
+        self.callers = Callers(self.settle_ended)
 
     def offer(self, queue: DeliveryQueue, count: int) -> None:
         """Announces that up to ``count`` more messages of ``queue`` may be given, and wakes as many callers."""
@@ -252,6 +255,7 @@ class Deliveries:
 
     def add_poll(self, owner: Caller, polled: Polled) -> None:
         """Registers what ``owner`` has polled."""
+        self.callers.add(owner)
         self._polls.setdefault(owner, []).append(polled)
 
     def polls_of(self, owner: Caller) -> tuple[Polled, ...]:
@@ -259,15 +263,22 @@ class Deliveries:
         return tuple(self._polls.get(owner, ()))
 
     def settle_polls(self, owner: Caller, polls: Sequence[Polled]) -> None:
-        """Marks the messages of ``polls``, which are of ``owner``, as handled. Also settles polls of callers that
-        have ended: as handled after success, otherwise as not handled.
-        """
+        """Marks the messages of ``polls``, which are of ``owner``, as handled. Settles what ended callers have, too."""
         for polled in polls:
             if self._remove_poll(owner, polled):
                 self.settle(*polled, handled=True)
-        for other in [one for one in self._polls if one is not owner and has_ended(one)]:
-            for polled in self._polls.pop(other):
-                self.settle(*polled, handled=has_succeeded(other))
+        if self._polls:
+            self.settle_ended()
+
+    def settle_ended(self) -> None:
+        """Settles what callers have that have ended: as handled after success, otherwise as not handled."""
+        self.settle_left()
+        for owner in [one for one in self._polls if has_ended(one)]:
+            for polled in self._polls.pop(owner):
+                self.settle(*polled, handled=has_succeeded(owner))
+        for loop in list(self._loops):
+            if loop.owner is not None and has_ended(loop.owner):
+                self.settle_loop(loop, handled=has_succeeded(loop.owner))
 
     def give_back_poll(self, messages: Sequence[MessageExt]) -> None:
         """Gives back what a poll was given, because its caller has not received it.
@@ -308,6 +319,7 @@ class Deliveries:
             async with asyncio.timeout(timeout_s):
                 while self._has_bodies():
                     await asyncio.shield(self._next_settlement())
+        self.callers.clear()
 
     async def settled(self, timeout_s: float) -> None:
         """Waits until messages were settled, at most ``timeout_s`` seconds."""
@@ -319,7 +331,7 @@ class Deliveries:
         return self._settled
 
     def _has_bodies(self) -> bool:
-        self.settle_left()
+        self.settle_ended()
         return any(loop.queue is not None for loop in self._loops)
 
     def _line_up(self, queue: DeliveryQueue) -> None:

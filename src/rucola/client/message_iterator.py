@@ -82,7 +82,11 @@ class MessageIterator(LoopHand):
 
     def __del__(self) -> None:
         if self.queue is not None and self._deliveries is not None:
-            self._deliveries.leave(self, is_left_by_break(self._code, sys._getframe(1)))
+            try:
+                frame: FrameType | None = sys._getframe(1)
+            except ValueError:  # a thread or the interpreter ends, and with it the last reference
+                frame = None
+            self._deliveries.leave(self, is_left_by_break(self._code, frame))
 
     def next_for(self, owner: Caller) -> Coroutine[Any, Any, MessageExt]:
         """Like ``__anext__``, for a thread that waits for the result."""
@@ -93,8 +97,8 @@ class MessageIterator(LoopHand):
         if deliveries is None:
             deliveries = self._deliveries = self._find()
             deliveries.add_loop(self)
-        if owner is not self.owner and self.queue is not None:
-            self._change_owner(deliveries)
+        if owner is not self.owner:
+            self._change_owner(deliveries, owner)
         if self._is_waiting or self._has_ended or not deliveries.advance(self, owner):
             await self._wait(deliveries, owner)
         return self.message
@@ -114,25 +118,28 @@ class MessageIterator(LoopHand):
         finally:
             self._is_waiting = False
 
-    def _change_owner(self, deliveries: LoopDeliveries) -> None:
+    def _change_owner(self, deliveries: LoopDeliveries, owner: Caller | None) -> None:
         """Another task asks for the next message; the current one is settled by how its task ended.
 
         Raises:
             ClientError: the task that has the current message has not ended.
         """
-        if self.owner is not None and not has_ended(self.owner):
-            raise ClientError("another task has a message of this iterator: each task needs its own loop")
-        if self.owner is None or not has_succeeded(self.owner):
-            deliveries.settle_loop(self, handled=False)
+        if self.queue is not None:
+            if self.owner is not None and not has_ended(self.owner):
+                raise ClientError("another task has a message of this iterator: each task needs its own loop")
+            if self.owner is None or not has_succeeded(self.owner):
+                deliveries.settle_loop(self, handled=False)
+        if owner is not None:
+            deliveries.callers.add(owner)
 
 
-def is_left_by_break(code: CodeType | None, frame: FrameType) -> bool:
+def is_left_by_break(code: CodeType | None, frame: FrameType | None) -> bool:
     """Whether ``frame``, which just let go of a loop's iterator, left the loop by ``break`` or ``return``.
 
     Args:
         code: the code that contains the loop; None if unknown.
-        frame: the frame that let go of the iterator.
+        frame: the frame that let go of the iterator; None if no frame did.
     """
-    if code is None or frame.f_code is not code or frame.f_lasti < 0:
+    if code is None or frame is None or frame.f_code is not code or frame.f_lasti < 0:
         return False
     return code.co_code[frame.f_lasti] in _LEAVING

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from weakref import WeakSet
 
-from rucola.client.caller import Caller
+from rucola.client.caller import Caller, Callers, has_ended
 from rucola.client.consumer_config import SimpleConsumerConfig
 from rucola.client.deliveries import LoopHand
 from rucola.client.pop_service import POP_MAX, PopService, is_final
@@ -42,6 +42,7 @@ class PopDeliveries:
     Attributes:
         has_ended: whether the consumer shuts down: nothing more is given.
         closed: set when the shutdown is complete.
+        callers: the tasks and threads that have messages, or had some.
     """
 
     def __init__(self, service: PopService, config: SimpleConsumerConfig, given: Given) -> None:
@@ -55,6 +56,7 @@ class PopDeliveries:
         self._settled: asyncio.Future[None] | None = None
         self.has_ended = False
         self.closed = asyncio.Event()
+        self.callers = Callers(self._settle_ended)
 
     @property
     def has_bodies(self) -> bool:
@@ -132,11 +134,18 @@ class PopDeliveries:
 
     async def bodies(self, timeout_s: float) -> None:
         """Waits until no loop has a message, at most ``timeout_s`` seconds."""
+        self._settle_ended()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self.has_bodies:
                     self._settled = asyncio.get_running_loop().create_future()
                     await self._settled
+        self.callers.clear()
+
+    def _settle_ended(self) -> None:
+        for loop in list(self._loops):
+            if loop.owner is not None and has_ended(loop.owner):
+                self.settle_loop(loop, handled=False)
 
     def _after_body(self) -> None:
         if not self.has_bodies:
