@@ -149,15 +149,55 @@ class GroupMember:
         self._background.forever("rebalance", rebalance.run)
         await self._find_starts(rebalance)
 
-    def subscribe(self, topic: str, expression: str | MessageSelector) -> None:
-        """Adds ``topic`` to the subscriptions; call ``announce`` to tell the brokers.
+    def subscribe(self, topic: str, expression: str | MessageSelector) -> SubscriptionData:
+        """Adds ``topic`` to the subscriptions before the start.
 
         Raises:
             ClientError: the topic or the expression is invalid.
         """
         check_topic(topic)
-        self.subscriptions[topic] = subscription_data(topic, expression, self._clock.wall_ms())
+        mine = self.subscriptions[topic] = subscription_data(topic, expression, self._clock.wall_ms())
         self.was_subscribed = True
+        return mine
+
+    async def change_subscription(
+        self, topic: str, expression: str | MessageSelector, owner: QueueOwner | None
+    ) -> None:
+        """Subscribes to ``topic``, or changes its expression, and tells the brokers. After an error, the subscription
+        is as before.
+
+        Args:
+            topic: name of the topic.
+            expression: the filter.
+            owner: reads the queues; None before the start.
+
+        Raises:
+            ClientError: the topic or the expression is invalid.
+            RemotingError, BrokerError: see ``announce``.
+        """
+        before = self.subscriptions.get(topic)
+        mine = self.subscribe(topic, expression)
+        try:
+            await self.announce(topic)
+        except RucolaError:
+            if self.subscriptions.get(topic) is mine:
+                self._restore(topic, before, mine.sub_version, owner)
+            raise
+        if owner is not None and before is not None:
+            owner.pull_anew(topic)
+
+    def _restore(self, topic: str, before: SubscriptionData | None, version: int, owner: QueueOwner | None) -> None:
+        if before is None:
+            del self.subscriptions[topic]
+            if owner is not None:
+                owner.drop_topic(topic)
+        else:
+            before.sub_version = version + 1  # brokers that know the refused one already take only a later one
+            self.subscriptions[topic] = before
+            if owner is not None:
+                owner.pull_anew(topic)
+        self.instance.heartbeat_soon()
+        self.rebalance_soon()
 
     def check_subscribed(self) -> None:
         """Raises ``ClientError`` if there was never a subscription."""
@@ -173,7 +213,7 @@ class GroupMember:
 
         Raises:
             RemotingError: no name server responds.
-            BrokerError: a broker cannot filter by an SQL92 subscription; the subscription has been removed.
+            BrokerError: a broker cannot filter by an SQL92 subscription.
         """
         if self._rebalance is None:
             return
@@ -274,7 +314,7 @@ class GroupMember:
 
     async def _find(self, topic: str) -> None:
         """Fetches the route of ``topic``; from then on, the topic's brokers get heartbeats. If the subscription has an
-        SQL92 filter, one of these brokers checks the filter; if the check fails, the subscription is removed.
+        SQL92 filter, one of these brokers checks the filter.
         """
         try:
             route = await self.instance.routes.route(topic)
@@ -282,14 +322,10 @@ class GroupMember:
             if not is_retry_topic(topic):
                 event(logger, logging.WARNING, "subscribed topic does not exist yet", topic=topic, error=error)
             return
-        subscription = self.subscriptions[topic]
-        if subscription.expression_type != ExpressionType.TAG and route.subscribe_queues:
+        subscription = self.subscriptions.get(topic)  # None if the topic was unsubscribed meanwhile
+        if subscription is not None and subscription.expression_type != ExpressionType.TAG and route.subscribe_queues:
             address = self.instance.routes.broker(route.subscribe_queues[0].broker_name)
-            try:
-                await self.api.check_client(address, self.instance.client_id, self.group, subscription)
-            except RucolaError:
-                del self.subscriptions[topic]
-                raise
+            await self.api.check_client(address, self.instance.client_id, self.group, subscription)
 
     def _group_changed(self, owner: QueueOwner, note_progress: Callable[[], None]) -> None:
         """Stores the consumer offsets before the queues are divided, so that their next consumers find them."""

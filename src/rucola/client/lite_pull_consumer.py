@@ -81,6 +81,7 @@ class LitePullConsumer(Asynchronous):
         for topic in check_topics(topics):
             self._member.subscribe(topic, "*")
         self._wanted: tuple[MessageQueue, ...] | None = None  # queues that the application assigned
+        self._assigning = asyncio.Lock()
         traced = self._config.enable_trace
         self._trace = tracing(group, "CONSUME", namesrv, self._config, self._clock) if traced else None
         given = self._trace.consumed if self._trace is not None else None
@@ -133,7 +134,7 @@ class LitePullConsumer(Asynchronous):
         strategy = self._strategy if self._wanted is None else None
         await self._member.start(self._service, strategy, self._service.note_progress)
         if self._wanted is not None:
-            await self._reassign(self._wanted)
+            await self._reassign()
 
     def shutdown(self) -> Coroutine[Any, Any, None]:
         """Stops pulling, waits for the bodies of loops, stores the offsets, and leaves the group.
@@ -147,7 +148,8 @@ class LitePullConsumer(Asynchronous):
         return self._shutdown(caller(), consumed=True)
 
     async def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``. When the call
+        returns, the expression applies to all messages sent from now on; after an error, nothing has changed.
 
         Args:
             topic: name of the topic; the topic may be created later.
@@ -159,8 +161,7 @@ class LitePullConsumer(Asynchronous):
         self._life.check_loop()
         if self._wanted is not None:
             raise ClientError("a consumer with assigned queues cannot subscribe")
-        self._member.subscribe(topic, expression)
-        await self._member.announce(topic)
+        await self._member.change_subscription(topic, expression, self._service if self._life.has_started else None)
 
     async def unsubscribe(self, topic: str) -> None:
         """Stops reading ``topic``. When the call returns, no further message of the topic is given.
@@ -176,7 +177,8 @@ class LitePullConsumer(Asynchronous):
         await self._member.announce(topic)
 
     async def assign(self, queues: Collection[MessageQueue], expression: str | MessageSelector = "*") -> None:
-        """Reads exactly these queues. Must be called before ``start``, and may be called again afterwards.
+        """Reads exactly these queues. Must be called before ``start``, and may be called again afterwards; of several
+        calls at once, the last one decides.
 
         Args:
             queues: at least one.
@@ -195,12 +197,15 @@ class LitePullConsumer(Asynchronous):
             raise ClientError("queues must be assigned before a consumer without subscriptions is started")
         for queue in queues:
             check_queue(queue)
-        for topic in {queue.topic for queue in queues}:
+        topics = {queue.topic for queue in queues}
+        for topic in topics:
             check_topic(topic)
             self._service.expressions[topic] = subscription_data(topic, expression, self._clock.wall_ms())
         self._wanted = tuple(queues)
         if self._life.has_started:
-            await self._reassign(self._wanted)
+            for topic in topics:
+                self._service.pull_anew(topic)
+            await self._reassign()
 
     def poll(self, timeout_ms: int | None = None) -> Coroutine[Any, Any, list[MessageExt]]:
         """Returns the next messages; the messages that the same task, or thread, polled before then count as consumed.
@@ -271,6 +276,8 @@ class LitePullConsumer(Asynchronous):
     def pause(self, queues: Collection[MessageQueue]) -> None:
         """Excludes these queues from ``poll`` until ``resume``."""
         self._life.check_loop()
+        for queue in queues:
+            check_queue(queue)
         self._service.pause(queues)
 
     def resume(self, queues: Collection[MessageQueue]) -> None:
@@ -288,7 +295,7 @@ class LitePullConsumer(Asynchronous):
                 task has not finished with.
 
         Raises:
-            ClientError: a queue is not assigned to this consumer, or ``offsets`` is no mapping.
+            ClientError: a queue is not assigned to this consumer, or does not have the offset.
         """
         if offsets is not None and not isinstance(offsets, Mapping):
             raise ClientError(
@@ -298,10 +305,19 @@ class LitePullConsumer(Asynchronous):
 
     async def _commit(self, offsets: Mapping[MessageQueue, int] | None, owner: Caller) -> None:
         deliveries = self._running_deliveries()
-        if offsets is None:
+        if offsets is not None:
+            await self._check_offsets(offsets)
+        else:
             deliveries.settle_polls(owner, deliveries.polls_of(owner))
             deliveries.settle_loops(owner, handled=True)
         await self._member.offsets.persist(self._service.commit(offsets))
+
+    async def _check_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        for queue, offset in offsets.items():
+            check_queue(queue)
+            check_number(f"the offset of {queue}", offset, 0)
+            if offset > self._service.assigned(queue).pulled_to:
+                check_number(f"the offset of {queue}", offset, 0, await self.max_offset(queue))
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's stored consumer offset for ``queue``; None if there is none."""
@@ -332,12 +348,15 @@ class LitePullConsumer(Asynchronous):
         """
         return await self._member.api.search_offset(await self._master(queue), queue, timestamp_ms)
 
-    async def _reassign(self, queues: tuple[MessageQueue, ...]) -> None:
+    async def _reassign(self) -> None:
         service = self._service
-        await asyncio.gather(*(service.remove_queue(queue) for queue in list(service.queues) if queue not in queues))
-        for queue in queues:
-            if queue not in service.queues and not await service.add_queue(queue, True):
-                raise ClientError(f"the consumer offset of {queue} is not available")
+        async with self._assigning:
+            queues = self._wanted or ()
+            gone = [queue for queue in service.queues if queue not in queues]
+            await asyncio.gather(*map(service.remove_queue, gone))
+            for queue in queues:
+                if queue not in service.queues and not await service.add_queue(queue, True):
+                    raise ClientError(f"the consumer offset of {queue} is not available")
 
     async def _leave(self, by: Caller, *, failed: bool) -> None:
         """Ends ``async with``. Loops of this task whose iterator still exists were left without an error, or with the

@@ -179,6 +179,12 @@ class LitePullService:
             if queue.topic == topic and not assigned.dropped:
                 self._leave(assigned)
 
+    def pull_anew(self, topic: str) -> None:
+        """Pulls the queues of ``topic`` with its present expression; ignores the answers to pulls in progress."""
+        for queue, assigned in self.queues.items():
+            if queue.topic == topic and not assigned.dropped:
+                self._pull_from_now(assigned)
+
     async def stop(self, timeout_s: float) -> None:
         """Stops pulling; waits for the bodies of loops, at most ``timeout_s`` seconds."""
         await self._pulls.stop()
@@ -238,6 +244,11 @@ class LitePullService:
         if self._room is not None:
             assigned.on_room = self._made_room
         assigned.is_start_certain = alone
+        self._pull_from_now(assigned)
+
+    def _pull_from_now(self, assigned: AssignedQueue) -> None:
+        if assigned.task is not None:
+            assigned.task.cancel()
         name = f"pulls of {assigned.queue}"
         assigned.task = self._pulls.until_cancelled(name, lambda: self._read_queue(assigned))
 

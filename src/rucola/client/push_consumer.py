@@ -120,7 +120,8 @@ class PushConsumer(Asynchronous):
         return sorted(self._service.queues) if self._service is not None else []
 
     async def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``. When the call
+        returns, the expression applies to all messages sent from now on; after an error, nothing has changed.
 
         All consumers of a group must have the same subscriptions.
 
@@ -134,8 +135,7 @@ class PushConsumer(Asynchronous):
             RemotingError: no name server responds.
         """
         self._life.check_loop()
-        self._member.subscribe(topic, expression)
-        await self._member.announce(topic)
+        await self._member.change_subscription(topic, expression, self._service)
 
     async def unsubscribe(self, topic: str) -> None:
         """Stops consuming ``topic``. When the call returns, no further message of the topic is passed on; results for

@@ -187,6 +187,19 @@ class PushService:
                 self._note(queue)
                 self._drop(queue)
 
+    def pull_anew(self, topic: str) -> None:
+        """Pulls the queues of ``topic`` with its present expression; ignores the answers to pulls in progress."""
+        for queue in self.queues.values():
+            if queue.queue.topic == topic and not queue.dropped:
+                self._pull_from_now(queue)
+
+    def _pull_from_now(self, queue: ProcessQueue) -> None:
+        task = self._tasks.get(queue.queue)
+        if task is not None:
+            task.cancel()
+        name = f"pulls of {queue.queue}"
+        self._tasks[queue.queue] = self._pulls.until_cancelled(name, lambda: self._pull_queue(queue))
+
     # QueueOwner
 
     def topics(self) -> Collection[str]:
@@ -215,7 +228,7 @@ class PushService:
         held.pulled_to, held.is_start_certain = first, alone
         self.queues[queue] = held
         self._consumption.add(held)
-        self._tasks[queue] = self._pulls.until_cancelled(f"pulls of {queue}", lambda: self._pull_queue(held))
+        self._pull_from_now(held)
         return True
 
     async def remove_queue(self, queue: MessageQueue) -> bool:

@@ -59,6 +59,12 @@ class QueueOwner(Protocol):
         """Stops reading ``queue`` and stores its offset; returns False if the next round must try again."""
         ...
 
+    def drop_topic(self, topic: str) -> None:
+        """Gives no further message of ``topic``, which is no longer subscribed; the next round removes its queues."""
+
+    def pull_anew(self, topic: str) -> None:
+        """Pulls with the present expression of ``topic``; ignores the answers to pulls in progress."""
+
     async def queues_changed(self, topic: str, queues: Sequence[MessageQueue], mine: Collection[MessageQueue]) -> None:
         """Called when the division of ``topic`` has changed; ``mine`` are this consumer's queues among ``queues``."""
         ...

@@ -113,7 +113,8 @@ class LitePullConsumer(Blocking):
         self._loop.run(self._async.shutdown())
 
     def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``. When the call
+        returns, the expression applies to all messages sent from now on; after an error, nothing has changed.
 
         Args:
             topic: name of the topic; the topic may be created later.
@@ -133,7 +134,8 @@ class LitePullConsumer(Blocking):
         self._loop.run(self._async.unsubscribe(topic))
 
     def assign(self, queues: Collection[MessageQueue], expression: str | MessageSelector = "*") -> None:
-        """Reads exactly these queues. Must be called before ``start``, and may be called again afterwards.
+        """Reads exactly these queues. Must be called before ``start``, and may be called again afterwards; of several
+        calls at once, the last one decides.
 
         Args:
             queues: at least one.
@@ -205,7 +207,7 @@ class LitePullConsumer(Blocking):
                 task has not finished with.
 
         Raises:
-            ClientError: a queue is not assigned to this consumer, or ``offsets`` is no mapping.
+            ClientError: a queue is not assigned to this consumer, or does not have the offset.
         """
         self._loop.run(self._async.commit(offsets))
 

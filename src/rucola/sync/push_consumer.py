@@ -90,7 +90,8 @@ class PushConsumer(Blocking):
         return self._async.assignment
 
     def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``. When the call
+        returns, the expression applies to all messages sent from now on; after an error, nothing has changed.
 
         All consumers of a group must have the same subscriptions.
 
