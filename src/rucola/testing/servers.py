@@ -202,6 +202,7 @@ class Servers:
             return (
                 f"group {group} has failed to consume {failed} messages"
                 + (f" and has not consumed {on_the_way} again that were delivered" if on_the_way else f", not {count}")
+                + ("" if failed or on_the_way else " (with consume_orderly, it repeats a message itself at first)")
                 + self.content.without_group(group)
             )
 
