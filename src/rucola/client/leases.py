@@ -165,55 +165,25 @@ class Leases:
     async def ack(self, message: MessageExt) -> None:
         """Acknowledges ``message``. A call while another one for the same message runs shares its outcome.
 
-        A cancelled call goes on in the background, since the broker may have its request already.
+        A cancelled call goes on in the background, also if it waits for another request about the message.
 
         Raises:
             BrokerError, RemotingError, ClientError: the message was not acknowledged; its lease is as before.
         """
         receipt = PopReceipt.of(message)
-        key = _key(message, receipt)
-        while key in self._running:
-            outcome = await self._outcome(key)
-            if outcome.acked:
-                return
-            if outcome.failure is not None:
-                raise outcome.failure
-            receipt = outcome.receipt
-        lease = self._leases.get(key)
-        if lease is not None:
-            receipt = lease.receipt
-        self._running[key] = None
-        try:
-            await self._requests.ack(key[0], receipt)
-        except asyncio.CancelledError:
-            self._keep(self._ack_again(key, receipt))
-            raise
-        except BaseException as error:
-            self._end(key, Outcome(receipt, failure=error if isinstance(error, RucolaError) else None))
-            raise
-        self._acked(key, receipt)
+        await self._finish(self._ack(_key(message, receipt), receipt))
 
     async def hide(self, message: MessageExt, invisible_ms: int) -> None:
         """Sets the invisible time of ``message``, counted from now. After a success, its lease is no longer renewed.
 
-        A cancelled call goes on in the background, since the broker may have its request already.
+        A cancelled call goes on in the background, also if it waits for another request about the message.
 
         Raises:
             BrokerError, RemotingError: the request failed; the lease is as before, and still renewed.
             ClientError: the message was not received by a simple consumer, or was acknowledged meanwhile.
         """
         receipt = PopReceipt.of(message)
-        key = _key(message, receipt)
-        while key in self._running:
-            outcome = await self._outcome(key)
-            if outcome.acked:
-                raise ClientError(f"message {message.msg_id} was acknowledged meanwhile")
-            receipt = outcome.receipt
-        lease = self._leases.get(key)
-        if lease is not None:
-            receipt = lease.receipt
-        self._running[key] = None
-        await asyncio.shield(self._keep(self._hide(message, key, receipt, invisible_ms)))
+        await self._finish(self._hide(message, _key(message, receipt), receipt, invisible_ms))
 
     async def stop(self) -> None:
         """Ends the renewals; returns when all requests that run, and those that wait for them, have ended."""
@@ -239,10 +209,15 @@ class Leases:
             ended = self._running[key] = asyncio.get_running_loop().create_future()
         return await asyncio.shield(ended)
 
-    async def _ack_again(self, key: LeaseKey, receipt: PopReceipt) -> None:
-        """Ends an acknowledgement whose caller was cancelled. The broker may have carried it out or not; a second
-        request does no harm.
-        """
+    async def _ack(self, key: LeaseKey, receipt: PopReceipt) -> None:
+        while key in self._running:
+            outcome = await self._outcome(key)
+            if outcome.acked:
+                return
+            if outcome.failure is not None:
+                raise outcome.failure
+            receipt = outcome.receipt
+        receipt = self._begin(key, receipt)
         outcome = Outcome(receipt)
         try:
             await self._requests.ack(key[0], receipt)
@@ -254,6 +229,12 @@ class Leases:
             self._end(key, outcome)
 
     async def _hide(self, message: MessageExt, key: LeaseKey, receipt: PopReceipt, invisible_ms: int) -> None:
+        while key in self._running:
+            outcome = await self._outcome(key)
+            if outcome.acked:
+                raise ClientError(f"message {message.msg_id} was acknowledged meanwhile")
+            receipt = outcome.receipt
+        receipt = self._begin(key, receipt)
         try:
             receipt = await self._requests.hide(key[0], receipt, invisible_ms)
             message.properties[message_const.POP_CK] = receipt.text
@@ -263,6 +244,12 @@ class Leases:
                 self._drop(lease)  # the application has set the time itself
         finally:
             self._end(key, Outcome(receipt))
+
+    def _begin(self, key: LeaseKey, receipt: PopReceipt) -> PopReceipt:
+        """Notes that a request about a message runs; returns the receipt handle for it."""
+        self._running[key] = None
+        lease = self._leases.get(key)
+        return receipt if lease is None else lease.receipt
 
     async def _renew(self, lease: Lease) -> None:
         loop = asyncio.get_running_loop()
@@ -286,22 +273,13 @@ class Leases:
 
     def _end(self, key: LeaseKey, outcome: Outcome) -> None:
         """Notes that the request about a message has ended."""
-        if outcome.acked:
-            self._acked(key, outcome.receipt)
-        else:
-            ended = self._running.pop(key)
-            if ended is not None:
-                ended.set_result(outcome)
-
-    def _acked(self, key: LeaseKey, receipt: PopReceipt) -> None:
-        """Notes that a message is acknowledged."""
-        lease = self._leases.get(key)
+        lease = self._leases.get(key) if outcome.acked else None
         if lease is not None:
             lease.enter(DeliveryEvent.FINISH)
             self._drop(lease)
         ended = self._running.pop(key)
         if ended is not None:
-            ended.set_result(Outcome(receipt, acked=True))
+            ended.set_result(outcome)
 
     def _drop(self, lease: Lease) -> None:
         """Forgets a lease."""
@@ -351,6 +329,13 @@ class Leases:
             self._keep(self._renew(lease))
         else:
             self._push(lease, lease.visible_at)
+
+    async def _finish(self, request: Coroutine[None, None, None]) -> None:
+        """Waits for the end of a request, which goes on if the caller is cancelled: the broker may have it already."""
+        task = self._keep(request)
+        # Unlike a shield, this does not make Python 3.14 report the error of a request whose caller was cancelled.
+        await asyncio.wait((task,))
+        task.result()
 
     def _keep(self, request: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Runs a request in the background."""

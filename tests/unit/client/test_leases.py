@@ -133,6 +133,7 @@ def test_no_renewal_while_an_ack_runs_and_renewals_go_on_when_it_fails():
         (message,) = popped(6)
         give(kept, [message])
         acking = start(kept.ack(message))
+        await settle()
         await pass_by(10.1)
         assert requests.kinds() == ["ack"]
         requests.answer(REFUSED)
@@ -384,12 +385,10 @@ def test_a_cancelled_ack_goes_on_and_no_renewal_follows():
         assert acking.cancelled()
         again = start(kept.ack(message))
         await pass_by(10.1)
-        assert requests.sent == [("ack", "1700", 0)] * 2
-        requests.open.pop(0)
         requests.answer()
         await again
         await pass_by(600)
-        assert len(requests.sent) == 2
+        assert requests.sent == [("ack", "1700", 0)]
         assert len(kept) == 0
 
     run_stepped(scene())
@@ -405,13 +404,58 @@ def test_a_cancelled_ack_goes_on_and_may_fail():
         acking.cancel()
         await settle()
         await pass_by(10.1)
-        assert requests.kinds() == ["ack", "ack"]
-        requests.open.pop(0)
+        assert requests.kinds() == ["ack"]
         requests.answer(REFUSED)
         await settle()
         await pass_by(1.1)
-        assert requests.kinds() == ["ack", "ack", "hide"]
+        assert requests.kinds() == ["ack", "hide"]
         assert len(kept) == 1
+
+    run_stepped(scene())
+
+
+@pytest.mark.parametrize("call", ["ack", "hide"])
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_call_that_waits_for_another_request_and_is_cancelled_goes_on(call, ends):
+    async def scene() -> None:
+        requests, kept = leases()
+        (message,) = popped(6)
+        give(kept, [message])
+        await pass_by(10.1)
+        assert requests.kinds() == ["hide"]  # the renewal
+        waiting = start(kept.ack(message) if call == "ack" else kept.hide(message, 30_000))
+        await settle()
+        waiting.cancel()
+        await settle()
+        assert waiting.cancelled()
+        stopping = start(kept.stop() if ends else asyncio.sleep(0))
+        for _ in range(2):
+            await settle()
+            assert not ends or not stopping.done()
+            requests.answer()
+        await stopping
+        await settle()
+        number = 0 if call == "ack" else 30_000
+        assert requests.sent[1:] == [(call, "2000", number)]
+        assert len(kept) == 0
+
+    run_stepped(scene())
+
+
+def test_the_error_of_a_request_whose_caller_was_cancelled_disturbs_nobody():
+    async def scene() -> None:
+        told: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        requests, kept = leases(None)
+        (message,) = popped(6)
+        for call in (kept.ack(message), kept.hide(message, 30_000)):
+            calling = start(call)
+            await settle()
+            calling.cancel()
+            await settle()
+            requests.answer(REFUSED)
+            await settle()
+        assert told == []
 
     run_stepped(scene())
 
