@@ -346,6 +346,7 @@ class LitePullConsumer(Asynchronous):
         """Queue offset of the first message stored at or after ``timestamp_ms`` (since the epoch); the maximum offset
         if there is none.
         """
+        check_number("timestamp_ms", timestamp_ms, 0)
         return await self._member.api.search_offset(await self._master(queue), queue, timestamp_ms)
 
     async def _reassign(self) -> None:

@@ -231,7 +231,7 @@ class PendingSend(Waiter):
             status, answer, self._target = self._stored
             self._succeed(status, answer)
             return
-        if isinstance(error, RemotingUnansweredError):
+        if isinstance(error, RemotingUnansweredError) and not error.operation:
             error.set_operation(f"send to topic {self.topic}; the message may be stored")
         if self._attempts > 1:
             error.add_note(f"attempt {self._attempts} to send {self.msg_id} to topic {self.topic}")

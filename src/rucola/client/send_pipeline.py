@@ -18,7 +18,7 @@ from rucola.client.pending_send import MESSAGE, PendingSend, SendTarget
 from rucola.client.queue_selector import ChosenQueue
 from rucola.client.send_result import SendResult
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import ClientError, NoRouteError, RemotingError, RucolaError
+from rucola.errors import ClientError, NoRouteError, RemotingClosedError, RemotingError, RucolaError
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import FLAG_ONEWAY
 from rucola.protocol.send_request import EncodedMessage, header_head, send_frame
@@ -63,10 +63,11 @@ class _TopicTargets:
 
 
 class _FlushPoint:
-    """A call of ``flush``: it waits for all messages that were submitted before it.
+    """What calls of ``flush`` wait for: all messages that were submitted before them. Calls between two submissions
+    share one.
 
     Attributes:
-        left: number of messages in flight that were submitted before this call and after the call before it.
+        left: number of messages in flight that were submitted before it and after the point before it.
         passed: done when no earlier message is in flight.
     """
 
@@ -121,7 +122,7 @@ class SendPipeline:
         self._first_turn = first_turn
         self._targets: dict[str, _TopicTargets] = {}
         self._searches: dict[str, _RouteSearch] = {}
-        self._room_waiters: list[asyncio.Future[None]] = []
+        self._room_waiters: dict[asyncio.Future[None], None] = {}
         self._flush_points: dict[int, _FlushPoint] = {}
         self._flush_order: deque[int] = deque()
         self._flushed_in_flight = 0  # messages in flight for which a flush point waits
@@ -199,7 +200,7 @@ class SendPipeline:
     def abandon(self) -> None:
         """Fails the messages that still wait for a route; called when the connections are closed."""
         for search in list(self._searches.values()):
-            self._end_search(search, _shut_down())
+            self._end_search(search, self._closed(search))
 
     async def ready(self) -> None:
         """Waits until another message may be sent.
@@ -216,9 +217,12 @@ class SendPipeline:
             or not self.in_flight
         ):
             waiter: asyncio.Future[None] = self._loop.create_future()
-            self._room_waiters.append(waiter)
+            self._room_waiters[waiter] = None
             self.waited_for = True
-            await waiter
+            try:
+                await waiter
+            finally:
+                self._room_waiters.pop(waiter, None)
         if not self.is_open:
             raise not_open()
 
@@ -226,12 +230,13 @@ class SendPipeline:
         """Waits until every message submitted so far has its result, whatever is submitted meanwhile."""
         if self.in_flight:
             left = self.in_flight - self._flushed_in_flight
-            point = self._flush_points[self.epoch] = _FlushPoint(left, self._loop.create_future())
-            self._flush_order.append(self.epoch)
-            self._flushed_in_flight += left
-            self.epoch += 1
-            self.waited_for = True
-            await point.passed
+            if left:
+                self._flush_points[self.epoch] = _FlushPoint(left, self._loop.create_future())
+                self._flush_order.append(self.epoch)
+                self._flushed_in_flight += left
+                self.epoch += 1
+                self.waited_for = True
+            await asyncio.shield(self._flush_points[self._flush_order[-1]].passed)
 
     # SendRules
 
@@ -286,7 +291,7 @@ class SendPipeline:
         """Wakes all callers of ``ready``. Each looks for itself whether there is still room, and sends before the next
         one looks.
         """
-        waiters, self._room_waiters = self._room_waiters, []
+        waiters, self._room_waiters = self._room_waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -382,7 +387,7 @@ class SendPipeline:
         """Fetches the route repeatedly, with growing pauses, until it succeeds or no message waits any more: each is
         failed at its deadline.
         """
-        failure: RucolaError | None = _shut_down()  # the error if this task is cancelled
+        failure: RucolaError | None = self._closed(search)  # the error if this task is cancelled
         pause_s = max(self.backoff_ms, _ROUTE_PAUSE_MS_MIN) / 1000
         try:
             while failure is not None:
@@ -426,15 +431,16 @@ class SendPipeline:
         if interrupt is not None:
             raise interrupt
 
+    def _closed(self, search: _RouteSearch) -> RucolaError:
+        """The error of the messages that wait for a route when the connections are closed."""
+        operation = f"search for the route of topic {search.topic}; nothing was sent"
+        return RemotingClosedError(", ".join(self._routes.name_servers), operation)
+
     async def _refresh(self, topic: str) -> None:
         try:
             await self._routes.refresh(topic)
         except RucolaError:
             return  # the sends report the error; the old route stays
-
-
-def _shut_down() -> ClientError:
-    return ClientError("the producer was shut down")
 
 
 def not_open() -> ClientError:

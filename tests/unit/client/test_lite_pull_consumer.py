@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +263,10 @@ def test_wrong_uses(tmp_path):
         with pytest.raises(ClientError, match="must be a MessageQueue"):
             await one.assign(["T"])
         await one.assign([QUEUE])
+        for call in (one.seek_to_time, one.offset_for_time):
+            for moment in (math.nan, datetime.now(UTC)):
+                with pytest.raises(ClientError, match="timestamp_ms must be a whole number, not "):
+                    await call(QUEUE, moment)
         with pytest.raises(ClientError, match="cannot subscribe"):
             await one.subscribe("T")
         two = consumer("127.0.0.1:1")

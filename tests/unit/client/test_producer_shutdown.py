@@ -281,8 +281,53 @@ def test_a_shutdown_that_is_given_up_at_once_leaves_no_message_waiting_for_its_r
             with pytest.raises(asyncio.CancelledError):
                 await ending
             for each in (future, other):
-                with pytest.raises((ClientError, RemotingClosedError)):
+                with pytest.raises(RemotingClosedError, match="search for the route of topic .; nothing was sent$"):
                     await each
             assert producer.in_flight == 0
+
+    run_stepped(scene())
+
+
+def test_a_shutdown_that_is_cancelled_fails_messages_that_wait_for_their_route(broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one:
+            producer = Producer("pg", one.address, PATIENT)
+            await producer.start()
+            one.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC] = [silent]
+            futures = [producer.submit(Message("T", b"x")) for _ in range(3)]
+            ending = asyncio.ensure_future(producer.shutdown())
+            await settle()
+            ending.cancel()
+            for future in futures:
+                with pytest.raises(RemotingClosedError, match="search for the route of topic T; nothing was sent$"):
+                    await future
+            await producer.shutdown()
+
+    run_stepped(scene())
+
+
+@pytest.mark.parametrize("wait", [Producer.ready, Producer.flush])
+def test_calls_that_were_cancelled_leave_nothing_behind(broker, answer_stored, wait):
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one:
+            producer = Producer("pg", one.address, limited(1))
+            await producer.start()
+            held = Held(one, answer_stored, 1)
+            future = producer.submit(Message("T", b"x"))
+            await held.arrived(1)
+            for _ in range(100):
+                waiting = asyncio.ensure_future(wait(producer))
+                await settle(2)
+                waiting.cancel()
+                await settle(2)
+                assert waiting.cancelled()
+            pipeline = producer._pipeline
+            assert len(pipeline._room_waiters) == 0
+            assert len(pipeline._flush_points) == len(pipeline._flush_order) <= 1
+            last = asyncio.ensure_future(wait(producer))
+            await settle()
+            held.answer()
+            await asyncio.gather(future, last)
+            await producer.shutdown()
 
     run_stepped(scene())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from datetime import UTC, datetime
 
 import pytest
 
@@ -390,6 +391,7 @@ def test_an_expression_has_a_kind(run, broker):
         (lambda c: c.committed("T"), "queue must be a MessageQueue"),
         (lambda c: c.max_offset("T"), "queue must be a MessageQueue"),
         (lambda c: c.offset_for_time(QUEUE, "x"), "timestamp_ms must be a whole number, not 'x'"),
+        (lambda c: c.offset_for_time(QUEUE, datetime.now(UTC)), "timestamp_ms must be a whole number, not datetime"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused_at_the_call(run, broker, call, problem):
