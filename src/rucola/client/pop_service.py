@@ -368,7 +368,7 @@ class PopService:
         if not records:
             return None
         visible_at = loop.time() + key.invisible_ms / 1000
-        messages = received_messages(records, PullOrigin(broker_name, 0, 0))
+        messages = received_messages(records, PullOrigin(broker_name, 0, 0, self._group))
         give_receipts(messages, topic, header)
         wanted = list(selected(messages, subscription))
         if len(wanted) < len(messages):

@@ -46,12 +46,20 @@ class PullOrigin:
         broker_name: name of the broker.
         min_offset: first queue offset that the broker still had; None if the answer does not tell.
         max_offset: queue offset of the next message to be stored; None if the answer does not tell.
+        pop_group: the group that popped the messages; None if they were not popped.
     """
 
-    __slots__ = ("broker_name", "max_offset", "min_offset")
+    __slots__ = ("broker_name", "max_offset", "min_offset", "pop_group")
 
-    def __init__(self, broker_name: str, min_offset: int | None = None, max_offset: int | None = None) -> None:
+    def __init__(
+        self,
+        broker_name: str,
+        min_offset: int | None = None,
+        max_offset: int | None = None,
+        pop_group: str | None = None,
+    ) -> None:
         self.broker_name, self.min_offset, self.max_offset = broker_name, min_offset, max_offset
+        self.pop_group = pop_group
 
 
 class ReceivedMessage(MessageExt):
@@ -135,6 +143,11 @@ class ReceivedMessage(MessageExt):
                 f"physical_offset={self.physical_offset}, msg_id={self.msg_id!r}, body=<{error.reason}>, "
                 f"properties={self.properties!r})"
             )
+
+
+def pop_group(message: MessageExt) -> str | None:
+    """The group that popped ``message`` or the message of which it is a copy; None if this is not known."""
+    return message._origin.pop_group if isinstance(message, ReceivedMessage) else None
 
 
 def received_messages(records: bytes, origin: PullOrigin, queue_offset: int = 0) -> list[MessageExt]:

@@ -24,9 +24,11 @@ from rucola.client.pop_deliveries import PopDeliveries
 from rucola.client.pop_requests import PopRequests
 from rucola.client.pop_service import POP_MAX, PopService
 from rucola.client.producer import tracing
+from rucola.client.received import pop_group
 from rucola.client.subscription import subscription_data
 from rucola.common.message import MessageExt
 from rucola.common.options import checked_config
+from rucola.errors import ClientError
 from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType
 from rucola.remoting.consumer_api import ConsumerApi
 from rucola.runtime.clock import Clock, SystemClock
@@ -216,10 +218,10 @@ class SimpleConsumer(Asynchronous):
         After an error, the message is as before: it may be acknowledged again, and ``auto_renew`` still covers it.
 
         Raises:
-            ClientError: the message was not received by a simple consumer.
+            ClientError: the message was not received by a simple consumer, or by one of another group.
         """
         self._check_open()
-        check_received("ack", message)
+        self._check_popped("ack", message)
         await self._leases.ack(message)
 
     async def change_invisible_duration(self, message: MessageExt, invisible_duration_ms: int) -> None:
@@ -232,10 +234,11 @@ class SimpleConsumer(Asynchronous):
             invisible_duration_ms: 10 s to 12 h.
 
         Raises:
-            ClientError: the message was not received by a simple consumer, or was acknowledged meanwhile.
+            ClientError: the message was not received by a simple consumer, or by one of another group, or was
+                acknowledged meanwhile.
         """
         self._check_open()
-        check_received("change_invisible_duration", message)
+        self._check_popped("change_invisible_duration", message)
         check_number("invisible_duration_ms", invisible_duration_ms, INVISIBLE_MIN_MS, INVISIBLE_MAX_MS)
         await self._leases.hide(message, invisible_duration_ms)
 
@@ -277,6 +280,18 @@ class SimpleConsumer(Asynchronous):
     def _running_deliveries(self) -> PopDeliveries:
         self._life.check_running()
         return self._deliveries
+
+    def _check_popped(self, call: str, message: MessageExt) -> None:
+        """Checks that the message can have been received by this group. For another group, the broker would note the
+        acknowledgement and say that all is well, and the message would come again.
+        """
+        check_received(call, message)
+        group = pop_group(message)
+        if group is not None and group != self._group:
+            raise ClientError(
+                f"message {message.msg_id} was received by group {group}: a consumer of group {self._group} cannot "
+                "acknowledge or hide it"
+            )
 
     def _check_open(self) -> None:
         """Checks that requests can be sent; while a shutdown waits for the bodies of loops, they can."""

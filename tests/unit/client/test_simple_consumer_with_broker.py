@@ -5,6 +5,8 @@ handles, and when the group gets a message again.
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 from rucola import Message, Producer, SimpleConsumer, SimpleConsumerConfig
 from rucola.common.message_const import POP_CK
+from rucola.errors import ClientError
 from rucola.protocol.codes import RequestCode
 from rucola.testing.event_loop import advance, run_stepped
 from rucola.testing.rocketmq import RocketMQ
@@ -119,6 +122,30 @@ def test_a_message_can_be_acknowledged_after_a_restart_of_the_broker(rocketmq: R
             await asyncio.to_thread(rocketmq.restart)
             for message in found:
                 await consumer.ack(message)
+            assert await asyncio.to_thread(come_again, rocketmq) == 0
+
+    asyncio.run(scene())
+
+
+def test_only_consumers_of_the_group_that_received_a_message_can_acknowledge_or_hide_it(rocketmq: RocketMQ) -> None:
+    async def scene() -> None:
+        async with consuming(rocketmq) as consumer:
+            first, second, third, fourth = await consumer.receive(COUNT, 10_000, 3_000)
+            other = SimpleConsumer("other", rocketmq.namesrv, topics=["T"])
+            async with other:
+                for message in (first, copy.copy(first), pickle.loads(pickle.dumps(first))):
+                    with pytest.raises(ClientError, match="received by group cg: a consumer of group other cannot"):
+                        await other.ack(message)
+                    with pytest.raises(ClientError, match="received by group cg: a consumer of group other cannot"):
+                        await other.change_invisible_duration(message, 20_000)
+                for message in await other.receive(COUNT, 10_000, 3_000):  # its own copies
+                    await other.ack(message)
+            async with SimpleConsumer("cg", rocketmq.namesrv) as same:
+                await same.ack(first)
+                await same.change_invisible_duration(second, 20_000)
+                await same.ack(pickle.loads(pickle.dumps(second)))
+                await same.ack(copy.copy(third))
+            await consumer.ack(fourth)
             assert await asyncio.to_thread(come_again, rocketmq) == 0
 
     asyncio.run(scene())
