@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from rucola.common.key_builder import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from rucola.broker.config_files import ConfigFiles
     from rucola.broker.pop.pop_hold import PopHold
     from rucola.broker.pop.pop_offsets import PoppedQueue
+    from rucola.protocol.bodies.heartbeat import SubscriptionData
     from rucola.store.message_store import MessageStore
 
 ORDERS = "consumerOrderInfo.json"
 MODES = "messageRequestMode.json"
+_TAG, _ALL = "TAG", "*"
+"""What an absent type or text of a filter means."""
 
 
 class Pops(Protocol):
@@ -115,6 +118,12 @@ class LazyPopServices:
         """Tells the waiting pops that messages have arrived in a queue."""
         if self.started is not None:
             self.started.hold.arrived(topic, queue_id, tags_code)
+
+    def subscribed(self, channel: Peer, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """Answers the waiting pops of a client that has changed the expressions of their topics."""
+        if self.started is not None and len(self.started.hold):
+            expressions = {one.topic: (one.expression_type or _TAG, one.sub_string or _ALL) for one in subscriptions}
+            self.started.hold.subscribed(channel, group, expressions)
 
     def channel_closed(self, channel: Peer) -> None:
         """Forgets the waiting pops of a closed connection."""

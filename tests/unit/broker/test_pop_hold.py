@@ -78,6 +78,28 @@ def test_a_tag_wakes_the_first_whom_it_concerns(scene):
     assert scene.passes() == []
 
 
+def test_another_expression_of_a_client_ends_its_pops_with_the_old_one(scene):
+    client, given_up = Connection(), []
+    pops = {}
+    for name, group, text, channel in (
+        ("old", "g", "a", client),
+        ("same", "g", "b", client),
+        ("group", "h", "a", client),
+        ("client", "g", "a", Connection()),
+    ):
+        pops[name] = scene.held(group, tags={1}, channel=channel)
+        pops[name].expression, pops[name].give_up = ("TAG", text), lambda name=name: given_up.append(name)
+    scene.held("g", question=True, channel=client)
+    scene.hold.subscribed(client, "g", {"U": ("TAG", "b")})
+    assert given_up == []
+    for _ in range(2):
+        scene.hold.subscribed(client, "g", {"T": ("TAG", "b"), "U": ("TAG", "a")})
+        assert given_up == ["old"]
+    assert len(scene.hold) == 4
+    scene.hold.subscribed(client, "g", {"T": ("SQL92", "b")})
+    assert given_up == ["old", "same"]
+
+
 @pytest.mark.parametrize("retry_topic", [b"%RETRY%g_T", b"%RETRY%g+T"])
 def test_a_message_of_a_retry_topic_wakes_a_pop_of_each_queue(scene, retry_topic):
     pops = [scene.held(queue_id=queue_id, tags={7}) for queue_id in (ALL_QUEUES, 0, 5)]

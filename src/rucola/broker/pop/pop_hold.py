@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rucola.broker.longpolling.connection_share import ConnectionShare
@@ -41,6 +41,8 @@ class HeldPop:
         resume: runs the request again.
         tag_codes: the tag codes of the messages that the request wants; None: it wants all messages.
         question: whether the request only asks and does not pop.
+        expression: type and text of the filter; None if the request has none.
+        give_up: answers that there is no message, without a look; None if the request only asks.
         moment: key of the deadline in ``Deadlines``.
         waits: whether the request is waiting.
     """
@@ -53,6 +55,8 @@ class HeldPop:
     resume: Callable[[], None]
     tag_codes: frozenset[int] | None = None
     question: bool = False
+    expression: tuple[str, str] | None = None
+    give_up: Callable[[], None] | None = None
     moment: int = 0
     waits: bool = False
 
@@ -181,6 +185,19 @@ class PopHold:
         """Resumes all requests for a deleted topic."""
         for pop in [pop for pop in self._all() if pop.topic == topic]:
             self._leave(pop)
+
+    def subscribed(self, channel: Peer, group: str, expressions: Mapping[str, tuple[str, str]]) -> None:
+        """Answers the waiting pops of a client that now subscribes to their topics with other expressions. They would
+        take or skip the messages that the client wants now.
+
+        Args:
+            expressions: type and text of the filter of each subscribed topic.
+        """
+        for pop in self._share.of(channel):
+            is_other = pop.group == group and expressions.get(pop.topic, pop.expression) != pop.expression
+            if is_other and pop.give_up is not None:
+                self._remove(pop)
+                pop.give_up()
 
     def channel_closed(self, channel: Peer) -> None:
         """Forgets the requests of a closed connection."""

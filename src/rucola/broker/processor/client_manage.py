@@ -56,6 +56,7 @@ class ClientManageProcessor:
         self._producers = services.producers
         self._consumers = services.consumers
         self._filters = services.filters
+        self._pops = services.pops
         self._monotonic = services.clock.monotonic
 
     def heartbeat(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
@@ -103,6 +104,7 @@ class ClientManageProcessor:
             )
             if not data.without_sub:
                 self._filters.register(consumer.group_name, consumer.subscription_data_set)
+                self._pops.subscribed(channel, consumer.group_name, consumer.subscription_data_set)
             info = self._consumers.group(consumer.group_name)
             if info is not None:
                 groups.append((info, info.changes, retry))

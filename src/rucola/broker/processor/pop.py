@@ -26,7 +26,7 @@ from rucola.protocol.headers.pop import PopMessageRequestHeader, PopMessageRespo
 from rucola.remoting.processors import OVERLOAD, serve_again
 from rucola.remoting.server import Channel
 
-_TAG = "TAG"
+_TAG, _ALL = "TAG", "*"
 _Filter = tuple[frozenset[int] | None, SqlExpression | None]
 
 
@@ -106,7 +106,7 @@ class PopMessageProcessor:
             if self._wait(channel, command, pop):
                 return None
             full = header.poll_time > 0 and _deadline_ms(pop) > self._ages.now_ms() and not self._hold.stopped
-            code, remark = (ResponseCode.POLLING_FULL if full else ResponseCode.POLLING_TIMEOUT), "NO_MESSAGE_IN_QUEUE"
+            return _no_message(command, pop, full=full)
         return command.answer(code, remark, _answer_header(pop).to_ext_fields(), b"".join(pop.parts))
 
     def _check(self, channel: Channel, header: PopMessageRequestHeader, began_ms: int) -> None:
@@ -151,6 +151,8 @@ class PopMessageProcessor:
             deadline_ms,
             lambda: serve_again(channel, command, partial(self._pop, began_ms=pop.began_ms)),
             pop.tag_codes,
+            expression=(header.exp_type or _TAG, header.exp or _ALL),
+            give_up=lambda: serve_again(channel, command, lambda _, request: _no_message(request, pop)),
         )
         if not self._hold.hold(held, now_ms):
             return False
@@ -174,6 +176,12 @@ def _deadline_ms(pop: Pop) -> int:
 
 def _nobody_waits() -> None:
     """Does nothing, because the messages were fetched for the next pop and no request waits for them."""
+
+
+def _no_message(command: RemotingCommand, pop: Pop, *, full: bool = False) -> RemotingCommand:
+    """The answer to a pop that has found nothing; ``full``: it may not wait because too many requests do."""
+    code = ResponseCode.POLLING_FULL if full else ResponseCode.POLLING_TIMEOUT
+    return command.answer(code, "NO_MESSAGE_IN_QUEUE", _answer_header(pop).to_ext_fields())
 
 
 def _answer_header(pop: Pop) -> PopMessageResponseHeader:
