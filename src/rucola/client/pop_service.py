@@ -19,6 +19,7 @@ from functools import partial
 from rucola.client.consumer_config import SimpleConsumerConfig
 from rucola.client.fetched_messages import FetchedMessages, Popped
 from rucola.client.instance import ClientInstance
+from rucola.client.message_selector import ExpressionType
 from rucola.client.pop_call import LOOK_S, RENEWAL, STRAGGLERS_S, Place, PopCall, PopKey, Source
 from rucola.client.pop_receipt import PopReceipt, give_receipts
 from rucola.client.pop_requests import PopRequests
@@ -26,7 +27,7 @@ from rucola.client.received import PullOrigin, received_messages
 from rucola.client.subscription import selected
 from rucola.common import message_const
 from rucola.common.message import MessageExt
-from rucola.errors import BrokerError, ClientError, RucolaError
+from rucola.errors import BrokerError, ClientError, RemotingError, RucolaError, TopicNotExistError
 from rucola.protocol.bodies.heartbeat import SubscriptionData
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
@@ -148,6 +149,41 @@ class PopService:
                 del call.sources[key.place]
                 source.owner = None
         self.wake()
+
+    async def others_ended(self, topic: str) -> None:
+        """Waits until the brokers have answered the pops of ``topic`` with other expressions than its subscription's.
+        They would pass over messages, or take them, that the subscription wants.
+        """
+        while not self._ended:
+            expression = self._expression(topic)
+            sources = [one for one in self._sources if one.is_pop and one.key.place[0] == topic]
+            others = [source.task for source in sources if source.key.expression != expression]
+            if not others:
+                return
+            await asyncio.wait(others)
+
+    async def check(self, subscription: SubscriptionData) -> None:
+        """Lets the brokers check an SQL92 filter.
+
+        Raises:
+            BrokerError: a broker refuses it.
+            RemotingError: no name server responds, or no broker has checked it.
+        """
+        routes, topic = self._instance.routes, subscription.topic
+        if subscription.expression_type == ExpressionType.TAG:
+            return
+        try:
+            route = await routes.route(topic)
+        except TopicNotExistError:
+            return  # ``receive`` reports it
+        names = sorted({queue.broker_name for queue in route.subscribe_queues if routes.has_master(queue.broker_name)})
+        client_id = self._instance.client_id
+        checks = [self._api.check_client(routes.master(name), client_id, self._group, subscription) for name in names]
+        results = await asyncio.gather(*checks, return_exceptions=True)
+        errors = [error for error in results if error is not None]
+        errors.sort(key=lambda error: isinstance(error, RemotingError))  # refusals first
+        if errors and (len(errors) == len(names) or not isinstance(errors[0], RemotingError)):
+            raise errors[0]
 
     def wake(self) -> None:
         """Makes the waiting calls look for new places."""

@@ -7,8 +7,10 @@ Source: RocketMQ 5.3.3, ``PopMessageProcessor`` and related classes; the names a
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 from rucola.client.caller import Caller, caller
@@ -28,7 +30,7 @@ from rucola.client.received import pop_group
 from rucola.client.subscription import subscription_data
 from rucola.common.message import MessageExt
 from rucola.common.options import checked_config
-from rucola.errors import ClientError
+from rucola.errors import ClientError, RemotingError
 from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType
 from rucola.remoting.consumer_api import ConsumerApi
 from rucola.runtime.clock import Clock, SystemClock
@@ -101,6 +103,8 @@ class SimpleConsumer(Asynchronous):
         self._life = ClientLife("simple consumer", self._instance.owner, self._start, self._close)
         self._deliveries.closed = self._life.closed
         self._patience_s = self._config.await_termination_ms / 1000
+        self._changes = asyncio.Lock()
+        """Changes of subscriptions happen in the order of their calls, also if a broker must check one."""
 
     async def __aenter__(self) -> SimpleConsumer:
         await self.start()
@@ -122,10 +126,11 @@ class SimpleConsumer(Asynchronous):
         return self._instance.client_id
 
     async def start(self) -> None:
-        """Starts the consumer; connections are opened when needed.
+        """Starts the consumer; connections are opened when needed: now if a subscription has an SQL92 expression.
 
         Raises:
             ClientError: the consumer was shut down before.
+            BrokerError: a broker refuses an SQL92 expression.
         """
         await self._life.start()
 
@@ -139,6 +144,9 @@ class SimpleConsumer(Asynchronous):
         self._instance.register_consumer(self._group, registration)
         if self._trace is not None:
             await self._trace.start()
+        for subscription in list(self._service.subscriptions.values()):
+            with suppress(RemotingError):  # the servers may come later
+                await self._service.check(subscription)
 
     def shutdown(self) -> Coroutine[Any, Any, None]:
         """Waits for the bodies of loops and for requests that run, then unregisters and closes.
@@ -153,7 +161,12 @@ class SimpleConsumer(Asynchronous):
         return self._shutdown(caller())
 
     async def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``. After an error,
+        the subscription is as before.
+
+        Messages that are sent after the return are filtered by the new expression only. For this, the call waits until
+        the brokers have answered requests with the expression before. Rucola's broker does so at once. RocketMQ's may
+        take as long as ``receive`` waits for messages. A call that is cancelled in this wait has subscribed.
 
         Args:
             topic: name of the topic.
@@ -161,19 +174,27 @@ class SimpleConsumer(Asynchronous):
 
         Raises:
             ClientError: the topic or the expression is invalid.
+            BrokerError: a broker refuses the SQL92 expression; before ``start``, the start raises the error.
+            RemotingError: no server could be reached that checks the SQL92 expression.
         """
         check_topic(topic)
         self._life.check_loop()
-        self._service.subscribe(subscription_data(topic, expression, self._clock.wall_ms()))
+        subscription = subscription_data(topic, expression, self._clock.wall_ms())
+        async with self._changes:
+            if self._instance.running:
+                await self._service.check(subscription)
+            self._service.subscribe(subscription)
         if self._instance.running:
             await self._instance.heartbeat()
+            await self._service.others_ended(topic)
 
     async def unsubscribe(self, topic: str) -> None:
         """Stops receiving from ``topic``. Messages that were fetched and not given to the application go back to the
         group. Messages that the application has may still be acknowledged.
         """
         self._life.check_loop()
-        self._service.unsubscribe(topic)
+        async with self._changes:
+            self._service.unsubscribe(topic)
         if self._instance.running:
             await self._instance.heartbeat()
 

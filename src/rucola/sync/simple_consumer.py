@@ -85,10 +85,11 @@ class SimpleConsumer(Blocking):
         return self._async.client_id
 
     def start(self) -> None:
-        """Starts the consumer; connections are opened when needed.
+        """Starts the consumer; connections are opened when needed: now if a subscription has an SQL92 expression.
 
         Raises:
             ClientError: the consumer was shut down before.
+            BrokerError: a broker refuses an SQL92 expression.
         """
         self._loop.run(self._async.start())
 
@@ -105,7 +106,12 @@ class SimpleConsumer(Blocking):
         self._loop.run(self._async.shutdown())
 
     def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``. After an error,
+        the subscription is as before.
+
+        Messages that are sent after the return are filtered by the new expression only. For this, the call waits until
+        the brokers have answered requests with the expression before. Rucola's broker does so at once. RocketMQ's may
+        take as long as ``receive`` waits for messages. A call that is cancelled in this wait has subscribed.
 
         Args:
             topic: name of the topic.
@@ -113,6 +119,8 @@ class SimpleConsumer(Blocking):
 
         Raises:
             ClientError: the topic or the expression is invalid.
+            BrokerError: a broker refuses the SQL92 expression; before ``start``, the start raises the error.
+            RemotingError: no server could be reached that checks the SQL92 expression.
         """
         self._loop.run(self._async.subscribe(topic, expression))
 
@@ -153,7 +161,7 @@ class SimpleConsumer(Blocking):
         After an error, the message is as before: it may be acknowledged again, and ``auto_renew`` still covers it.
 
         Raises:
-            ClientError: the message was not received by a simple consumer.
+            ClientError: the message was not received by a simple consumer, or by one of another group.
         """
         self._loop.run(self._async.ack(message))
 
@@ -167,6 +175,7 @@ class SimpleConsumer(Blocking):
             invisible_duration_ms: 10 s to 12 h.
 
         Raises:
-            ClientError: the message was not received by a simple consumer, or was acknowledged meanwhile.
+            ClientError: the message was not received by a simple consumer, or by one of another group, or was
+                acknowledged meanwhile.
         """
         self._loop.run(self._async.change_invisible_duration(message, invisible_duration_ms))

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from tests.unit.client.conftest import ScriptedBroker
 from tests.unit.client.popping import (
     INVISIBLE_MS,
     nothing,
@@ -17,10 +18,19 @@ from tests.unit.client.popping import (
     refused,
 )
 
-from rucola import SimpleConsumer
-from rucola.errors import BrokerError, ClientError, RemotingConnectError
+from rucola import MessageSelector, SimpleConsumer
+from rucola.errors import BrokerError, ClientError, RemotingConnectError, RemotingError
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
 from rucola.testing.clock import ManualClock
-from rucola.testing.event_loop import run_stepped, settle
+from rucola.testing.event_loop import advance, run_stepped, settle
+
+CHECK = RequestCode.CHECK_CLIENT_CONFIG
+
+
+def lost(command: RemotingCommand) -> None:
+    """No answer comes; the client notices it when the time for the answer is over."""
+    asyncio.get_running_loop().call_later(0.001, advance, 3.1)
 
 
 def offsets(found: list[Any]) -> list[int]:
@@ -516,9 +526,12 @@ def test_another_expression_is_asked_for_at_once():
         async with popping() as (consumer, broker):
             waiting = await started(consumer.receive())
             await broker.pops_held(1)
-            await consumer.subscribe("T", "A")
+            subscribing = await started(consumer.subscribe("T", "A"))
             await broker.pops_held(2)
+            await settle(60)
+            assert not subscribing.done()  # a message that is sent now may still come by the old expression
             broker.answer(popped(5))
+            await subscribing
             await settle(60)
             assert broker.hidden == [(5, 1_000)]
             broker.answer(popped(6, TAGS="A"))
@@ -530,6 +543,108 @@ def test_another_expression_is_asked_for_at_once():
             await settle(60)
             assert len(broker.held) == 1
             await cancelled(waiting)
+
+    run_stepped(scene())
+
+
+def test_a_new_expression_waits_also_for_pops_whose_calls_have_left_and_of_earlier_subscriptions():
+    async def scene() -> None:
+        async with popping(expression="A") as (consumer, broker):
+            await cancelled(await started(consumer.receive()))
+            await broker.pops_held(1)
+            await consumer.unsubscribe("T")
+            subscribing = [await started(consumer.subscribe("T", "B")) for _ in range(2)]
+            given_up = await started(consumer.subscribe("T", "B"))
+            await cancelled(given_up)
+            assert not any(one.done() for one in subscribing)
+            await asyncio.wait_for(consumer.subscribe("U", "B"), 1)  # another topic
+            broker.answer(refused(1))
+            await asyncio.gather(*subscribing)
+
+    run_stepped(scene())
+
+
+def test_a_change_of_the_expression_that_waits_for_pops_returns_at_the_shutdown():
+    async def scene() -> None:
+        async with popping(expression="A") as (consumer, broker):
+            waiting = await started(consumer.receive())
+            await broker.pops_held(1)
+            subscribing = await started(consumer.subscribe("T", "B"))
+            await consumer.shutdown()
+            await subscribing
+            assert await waiting == []
+
+    run_stepped(scene())
+
+
+def test_a_filter_that_a_broker_refuses_leaves_the_subscription_as_it_was():
+    async def scene() -> None:
+        async with popping_from_two() as (consumer, first, second):
+            waiting = await started(consumer.receive())
+            await first.until(lambda: len(first.held) == len(second.held) == 1)
+            for broker in (first, second):
+                broker.script.scripts[CHECK] = [refused(23)]
+                with pytest.raises(BrokerError, match="refused"):
+                    await consumer.subscribe("T", MessageSelector.by_sql("a >"))
+            await settle(60)
+            assert len(first.held) == len(second.held) == 1
+            first.answer(popped(5))
+            assert offsets(await waiting) == [5]
+
+    run_stepped(scene())
+
+
+def test_one_broker_that_checks_a_filter_is_enough():
+    async def scene() -> None:
+        async with popping_from_two() as (consumer, first, second):
+            await consumer.receive(await_duration_ms=0)
+            for broker in (first, second):
+                broker.script.scripts[CHECK] = [lost]
+            with pytest.raises(RemotingError):
+                await consumer.subscribe("T", MessageSelector.by_sql("a > 1"))
+            first.script.scripts[CHECK], second.script.scripts[CHECK] = [lost], [refused(23)]
+            with pytest.raises(BrokerError, match="refused"):
+                await consumer.subscribe("T", MessageSelector.by_sql("a >"))
+            second.script.scripts[CHECK] = [lost]
+            await consumer.subscribe("T", MessageSelector.by_sql("a > 1"))
+            (subscription,) = consumer._service.subscriptions.values()
+            assert subscription.sub_string == "a > 1"
+
+    run_stepped(scene())
+
+
+def test_changes_of_a_subscription_happen_in_the_order_of_their_calls():
+    async def scene() -> None:
+        async with popping() as (consumer, broker):
+            held: list[RemotingCommand] = []
+            broker.script.scripts[CHECK] = [held.append]
+            changes = [
+                await started(consumer.subscribe("T", MessageSelector.by_sql("a > 1"))),
+                await started(consumer.unsubscribe("T")),
+            ]
+            await broker.until(lambda: bool(held))
+            assert "T" in consumer._service.subscriptions
+            broker.script.channels[-1].send(held[0].answer(0).encode())
+            await asyncio.gather(*changes)
+            assert consumer._service.subscriptions == {}
+
+    run_stepped(scene())
+
+
+@pytest.mark.parametrize("code", [23, None])
+def test_a_filter_that_a_broker_refuses_fails_the_start(code):
+    async def scene() -> None:
+        async with ScriptedBroker(topics={"T": 2}) as script:
+            script.scripts[CHECK] = [refused(code) if code else lost]
+            consumer = SimpleConsumer("cg", script.address)
+            await consumer.subscribe("T", MessageSelector.by_sql("a >"))
+            await consumer.subscribe("Missing", MessageSelector.by_sql("a >"))
+            if code:
+                with pytest.raises(BrokerError, match="refused"):
+                    await consumer.start()
+            else:
+                await consumer.start()
+            await consumer.shutdown()
 
     run_stepped(scene())
 

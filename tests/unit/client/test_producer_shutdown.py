@@ -281,7 +281,7 @@ def test_a_shutdown_that_is_given_up_at_once_leaves_no_message_waiting_for_its_r
             with pytest.raises(asyncio.CancelledError):
                 await ending
             for each in (future, other):
-                with pytest.raises(RemotingClosedError, match="search for the route of topic .; nothing was sent$"):
+                with pytest.raises(RemotingClosedError, match=r"search for the route of topic .; nothing was sent$"):
                     await each
             assert producer.in_flight == 0
 
@@ -299,7 +299,7 @@ def test_a_shutdown_that_is_cancelled_fails_messages_that_wait_for_their_route(b
             await settle()
             ending.cancel()
             for future in futures:
-                with pytest.raises(RemotingClosedError, match="search for the route of topic T; nothing was sent$"):
+                with pytest.raises(RemotingClosedError, match=r"search for the route of topic T; nothing was sent$"):
                     await future
             await producer.shutdown()
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from rucola import Message, Producer, SimpleConsumer, SimpleConsumerConfig
+from rucola import Message, MessageSelector, Producer, SimpleConsumer, SimpleConsumerConfig
 from rucola.common.message_const import POP_CK
-from rucola.errors import ClientError
+from rucola.errors import BrokerError, ClientError
 from rucola.protocol.codes import RequestCode
 from rucola.testing.event_loop import advance, run_stepped
 from rucola.testing.rocketmq import RocketMQ
@@ -147,5 +147,41 @@ def test_only_consumers_of_the_group_that_received_a_message_can_acknowledge_or_
                 await same.ack(copy.copy(third))
             await consumer.ack(fourth)
             assert await asyncio.to_thread(come_again, rocketmq) == 0
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("old", ["a", "*"])
+def test_what_is_sent_after_a_change_of_the_filter_comes_by_the_new_filter(rocketmq: RocketMQ, old: str) -> None:
+    async def scene() -> None:
+        rocketmq.create_topic("T", queues=1)
+        consumer = SimpleConsumer("cg", rocketmq.namesrv)
+        await consumer.subscribe("T", old)
+        async with consumer, Producer("pg", rocketmq.namesrv) as producer, asyncio.timeout(20):
+            receiving = asyncio.ensure_future(consumer.receive(await_duration_ms=15_000))
+            await asyncio.sleep(0.3)  # until the pop waits at the broker
+            async with asyncio.timeout(5):  # much less than the pop may wait
+                await consumer.subscribe("T", "b")
+            await producer.send_batch([Message("T", b"%d" % number, tags="ab"[number % 2]) for number in range(10)])
+            found = await receiving
+            while len(found) < 5:
+                found += await consumer.receive()
+            assert [message.body for message in found] == [b"1", b"3", b"5", b"7", b"9"]
+            assert {message.reconsume_times for message in found} == {0}
+
+    asyncio.run(scene())
+
+
+def test_an_sql_expression_that_the_broker_refuses_leaves_the_subscription_as_it_was(rocketmq: RocketMQ) -> None:
+    async def scene() -> None:
+        async with consuming(rocketmq) as consumer:
+            for expression in ("a > (", "a > 1"):  # the broker filters by tags only
+                with pytest.raises(BrokerError):
+                    await consumer.subscribe("T", MessageSelector.by_sql(expression))
+            assert len(await consumer.receive(COUNT, 10_000, 3_000)) == COUNT
+            refused = SimpleConsumer("other", rocketmq.namesrv)
+            await refused.subscribe("T", MessageSelector.by_sql("a > 1"))
+            with pytest.raises(BrokerError):
+                await refused.start()
 
     asyncio.run(scene())
