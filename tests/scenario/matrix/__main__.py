@@ -19,6 +19,7 @@ from tests.scenario.matrix.choice import jobs_of, sample, short_form
 from tests.scenario.matrix.pool import run_jobs
 from tests.scenario.matrix.real import OFFICIAL, OURS
 from tests.scenario.matrix.table import COLUMNS, ROWS
+from tools.peers.packages import server_classpath
 
 
 def print_table(reports: Sequence[Report]) -> None:
@@ -67,7 +68,11 @@ def main(arguments: Sequence[str]) -> int:
     if options.short:
         jobs = short_form(producers=options.short == "producers")
     if options.sample or options.broker:
-        jobs = sample(jobs, options.sample or len(jobs), options.broker or [OURS, *OFFICIAL], options.seed)
+        brokers = options.broker or [OURS, *OFFICIAL]
+        jobs = sample(jobs, options.sample or len(jobs), brokers, options.seed)
+        for version in brokers:
+            if version != OURS:
+                server_classpath(version)  # fetches what is missing, before several processes want it at once
     reports = []
     for report in run_jobs(jobs, options.jobs):
         reports.append(report)
