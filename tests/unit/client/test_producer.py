@@ -15,6 +15,7 @@ from rucola.errors import (
     NoRouteError,
     RemotingClosedError,
     RemotingError,
+    TopicNotExistError,
 )
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
@@ -102,7 +103,7 @@ def test_topic_without_any_route(run, broker):
                 await producer.send(Message("Nowhere", b"x"))
             futures = [producer.submit(Message("Nowhere", b"x")) for _ in range(3)]
             errors = await asyncio.gather(*futures, return_exceptions=True)
-            assert [type(error) for error in errors] == [ClientError] * 3
+            assert [type(error) for error in errors] == [TopicNotExistError] * 3
             assert len({id(error) for error in errors}) == 3
             assert producer.in_flight == 0
 
