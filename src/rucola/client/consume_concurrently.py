@@ -206,7 +206,7 @@ class ConsumeConcurrently:
             context = ConsumeConcurrentlyContext(queue.queue) if batch else None
             worker.request, worker.since = request, now
             try:
-                outcome = await (function(messages, context) if batch else function(messages[0]))
+                outcome = await (function(messages.copy(), context) if batch else function(messages[0]))
                 if outcome is not None and type(outcome) not in STATUSES and is_pending(outcome):
                     outcome = await completed(outcome)
             except BaseException as error:

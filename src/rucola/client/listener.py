@@ -205,8 +205,13 @@ class Listener:
         self._warned = False
 
     def call(self, messages: list[MessageExt], context: object) -> Any:
-        """Calls the function; returns a plain function's result, or a coroutine function's coroutine."""
-        return self.function(messages, context) if self.batch else self.function(messages[0])
+        """Calls the function; returns a plain function's result, or a coroutine function's coroutine.
+
+        Args:
+            messages: the messages. A listener of batches gets a copy, which it may change: ``while batch: batch.pop()``.
+            context: the context of the batch.
+        """
+        return self.function(messages.copy(), context) if self.batch else self.function(messages[0])
 
     def meaning(self, result: object) -> Meaning:
         """What a result says about the messages; see the module's docstring.

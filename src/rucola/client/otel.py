@@ -142,16 +142,17 @@ class _Spans:
             with self.process(messages if batch else [messages]) as span:
                 return _judged(span, listener, await completed(function(messages, *context)))
 
-        async def wait(messages: Any, pending: Any) -> Any:
-            with self.process(messages if batch else [messages]) as span:
+        async def wait(processed: list[MessageExt], pending: Any) -> Any:
+            with self.process(processed) as span:
                 return _judged(span, listener, await completed(pending))
 
         def listen(messages: Any, *context: Any) -> Any:
-            with self.process(messages if batch else [messages]) as span:
+            processed = list(messages) if batch else [messages]  # the listener may empty its list
+            with self.process(processed) as span:
                 answer = function(messages, *context)
                 if not is_pending(answer):
                     return _judged(span, listener, answer)
-            return wait(messages, answer)  # in a span of its own, because it runs on the event loop
+            return wait(processed, answer)  # in a span of its own, because it runs on the event loop
 
         return listen_async if listener.on_loop else listen
 

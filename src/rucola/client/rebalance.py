@@ -186,7 +186,7 @@ class Rebalance:
             members = sorted(await self._consumer_ids(topic, queues))
             mine = ()
             if queues and self._instance.client_id in members:
-                mine = self._strategy.allocate(self._instance.client_id, queues, members)
+                mine = self._strategy.allocate(self._instance.client_id, queues.copy(), members.copy())
         wanted = set(mine)
         return await self._change(topic, queues, wanted, alone=len(members) == 1)
 

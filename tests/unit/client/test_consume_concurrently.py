@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 from tests.unit.client.consuming import QUEUE, messages
@@ -43,6 +44,14 @@ class Scene:
     async def _send_back(self, message, delay_level):
         self.back.append((message.queue_offset, delay_level))
         return self.send_back
+
+
+async def within(seconds: float, reached) -> None:
+    """Waits for threads, in real time; no time passes for the consumer."""
+    end = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < end
+        await asyncio.sleep(0)
 
 
 def test_a_coroutine_gets_each_message():
@@ -414,6 +423,32 @@ def test_a_listener_that_never_waits_lets_others_run():
             assert len(got) <= 50  # this also holds with several workers
             while len(got) < 1000:
                 await asyncio.sleep(0)
+
+    run_stepped(scene())
+
+
+@pytest.mark.parametrize("form", ["coroutine", "function"])
+@pytest.mark.parametrize(("ack_index", "back"), [(None, []), (0, [2, 3]), ("fails", [1, 2, 3])])
+def test_a_batch_listener_may_empty_its_list(ack_index, back, form):
+    got = []
+
+    def function(batch, context):
+        while batch:
+            got.append(batch.pop(0).queue_offset)
+        if ack_index == "fails":
+            raise ReconsumeLater(2)
+        context.ack_index = ack_index
+
+    async def coroutine(batch, context):
+        await asyncio.sleep(0)
+        return function(batch, context)
+
+    async def scene() -> None:
+        listener = coroutine if form == "coroutine" else function
+        async with Scene(listener, batch=True, consume_message_batch_max_size=3) as it:
+            it.give(1, 2, 3)
+            await within(10, lambda: not len(it.queue))
+            assert (got, [offset for offset, _ in it.back]) == ([1, 2, 3], back)
 
     run_stepped(scene())
 

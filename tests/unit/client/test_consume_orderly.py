@@ -383,3 +383,26 @@ def test_functions_run_in_threads_in_order():
         assert it.progress[-1] == 50
 
     run_stepped(scene())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_batch_listener_may_empty_its_list(fails):
+    async def scene() -> None:
+        got = []
+
+        async def listener(batch, context):
+            while batch:
+                got.append(batch.pop(0).queue_offset)
+            if fails and len(got) == 2:
+                raise ReconsumeLater
+
+        async with Scene(listener, batch=True, consume_message_batch_max_size=2) as it:
+            it.give(1, 2, 3)
+            await settle()
+            if fails:
+                assert (got, it.progress) == ([1, 2], [])
+                advance(1)
+                await settle()
+            assert (got, it.progress) == ([1, 2] * fails + [1, 2, 3], [3, 4])
+
+    run_stepped(scene())
