@@ -18,14 +18,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, final
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+@final
 class FailedCall:
     """The outcome of a call that failed. It is a class of its own, because the application may also return exceptions.
+    Ask ``type(outcome) is FailedCall`` if the outcome may be any object: ``isinstance`` reads the object's
+    ``__class__``, which may raise.
 
     Args:
         error: the exception that the application's code raised.
@@ -46,11 +49,12 @@ def is_failed_call(error: BaseException, task: asyncio.Task[Any] | None = None, 
             function never suspends, so a cancellation cannot pass through it.
         stopping: whether the client itself is ending this task; then every ``CancelledError`` passes.
     """
-    if isinstance(error, asyncio.CancelledError):
+    kind = type(error)  # isinstance would also ask the error for its class, which may be the application's code
+    if issubclass(kind, asyncio.CancelledError):
         return not stopping and (task is None or not task.cancelling())
-    if isinstance(error, KeyboardInterrupt):
+    if issubclass(kind, KeyboardInterrupt):
         return threading.current_thread() is not threading.main_thread()
-    if isinstance(error, GeneratorExit):
+    if issubclass(kind, GeneratorExit):
         return task is None or _runs(task)
     return True
 

@@ -28,13 +28,12 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import cast
+from typing import cast, final
 
 from rucola.client.application_call import FailedCall, is_failed_call
 from rucola.client.consumer_config import PushConsumerConfig
 from rucola.client.listener import (
     GOOD,
-    STATUSES,
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     Listener,
@@ -42,6 +41,7 @@ from rucola.client.listener import (
     ReconsumeLater,
     completed,
     is_pending,
+    let_go,
 )
 from rucola.client.listener_calls import CALL_SLOT, CallSlot, ListenerCalls
 from rucola.client.process_queue import ProcessQueue
@@ -207,7 +207,7 @@ class ConsumeConcurrently:
             worker.request, worker.since = request, now
             try:
                 outcome = await (function(messages.copy(), context) if batch else function(messages[0]))
-                if outcome is not None and type(outcome) not in STATUSES and is_pending(outcome):
+                if outcome is not None and outcome is not _SUCCESS and is_pending(outcome):
                     outcome = await completed(outcome)
             except BaseException as error:
                 if not is_failed_call(error, worker.task, stopping=self._stopping):
@@ -272,31 +272,32 @@ class ConsumeConcurrently:
             worker.request, worker.since = request, now + elapsed
             try:
                 outcome = self._listener.call(messages, context)
+                if outcome is not None and outcome is not _SUCCESS and is_pending(outcome):
+                    outcomes.append((request, _Pending(outcome), context))
+                    break  # the worker waits for it, and must not keep further results waiting
             except BaseException as error:  # noqa: BLE001 - whatever a thread's function raises is a failed call
                 outcome = FailedCall(error)
             outcomes.append((request, outcome, context))
-            if outcome is not None and type(outcome) not in STATUSES and is_pending(outcome):
-                break  # the worker waits for it, and must not keep further results waiting
             worker.request = None
             if self._clock.monotonic() - began >= _THREAD_TURN_S:
                 break
         return outcomes
 
     async def _settle_all(self, worker: _Worker, outcomes: list[_Outcome]) -> None:
-        """Handles the results of a thread; only the last one may be an awaitable."""
+        """Handles the results of a thread; only the last one may be pending."""
         for position, (request, outcome, context) in enumerate(outcomes):
             queue, messages = request
             if (outcome is None or outcome is _SUCCESS) and context.ack_index is None and not queue.dropped:
                 queue.remove(messages)
                 continue
             try:
-                if outcome is not None and type(outcome) not in STATUSES and is_pending(outcome):
-                    outcome = await self._completed(worker, outcome)  # noqa: PLW2901
+                if type(outcome) is _Pending:
+                    outcome = await self._completed(worker, outcome.work)  # noqa: PLW2901
                 await self._settle(worker, request, outcome, context)
             except BaseException:
                 for left, unused, _ in outcomes[position:]:
-                    if asyncio.iscoroutine(unused):
-                        unused.close()
+                    if type(unused) is _Pending:
+                        let_go(unused.work)
                     self._not_handled(worker, left)
                 raise
 
@@ -410,6 +411,21 @@ class ConsumeConcurrently:
                 sent = await self._send_back(message, EXPIRED_DELAY_LEVEL)
                 if sent and not queue.dropped:
                     queue.remove([message])
+
+
+@final
+class _Pending:
+    """The result of a plain function that stands for work under way. It is told apart once, where the function was
+    called, because the result itself is an object of the application.
+
+    Args:
+        work: the result.
+    """
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: object) -> None:
+        self.work = work
 
 
 class _Worker(CallSlot):

@@ -10,9 +10,9 @@ A listener that raises has failed. What a result means:
 - ``False``: failed, since functions that return it mostly say that they did not do the work. Every line in the log
   about it tells what to return instead.
 - An exception, a generator or a function, returned by mistake: failed, since the work was not done.
-- Any other result of a listener of one message: consumed, since the work was done and must not be repeated. The first
-  such result is logged as WARNING. A listener of batches must return None or a status: another result, for example a
-  number, may mean that only a part was consumed, so the call has failed.
+- Any other result of a listener of one message, whatever its attributes raise: consumed, since the work was done and
+  must not be repeated. The first such result is logged as WARNING. A listener of batches must return None or a status:
+  another result, for example a number, may mean that only a part was consumed, so the call has failed.
 
 Source: RocketMQ 5.3.3, ``MessageListenerConcurrently``, ``MessageListenerOrderly``. In RocketMQ, a listener must return
 a status.
@@ -28,7 +28,7 @@ import logging
 import types
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from rucola.client.application_call import FailedCall, called
 from rucola.client.checks import check_number
@@ -69,7 +69,6 @@ class ConsumeOrderlyStatus(Enum):
 Status = ConsumeConcurrentlyStatus | ConsumeOrderlyStatus
 Meaning = Status | FailedCall | None
 """What a listener's result says about its messages; None: they were consumed."""
-STATUSES = frozenset({ConsumeConcurrentlyStatus, ConsumeOrderlyStatus})
 GOOD = (  # a tuple compares by identity first; the hash of an Enum is slow
     None,
     ConsumeConcurrentlyStatus.CONSUME_SUCCESS,
@@ -78,6 +77,8 @@ GOOD = (  # a tuple compares by identity first; the hash of an Enum is slow
 )
 """Meanings (see ``Listener.meaning``) with which the messages count as consumed."""
 _MEANINGS = (ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, FailedCall)
+_NESTED_MAX = 100
+"""If an awaitable leads to another one more often than this, its listener call has failed; it may lead to itself."""
 _NOT_CALLED = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
 _NOT_RUN = (types.GeneratorType, types.AsyncGeneratorType)
 _HINT = "return nothing if the message was consumed; otherwise raise an exception, for example ReconsumeLater()"
@@ -208,7 +209,7 @@ class Listener:
         """Calls the function; returns a plain function's result, or a coroutine function's coroutine.
 
         Args:
-            messages: the messages. A listener of batches gets a copy, which it may change: ``while batch: batch.pop()``.
+            messages: the messages. a listener of batches gets a copy of the list, which it may change.
             context: the context of the batch.
         """
         return self.function(messages.copy(), context) if self.batch else self.function(messages[0])
@@ -235,11 +236,14 @@ class Listener:
         return not isinstance(meaning, FailedCall) and meaning in GOOD
 
     def _judge(self, result: object) -> Meaning:
-        if result is None or isinstance(result, _MEANINGS):
-            return result
-        if isinstance(result, BaseException):
-            return FailedCall(result)
-        not_done = isinstance(result, (*_NOT_RUN, *_NOT_CALLED)) or _is_exception_class(result)
+        if result is None:
+            return None
+        kind = type(result)  # isinstance would also ask the result for its class, which may be the application's code
+        if issubclass(kind, _MEANINGS):
+            return cast("Meaning", result)
+        if issubclass(kind, BaseException):
+            return FailedCall(cast("BaseException", result))
+        not_done = issubclass(kind, (*_NOT_RUN, *_NOT_CALLED)) or _is_exception_class(result)
         if result is False or not_done or self.batch:
             hint = "return None or a status" if self.batch else _HINT
             return FailedCall(ClientError(f"the listener returned {shown(result)}, so its call has failed; {hint}"))
@@ -283,25 +287,39 @@ def is_coroutine_function(function: object) -> bool:
 
 
 def is_pending(result: object) -> bool:
-    """Whether a listener's result is an awaitable or a thread pool's future, so that the work is still under way."""
-    return inspect.isawaitable(result) or isinstance(result, concurrent.futures.Future)
+    """Whether a listener's result is an awaitable or a thread pool's future, so that the work is still under way. A
+    result that cannot be asked, for example a weak reference whose object is gone, is none of these.
+    """
+    return called(_is_pending, result) is True
 
 
 async def completed(result: Any) -> Any:
-    """Waits for the work that ``result`` stands for; see ``is_pending``. Returns what it leads to in the end."""
-    while is_pending(result):
+    """Waits for the work that ``result`` stands for; see ``is_pending``. Returns what it leads to in the end.
+
+    Raises:
+        ClientError: it leads to no end.
+    """
+    for _ in range(_NESTED_MAX):
+        if not is_pending(result):
+            return result
         waiting: Awaitable[Any] = result
         if isinstance(result, concurrent.futures.Future):
             waiting = asyncio.wrap_future(result)
         result = await waiting
-    return result
+    raise ClientError(f"the listener returned an awaitable that leads to no end: {shown(result)}")
+
+
+def let_go(result: object) -> None:
+    """Ends ``result`` if it is a coroutine; nobody will await it."""
+    called(_close, result)
 
 
 def shown(value: object) -> str:
     """The beginning of ``repr(value)``, which may be code of the application."""
     text = called(repr, value)
     if isinstance(text, FailedCall):
-        text = f"<{type(value).__name__}, its repr raises {type(text.error).__name__}>"
+        text = f"<{_class_name(value)}, its repr raises {_class_name(text.error)}>"
+    text = str.__str__(text)  # a subclass may have methods that raise
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
 
 
@@ -310,4 +328,18 @@ def _forms(function: object) -> tuple[object, object]:
 
 
 def _is_exception_class(result: object) -> bool:
-    return isinstance(result, type) and issubclass(result, BaseException)
+    return issubclass(type(result), type) and issubclass(cast("type", result), BaseException)
+
+
+def _is_pending(result: object) -> bool:
+    return inspect.isawaitable(result) or isinstance(result, concurrent.futures.Future)
+
+
+def _close(result: Any) -> None:
+    if asyncio.iscoroutine(result):
+        result.close()
+
+
+def _class_name(value: object) -> str:
+    name: str = type.__dict__["__name__"].__get__(type(value))  # a metaclass may define another __name__
+    return name

@@ -192,7 +192,7 @@ class LoopFuture(Future[T]):
 
         def guarded(future: Future[T]) -> None:
             outcome = called(fn, future)
-            if isinstance(outcome, FailedCall):
+            if type(outcome) is FailedCall:
                 event(logger, logging.ERROR, "callback of a future failed", outcome.error)
 
         super().add_done_callback(guarded)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
+from types import CoroutineType
+from typing import NoReturn
 
 from rucola.client.application_call import FailedCall, called
 from rucola.client.checks import check_queue_of
+from rucola.client.listener import shown
 from rucola.common.java import string_hash
 from rucola.common.message import Message
 from rucola.common.message_queue import MessageQueue
@@ -35,17 +37,19 @@ class ChosenQueue:
         if not queues:
             raise ClientError(f"topic {topic} has no queue that can be written")
         outcome = called(self._selector, queues, self._message)
-        if isinstance(outcome, FailedCall):
+        if type(outcome) is FailedCall:
             raise ClientError(f"the queue selector for topic {topic} failed: {outcome.error!r}") from outcome.error
-        _check_plain(outcome, topic)
+        if not issubclass(type(outcome), MessageQueue):  # isinstance may run code of the result, which may raise
+            _refuse(outcome, topic)
         check_queue_of(outcome, topic)
         return outcome
 
 
-def _check_plain(outcome: object, topic: str) -> None:
-    if inspect.iscoroutine(outcome):
+def _refuse(outcome: object, topic: str) -> NoReturn:
+    if type(outcome) is CoroutineType:
         outcome.close()
         raise ClientError(f"the queue selector for topic {topic} is a coroutine function; it must be a plain one")
+    raise ClientError(f"queue must be a MessageQueue, not {shown(outcome)}")
 
 
 def by_sharding_key(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:

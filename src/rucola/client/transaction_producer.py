@@ -14,12 +14,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextvars import copy_context
 from functools import partial
+from typing import cast
 
 from rucola.client.application_call import FailedCall, awaited, called
 from rucola.client.checks import check_message
 from rucola.client.config import ProducerConfig
 from rucola.client.daemon_threads import DaemonThreads
 from rucola.client.instance import check_topic
+from rucola.client.listener import shown
 from rucola.client.producer import Producer
 from rucola.client.send_result import SendResult, SendStatus
 from rucola.client.transaction_listener import LocalTransactionState, TransactionListener, TransactionSendResult
@@ -310,10 +312,10 @@ async def _called(
     else:
         in_context = partial(copy_context().run, called, function, *arguments)
         outcome = await asyncio.get_running_loop().run_in_executor(threads, in_context)
-        if inspect.isawaitable(outcome):
-            pending = outcome
+        if called(inspect.isawaitable, outcome) is True:
+            pending = cast("Awaitable[object]", outcome)
             outcome = await awaited(lambda: pending)
-    if isinstance(outcome, LocalTransactionState | FailedCall):
+    if type(outcome) is LocalTransactionState or type(outcome) is FailedCall:  # isinstance may run the result's code
         return outcome
-    error = ClientError(f"a transaction listener must return a LocalTransactionState, not {outcome!r}")
+    error = ClientError(f"a transaction listener must return a LocalTransactionState, not {shown(outcome)}")
     return FailedCall(error)

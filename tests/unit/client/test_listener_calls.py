@@ -6,6 +6,9 @@ import asyncio
 import concurrent.futures
 import logging
 import threading
+import time
+import types
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -66,7 +69,9 @@ class Scene:
 
     async def until(self, reached: Callable[[], bool]) -> None:
         """Waits for threads; no time passes for the consumer."""
+        end = time.monotonic() + 20
         while not reached():
+            assert time.monotonic() < end
             await asyncio.sleep(0)
 
     async def _send_back(self, message, delay_level):
@@ -363,6 +368,136 @@ def test_each_result_means_the_same_for_every_consumer(kind, form, result, good)
             await it.until(lambda: len(it.queue) == 0)
             assert it.back == ([] if good else [1])
             assert got == [1]
+
+    run_stepped(scene())
+
+
+class Gone:
+    """Its weak references are dead at once."""
+
+
+class RaisingClass:
+    @property
+    def __class__(self):
+        raise Odd
+
+
+class RaisingAttributes:
+    def __getattr__(self, name):
+        raise Odd(name)
+
+    def raising(self, *_):
+        raise Odd
+
+    __bool__ = __eq__ = __hash__ = __repr__ = __len__ = raising
+
+
+class Meta(type):
+    __hash__ = None
+
+    def __eq__(cls, other):
+        raise Odd
+
+    @property
+    def __name__(cls):
+        raise Odd
+
+
+class RaisingMeta(metaclass=Meta):
+    def __repr__(self):
+        raise Odd
+
+
+class LyingClass:
+    __class__ = types.GeneratorType
+
+
+class RaisingAwait:
+    def __await__(self):
+        raise Odd
+
+
+class WrongAwait:
+    def __await__(self):
+        return 5
+
+
+class EndlessAwait:
+    def __await__(self):
+        return self
+        yield
+
+
+class RaisingError(Exception):
+    __class__ = RaisingClass.__class__
+
+    def __str__(self):
+        raise Odd
+
+
+UNFIT = {
+    "dead reference": lambda: weakref.proxy(Gone()),
+    "class": RaisingClass,
+    "attributes": RaisingAttributes,
+    "metaclass": RaisingMeta,
+    "lie": LyingClass,
+}
+UNFIT_AWAITABLES = {"raises": RaisingAwait, "wrong": WrongAwait, "endless": EndlessAwait}
+
+
+@pytest.mark.parametrize("result", [*UNFIT, *UNFIT_AWAITABLES])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_that_cannot_be_inspected_end_no_worker(kind, form, result, caplog):
+    """They are like any other result; an awaitable that cannot be awaited has failed."""
+    good, make = result in UNFIT, (UNFIT | UNFIT_AWAITABLES)[result]
+    got: list[int] = []
+
+    async def scene() -> None:
+        listener = in_form(form, got, lambda call: make() if call == 2 else None)
+        async with Scene(kind, listener, max_reconsume_times=0) as it:
+            it.give(1, 2, 3)
+            await it.until(lambda: len(it.queue) == 0)
+            assert (got, it.back, it.queue.failed) == ([1, 2, 3], [] if good else [2], 0 if good else 1)
+            assert not [line for line in caplog.records if line.levelno > logging.WARNING]
+
+    run_stepped(scene())
+
+
+@pytest.mark.parametrize("result", [*UNFIT, *UNFIT_AWAITABLES])
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_of_a_batch_that_cannot_be_inspected_are_failures(kind, plain, result):
+    make = (UNFIT | UNFIT_AWAITABLES)[result]
+
+    def function(batch, context):
+        return make()
+
+    async def coroutine(batch, context):
+        return make()
+
+    async def scene() -> None:
+        async with Scene(kind, function if plain else coroutine, batch=True, max_reconsume_times=0) as it:
+            it.give(1)
+            await it.until(lambda: len(it.queue) == 0)
+            assert it.back == [1]
+
+    run_stepped(scene())
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_that_cannot_be_inspected_is_a_failure(kind, form):
+    def outcome(call: int) -> None:
+        if call == 1:
+            raise RaisingError
+
+    async def scene() -> None:
+        got: list[int] = []
+        async with Scene(kind, in_form(form, got, outcome), max_reconsume_times=0) as it:
+            it.give(1, 2)
+            await it.until(lambda: len(it.queue) == 0)
+            assert (got, it.back) == ([1, 2], [1])
 
     run_stepped(scene())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from datetime import timedelta
 
 import pytest
@@ -88,6 +89,10 @@ def test_ctrl_c_in_a_selector_passes_and_leaves_nobody_waiting(broker, known):
         loop.close()
 
 
+class Gone:
+    """Its weak references are dead at once."""
+
+
 def test_a_selector_that_chooses_what_is_no_queue(run, broker):
     async def coroutine(queues, message):
         return queues[0]
@@ -96,6 +101,7 @@ def test_a_selector_that_chooses_what_is_no_queue(run, broker):
         async with broker(topics={"T": 1}) as one, Producer("pg", one.address, PATIENT) as producer:
             for selector, problem in (
                 (lambda queues, _: None, "queue must be a MessageQueue, not None"),
+                (lambda queues, _: weakref.proxy(Gone()), "queue must be a MessageQueue, not <weakproxy"),
                 (lambda queues, _: queues, "queue must be a MessageQueue"),
                 (lambda queues, _: MessageQueue("U", "broker-a", 0), "cannot go to a queue of topic U"),
                 (lambda queues, _: MessageQueue("T", "elsewhere", 0), "broker elsewhere has no master"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from contextvars import ContextVar
 
 import pytest
@@ -81,20 +82,50 @@ def test_whatever_a_listener_raises_is_a_failed_call(broker, kind, error):
     run_stepped(scene())
 
 
-@pytest.mark.parametrize("answer", [True, None, "COMMIT_MESSAGE", OSError("returned")])
-def test_another_answer_is_a_failed_call(broker, answer):
-    class Answering:
+class Gone:
+    """Its weak references are dead at once."""
+
+
+class Unfit:
+    """An object whose class and text cannot be asked."""
+
+    @property
+    def __class__(self):
+        raise OSError
+
+    def __repr__(self):
+        raise OSError
+
+
+ANSWERS = {
+    "True": True,
+    "None": None,
+    "'COMMIT_MESSAGE'": "COMMIT_MESSAGE",
+    "OSError('returned')": OSError("returned"),
+    "<weakproxy at": weakref.proxy(Gone()),
+    "<Unfit, its repr raises OSError>": Unfit(),
+}
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("shown", ANSWERS)
+def test_another_answer_is_a_failed_call(broker, shown, plain):
+    class Plain:
         def execute_local_transaction(self, message: Message, argument: object) -> object:
-            return answer
+            return ANSWERS[shown]
+
+    class Coroutine:
+        async def execute_local_transaction(self, message: Message, argument: object) -> object:
+            return ANSWERS[shown]
 
     async def scene() -> None:
         async with (
             broker(topics={"T": 1}) as one,
-            TransactionProducer("pg", one.address, Answering(), PATIENT) as producer,
+            TransactionProducer("pg", one.address, Plain() if plain else Coroutine(), PATIENT) as producer,
         ):
             result = await producer.send_message_in_transaction(Message("T", b"x"))
             assert result.local_transaction_state is UNKNOWN
-            assert f"must return a LocalTransactionState, not {answer!r}" in str(result.local_error)
+            assert f"must return a LocalTransactionState, not {shown}" in str(result.local_error)
 
     run_stepped(scene())
 
