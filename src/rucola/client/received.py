@@ -64,7 +64,7 @@ class PullOrigin:
 
 class ReceivedMessage(MessageExt):
     """A ``MessageExt`` whose attributes are decoded when they are first read. It can be modified like any other
-    message.
+    message, except ``queue_offset`` and ``store_size``.
 
     In addition to the stored properties, a pulled message has MIN_OFFSET and MAX_OFFSET of the queue at that time. A
     body that cannot be decompressed raises ``UnreadableBodyError`` whenever it is read; all other attributes can be

@@ -243,7 +243,8 @@ class SystemMessage(Message):
 class MessageExt(Message):
     """A stored message with all fields of its record. Hosts are in record form (``common.hosts``).
 
-    ``body`` may have been decompressed; ``store_size`` and ``body_crc`` refer to the bytes as stored.
+    ``body`` may have been decompressed; ``store_size`` and ``body_crc`` refer to the bytes as stored. Do not
+    change ``queue_offset`` and ``store_size`` of a received message: its consumer settles the message by them.
     """
 
     __slots__ = (
