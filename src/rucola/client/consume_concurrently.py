@@ -43,7 +43,7 @@ from rucola.client.listener import (
     is_pending,
     let_go,
 )
-from rucola.client.listener_calls import CALL_SLOT, CallSlot, ListenerCalls
+from rucola.client.listener_calls import CALL, CallSlot, ListenerCalls
 from rucola.client.process_queue import ProcessQueue
 from rucola.client.supervisor import Supervisor
 from rucola.common.message import MessageExt
@@ -257,7 +257,6 @@ class ConsumeConcurrently:
 
     def _drain(self, worker: _Worker, now: float) -> list[_Outcome]:
         """Runs in a thread: calls the listener until no message waits or a few milliseconds have passed."""
-        CALL_SLOT.set(worker)
         outcomes: list[_Outcome] = []
         began = self._clock.monotonic()
         while not self._stopping:
@@ -270,6 +269,7 @@ class ConsumeConcurrently:
             context = ConsumeConcurrentlyContext(queue.queue)
             elapsed = self._clock.monotonic() - began
             worker.request, worker.since = request, now + elapsed
+            CALL.set(request)
             try:
                 outcome = self._listener.call(messages, context)
                 if outcome is not None and outcome is not _SUCCESS and is_pending(outcome):
@@ -292,6 +292,7 @@ class ConsumeConcurrently:
                 continue
             try:
                 if type(outcome) is _Pending:
+                    CALL.set(request)
                     outcome = await self._completed(worker, outcome.work)  # noqa: PLW2901
                 await self._settle(worker, request, outcome, context)
             except BaseException:
@@ -449,7 +450,7 @@ class _Worker(CallSlot):
 
     def begin(self) -> asyncio.Task[None]:
         """Called by the worker's task when it starts; returns the task."""
-        CALL_SLOT.set(self)
+        CALL.set(self)  # not per message, which would make an empty listener 20 % slower
         self.task = cast("asyncio.Task[None]", asyncio.current_task())
         return self.task
 

@@ -33,7 +33,7 @@ from rucola.client.listener import (
     Meaning,
     ReconsumeLater,
 )
-from rucola.client.listener_calls import CALL_SLOT, CallSlot, ListenerCalls
+from rucola.client.listener_calls import CallSlot, ListenerCalls
 from rucola.client.process_queue import OrderlyProcessQueue, ProcessQueue
 from rucola.client.supervisor import Supervisor
 from rucola.common.message import MessageExt
@@ -151,7 +151,6 @@ class ConsumeOrderly:
 
     async def _consume_queue(self, queue: OrderlyProcessQueue, line: _Line) -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        CALL_SLOT.set(line)
         turn = 0
         while not queue.dropped and not self._stopping:
             if task is not None and task.cancelling():

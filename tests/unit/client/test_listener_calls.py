@@ -543,3 +543,47 @@ def test_who_is_inside_a_call(kind, form):
             assert seen[3:] == [True, True, False]
 
     run_stepped(scene())
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_task_that_outlives_its_call_is_not_inside_a_later_one(kind, form):
+    """The first call starts a task; the second one runs in the same slot, and starts another one."""
+    if kind == "concurrent" and form in {"coroutine", "at once"}:
+        pytest.skip("to know it, each message would have to set a context variable")
+
+    async def scene() -> None:
+        loop, ask, end = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+        asking: list[asyncio.Future[bool]] = []
+
+        async def asks() -> bool:
+            await ask.wait()
+            return it.service.is_inside_call()
+
+        async def coroutine(message):
+            asking.append(asyncio.ensure_future(asks()))
+            if message.queue_offset == 2 or form != "coroutine":
+                await asyncio.sleep(0)
+            if message.queue_offset == 2:
+                await end.wait()
+
+        def function(message):
+            asking.append(asyncio.run_coroutine_threadsafe(asks(), loop))
+            if message.queue_offset == 2:
+                asyncio.run_coroutine_threadsafe(end.wait(), loop).result(20)
+
+        listener = {
+            "function": function,
+            "function that returns a coroutine": lambda message: coroutine(message) if message else None,
+        }
+        async with Scene(kind, listener.get(form, coroutine)) as it:
+            it.give(1, 2)
+            await it.until(lambda: len(asking) == 2)
+            await settle()
+            ask.set()
+            await it.until(lambda: all(one.done() for one in asking))
+            assert [one.result() for one in asking] == [False, True]
+            end.set()
+            await it.until(lambda: len(it.queue) == 0)
+
+    run_stepped(scene())
