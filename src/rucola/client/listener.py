@@ -209,7 +209,7 @@ class Listener:
         """Calls the function; returns a plain function's result, or a coroutine function's coroutine.
 
         Args:
-            messages: the messages. a listener of batches gets a copy of the list, which it may change.
+            messages: the messages. A listener of batches gets a copy of the list, which it may change.
             context: the context of the batch.
         """
         return self.function(messages.copy(), context) if self.batch else self.function(messages[0])
