@@ -93,7 +93,7 @@ def test_an_option_and_a_layout_without_their_page_are_named(docs: Path) -> None
         ("log-events.md", "| critical | sync failed"),
         ("log-events.md", "| warning | bytes of the log copied to quarantine | `length`"),
         ("log-events.md", "| info | change asked for | `consumerGroup`"),
-        ("log-events.md", "| warning | listener failed | `count`, `ids`, `queue`, `trace` |"),
+        ("log-events.md", "| warning | listener failed | `attempt`, `count`, `ids`, `queue`, `topic`, `trace` |"),
         ("operations.md", "| 5 | The store is damaged"),
         (
             "client-promises.md",

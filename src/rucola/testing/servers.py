@@ -37,6 +37,7 @@ _SMALL = {
 }
 """Options of the store: files are small, because a test's store is removed before it grows."""
 _LOOK_S = 0.01
+_ORDERLY = " (with consume_orderly, it repeats a message itself at first)"
 
 
 class Servers:
@@ -202,8 +203,7 @@ class Servers:
             return (
                 f"group {group} has failed to consume {failed} messages"
                 + (f" and has not consumed {on_the_way} again that were delivered" if on_the_way else f", not {count}")
-                + ("" if failed or on_the_way else " (with consume_orderly, it repeats a message itself at first)")
-                + self.content.without_group(group)
+                + (self.content.without_group(group) or ("" if failed or on_the_way else _ORDERLY))
             )
 
         return await self._until(reached, state, timeout_s)
