@@ -27,6 +27,7 @@ lives, and with servers in processes of their own.
 """
 _END_S = 30.0
 _STACK_S = 2.0
+_LOOK_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class _Worker:
         self.stack = Path(tempfile.mkstemp(prefix="rucola-matrix-stack-")[1])
         self.pipe, other = multiprocessing.Pipe()
         context = multiprocessing.get_context("fork")
-        self.process = context.Process(target=_serve, args=(other, str(self.stack)), daemon=True)
+        self.process = context.Process(target=_serve, args=(other, str(self.stack), os.getpid()), daemon=True)
         self.process.start()
         other.close()
         self.job: Job | None = None
@@ -152,13 +153,13 @@ def _report_of(worker: _Worker, late: bool) -> tuple[Report, bool]:
     ) or not report.findings  # what a failed cell has left must not meet the next one
 
 
-def _serve(pipe: Connection, stack: str) -> None:
+def _serve(pipe: Connection, stack: str, parent: int) -> None:
     signal.signal(signal.SIGTERM, _leave)
     gc.freeze()  # the cells' own collections need not look at modules
     worlds: dict[str, RealWorld] = {}
     with Path(stack).open("w", encoding="utf-8") as file, ExitStack() as ending:
         faulthandler.register(signal.SIGUSR1, file, all_threads=True)
-        while True:
+        while _has_job(pipe, parent):
             try:
                 job = pipe.recv()
             except (EOFError, KeyboardInterrupt):
@@ -166,6 +167,16 @@ def _serve(pipe: Connection, stack: str) -> None:
             if job.broker and job.broker not in worlds:
                 worlds[job.broker] = ending.enter_context(RealWorld(job.broker))
             pipe.send(run_job(job, worlds.get(job.broker)))
+
+
+def _has_job(pipe: Connection, parent: int) -> bool:
+    """Waits for a job; returns False if nobody is left who could send one. A pipe does not tell it: the other workers
+    have inherited its other end.
+    """
+    while not pipe.poll(_LOOK_S):
+        if os.getppid() != parent:
+            return False
+    return True
 
 
 def _leave(*_: object) -> None:
