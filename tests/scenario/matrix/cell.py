@@ -181,7 +181,10 @@ class Cell:
     def renew(self) -> None:
         """Begins a new ledger."""
         self.ledger = self.world.ledger = Ledger(
-            self.loop.time, apart=self.row.broadcasting, exclusive=self.row.orderly
+            self.loop.time,
+            apart=self.row.broadcasting,
+            exclusive=self.row.orderly,
+            commits_again=self.row.base == "transaction" and self.world.commits_again,
         )
         self.desk = Desk(self.row, self.ledger, self.world, self.loop)
         self.members: list[Member] = []

@@ -48,6 +48,7 @@ class Ledger:
     Attributes:
         apart: whether each member gets every message, as with BROADCASTING.
         exclusive: whether a queue's messages are in the application's hands one at a time.
+        commits_again: whether the broker may store a committed message of a transaction a second time.
         sends: every send, by value.
         givens: every message given, in order.
         excused: values that need not be given, each with the reason.
@@ -59,6 +60,7 @@ class Ledger:
     clock: Callable[[], float]
     apart: bool = False
     exclusive: bool = False
+    commits_again: bool = False
     sends: dict[str, Send] = field(default_factory=dict)
     givens: list[Given] = field(default_factory=list)
     excused: dict[str, str] = field(default_factory=dict)
@@ -209,6 +211,8 @@ class Ledger:
             else send
             for send in self.sends.values()
         ]
+        if self.commits_again:
+            sends = [send._replace(retries=1) for send in sends]
         deliveries = [
             Delivery(given.value, given.queue, given.queue_offset, given.member, given.at, retried=given.retried)
             for given in givens

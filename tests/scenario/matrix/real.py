@@ -73,6 +73,8 @@ class RealWorld(World):
         super().__init__(lambda: 0.0)
         self._peers: _Ours | _Official = _Ours() if kind == OURS else _Official(kind)
         self._number = 0
+        # RocketMQ's broker does so if a check and the decision cross, or after it was killed.
+        self.commits_again = isinstance(self._peers, _Official)
 
     def __enter__(self) -> RealWorld:
         self._peers.__enter__()

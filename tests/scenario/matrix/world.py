@@ -56,9 +56,11 @@ class World:
         topic, group: the topic and the group of the cell.
         queues: number of the topic's queues.
         visible_s: when delayed messages are delivered, and the broker has asked for the outcome of transactions.
+        commits_again: whether the broker may store a committed message of a transaction a second time.
     """
 
     visible_s = 130.0
+    commits_again = False
 
     def __init__(self, clock: Callable[[], float], guarded: bool = False) -> None:
         self.clock = clock
