@@ -564,3 +564,19 @@ def test_a_consumer_without_a_subscription_has_nothing_to_wait_for(tmp_path, kin
                     await take()
 
     scene_of(tmp_path, work)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loop_makes_room_for_the_next_pull(tmp_path, kind):
+    """With these limits, a queue that holds two messages is not pulled."""
+
+    async def work(servers: Cluster, producer: Producer) -> None:
+        async with made(kind, servers, pull_threshold_for_queue=1, pull_batch_size=1) as one, asyncio.timeout(15):
+            found: list[bytes] = []
+            async for message in one:
+                found.append(message.body)
+                if len(found) == COUNT:
+                    break
+            assert found == ALL
+
+    scene_of(tmp_path, work)
