@@ -33,6 +33,13 @@ def has_succeeded(one: Caller) -> bool:
     return isinstance(one, asyncio.Task) and one.done() and not one.cancelled() and one.exception() is None
 
 
+def has_failed(one: Caller) -> bool:
+    """Whether a caller has ended otherwise than with success, so that nobody handles the messages that it has. After a
+    success, somebody may: the task may only have carried a call, and have returned its messages.
+    """
+    return has_ended(one) and not has_succeeded(one)
+
+
 LOOK_S = 1.0
 """Interval in seconds at which ``Callers`` looks whether threads have ended."""
 
@@ -49,9 +56,12 @@ class Callers:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._threads: set[threading.Thread] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
     def add(self, one: Caller) -> None:
-        """From now on, notices the end of ``one``."""
+        """From now on, notices the end of ``one``. Does nothing after ``close``."""
+        if self._is_closed:
+            return
         if isinstance(one, asyncio.Task):
             if one not in self._tasks:
                 self._tasks.add(one)
@@ -60,8 +70,9 @@ class Callers:
             self._threads.add(one)
             self._look_later()
 
-    def clear(self) -> None:
+    def close(self) -> None:
         """Notices nothing more."""
+        self._is_closed = True
         for task in self._tasks:
             task.remove_done_callback(self._ended)
         self._tasks.clear()

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
-from rucola.client.caller import Caller, Callers, has_ended, has_succeeded
+from rucola.client.caller import Caller, Callers, has_failed, has_succeeded
 from rucola.client.process_queue import DeliveryQueue
 from rucola.common.message import MessageExt
 
@@ -99,7 +99,7 @@ class Deliveries:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.has_ended = False
         self.closed = asyncio.Event()
-        self.callers = Callers(self.settle_ended)
+        self.callers = Callers(self.settle_failed)
 
     def offer(self, queue: DeliveryQueue, count: int) -> None:
         """Announces that up to ``count`` more messages of ``queue`` may be given, and wakes as many callers."""
@@ -263,22 +263,27 @@ class Deliveries:
         return tuple(self._polls.get(owner, ()))
 
     def settle_polls(self, owner: Caller, polls: Sequence[Polled]) -> None:
-        """Marks the messages of ``polls``, which are of ``owner``, as handled. Settles what ended callers have, too."""
+        """Marks the messages of ``polls``, which are of ``owner``, as handled. Settles the polls of other callers that
+        have ended, too: as handled after success, otherwise as not handled.
+        """
         for polled in polls:
             if self._remove_poll(owner, polled):
                 self.settle(*polled, handled=True)
         if self._polls:
-            self.settle_ended()
+            self.settle_failed()
+            for other in [one for one in self._polls if one is not owner and has_succeeded(one)]:
+                for polled in self._polls.pop(other):
+                    self.settle(*polled, handled=True)
 
-    def settle_ended(self) -> None:
-        """Settles what callers have that have ended: as handled after success, otherwise as not handled."""
+    def settle_failed(self) -> None:
+        """Gives back what callers have that have failed."""
         self.settle_left()
-        for owner in [one for one in self._polls if has_ended(one)]:
+        for owner in [one for one in self._polls if has_failed(one)]:
             for polled in self._polls.pop(owner):
-                self.settle(*polled, handled=has_succeeded(owner))
+                self.settle(*polled, handled=False)
         for loop in list(self._loops):
-            if loop.owner is not None and has_ended(loop.owner):
-                self.settle_loop(loop, handled=has_succeeded(loop.owner))
+            if loop.owner is not None and has_failed(loop.owner):
+                self.settle_loop(loop, handled=False)
 
     def give_back_poll(self, messages: Sequence[MessageExt]) -> None:
         """Gives back what a poll was given, because its caller has not received it.
@@ -319,7 +324,7 @@ class Deliveries:
             async with asyncio.timeout(timeout_s):
                 while self._has_bodies():
                     await asyncio.shield(self._next_settlement())
-        self.callers.clear()
+        self.callers.close()
 
     async def settled(self, timeout_s: float) -> None:
         """Waits until messages were settled, at most ``timeout_s`` seconds."""
@@ -331,7 +336,7 @@ class Deliveries:
         return self._settled
 
     def _has_bodies(self) -> bool:
-        self.settle_ended()
+        self.settle_failed()
         return any(loop.queue is not None for loop in self._loops)
 
     def _line_up(self, queue: DeliveryQueue) -> None:

@@ -20,7 +20,7 @@ from rucola.client.local_offset_store import LocalFileOffsetStore
 from rucola.client.message_selector import ExpressionType, MessageSelector
 from rucola.client.offset_store import BroadcastOffsetStore, OffsetStore, RemoteBrokerOffsetStore
 from rucola.client.rebalance import QueueOwner, Rebalance
-from rucola.client.subscription import subscription_data
+from rucola.client.subscription import has_same_filter, subscription_data
 from rucola.client.supervisor import Supervisor
 from rucola.common.key_builder import is_retry_topic, retry_topic
 from rucola.common.message_queue import MessageQueue
@@ -150,7 +150,7 @@ class GroupMember:
         await self._find_starts(rebalance)
 
     def subscribe(self, topic: str, expression: str | MessageSelector) -> SubscriptionData:
-        """Adds ``topic`` to the subscriptions before the start.
+        """Adds ``topic`` to the subscriptions, or replaces its expression, without a word to the brokers.
 
         Raises:
             ClientError: the topic or the expression is invalid.
@@ -183,7 +183,7 @@ class GroupMember:
             if self.subscriptions.get(topic) is mine:
                 self._restore(topic, before, mine.sub_version, owner)
             raise
-        if owner is not None and before is not None:
+        if owner is not None and before is not None and not has_same_filter(before, mine):
             owner.pull_anew(topic)
 
     def _restore(self, topic: str, before: SubscriptionData | None, version: int, owner: QueueOwner | None) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -197,14 +197,11 @@ class LitePullConsumer(Asynchronous):
             raise ClientError("queues must be assigned before a consumer without subscriptions is started")
         for queue in queues:
             check_queue(queue)
-        topics = {queue.topic for queue in queues}
-        for topic in topics:
+        for topic in {queue.topic for queue in queues}:
             check_topic(topic)
-            self._service.expressions[topic] = subscription_data(topic, expression, self._clock.wall_ms())
+            self._service.filter(subscription_data(topic, expression, self._clock.wall_ms()))
         self._wanted = tuple(queues)
         if self._life.has_started:
-            for topic in topics:
-                self._service.pull_anew(topic)
             await self._reassign()
 
     def poll(self, timeout_ms: int | None = None) -> Coroutine[Any, Any, list[MessageExt]]:
@@ -276,14 +273,12 @@ class LitePullConsumer(Asynchronous):
     def pause(self, queues: Collection[MessageQueue]) -> None:
         """Excludes these queues from ``poll`` until ``resume``."""
         self._life.check_loop()
-        for queue in queues:
-            check_queue(queue)
-        self._service.pause(queues)
+        self._service.pause(_checked(queues))
 
     def resume(self, queues: Collection[MessageQueue]) -> None:
         """Includes these queues in ``poll`` again."""
         self._life.check_loop()
-        self._service.resume(queues)
+        self._service.resume(_checked(queues))
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> Coroutine[Any, Any, None]:
         """Stores offsets immediately. Offsets that a broker does not accept are logged, and sent again when offsets are
@@ -405,3 +400,10 @@ class LitePullConsumer(Asynchronous):
         check_queue(queue)
         await self._member.instance.routes.route(queue.topic)
         return self._member.instance.routes.master(queue.broker_name)
+
+
+def _checked(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+    checked = list(queues)
+    for queue in checked:
+        check_queue(queue)
+    return checked

@@ -21,6 +21,7 @@ from rucola.client.process_queue import DeliveryQueue, FlowLimits
 from rucola.client.pull_result import PullStatus
 from rucola.client.pulling import Pulled, Puller
 from rucola.client.queue_failures import QueueFailures
+from rucola.client.subscription import has_same_filter
 from rucola.client.supervisor import Supervisor
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
@@ -178,6 +179,13 @@ class LitePullService:
         for queue, assigned in self.queues.items():
             if queue.topic == topic and not assigned.dropped:
                 self._leave(assigned)
+
+    def filter(self, subscription: SubscriptionData) -> None:
+        """Sets the filter of a topic whose queues the application assigns."""
+        before = self.expressions.get(subscription.topic)
+        self.expressions[subscription.topic] = subscription
+        if before is not None and not has_same_filter(before, subscription):
+            self.pull_anew(subscription.topic)
 
     def pull_anew(self, topic: str) -> None:
         """Pulls the queues of ``topic`` with its present expression; ignores the answers to pulls in progress."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from weakref import WeakSet
 
-from rucola.client.caller import Caller, Callers, has_ended
+from rucola.client.caller import Caller, Callers, has_failed
 from rucola.client.consumer_config import SimpleConsumerConfig
 from rucola.client.deliveries import LoopHand
 from rucola.client.pop_service import POP_MAX, PopService, is_final
@@ -56,7 +56,7 @@ class PopDeliveries:
         self._settled: asyncio.Future[None] | None = None
         self.has_ended = False
         self.closed = asyncio.Event()
-        self.callers = Callers(self._settle_ended)
+        self.callers = Callers(self._settle_failed)
 
     @property
     def has_bodies(self) -> bool:
@@ -134,17 +134,17 @@ class PopDeliveries:
 
     async def bodies(self, timeout_s: float) -> None:
         """Waits until no loop has a message, at most ``timeout_s`` seconds."""
-        self._settle_ended()
+        self._settle_failed()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self.has_bodies:
                     self._settled = asyncio.get_running_loop().create_future()
                     await self._settled
-        self.callers.clear()
+        self.callers.close()
 
-    def _settle_ended(self) -> None:
+    def _settle_failed(self) -> None:
         for loop in list(self._loops):
-            if loop.owner is not None and has_ended(loop.owner):
+            if loop.owner is not None and has_failed(loop.owner):
                 self.settle_loop(loop, handled=False)
 
     def _after_body(self) -> None:

@@ -31,6 +31,11 @@ def subscription_data(topic: str, expression: str | MessageSelector, version: in
     return SubscriptionData(topic, parsed.sub_string, frozenset(parsed.tags), parsed.codes, version)
 
 
+def has_same_filter(one: SubscriptionData, other: SubscriptionData) -> bool:
+    """Whether both subscriptions select the same messages by the same expression."""
+    return (one.expression_type, one.sub_string) == (other.expression_type, other.sub_string)
+
+
 def selected(messages: Sequence[MessageExt], subscription: SubscriptionData) -> Sequence[MessageExt]:
     """Returns the messages whose tag is in the subscription, or all messages if the subscription lists no tags. Brokers
     compare only the hashes of tags, so they may deliver other messages, too.

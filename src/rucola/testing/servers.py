@@ -37,7 +37,7 @@ _SMALL = {
 }
 """Options of the store: files are small, because a test's store is removed before it grows."""
 _LOOK_S = 0.01
-_ORDERLY = " (with consume_orderly, it repeats a message itself at first)"
+_ORDERLY = " (a consumer with consume_orderly first repeats a failed message itself)"
 
 
 class Servers:

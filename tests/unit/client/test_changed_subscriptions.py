@@ -124,6 +124,34 @@ def test_of_several_assignments_at_once_the_last_one_decides(tmp_path):
     scene_of(tmp_path, work)
 
 
+@pytest.mark.parametrize("kind", ["push", "lite", "assigned"])
+def test_the_same_expression_again_leaves_the_pulls_alone(tmp_path, kind):
+    async def work(servers: Cluster, producer: Producer) -> None:
+        queues = await producer.message_queues("T")
+        one = LitePullConsumer("cg", servers.namesrv.address) if kind == "assigned" else made(kind, servers)
+        if kind == "assigned":
+            await one.assign(queues)
+        async with one:
+            tasks = {task for task in asyncio.all_tasks() if task.get_name().startswith("rucola: pulls of")}
+            await (one.assign(queues) if kind == "assigned" else one.subscribe("T"))
+            await asyncio.sleep(0)
+            assert tasks and not any(task.done() for task in tasks)
+
+    scene_of(tmp_path, work)
+
+
+def test_any_iterable_of_queues_may_be_paused(tmp_path):
+    async def work(servers: Cluster, producer: Producer) -> None:
+        async with made("lite", servers) as one:
+            one.pause(queue for queue in one.assignment)
+            assert await one.poll(100) == []
+            one.resume(queue for queue in one.assignment)
+            async with asyncio.timeout(15):
+                assert await one.poll(10_000)
+
+    scene_of(tmp_path, work)
+
+
 def test_commit_takes_only_offsets_that_the_queue_has(tmp_path):
     async def work(servers: Cluster, producer: Producer) -> None:
         async with made("lite", servers) as one:

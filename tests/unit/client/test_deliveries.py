@@ -13,7 +13,7 @@ import pytest
 from tests.unit.client.consuming import QUEUE, messages
 
 from rucola.client.blocking_iterator import BlockingMessageIterator
-from rucola.client.caller import caller, has_ended, has_succeeded
+from rucola.client.caller import LOOK_S, Callers, caller, has_ended, has_succeeded
 from rucola.client.deliveries import Deliveries
 from rucola.client.loop_thread import LoopThread
 from rucola.client.message_iterator import MessageIterator
@@ -593,3 +593,56 @@ def test_a_blocking_loop_may_be_left_in_another_thread(blocking):
     with pytest.raises(StopIteration):
         next(loop)
     assert next(iter(blocking)).queue_offset == 1
+
+
+def test_the_end_of_a_task_is_noticed_at_once_and_that_of_a_thread_within_a_second():
+    async def scene() -> None:
+        loop, ends = asyncio.get_running_loop(), []
+        callers = Callers(lambda: ends.append(loop.time()))
+        go = threading.Event()
+        thread = threading.Thread(target=go.wait)
+        thread.start()
+        callers.add(thread)
+        task = asyncio.ensure_future(asyncio.sleep(5))
+        callers.add(task)
+        callers.add(task)
+        await settle()
+        began = loop.time()
+        advance(3 * LOOK_S)
+        await settle()
+        assert ends == []  # both still run
+        go.set()
+        thread.join()
+        advance(LOOK_S)
+        await settle()
+        assert [end - began for end in ends] == pytest.approx([4 * LOOK_S], abs=0.3)
+        advance(1)
+        await settle()
+        assert [end - began for end in ends] == pytest.approx([4 * LOOK_S, 5], abs=0.3)
+        assert not loop._scheduled  # no timer without a thread
+
+    run_stepped(scene())
+
+
+def test_nobody_is_noticed_after_the_close():
+    async def scene() -> None:
+        ends: list[int] = []
+        callers = Callers(lambda: ends.append(1))
+        go = threading.Event()
+        thread = threading.Thread(target=go.wait)
+        thread.start()
+        tasks = [asyncio.ensure_future(asyncio.sleep(1)) for _ in range(2)]
+        await settle()
+        callers.add(tasks[0])
+        callers.add(thread)
+        callers.close()
+        callers.add(tasks[1])
+        callers.add(thread)
+        go.set()
+        thread.join()
+        advance(5)
+        await settle()
+        assert ends == []
+        assert not asyncio.get_running_loop()._scheduled
+
+    run_stepped(scene())
