@@ -148,8 +148,9 @@ class PushConsumer(Blocking):
         consumed; the group receives them again. Loops end after their current body, whose message counts as consumed.
         In the body of a loop, the call returns at once; the loop ends after this body, when the consumer is closed. In
         a listener, too: the consumer closes when the listener has returned, and its message counts as consumed if it
-        returns normally. A further call waits for the end of the first one. If the call is cancelled, the shutdown goes
-        on.
+        returns normally. A task that a concurrent coroutine listener has started counts as part of a listener, even if
+        the listener has returned. A further call waits for the end of the first one. If the call is cancelled, the
+        shutdown goes on.
         """
         self._loop.run(self._async.shutdown())
 

@@ -66,8 +66,11 @@ def test_a_refused_expression_changes_nothing(tmp_path, kind):
         async with made(kind, servers) as one:
             task = asyncio.ensure_future(collect(one, found))
             await until(lambda: len(found) == len(ALL))
+            version = one._member.subscriptions["T"].sub_version
             with pytest.raises(BrokerError):
                 await one.subscribe("T", MessageSelector.by_sql("a > ("))
+            restored = one._member.subscriptions["T"]
+            assert (restored.sub_string, restored.sub_version > version) == ("*", True)  # brokers take only a later one
             with pytest.raises(BrokerError):
                 await one.subscribe("Other", MessageSelector.by_sql("a > ("))
             assert sorted(topic for topic in one._member.subscriptions if "%" not in topic) == ["T"]
