@@ -17,9 +17,8 @@ from rucola import Message, Producer, PushConsumer, RemotingError
 from rucola.sync import Producer as BlockingProducer
 from rucola.testing.rocketmq import RocketMQ
 
-WORKER, APPLICATION = re.findall(
-    r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "service.md").read_text(), re.DOTALL
-)
+PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
+WORKER, APPLICATION = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 BODY = '    await producer.send(Message("receipts"'
 SLOW = '    import sys\n    print("begun", flush=True)\n    await asyncio.to_thread(sys.stdin.readline)\n'
 
@@ -88,6 +87,43 @@ def test_the_worker_sends_a_bad_message_back_and_goes_on(tmp_path: Path) -> None
                 assert [message.body for message in rocketmq.wait_for_messages("receipts", count=1)] == [b"good"]
                 worker.terminate()
                 assert worker.wait(20) == 0
+            finally:
+                worker.kill()
+
+
+def test_sigterm_ends_the_loop_of_a_blocking_consumer_after_its_body(tmp_path: Path) -> None:
+    handler = "signal.signal(signal.SIGTERM, lambda *_: consumer.shutdown())"
+    assert f"`{handler}`" in PAGE
+    program = tmp_path / "worker.py"
+    program.write_text(
+        f"""import os, signal, sys
+from rucola.sync import PushConsumer
+
+consumer = PushConsumer("till", os.environ["NAMESRV_ADDR"], topics=["orders"])
+{handler}
+with consumer:
+    for order in consumer:
+        print("begun", flush=True)
+        sys.stdin.readline()
+        print("done", flush=True)
+print("ended")
+"""
+    )
+    with RocketMQ() as rocketmq:
+        _send(rocketmq, b"one", b"two")
+        env = {**rocketmq.env, "PYTHONPATH": ":".join(sys.path)}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen([sys.executable, str(program)], env=env, **pipes) as worker:
+            try:
+                assert worker.stdin is not None and worker.stdout is not None
+                assert worker.stdout.readline() == b"begun\n"
+                worker.terminate()
+                with pytest.raises(subprocess.TimeoutExpired):
+                    worker.wait(0.3)  # its body goes on
+                worker.stdin.write(b"\n")
+                worker.stdin.flush()
+                assert worker.wait(20) == 0
+                assert worker.stdout.read() == b"done\nended\n"
             finally:
                 worker.kill()
 
