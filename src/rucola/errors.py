@@ -102,6 +102,15 @@ class TooManyFilesError(DiskError):
     retriable = True
 
 
+class ForeignEntryError(DiskError):
+    """What is at a path is not what a store has there: a link, a FIFO, a device, a directory instead of a file, or a
+    file that is too long. It was not opened, read, followed or changed.
+    """
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.reason}; nothing was done with it; move it out of the way"
+
+
 class DataLossError(StoreError):
     """Messages that a reader must deliver are gone, or are not yet readable again after a crash.
 

@@ -149,6 +149,7 @@ def _mapped(
         mapped = []
         for span in spans:
             try:
+                files.hold(span.path.rpartition("/")[0])
                 segment = files.open_segment(span.path, span.size, writable=False)
             except DiskError as error:
                 if not isinstance(error.__cause__, FileNotFoundError):

@@ -23,6 +23,7 @@ class ConfigFiles:
 
     def __init__(self, files: Files, root: str) -> None:
         self._files = files
+        self._root = root
         self._directory = f"{root}/config"
         self._unread: set[str] = set()
         """Files with damaged or empty content, which must never replace a readable backup."""
@@ -35,6 +36,8 @@ class ConfigFiles:
             StoreDamagedError: the existing files cannot be read. A damaged or empty file never counts as an empty
                 table.
         """
+        if self._files.exists(self._root):
+            self._files.hold(self._root)
         first_error: FormatError | None = None
         for spare, path in enumerate((f"{self._directory}/{name}", f"{self._directory}/{name}.bak")):
             text = self._files.read_file(path)

@@ -45,7 +45,7 @@ class BrokerProcess:
         Raises:
             BrokerStartError: the broker ended before it served requests.
         """
-        command = [sys.executable, "-m", "rucola", "broker", "-c", str(self._config_file), "--json", "--under-up"]
+        command = [sys.executable, "-P", "-m", "rucola", "broker", "-c", str(self._config_file), "--json", "--under-up"]
         command += ["--http-port", "0"]
         command += ["--log-level", self._log.level, "--log-format", self._log.form]
         self._process = await asyncio.create_subprocess_exec(

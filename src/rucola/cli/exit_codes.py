@@ -8,6 +8,7 @@ from rucola.errors import (
     AddressInUseError,
     ConfigError,
     DiskError,
+    ForeignEntryError,
     FormatError,
     RucolaError,
     StoreDamagedError,
@@ -29,7 +30,7 @@ class ExitCode(IntEnum):
     STORE_LOCKED = 4
     """Another process uses the store directory."""
     STORE_DAMAGED = 5
-    """The store is damaged. The message names the file and the position."""
+    """The store is damaged, or holds something that is no file of a store. The message names it."""
     DISK = 6
     """The disk is full or fails."""
     INTERRUPTED = 130
@@ -42,6 +43,7 @@ _BY_ERROR: tuple[tuple[type[RucolaError], ExitCode], ...] = (
     (StoreLockedError, ExitCode.STORE_LOCKED),
     (StoreDamagedError, ExitCode.STORE_DAMAGED),
     (FormatError, ExitCode.STORE_DAMAGED),
+    (ForeignEntryError, ExitCode.STORE_DAMAGED),
     (DiskError, ExitCode.DISK),
 )
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +12,7 @@ import typer
 from rucola.cli import store_output as output
 from rucola.cli.store_arguments import Conditions, Jobs, Json, Most, Pattern, Stores, existing
 from rucola.cli.tool import options_from_fields
+from rucola.cli.worker_processes import worker_processes
 from rucola.errors import ConfigError
 from rucola.formats.message_id import parse_offset_message_id
 from rucola.store.doctor import census
@@ -96,5 +95,5 @@ def _counts(
     if jobs == 1 or len(parts) < 2:
         yield from map(census.count_in, parts)
         return
-    with ProcessPoolExecutor(min(jobs, len(parts)), multiprocessing.get_context("spawn")) as pool:
+    with worker_processes(min(jobs, len(parts))) as pool:
         yield from pool.map(census.count_in, parts)

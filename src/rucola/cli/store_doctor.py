@@ -7,10 +7,9 @@ key, would wait for these imports.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +18,7 @@ from rucola.cli import store_output as output
 from rucola.cli.config_file import read_broker_conf
 from rucola.cli.exit_codes import ExitCode
 from rucola.cli.store_arguments import CommitLog, Config, Directory, DryRun, Jobs, Json
+from rucola.cli.worker_processes import worker_processes
 
 if TYPE_CHECKING:
     from rucola.store.doctor.staged import Runner
@@ -103,9 +103,7 @@ def runner(jobs: int) -> Runner:
         return run_serially
 
     def run(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
-        # A forked child would share the locks of this process's threads, and the lock of the store.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(jobs, len(numbers)), context) as pool:
+        with worker_processes(min(jobs, len(numbers))) as pool:
             tasks = [pool.submit(run_task, phase, staging, number, "local") for number in numbers]
             try:
                 for task in as_completed(tasks):

@@ -44,6 +44,7 @@ __all__ = [
     "query",
 ]
 
+INDEX_NAME_DIGITS: Final = 17
 INDEX_HEADER: Final = Layout(
     "index file header",
     40,
@@ -100,6 +101,11 @@ class IndexHeader(NamedTuple):
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
         """Whether the file may hold records stored from ``begin_ms`` to ``end_ms``."""
         return begin_ms <= self.end_timestamp_ms and end_ms >= self.begin_timestamp_ms
+
+
+def is_index_name(name: str) -> bool:
+    """Whether ``name`` is the name of an index file: the local time of its creation, as ``yyyyMMddHHmmssSSS``."""
+    return len(name) == INDEX_NAME_DIGITS and name.isascii() and name.isdigit()
 
 
 def index_file_bytes(slot_count: int, entry_max: int) -> int:

@@ -24,3 +24,8 @@ def segment_start(name: str) -> int | None:
         return None
     start = int(name)
     return start if start < 1 << 63 else None
+
+
+def is_segment_name(name: str) -> bool:
+    """Whether ``name`` is the name of a segment."""
+    return segment_start(name) is not None

@@ -9,6 +9,9 @@ Three rules hold for every caller. Each was derived from a measurement:
 * Every failure is a ``DiskError`` with path, operation and reason; a lack of space or quota is a ``DiskFullError``, a
   lack of descriptors a ``TooManyFilesError``.
 
+A store's directories are held (``hold``): no path below them leads through a link or out of them, only regular files
+are opened there, and a file that is read as a whole has a bounded length (``held_directories``).
+
 Functions that a system lacks are replaced. Without ``posix_fallocate``, zeros are written; without ``fdatasync``,
 ``fsync`` is used; without ``fcntl``, the store is locked with ``msvcrt``; without ``pread`` and ``pwrite``, the
 position of the descriptor is set first. Windows cannot open directories, so they are not synced there. Tests can
@@ -20,13 +23,23 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import struct
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
 
-from rucola.errors import DiskError, StoreLockedError
-from rucola.runtime.disk_calls import DiskCall, disk_error, read_at, write_all
+from rucola.errors import DiskError, ForeignEntryError, StoreLockedError
+from rucola.runtime.disk_calls import DiskCall, read_at, write_all
+from rucola.runtime.held_directories import (
+    BY_DESCRIPTOR,
+    DIRECTORY,
+    NO_FOLLOW,
+    HeldDirectories,
+    Place,
+    kind_of,
+)
 from rucola.runtime.mapped_segment import MappedSegment
 
 try:
@@ -42,6 +55,12 @@ _ZEROS = bytes(1 << 20)
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
 _PRIVATE_MODE = 0o600
+FILE_BYTES_MAX = 256 << 20
+"""Largest file that is read as a whole unless the caller allows more. RocketMQ's table of a million topics has 200 MiB.
+"""
+_TREE_DEPTH_MAX = 64
+"""Deepest tree that is removed; a store's directories have at most four levels."""
+_PIECE_BYTES = 1 << 20
 _locked_here: set[tuple[int, int]] = set()
 """Device and inode of each file that this process has locked; needed because a POSIX record lock does not keep the same
 process from locking the file again.
@@ -57,34 +76,69 @@ class Files:
     populate_write = sys.platform == "linux"
     data_sync: Callable[[int], None] = staticmethod(getattr(os, "fdatasync", os.fsync))
 
-    # -- whole files ---------------------------------------------------------------------------------------------------
+    @cached_property
+    def held(self) -> HeldDirectories:
+        """The held directories."""
+        return HeldDirectories()
+
+    # -- names ---------------------------------------------------------------------------------------------------------
 
     def expand(self, path: str) -> str:
         """Returns ``path`` as an absolute path; a leading ``~`` is replaced by the home directory."""
         return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 - text in, text out
 
+    def hold(self, path: str) -> None:
+        """Opens a directory and keeps it open. Links in ``path`` are followed now; from now on, no path below it leads
+        through a link, or out of it.
+        """
+        with DiskCall(path, "open directory"):
+            self.held.hold(path)
+
+    def is_link(self, path: str) -> bool:
+        """Whether there is a symbolic link at ``path``."""
+        try:
+            with Place(self, path, "stat") as place:
+                status = os.stat(place.name, dir_fd=place.descriptor, follow_symlinks=False)
+        except DiskError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return False
+            raise
+        return stat.S_ISLNK(status.st_mode)
+
     def exists(self, path: str) -> bool:
-        """Whether there is a file or directory at ``path``."""
-        return os.path.exists(path)  # noqa: PTH110
+        """Whether there is a file or directory at ``path``; in a held directory, whether there is anything."""
+        if self.held.find(path) is None:
+            return os.path.exists(path)  # noqa: PTH110
+        return self._kind(path, "stat") != 0
 
     def size(self, path: str) -> int:
         """Returns the length of the file in bytes."""
-        with DiskCall(path, "stat"):
-            return os.stat(path).st_size  # noqa: PTH116
+        with Place(self, path, "stat") as place:
+            return place.file_status().st_size
 
     def length(self, path: str) -> int:
         """Returns the length of the file in bytes, -1 when there is none; as fast as ``exists``."""
         try:
-            return os.stat(path).st_size  # noqa: PTH116
-        except FileNotFoundError:
-            return -1
-        except OSError as error:
-            raise disk_error(path, "stat", error) from error
+            return self.size(path)
+        except DiskError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return -1
+            raise
 
     def modified_ms(self, path: str) -> int:
         """Returns the time of the last write to the file, in milliseconds since the epoch."""
-        with DiskCall(path, "stat"):
-            return os.stat(path).st_mtime_ns // 1_000_000  # noqa: PTH116
+        with Place(self, path, "stat") as place:
+            return place.status().st_mtime_ns // 1_000_000
+
+    def is_private(self, path: str) -> bool:
+        """Whether only its owner may read the file; False if there is no such file."""
+        try:
+            with Place(self, path, "stat") as place:
+                return not place.file_status().st_mode & 0o077
+        except DiskError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return False
+            raise
 
     def disk_usage(self, path: str) -> tuple[int, int]:
         """Returns how many bytes are used on the file system that holds ``path``, and how many this process may still
@@ -99,16 +153,30 @@ class Files:
             status = os.statvfs(path)
             return (status.f_blocks - status.f_bfree) * status.f_frsize, status.f_bavail * status.f_frsize
 
+    def device(self, path: str) -> int:
+        """Returns a number for the file system that holds ``path``. Files can be renamed only within one."""
+        with Place(self, path, "stat") as place:
+            return place.status().st_dev
+
     def list_files(self, path: str) -> list[str]:
-        """Returns the names of the regular files in directory ``path``, sorted; empty when it does not exist."""
+        """Returns the names in directory ``path`` that are not directories, sorted; empty when it does not exist. In a
+        held directory, links, FIFOs and the like are among them, and cannot be opened.
+        """
         return self._names(path, directories=False)
 
-    def list_sizes(self, path: str) -> dict[str, int]:
-        """Maps the names of the regular files in ``path``, sorted, to their lengths in bytes. A file that is removed
-        during the call is left out.
+    def list_sizes(self, path: str, wanted: Callable[[str], bool] | None = None) -> dict[str, int]:
+        """Maps the names of the files in ``path``, sorted, to their lengths in bytes. A file that is removed during the
+        call is left out.
+
+        Args:
+            wanted: chooses names; None chooses all.
         """
+        return self.sizes(path, [name for name in self.list_files(path) if wanted is None or wanted(name)])
+
+    def sizes(self, path: str, names: Iterable[str]) -> dict[str, int]:
+        """Maps names in directory ``path`` to their lengths in bytes; leaves out those that do not exist any more."""
         sizes: dict[str, int] = {}
-        for name in self.list_files(path):
+        for name in names:
             try:
                 sizes[name] = self.size(f"{path}/{name}")
             except DiskError as error:
@@ -119,26 +187,42 @@ class Files:
         return sizes
 
     def list_directories(self, path: str) -> list[str]:
-        """Returns the names of the directories in directory ``path``, sorted; empty when it does not exist."""
+        """Returns the names of the directories in directory ``path``, sorted; empty when it does not exist. Links to
+        directories are among them; in a held directory, they cannot be entered.
+        """
         return self._names(path, directories=True)
 
-    def read_file(self, path: str) -> bytes | None:
-        """Returns the whole content of a file, None when there is no such file."""
+    # -- whole files ---------------------------------------------------------------------------------------------------
+
+    def read_file(self, path: str, bytes_max: int = FILE_BYTES_MAX) -> bytes | None:
+        """Returns the whole content of a file, None when there is no such file.
+
+        Raises:
+            ForeignEntryError: the file is longer than ``bytes_max``, or no file.
+        """
         try:
-            with DiskCall(path, "read"), open(path, "rb") as file:  # noqa: PTH123
-                return file.read()
+            with Place(self, path, "read") as place:
+                descriptor = place.open(os.O_RDONLY)
+                try:
+                    return _read_all(descriptor, path, bytes_max)
+                finally:
+                    os.close(descriptor)
         except DiskError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None
             raise
 
-    def write_file(self, path: str, content: bytes) -> None:
+    def write_file(self, path: str, content: bytes, private: bool = False) -> None:
         """Creates or overwrites ``path`` in place and syncs it and its directory. Only for files whose loss is
         harmless.
+
+        Args:
+            private: whether only the owner may read a new file.
         """
-        with DiskCall(path, "write"):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, _FILE_MODE)
+        with Place(self, path, "write") as place:
+            descriptor = place.open(os.O_RDWR | os.O_CREAT, _PRIVATE_MODE if private else _FILE_MODE)
             try:
+                os.ftruncate(descriptor, 0)
                 write_all(descriptor, content, 0)
                 os.fsync(descriptor)
             finally:
@@ -154,27 +238,26 @@ class Files:
             spare: path to which the file with the old content is moved; if empty, the old content is discarded.
             private: whether only the owner may read the file.
         """
-        temporary = path + ".tmp"
-        with DiskCall(path, "replace"):
-            mode = _PRIVATE_MODE if private else _FILE_MODE
-            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, mode)
-            try:
-                position = 0
-                for piece in (content,) if isinstance(content, bytes) else content:
-                    write_all(descriptor, piece, position)
-                    position += len(piece)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            if spare and os.path.exists(path):  # noqa: PTH110
-                os.replace(path, spare)  # noqa: PTH105
-            os.replace(temporary, path)  # noqa: PTH105
+        with Place(self, path, "replace") as place:
+            is_new = not place.kind()
+            if not is_new:
+                place.file_status()  # refuses a link: it could be replaced, but somebody meant it to stay
+        with self._temporary(f"{path}.tmp", path, "replace", private) as descriptor:
+            position = 0
+            for piece in (content,) if isinstance(content, bytes) else content:
+                write_all(descriptor, piece, position)
+                position += len(piece)
+            os.fsync(descriptor)
+        if spare and not is_new:
+            self.rename(path, spare)
+        self.rename(f"{path}.tmp", path)
         self.sync_directory(os.path.dirname(path))  # noqa: PTH120
 
     def rename(self, path: str, new_path: str) -> None:
         """Renames within one file system; replaces what was at ``new_path``; the caller syncs the directories."""
-        with DiskCall(path, "rename"):
-            os.replace(path, new_path)  # noqa: PTH105
+        with Place(self, path, "rename", above=True) as old, Place(self, new_path, "rename", above=True) as new:
+            os.replace(old.name, new.name, src_dir_fd=old.descriptor, dst_dir_fd=new.descriptor)
+        self.held.forget(path)
 
     def link(self, path: str, new_path: str) -> bool:
         """Gives a file a second name; returns False, and changes nothing, if the name is taken. The caller syncs the
@@ -191,57 +274,67 @@ class Files:
         """Renames a directory, and syncs the new parent; returns False, and changes nothing, if a file or a non-empty
         directory is at ``new_path``.
         """
-        with DiskCall(path, "rename"):
+        with Place(self, path, "rename", above=True) as old, Place(self, new_path, "rename", above=True) as new:
             try:
-                os.rename(path, new_path)  # noqa: PTH104
+                os.rename(old.name, new.name, src_dir_fd=old.descriptor, dst_dir_fd=new.descriptor)
             except OSError as error:
                 if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                     return False
                 raise
+        self.held.forget(path)
         self.sync_directory(os.path.dirname(new_path))  # noqa: PTH120
         return True
 
     def sync_file(self, path: str) -> None:
         """Makes the content of a file durable after other code has written it."""
-        with DiskCall(path, "sync"):
-            descriptor = os.open(path, os.O_RDWR | _BINARY)
+        with Place(self, path, "sync") as place:
+            descriptor = place.open(os.O_RDWR)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
 
     def remove(self, path: str) -> None:
-        """Removes a file; the caller syncs the directory."""
-        with DiskCall(path, "remove"):
-            os.remove(path)  # noqa: PTH107
+        """Removes a file, or a link itself; the caller syncs the directory."""
+        with Place(self, path, "remove") as place:
+            os.remove(place.name, dir_fd=place.descriptor)
 
     def remove_tree(self, path: str) -> None:
-        """Removes a directory and everything in it; does nothing if it does not exist. The caller syncs its parent."""
-        for name in self.list_directories(path):
-            self.remove_tree(f"{path}/{name}")
-        for name in self.list_files(path):
-            self.remove(f"{path}/{name}")
-        if self.exists(path):
-            with DiskCall(path, "remove directory"):
-                os.rmdir(path)  # noqa: PTH106
+        """Removes a directory and everything in it; does nothing if it does not exist. The caller syncs its parent.
+        Links in it, and a link at ``path``, are removed; what they lead to is never touched.
+
+        Raises:
+            ForeignEntryError: directories are nested so deeply that they cannot be a store's.
+        """
+        try:
+            with Place(self, path, "remove directory", above=True) as place:
+                _remove_entry(place.name, place.descriptor, path, 0)
+        except DiskError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
 
     def make_directory(self, path: str) -> None:
-        """Creates ``path`` and its missing parents, and syncs the parent of each."""
-        if os.path.isdir(path):  # noqa: PTH112
+        """Creates ``path`` and its missing parents, and syncs the parent of each.
+
+        Raises:
+            ForeignEntryError: in a held directory, something else has the name.
+        """
+        if self._is_directory(path):
             return
         parent = os.path.dirname(path) or "."  # noqa: PTH120
         self.make_directory(parent)
-        with DiskCall(path, "create directory"):
+        with Place(self, path, "create directory") as place:
             try:
-                os.mkdir(path, _DIRECTORY_MODE)  # noqa: PTH102
+                os.mkdir(place.name, _DIRECTORY_MODE, dir_fd=place.descriptor)
             except FileExistsError:
-                if not os.path.isdir(path):  # noqa: PTH112
+                if not self._is_directory(path):
                     raise
         try:
             self.sync_directory(parent)
         except DiskError:
-            with suppress(OSError):  # a later call would assume that an existing directory is synced
-                os.rmdir(path)  # noqa: PTH106
+            # A later call would assume that an existing directory is synced.
+            with suppress(DiskError), Place(self, path, "remove directory") as place:
+                os.rmdir(place.name, dir_fd=place.descriptor)
             raise
 
     def sync_parent(self, path: str) -> None:
@@ -257,9 +350,9 @@ class Files:
 
     def sync_directory(self, path: str) -> None:
         """Makes creations, renames and removals in ``path`` durable, where directories can be opened."""
-        with DiskCall(path, "sync directory"):
+        with Place(self, path, "sync directory") as place:
             try:
-                descriptor = os.open(path or ".", os.O_RDONLY)
+                descriptor = place.open_directory()
             except (PermissionError, IsADirectoryError):
                 if sys.platform == "win32":
                     return
@@ -273,13 +366,17 @@ class Files:
 
     def read_at(self, path: str, position: int, length: int) -> bytes:
         """Returns up to ``length`` bytes from ``position``; fewer at the end of the file."""
-        with DiskCall(path, "read"), open(path, "rb", buffering=0) as file:  # noqa: PTH123
-            return read_at(file.fileno(), length, position)
+        with Place(self, path, "read") as place:
+            descriptor = place.open(os.O_RDONLY)
+            try:
+                return read_at(descriptor, length, position)
+            finally:
+                os.close(descriptor)
 
     def write_at(self, path: str, position: int, content: bytes) -> None:
         """Writes ``content`` at ``position`` of an existing file, or of a new one, and syncs the data."""
-        with DiskCall(path, "write"):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, _FILE_MODE)
+        with Place(self, path, "write") as place:
+            descriptor = place.open(os.O_RDWR | os.O_CREAT, _FILE_MODE)
             try:
                 write_all(descriptor, content, position)
                 self.data_sync(descriptor)
@@ -301,18 +398,14 @@ class Files:
             DiskFullError: there is not enough space; nothing is left behind.
         """
         try:
-            with DiskCall(path, "allocate"):
-                descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, _FILE_MODE)
-                try:
-                    self.allocate(descriptor, 0, size if allocated is None else min(size, allocated))
-                    os.ftruncate(descriptor, size)
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
-                os.replace(temporary, path)  # noqa: PTH105
+            with self._temporary(temporary, path, "allocate") as descriptor:
+                self.allocate(descriptor, 0, size if allocated is None else min(size, allocated))
+                os.ftruncate(descriptor, size)
+                os.fsync(descriptor)
+            self.rename(temporary, path)
         except DiskError:
-            with suppress(OSError):  # the first failure is reported; the next attempt overwrites the file
-                os.remove(temporary)  # noqa: PTH107
+            with suppress(DiskError):  # the first failure is reported; the next attempt replaces the file
+                self.remove(temporary)
             raise
         self.sync_directory(os.path.dirname(path))  # noqa: PTH120
 
@@ -325,8 +418,8 @@ class Files:
                 enough.
             writable: False maps the file for reading only.
         """
-        with DiskCall(path, "map"):
-            descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | _BINARY | _NO_FOLLOW)
+        with Place(self, path, "map") as place:
+            descriptor = place.open((os.O_RDWR if writable else os.O_RDONLY) | NO_FOLLOW)
             try:
                 length = size if size is not None else os.fstat(descriptor).st_size
                 return MappedSegment(self, path, descriptor, length, writable)
@@ -388,8 +481,8 @@ class Files:
         if self._identity(name) in _locked_here:
             # The file is not even opened: closing any descriptor of it would drop this process's record lock.
             raise StoreLockedError(path)
-        with DiskCall(name, "lock"):
-            descriptor = os.open(name, os.O_RDWR | os.O_CREAT | _BINARY | _NO_FOLLOW, _FILE_MODE)
+        with Place(self, name, "lock") as place:
+            descriptor = place.open(os.O_RDWR | os.O_CREAT | NO_FOLLOW, _FILE_MODE)
             identity = self._identity(name)
             try:
                 _lock_first_byte(descriptor)
@@ -415,8 +508,8 @@ class Files:
             # As in ``lock_directory``, a file that this process has locked is not even opened.
             return True
         try:
-            with DiskCall(name, "look at the lock"):
-                descriptor = os.open(name, os.O_RDONLY | _BINARY | _NO_FOLLOW)
+            with Place(self, name, "look at the lock") as place:
+                descriptor = place.open(os.O_RDONLY | NO_FOLLOW)
                 try:
                     return _first_byte_locked(descriptor)
                 finally:
@@ -428,19 +521,129 @@ class Files:
 
     def _identity(self, path: str) -> tuple[int, int]:
         """Returns device and inode of ``path``; (0, 0) when it does not exist."""
+        with Place(self, path, "stat") as place:
+            try:
+                status = place.status()
+            except FileNotFoundError:
+                return 0, 0
+            return status.st_dev, status.st_ino
+
+    def _is_directory(self, path: str) -> bool:
+        """Whether there is a directory at ``path``.
+
+        Raises:
+            ForeignEntryError: in a held directory, something else is there.
+        """
+        if self.held.find(path) is None:
+            return os.path.isdir(path)  # noqa: PTH112
+        kind = self._kind(path, "create directory")
+        if kind and not stat.S_ISDIR(kind):
+            raise ForeignEntryError(path, "create directory", f"is {kind_of(kind)}, not a directory")
+        return kind != 0
+
+    def _kind(self, path: str, operation: str) -> int:
+        """Returns the type of what is at ``path``, as in ``stat.S_IFMT``; 0 if nothing is there."""
         try:
-            status = os.stat(path)  # noqa: PTH116
-        except FileNotFoundError:
-            return 0, 0
-        return status.st_dev, status.st_ino
+            with Place(self, path, operation) as place:
+                return place.kind()
+        except ForeignEntryError:
+            raise
+        except DiskError as error:
+            if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+                return 0
+            raise
+
+    @contextmanager
+    def _temporary(self, temporary: str, path: str, operation: str, private: bool = False) -> Iterator[int]:
+        """Creates a file under a name that is only used for unfinished files; gives its descriptor. What an interrupted
+        process left there, or somebody put there, is removed first, and never written to. Errors name ``path``.
+        """
+        with Place(self, temporary, operation) as place, DiskCall(path, operation):
+            with suppress(FileNotFoundError):
+                os.remove(place.name, dir_fd=place.descriptor)
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_FOLLOW
+            descriptor = place.open(flags, _PRIVATE_MODE if private else _FILE_MODE)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
 
     def _names(self, path: str, directories: bool) -> list[str]:
-        with DiskCall(path, "list"):
-            try:
-                with os.scandir(path) as entries:
-                    return sorted(entry.name for entry in entries if entry.is_dir() is directories)
-            except FileNotFoundError:
+        try:
+            with Place(self, path, "list") as place:
+                if place.descriptor is None:
+                    self._is_directory(path)
+                    return _names_in(path, directories)
+                descriptor = place.open_directory()
+                try:
+                    return _names_in(descriptor, directories)
+                finally:
+                    os.close(descriptor)
+        except DiskError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
                 return []
+            raise
+
+
+def _names_in(directory: str | int, directories: bool) -> list[str]:
+    with os.scandir(directory) as entries:
+        return sorted(entry.name for entry in entries if _leads_to_directory(entry) is directories)
+
+
+def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
+
+
+def _read_all(descriptor: int, path: str, bytes_max: int) -> bytes:
+    """Reads a whole file, also one whose length the system does not tell. A longer file is not read to its end."""
+    size = os.fstat(descriptor).st_size
+    if size > bytes_max:
+        raise ForeignEntryError(path, "read", f"has {size} bytes, and at most {bytes_max} are expected")
+    content = b""
+    while len(content) <= bytes_max and (piece := _read_next(descriptor, len(content), size)):
+        content = content + piece if content else piece
+    if len(content) > bytes_max:
+        raise ForeignEntryError(path, "read", f"has more than {bytes_max} bytes")
+    return content
+
+
+def _read_next(descriptor: int, position: int, size: int) -> bytes:
+    length = max(size - position, 0) or _PIECE_BYTES
+    try:
+        return read_at(descriptor, length, position)
+    except OSError as error:
+        if error.errno != errno.ESPIPE:  # a pipe that the user gave as a configuration file
+            raise
+        return os.read(descriptor, length)
+
+
+def _remove_entry(name: str, directory: int | None, path: str, depth: int) -> None:
+    """Removes what has ``name`` in ``directory``; a directory with everything in it, from the inside outwards."""
+    mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+    if not stat.S_ISDIR(mode):
+        os.remove(name, dir_fd=directory)
+        return
+    if depth > _TREE_DEPTH_MAX:
+        raise ForeignEntryError(path, "remove directory", f"has directories more than {_TREE_DEPTH_MAX} levels deep")
+    if BY_DESCRIPTOR:
+        opened = os.open(name, os.O_RDONLY | DIRECTORY, dir_fd=directory)
+        try:
+            for entry in _entries(opened):
+                _remove_entry(entry, opened, path, depth + 1)
+        finally:
+            os.close(opened)
+    else:
+        for entry in _entries(name):
+            _remove_entry(f"{name}/{entry}", None, path, depth + 1)
+    os.rmdir(name, dir_fd=directory)
+
+
+def _entries(directory: str | int) -> list[str]:
+    with os.scandir(directory) as entries:
+        return sorted(entry.name for entry in entries)
 
 
 class DirectoryLock:
@@ -457,10 +660,6 @@ class DirectoryLock:
             os.close(self._descriptor)
             self._descriptor = -1
             _locked_here.discard(self._identity)
-
-
-_BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 def _lock_first_byte(descriptor: int) -> None:

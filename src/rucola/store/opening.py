@@ -16,9 +16,11 @@ from rucola.runtime.logs import event
 from rucola.runtime.machine import raise_file_limit
 from rucola.store.config import MessageStoreConfig
 from rucola.store.dispatch import Dispatcher
+from rucola.store.doctor.journal import Journal
 from rucola.store.index.index_service import IndexService
 from rucola.store.log.log_end import LogEnd
 from rucola.store.log.mapped_file import readable
+from rucola.store.places import hold_store
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.recovery import Recovery
@@ -72,6 +74,7 @@ class StoreOpening:
             DiskError: a call of the operating system failed.
         """
         self._files.make_directory(self._root)
+        hold_store(self._files, self._root, *self._log.queue.paths)
         if not self._files.exists(self._log.queue.path):
             self._sync_parent()
         return self._files.lock_directory(self._root)
@@ -86,6 +89,8 @@ class StoreOpening:
         """
         if limit := raise_file_limit():
             self._queues.limit_descriptors(limit)
+        for path in Journal.close(self._files, self._root):
+            event(_log, logging.WARNING, "repair can no longer be undone, the store is in use again", path=path)
         if self._serves_around_damage:
             repair_layout(self._files, self._log.queue, self._quarantine)
         self._log.queue.load(remove_empty=False)

@@ -34,6 +34,7 @@ from typing import NamedTuple, Protocol
 from rucola.errors import DiskError, StoreDamagedError
 from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES
 from rucola.formats.consume_queue import UNIT_BYTES
+from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.clock import Clock, local_time_digits
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
@@ -319,7 +320,7 @@ class Retention:
             return
         for topic, queue_id in self._queues.names():
             directory = self._queues.directory(topic, queue_id)
-            names = self._files.list_files(directory)
+            names = list(filter(is_segment_name, self._files.list_files(directory)))
             if len(names) > 1 and self._last_entry(f"{directory}/{names[0]}", topic) < min_offset:
                 self._shorten.append((topic, queue_id))
         self._derived_from = min_offset

@@ -1,4 +1,4 @@
-"""Runs ``runtime.files``, ``runtime.mapped_segment`` and ``runtime.disk_calls`` on a ``SimulatedDisk``. The source of
+"""Runs ``runtime.files`` and the modules below it on a ``SimulatedDisk``. The source of
 these modules is unchanged, but their system calls are replaced. Crash tests therefore cut the power between the system
 calls of the real modules, not between those of a second implementation.
 """
@@ -10,6 +10,7 @@ import errno
 import inspect
 import os
 import posixpath
+import stat
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,12 +20,12 @@ from functools import partial
 from itertools import count
 from typing import Any, cast
 
-from rucola.runtime import disk_calls, files, mapped_segment
+from rucola.runtime import disk_calls, files, held_directories, mapped_segment
 from rucola.runtime.files import Files
 from rucola.testing.interleaver import InterleavedLock, Interleaver
 from rucola.testing.simulated_disk import PAGE, Directory, Inode, MappedBytes, SimulatedDisk
 
-_MODULES = (disk_calls, mapped_segment, files)
+_MODULES = (disk_calls, held_directories, mapped_segment, files)
 """The modules that make system calls; each comes after those that it imports."""
 _CODE = {
     module.__name__: compile(inspect.getsource(module), f"{module.__name__} on a simulated disk", "exec")
@@ -56,7 +57,7 @@ def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Fil
     ) -> Any:
         return modules.get(name) or builtins.__import__(name, globals_, locals_, fromlist or (), level)
 
-    replaced = {"__import__": import_module, "open": system.open_file}
+    replaced = {"__import__": import_module}
     for name, code in _CODE.items():
         module = types.ModuleType(name)
         module.__dict__["__builtins__"] = builtins.__dict__ | replaced
@@ -83,6 +84,7 @@ def _noticed(rewrite: Callable[[Any, int, bytes], None]) -> Callable[[Any, int, 
 class _Status:
     st_size: int
     st_ino: int
+    st_mode: int
     st_dev: int = _DEVICE
     st_mtime_ns: int = 0
 
@@ -114,6 +116,7 @@ class SimulatedOs:
         self._others: Callable[[], None] | None = None
 
     RWF_NOWAIT = 8
+    supports_dir_fd = frozenset({"open"})
 
     def __getattr__(self, name: str) -> int:
         if name.startswith(("O_", "SEEK_")):
@@ -122,19 +125,23 @@ class SimulatedOs:
 
     # -- descriptors ---------------------------------------------------------------------------------------------------
 
-    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
-        """``os.open``; creation and truncation count as steps."""
-        disk = self.disk
+    def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        """``os.open``; creation and truncation count as steps. The disk has no links."""
+        disk, path = self.disk, self._at(path, dir_fd)
         node = disk.names.get(path)
+        if node is not None and flags & os.O_EXCL:
+            raise _error(errno.EEXIST, path)
+        if isinstance(node, Inode) and flags & os.O_DIRECTORY:
+            raise _error(errno.ENOTDIR, path)
         if node is None:
             if not flags & os.O_CREAT or not isinstance(disk.names.get(posixpath.dirname(path)), Directory):
                 raise _error(errno.ENOENT, path)
             disk.step("create", path)
             node = Inode()
             disk.change("create", {path: node})
-        else:
+        elif isinstance(node, Inode):
             disk.call("open", path)
-            if isinstance(node, Inode) and flags & os.O_TRUNC and node.data:
+            if flags & os.O_TRUNC and node.data:
                 disk.step("truncate", path)
                 node.data[:] = b""
                 node.capture()
@@ -221,8 +228,7 @@ class SimulatedOs:
 
     def fstat(self, descriptor: int) -> _Status:
         """``os.fstat``."""
-        inode = self.file(descriptor)[1]
-        return _Status(len(inode.data), id(inode))
+        return _status(self._node(descriptor)[1])
 
     def file(self, descriptor: int) -> tuple[str, Inode]:
         """Path and file of a descriptor."""
@@ -246,12 +252,22 @@ class SimulatedOs:
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
-    def stat(self, path: str) -> _Status:
-        """``os.stat``."""
+    def _at(self, path: str, directory: int | None) -> str:
+        """Returns the whole path of a name that is relative to an open directory."""
+        if directory is None:
+            return path
+        above = self._node(directory)[0]
+        return above if path == "." else f"{above.rstrip('/')}/{path}"
+
+    def stat(self, path: str | int, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> _Status:
+        """``os.stat``, also of a descriptor."""
+        if isinstance(path, int):
+            return self.fstat(path)
+        path = self._at(path, dir_fd)
         node = self.disk.names.get(path)
         if node is None:
             raise _error(errno.ENOENT, path)
-        return _Status(len(node.data) if isinstance(node, Inode) else 0, id(node))
+        return _status(node)
 
     def statvfs(self, path: str) -> _Space:
         """``os.statvfs`` of a disk with 100 pages."""
@@ -259,9 +275,12 @@ class SimulatedOs:
         free = 100 - self.disk.used_percent
         return _Space(100, free, free)
 
-    def replace(self, path: str, new_path: str) -> None:
-        """``os.replace``; a renamed directory keeps its content."""
-        self.stat(path)
+    def replace(
+        self, path: str, new_path: str, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
+    ) -> None:
+        """``os.replace``; a renamed directory keeps its content, and stays open."""
+        path, new_path = self._at(path, src_dir_fd), self._at(new_path, dst_dir_fd)
+        SimulatedOs.stat(self, path)
         self.disk.step("rename", new_path)
         change: dict[str, Inode | Directory | None] = {}
         for name, node in self.disk.names.items():
@@ -269,27 +288,35 @@ class SimulatedOs:
                 change[name] = None
                 change[new_path + name[len(path) :]] = node
         self.disk.change("rename", change)
+        for descriptor, (name, node) in self._open.items():
+            if isinstance(node, Directory) and (name == path or name.startswith(f"{path}/")):
+                self._open[descriptor] = new_path + name[len(path) :], node
 
-    def remove(self, path: str) -> None:
+    def remove(self, path: str, *, dir_fd: int | None = None) -> None:
         """``os.remove``."""
-        self.stat(path)
+        path = self._at(path, dir_fd)
+        SimulatedOs.stat(self, path)
         self.disk.step("remove", path)
         self.disk.change("remove", {path: None})
 
-    def rmdir(self, path: str) -> None:
+    def rmdir(self, path: str, *, dir_fd: int | None = None) -> None:
         """``os.rmdir`` for an empty directory."""
-        self.remove(path)
+        SimulatedOs.remove(self, path, dir_fd=dir_fd)
 
-    def mkdir(self, path: str, mode: int = 0o777) -> None:
+    def mkdir(self, path: str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
         """``os.mkdir``."""
-        self.stat(posixpath.dirname(path))
+        path = self._at(path, dir_fd)
+        SimulatedOs.stat(self, posixpath.dirname(path))
+        if path in self.disk.names:
+            raise _error(errno.EEXIST, path)
         self.disk.step("create directory", path)
         self.disk.change("create directory", {path: Directory()})
 
     @contextmanager
-    def scandir(self, path: str) -> Iterator[list[_Entry]]:
-        """``os.scandir``."""
-        self.stat(path)
+    def scandir(self, path: str | int) -> Iterator[list[_Entry]]:
+        """``os.scandir``, also of a descriptor."""
+        path = self._node(path)[0] if isinstance(path, int) else path
+        SimulatedOs.stat(self, path)
         inside = f"{path.rstrip('/')}/"
         skip = len(inside)
         yield [
@@ -297,15 +324,6 @@ class SimulatedOs:
             for name, node in self.disk.names.items()
             if name.startswith(inside) and name != inside and "/" not in name[skip:]
         ]
-
-    @contextmanager
-    def open_file(self, path: str, mode: str = "rb", buffering: int = -1) -> Iterator[_OpenFile]:
-        """The built-in ``open`` for reading."""
-        descriptor = self.open(path, os.O_RDONLY)
-        try:
-            yield _OpenFile(self, descriptor)
-        finally:
-            self.close(descriptor)
 
 
 class InterleavedOs(SimulatedOs):
@@ -320,8 +338,26 @@ class InterleavedOs(SimulatedOs):
         self.path = _InterleavedPath(disk, interleaver)
         self._others = self.point = interleaver.point
 
+    def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        """``os.open``. A directory is opened only to use names in it, so that no thread changes meanwhile."""
+        if flags & os.O_DIRECTORY:
+            return super().open(path, flags, mode, dir_fd=dir_fd)
+        self.point()
+        descriptor = super().open(path, flags, mode, dir_fd=dir_fd)
+        self.point()
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        """``os.close``."""
+        if isinstance(self._node(descriptor)[1], Directory):
+            super().close(descriptor)
+            return
+        self.point()
+        super().close(descriptor)
+        self.point()
+
     @contextmanager
-    def scandir(self, path: str) -> Iterator[list[_Entry]]:
+    def scandir(self, path: str | int) -> Iterator[list[_Entry]]:
         """``os.scandir``."""
         self.point()
         with super().scandir(path) as entries:
@@ -345,9 +381,9 @@ class InterleavedOs(SimulatedOs):
 def _interleaved(name: str) -> Callable[..., Any]:
     plain = getattr(SimulatedOs, name)
 
-    def interleaved(self: InterleavedOs, *arguments: Any) -> Any:
+    def interleaved(self: InterleavedOs, *arguments: Any, **named: Any) -> Any:
         self.point()
-        result = plain(self, *arguments)
+        result = plain(self, *arguments, **named)
         self.point()
         return result
 
@@ -355,24 +391,10 @@ def _interleaved(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    *("open", "close", "preadv", "pwrite", "ftruncate", "posix_fallocate", "fsync", "fdatasync", "fstat"),
+    *("preadv", "pwrite", "ftruncate", "posix_fallocate", "fsync", "fdatasync", "fstat"),
     *("map", "stat", "statvfs", "replace", "remove", "rmdir", "mkdir"),
 ):
     setattr(InterleavedOs, _name, _interleaved(_name))
-
-
-@dataclass(frozen=True)
-class _OpenFile:
-    system: SimulatedOs
-    descriptor: int
-
-    def read(self) -> bytes:
-        path, inode = self.system.file(self.descriptor)
-        self.system.disk.call("read", path)
-        return bytes(inode.data)
-
-    def fileno(self) -> int:
-        return self.descriptor
 
 
 class _Path:
@@ -437,6 +459,12 @@ class _Fcntl:
         """
         number = self.F_UNLCK.to_bytes(2, sys.byteorder)
         return number + question[2:] if sys.platform == "linux" else question[:-4] + number + question[-2:]
+
+
+def _status(node: Inode | Directory) -> _Status:
+    if isinstance(node, Inode):
+        return _Status(len(node.data), id(node), stat.S_IFREG)
+    return _Status(0, id(node), stat.S_IFDIR)
 
 
 def _error(number: int, path: str) -> OSError:

@@ -239,11 +239,11 @@ def test_damage_is_served_around_in_whichever_directory_it_is(tmp_path: Path) ->
     content = bytearray(segment.read_bytes())
     content[hit.physical_offset % SEGMENT + 100] ^= 1
     segment.write_bytes(content)
-    stray = tmp_path / "disks" / "b" / "notes.txt"
+    stray = tmp_path / "disks" / "b" / segment_name(SEGMENT + 7)
     stray.write_text("not a segment")
     (tmp_path / "store" / "abort").write_text("1")
     (tmp_path / "store" / "rucola-watermark").unlink()
     (tmp_path / "store" / "checkpoint").unlink()
     store = opened(tmp_path / "store", quarantine=True, **options)
-    assert not stray.exists() and list((tmp_path / "store" / "quarantine").glob("b-notes.txt"))
+    assert not stray.exists() and list((tmp_path / "store" / "quarantine").glob(f"b-{stray.name}"))
     store.shutdown()

@@ -109,7 +109,7 @@ def a_segment_that_grew(path: Path) -> None:
 
 
 def a_strange_file(path: Path) -> None:
-    (path / "commitlog" / "notes.txt").write_text("mine")
+    (path / "commitlog" / f"{SEGMENT + 7:020d}").write_text("mine")
 
 
 def the_last_segments(path: Path) -> None:

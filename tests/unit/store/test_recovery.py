@@ -564,11 +564,12 @@ def test_a_file_of_wrong_size_refuses_the_start_and_changes_nothing(name: str, p
     assert contents(image) == before
 
 
-def test_a_stray_file_or_a_hole_refuses_the_start(image: Path) -> None:
-    (image / "commitlog" / "notes.txt").write_text("mine")
-    with pytest.raises(StoreDamagedError, match=r"notes\.txt"):
+def test_a_stray_segment_or_a_hole_refuses_the_start(image: Path) -> None:
+    stray = segment(image, SEGMENT + 7)
+    stray.write_text("mine")
+    with pytest.raises(StoreDamagedError, match=stray.name):
         opened(image)
-    (image / "commitlog" / "notes.txt").unlink()
+    stray.unlink()
     segment(image, SEGMENT).unlink()
     with pytest.raises(StoreDamagedError, match="is missing"):
         opened(image)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from struct import pack
+from zlib import crc32
 
 import pytest
 
-from rucola.errors import StoreDamagedError
+from rucola.errors import ForeignEntryError, StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.store.doctor import journal as module
 from rucola.store.doctor.journal import Journal
@@ -14,13 +17,14 @@ from rucola.store.doctor.journal import Journal
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
+    (tmp_path / "index").mkdir()
     for name in ("a", "b", "c"):
-        (tmp_path / name).write_bytes(b"0123456789" + name.encode())
+        (tmp_path / "index" / name).write_bytes(b"0123456789" + name.encode())
     return tmp_path
 
 
 def contents(store: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in store.iterdir() if path.is_file()}
+    return {path.name: path.read_bytes() for path in (store / "index").iterdir()}
 
 
 def newest(store: Path) -> Journal:
@@ -32,8 +36,8 @@ def newest(store: Path) -> Journal:
 def test_changes_in_several_pieces_and_of_the_same_bytes(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PIECE", 3)
     before, journal = contents(store), Journal.begin(Files(), str(store))
-    journal.write("a", 1, b"abcdefgh")
-    journal.write("a", 2, b"ABCD")
+    journal.write("index/a", 1, b"abcdefgh")
+    journal.write("index/a", 2, b"ABCD")
     assert contents(store)["a"] == b"0aABCDfgh9a"
     assert (journal.changes, journal.changed_bytes) == (5, 12)
     assert newest(store).undo() == 5
@@ -42,11 +46,11 @@ def test_changes_in_several_pieces_and_of_the_same_bytes(store: Path, monkeypatc
 
 def test_files_that_were_moved_away_come_back(store: Path) -> None:
     before, journal = contents(store), Journal.begin(Files(), str(store))
-    journal.move_away("a")
-    journal.move_away("b")
-    newest(store).move_away("c")
+    journal.move_away("index/a")
+    journal.move_away("index/b")
+    newest(store).move_away("index/c")
     assert contents(store) == {}
-    assert newest(store).moved() == {"a", "b", "c"}
+    assert newest(store).moved() == {"index/a", "index/b", "index/c"}
     newest(store).undo()
     assert contents(store) == before
 
@@ -54,15 +58,15 @@ def test_files_that_were_moved_away_come_back(store: Path) -> None:
 @pytest.mark.parametrize("damage", ["cut", "changed"])
 def test_an_entry_that_was_not_written_whole_is_none(damage: str, store: Path) -> None:
     before, journal = contents(store), Journal.begin(Files(), str(store))
-    journal.write("a", 0, b"x")
+    journal.write("index/a", 0, b"x")
     whole = Path(journal.path).read_bytes()
-    journal.write("b", 0, b"y")
-    (store / "b").write_bytes(before["b"])  # the process was killed before it changed the file
+    journal.write("index/b", 0, b"y")
+    (store / "index/b").write_bytes(before["b"])  # the process was killed before it changed the file
     torn = bytearray(Path(journal.path).read_bytes())
     torn[-1] ^= damage == "changed"
     Path(journal.path).write_bytes(torn[: len(torn) - (damage == "cut")])
     continued = Journal.begin(Files(), str(store))
-    continued.write("a", 5, b"z")
+    continued.write("index/a", 5, b"z")
     assert Path(journal.path).read_bytes().startswith(whole)
     assert continued.undo() == 2
     assert contents(store) == before
@@ -71,5 +75,86 @@ def test_an_entry_that_was_not_written_whole_is_none(damage: str, store: Path) -
 def test_bytes_after_the_end_of_a_file_are_never_written(store: Path) -> None:
     before, journal = contents(store), Journal.begin(Files(), str(store))
     with pytest.raises(StoreDamagedError, match="the file is too short"):
-        journal.write("a", 8, b"xxxx")
+        journal.write("index/a", 8, b"xxxx")
     assert contents(store) == before
+
+
+def forged(kind: int, path: str, position: int = 0, old: bytes = b"") -> bytes:
+    rest = path.encode() + old
+    return pack(">4sBHQQI", b"RUJ1", kind, len(path), position, len(old), crc32(rest)) + rest
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        forged(1, "../victim/precious", 0, b"X"),
+        forged(1, "/victim/precious", 0, b"X"),
+        forged(1, "index/../../victim/precious", 0, b"X"),
+        forged(1, "index/link/precious", 0, b"X"),
+        forged(1, "config/topics.json", 0, b"X"),
+        forged(2, "../victim"),
+        forged(2, "lock"),
+        forged(2, "index/./a"),
+        forged(3, "index/stolen", 0, b"../victim/precious"),
+        forged(3, "index/stolen", 0, b"repair/0001.files/../../../victim/precious"),
+        forged(3, "index/stolen", 0, b"config/topics.json"),
+        forged(3, "../victim/new", 0, b"repair/0001.files/0"),
+    ],
+)
+def test_an_entry_that_names_what_no_repair_changes_changes_nothing(entry: bytes, tmp_path: Path) -> None:
+    store, victim = tmp_path / "store", tmp_path / "victim"
+    for path in (store / "index/a", store / "config/topics.json", store / "lock", victim / "precious"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"not to be touched")
+    (store / "index/link").symlink_to(victim)
+    (store / "repair/0001.files").mkdir(parents=True)
+    (store / "repair/0001.files/0").write_bytes(b"moved away")
+    (store / "repair/0001.journal").write_bytes(forged(1, "index/a", 0, b"N") + entry)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    files = Files()
+    files.hold(str(store))
+    journal = Journal.newest(files, str(store))
+    assert journal is not None
+    with pytest.raises((StoreDamagedError, ForeignEntryError)):
+        journal.undo()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_damaged_entry_among_others_ends_the_undo_before_its_first_change(store: Path) -> None:
+    journal = Journal.begin(Files(), str(store))
+    for name in "abc":
+        journal.write(f"index/{name}", 0, b"x")
+    path = Path(journal.path)
+    content, changed = bytearray(path.read_bytes()), contents(store)
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(StoreDamagedError, match="an entry of the journal is damaged"):
+        newest(store)
+    assert contents(store) == changed
+
+
+def test_a_file_that_became_shorter_is_not_extended(store: Path) -> None:
+    journal = Journal.begin(Files(), str(store))
+    journal.write("index/a", 8, b"x")
+    (store / "index/a").write_bytes(b"0123")
+    with pytest.raises(StoreDamagedError, match="4 bytes"):
+        newest(store).undo()
+    assert contents(store)["a"] == b"0123"
+
+
+def test_a_closed_journal_is_never_undone_and_its_number_not_used_again(store: Path) -> None:
+    journal = Journal.begin(Files(), str(store))
+    journal.write("index/a", 0, b"x")
+    assert Journal.close(Files(), str(store)) == [f"{store}/repair/0001.closed"]
+    assert Journal.newest(Files(), str(store)) is None
+    assert Journal.begin(Files(), str(store)).path == f"{store}/repair/0002.journal"
+    assert contents(store)["a"].startswith(b"x")
+
+
+@pytest.mark.parametrize("size", [0, 4096, 8 << 30])
+def test_a_journal_of_zeros_has_no_entries(size: int, store: Path) -> None:
+    (store / "repair").mkdir()
+    path = store / "repair/0001.journal"
+    path.write_bytes(b"")
+    os.truncate(path, size)
+    assert newest(store).undo() == 0

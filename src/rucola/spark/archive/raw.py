@@ -277,7 +277,9 @@ def stretch_rows(stretch: Stretch, broker_name: str) -> Iterator[pa.RecordBatch]
     if not span.size:
         yield _bytes_row(BYTES, span.start, span.start, 0, b"")
         return
-    segment = Files().open_segment(span.path, span.size, writable=False)
+    files = Files()
+    files.hold(span.path.rpartition("/")[0])
+    segment = files.open_segment(span.path, span.size, writable=False)
     try:
         position, limit = stretch.start - span.start, stretch.end - span.start
         kind = BYTES
@@ -394,6 +396,7 @@ def _stretch_task(root: str, broker_name: str, stretches: Sequence[Stretch]) -> 
 def _digest(stretch: Stretch) -> str:
     """SHA-256 of the bytes of a tail, which is read in chunks."""
     digest, files = hashlib.sha256(), Files()
+    files.hold(stretch.segment.path.rpartition("/")[0])
     for at in range(stretch.start, stretch.end, CHUNK_BYTES):
         length = min(CHUNK_BYTES, stretch.end - at)
         digest.update(files.read_at(stretch.segment.path, at - stretch.segment.start, length))

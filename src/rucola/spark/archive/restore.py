@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
+from rucola.common.names import is_plain_name
 from rucola.errors import ConfigError, FormatError, StoreDamagedError
 from rucola.formats.segment_name import segment_name
 from rucola.runtime.files import Files
@@ -46,6 +47,11 @@ class RestoredFile(NamedTuple):
     name: str
     size: int
     sha256: str
+
+
+SEGMENT_BYTES_MAX = (1 << 31) - 1
+"""Longest segment in bytes: ``mappedFileSizeCommitLog`` is a 32-bit integer."""
+PHYSICAL_OFFSET_MAX = (1 << 63) - 1
 
 
 def write_store(
@@ -82,6 +88,7 @@ def write_store(
     place = f"{target}.restoring-{uuid4().hex}"
     try:
         files.make_directory(f"{place}/commitlog")
+        files.hold(place)
         texts = run_tasks(spark, _segment_task(table.root, f"{place}/commitlog", segments), len(segments))
         _write_config(files, table.root, [one for one in own if one.partition["part"] == CONFIG_PART], place)
         if rebuild and segments:
@@ -140,14 +147,22 @@ def _segments(files: Iterable[DataFile]) -> list[_Segment]:
     """The segments in log order; raises ``FormatError`` if a segment between two others is missing."""
     found: dict[int, list[DataFile]] = {}
     for one in files:
-        found.setdefault(int(one.partition["segment"]), []).append(one)
+        found.setdefault(_number(one, "segment", PHYSICAL_OFFSET_MAX), []).append(one)
     segments: list[_Segment] = []
     for start, parts in sorted(found.items()):
-        size = int(parts[0].partition["segmentBytes"])
+        size = _number(parts[0], "segmentBytes", SEGMENT_BYTES_MAX)
         if segments and segments[-1].start + segments[-1].size != start:
             raise _gap(parts[0].path, segments[-1].start + segments[-1].size, start)
         segments.append(_Segment(start, size, tuple(one.path for one in parts), start == max(found)))
     return segments
+
+
+def _number(file: DataFile, column: str, most: int) -> int:
+    """Returns a partition value of a data file as a number."""
+    text = file.partition[column]
+    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= most):
+        raise FormatError("raw table", 0, f"a number up to {most} as {column}", repr(text[:40]), file.path)
+    return int(text)
 
 
 def _segment_task(root: str, directory: str, segments: Sequence[_Segment]) -> Task:
@@ -164,6 +179,7 @@ def write_segment(root: str, directory: str, wanted: _Segment) -> RestoredFile:
         FormatError: a part of the segment is missing, or a page in a data file has a wrong checksum.
     """
     files = Files()
+    files.hold(directory)
     name = segment_name(wanted.start)
     if not wanted.size:  # an empty file that a crash of the broker left, archived as it was
         files.write_file(f"{directory}/{name}", b"")
@@ -237,4 +253,8 @@ def _write_config(files: Files, root: str, parts: Iterable[DataFile], place: str
     for one in parts:
         files.make_directory(f"{place}/{CONFIG}")
         for row in pq.read_table(f"{root}/{one.path}", columns=["name", "record"]).to_pylist():
-            files.write_file(f"{place}/{CONFIG}/{row['name']}", row["record"])
+            name, content = row["name"], row["record"]
+            if name is None or content is None or not is_plain_name(name):
+                raise FormatError("raw table", 0, f"the name and content of a file in {CONFIG}", repr(name), one.path)
+            # The table does not tell who could read the file, and some hold passwords.
+            files.write_file(f"{place}/{CONFIG}/{name}", content, private=True)

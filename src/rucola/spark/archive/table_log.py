@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 from rucola.arrow.offsets import Mark, QueueOffsets, StreamOffsets
 from rucola.common.message_queue import MessageQueue
+from rucola.common.names import is_path_below
+from rucola.errors import FormatError
 
 STALE_S = 24 * 3600.0
 """Seconds after which the plan of a commit is stale, and files may be deleted (plain Parquet tables only).
@@ -39,7 +41,7 @@ class DataFile:
     """A Parquet file of a table.
 
     Attributes:
-        path: path relative to the table's directory.
+        path: path relative to the table's directory; it cannot lead out of it.
         rows: number of rows.
         size: length in bytes.
         partition: values of the partition columns, by name, as text.
@@ -49,6 +51,11 @@ class DataFile:
     rows: int
     size: int
     partition: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # A table may come from somebody else: its files are read, moved, deleted and restored by these paths.
+        if not is_path_below(self.path):
+            raise FormatError("table", 0, "paths of data files below the table's directory", repr(self.path))
 
     def to_json(self) -> dict[str, Any]:
         """The file as a JSON object."""

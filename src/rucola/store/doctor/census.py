@@ -24,6 +24,7 @@ from rucola.store.log.mapped_file import MappedFile
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.offline.rows import Rows
 from rucola.store.offline.search import MessageQuery, has_index, search_index
+from rucola.store.places import hold_store
 from rucola.store.verify.findings import Findings
 from rucola.store.verify.log import LogCheck
 
@@ -220,6 +221,7 @@ def merged(tallies: Iterable[Tally], by: Sequence[str]) -> list[Tally]:
 
 
 def _batches(files: Files, part: SegmentPart) -> Iterator[tuple[MappedFile, array[int], int]]:
+    files.hold(part.path.rpartition("/")[0])
     file = MappedFile(files, part.path, part.start, part.size, False, 0)
     log = LogCheck([file], Findings(part.store), unclean=False, live_end=min(part.end, file.end))
     try:
@@ -233,7 +235,7 @@ Reason = Callable[[bytes, memoryview, "array[int]", int], tuple[str, str, str]]
 
 def _reasons(files: Files, store: str) -> Reason:
     """Returns a function that returns the group, the topic of origin and the reason of a dead letter."""
-    text = files.read_file(f"{store}/config/subscriptionGroup.json")
+    text = files.read_file(f"{hold_store(files, store)}/config/subscriptionGroup.json")
     limits: Mapping[str, int] = {}
     if text:
         try:

@@ -5,6 +5,10 @@ four things: bytes that were replaced, with the file's path below the store and 
 directory that was made; a file or directory that was moved away; the end of the repair. If the last entry is torn, its
 change was never made. ``undo`` reverts the changes, newest first; it may be interrupted and run again.
 
+A journal may come with a store from somebody else, so its paths are checked: a repair changes only the log, the queues,
+the index and the checkpoint. Once a broker has opened the store, the old bytes no longer fit the rest of it: ``close``
+renames the journals, and they cannot be undone any more.
+
 ========= ===== ============================================================================================
 position  bytes field
 ========= ===== ============================================================================================
@@ -26,6 +30,11 @@ from rucola.runtime.files import Files
 _HEAD = Struct(">4sBHQQI")
 _MAGIC = b"RUJ1"
 _PIECE = 1 << 20
+_SEARCHED = 16 * _PIECE
+"""Number of bytes after the last whole entry in which others are searched: several times the longest entry."""
+_CHANGED = ("commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "checkpoint")
+"""What a repair changes below the store's directory."""
+_OPEN, _CLOSED = ".journal", ".closed"
 DIRECTORY = "repair"
 
 
@@ -42,14 +51,25 @@ class ChangeKind(IntEnum):
     """The repair ended; the position is the end of the log."""
 
 
+_KINDS = frozenset(ChangeKind)
+
+
 @dataclass(frozen=True)
 class Change:
-    """One entry."""
+    """One entry.
+
+    Attributes:
+        old: the replaced bytes, while they are being written; the new path of what was moved.
+        old_at: position of the replaced bytes in the journal.
+        length: number of replaced bytes.
+    """
 
     kind: ChangeKind
     path: str
     position: int
     old: bytes
+    old_at: int = 0
+    length: int = 0
 
 
 class Journal:
@@ -76,7 +96,7 @@ class Journal:
     @classmethod
     def newest(cls, files: Files, root: str) -> Journal | None:
         """Returns the newest journal of a store; None if there is none."""
-        numbers = _numbers(files, root)
+        numbers = _numbers(files, root, (_OPEN,))
         return cls(files, root, numbers[-1]) if numbers else None
 
     @classmethod
@@ -85,7 +105,23 @@ class Journal:
         newest = cls.newest(files, root)
         if newest is not None and newest.log_end is None:
             return newest
-        return cls(files, root, 1 if newest is None else newest._number + 1)
+        return cls(files, root, max(_numbers(files, root, (_OPEN, _CLOSED)), default=0) + 1)
+
+    @staticmethod
+    def close(files: Files, root: str) -> list[str]:
+        """Makes ``undo`` of all repairs impossible, because the store is about to be used; returns the journals."""
+        directory = f"{root}/{DIRECTORY}"
+        names = [f"{number:04d}" for number in _numbers(files, root, (_OPEN,))]
+        for name in names:
+            files.rename(f"{directory}/{name}{_OPEN}", f"{directory}/{name}{_CLOSED}")
+        if names:
+            files.sync_directory(directory)
+        return [f"{directory}/{name}{_CLOSED}" for name in names]
+
+    @staticmethod
+    def closed(files: Files, root: str) -> bool:
+        """Whether a repair can no longer be undone because the store was used after it."""
+        return bool(_numbers(files, root, (_CLOSED,)))
 
     @property
     def log_end(self) -> int | None:
@@ -152,6 +188,8 @@ class Journal:
             DiskError: a change cannot be reverted; the next call begins again.
         """
         changes, _ = _read(self._files, self.path)
+        for change in changes:
+            self._check(change)
         for change in reversed(changes):
             self._take_back(change)
         self._files.remove_tree(self._aside)
@@ -162,7 +200,11 @@ class Journal:
     def _take_back(self, change: Change) -> None:
         files, place = self._files, f"{self._root}/{change.path}"
         if change.kind is ChangeKind.BYTES:
-            files.write_at(place, change.position, change.old)
+            size = files.length(place)
+            if size < change.position + change.length:
+                problem = f"{change.path} has {size} bytes, but bytes from {change.position} on were replaced"
+                raise StoreDamagedError(self.path, change.old_at, problem, "restore the file, or keep the repair")
+            files.write_at(place, change.position, files.read_at(self.path, change.old_at, change.length))
         elif change.kind is ChangeKind.MADE and files.exists(place):
             aside = f"{self._aside}-undone"
             files.remove_tree(aside)
@@ -175,6 +217,17 @@ class Journal:
             files.rename(f"{self._root}/{change.old.decode()}", place)
             files.sync_directory(place.rpartition("/")[0])
 
+    def _check(self, change: Change) -> None:
+        """Raises ``StoreDamagedError`` if no repair makes such a change."""
+        aside = change.old.decode("utf-8", "surrogateescape")
+        names = [*change.path.split("/"), *aside.split("/")]
+        inside = change.path.partition("/")[0] in _CHANGED and not {".", ".."} & set(names)
+        if change.kind is ChangeKind.MOVED:
+            inside = inside and aside.startswith(f"{DIRECTORY}/{self._number:04d}.files/")
+        if not inside and change.kind is not ChangeKind.DONE:
+            problem = f"the entry names {change.path!r}, which no repair changes"
+            raise StoreDamagedError(self.path, change.old_at, problem, "move the journal out of the store")
+
     def _append(self, change: Change) -> None:
         path = change.path.encode("utf-8", "surrogateescape")
         rest = path + change.old
@@ -184,20 +237,44 @@ class Journal:
         self.changes += change.kind is not ChangeKind.DONE
 
 
-def _numbers(files: Files, root: str) -> list[int]:
-    names = [name.removesuffix(".journal") for name in files.list_files(f"{root}/{DIRECTORY}")]
-    return sorted(int(name) for name in names if name.isdigit())
+def _numbers(files: Files, root: str, endings: tuple[str, ...]) -> list[int]:
+    names = [name.rpartition(".") for name in files.list_files(f"{root}/{DIRECTORY}")]
+    return sorted(int(name) for name, _, end in names if f".{end}" in endings and len(name) == 4 and name.isdecimal())
 
 
 def _read(files: Files, path: str) -> tuple[list[Change], int]:
-    """Returns the complete entries, and the position after them."""
-    content, at, changes = files.read_file(path) or b"", 0, []
-    while at + _HEAD.size <= len(content):
-        magic, kind, path_length, position, length, crc = _HEAD.unpack_from(content, at)
-        rest = content[at + _HEAD.size : at + _HEAD.size + path_length + length]
-        if magic != _MAGIC or len(rest) < path_length + length or crc32(rest) != crc:
-            break
-        name = rest[:path_length].decode("utf-8", "surrogateescape")
-        changes.append(Change(ChangeKind(kind), name, position, rest[path_length:]))
-        at += _HEAD.size + len(rest)
+    """Returns the complete entries, and the position after them.
+
+    Raises:
+        StoreDamagedError: an entry is damaged, and others follow it.
+    """
+    size = files.length(path)
+    if size <= 0:
+        return [], 0
+    segment, at, changes = files.open_segment(path, size, writable=False), 0, list[Change]()
+    try:
+        while (found := _entry_at(segment.view, at, size)) is not None:
+            change, at = found
+            changes.append(change)
+        later = at
+        while (later := segment.buffer.find(_MAGIC, later + 1, min(size, at + _SEARCHED))) >= 0:
+            if _entry_at(segment.view, later, size) is not None:
+                raise StoreDamagedError(path, at, "an entry of the journal is damaged", "restore the store from a copy")
+    finally:
+        segment.close()
     return changes, at
+
+
+def _entry_at(view: memoryview, at: int, size: int) -> tuple[Change, int] | None:
+    """Returns the entry at a position, and the position after it; None if there is no whole one."""
+    if at + _HEAD.size > size:
+        return None
+    magic, kind, path_length, position, length, crc = _HEAD.unpack_from(view, at)
+    path_at = at + _HEAD.size
+    old_at = path_at + path_length
+    end = old_at + length
+    if magic != _MAGIC or kind not in _KINDS or end > size or crc32(view[path_at:end]) != crc:
+        return None
+    name = bytes(view[path_at:old_at]).decode("utf-8", "surrogateescape")
+    old = bytes(view[old_at:end]) if kind == ChangeKind.MOVED else b""
+    return Change(ChangeKind(kind), name, position, old, old_at, length), end

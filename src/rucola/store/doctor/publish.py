@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rucola.errors import StoreDamagedError
+from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.files import Files
 from rucola.store.log.mapped_file_queue import REBUILD_MARK
 from rucola.store.recovery.watermark import WatermarkFile
@@ -109,7 +110,7 @@ class Exchange:
         for kind in ("consumequeue", "batchconsumequeue"):
             for topic in self._files.list_directories(f"{self._root}/{kind}"):
                 for queue_id in self._files.list_directories(f"{self._root}/{kind}/{topic}"):
-                    segments = len(self._files.list_files(f"{self._root}/{kind}/{topic}/{queue_id}"))
+                    segments = len(self._files.list_sizes(f"{self._root}/{kind}/{topic}/{queue_id}", is_segment_name))
                     count += segments > 0
                     later += max(segments - 1, 0)
         clean = watermark.end_offset == log_end

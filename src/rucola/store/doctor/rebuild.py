@@ -37,6 +37,7 @@ from rucola.store.doctor.rebuild_scan import ScanResult, SegmentScan
 from rucola.store.doctor.staged import Progress, Runner, Staged, run_serially
 from rucola.store.index.index_service import next_name
 from rucola.store.log.multi_path import log_directories
+from rucola.store.places import check_replaceable, hold_store
 
 SCAN, QUEUES, INDEX = "scan", "queues", "index"
 PHASES = (SCAN, QUEUES, INDEX)
@@ -125,14 +126,14 @@ def rebuild(
     """
     files = files if files is not None else Files()
     root = files.expand(root)
-    if not files.exists(root):
-        raise StoreDamagedError(root, 0, "no such directory", "give the path of a store")
+    log_path = (options or {}).get("storePathCommitLog") or commit_log_path
+    hold_store(files, root, *log_directories(files, root, log_path))
     if dry_run:
         return _report(find_job(files, root, options, commit_log_path), [], [], [], 0)
     lock = files.lock_directory(root)
     try:
         work = Rebuild(files, root, run, progress)
-        work.finish_exchange((options or {}).get("storePathCommitLog") or commit_log_path)
+        work.finish_exchange(log_path)
         return work.run(find_job(files, root, options, commit_log_path))
     finally:
         lock.release()
@@ -161,6 +162,7 @@ class Rebuild:
 
     def run(self, job: RebuildJob) -> RebuildReport:
         """Builds and publishes."""
+        check_replaceable(self._files, self._root, PARTS)
         report, parts = self.build(job)
         exchange = self._exchange(job.directories[0])
         exchange.begin(parts, job.end)

@@ -15,6 +15,7 @@ from rucola.common.columns import WalkStop, new_table
 from rucola.common.key_builder import is_light_queue
 from rucola.common.options import options_of, parse_options
 from rucola.errors import StoreDamagedError
+from rucola.formats.index_file import is_index_name
 from rucola.formats.tables import decode_topics
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
@@ -184,7 +185,7 @@ def _options(files: Files, root: str, store: OfflineStore) -> dict[str, str]:
         "mapperFileSizeBatchConsumeQueue": queues.batch_segment_bytes,
         "mappedFileSizeConsumeQueueExt": queues.ext_segment_bytes,
     }
-    for name, size in files.list_sizes(f"{root}/index").items():
+    for name, size in files.list_sizes(f"{root}/index", is_index_name).items():
         file = MappedFile(files, f"{root}/index/{name}", 0, size, False, 0)
         geometry = index_geometry(file) if size else None
         file.close()

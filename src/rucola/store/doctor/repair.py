@@ -34,6 +34,7 @@ from rucola.store.doctor.rebuild import Rebuild
 from rucola.store.doctor.rebuild_job import RebuildJob, find_job
 from rucola.store.doctor.staged import Progress, Runner, run_serially
 from rucola.store.log.log_reader import CHECK_ALL, CHECK_CRC_NAME
+from rucola.store.places import check_replaceable, hold_store
 from rucola.store.verify.check import VerifyReport, verify
 from rucola.store.verify.findings import Finding, FindingKind
 
@@ -89,7 +90,7 @@ def repair(
         DiskError: a file cannot be read or written; the repair can be continued or undone.
     """
     files = files if files is not None else Files()
-    root = files.expand(root)
+    root = hold_store(files, root)
     if dry_run:
         before = verify(root, files)
         corrected = sum(1 for _ in _log_changes(files, root, before.findings))
@@ -97,6 +98,8 @@ def repair(
     lock = files.lock_directory(root)
     try:
         before = verify(root, files, locked_here=True)
+        damaged = _damaged_parts(before.findings)
+        check_replaceable(files, root, damaged | {part.partition("/")[0] for part in damaged})
         journal = Journal.begin(files, root)
         corrected = 0
         for path, position, content in list(_log_changes(files, root, before.findings)):
@@ -124,12 +127,15 @@ def undo(root: str, files: Files | None = None) -> int:
         StoreDamagedError: there is no repair to revert, or messages were stored after it.
     """
     files = files if files is not None else Files()
-    root = files.expand(root)
+    root = hold_store(files, root)
     lock = files.lock_directory(root)
     try:
         journal = Journal.newest(files, root)
         if journal is None:
-            raise StoreDamagedError(f"{root}/repair", 0, "there is no repair to revert", "nothing was repaired here")
+            advice = (
+                "the store was used after the repair" if Journal.closed(files, root) else "nothing was repaired here"
+            )
+            raise StoreDamagedError(f"{root}/repair", 0, "there is no repair to revert", advice)
         log_end = journal.log_end
         if log_end is not None and verify(root, files, locked_here=True).log_end != log_end:
             problem = f"the log no longer ends at {log_end}, where it ended after the repair"

@@ -40,6 +40,7 @@ from rucola.store.doctor.rebuild import rebuild
 from rucola.store.doctor.staged import Progress, Runner, Staged, run_serially
 from rucola.store.log.log_reader import CHECK_BODY_CRC, CHECK_CRC_NAME, CHECK_PHYSICAL_OFFSET, CHECK_RECORD_CRC, Gap
 from rucola.store.log.mapped_file import MappedFile
+from rucola.store.places import hold_store
 from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.repair import FILLER_BYTES_MIN, filler
 from rucola.store.verify.findings import Findings
@@ -175,7 +176,11 @@ def salvage(
     output = files.expand(output)
     if files.exists(output):
         raise ConfigError("output", output, "a directory that does not exist yet")
+    files.hold(output.rpartition("/")[0] or "/")
     expanded = [files.expand(source) for source in sources]
+    for source in expanded:
+        if files.exists(source) and not _is_file(files, source):
+            hold_store(files, source)
     job = _job(files, expanded, segment_bytes, topics)
     work = Staged(files, output + STAGING, run, progress)
     work.prepare(json.dumps(asdict(job)))
@@ -294,6 +299,7 @@ class _Search:
         self.topics: set[bytes] = set()
         self.torn = self.unreadable = 0
         self._path = job.paths[number]
+        files.hold(self._path.rpartition("/")[0])
         self._findings = Findings("")
         self._file = readable_file(files, self._path, 0, job.sizes[number], self._findings)
         self._wanted = {topic.encode("utf-8", _TEXT_ERRORS) for topic in job.topics}
@@ -467,6 +473,7 @@ class _NewSegment:
         file = self._sources.get(one.file)
         if file is None:
             path, size = self._job.paths[one.file], self._job.sizes[one.file]
+            self._files.hold(path.rpartition("/")[0])
             file = self._sources[one.file] = readable_file(self._files, path, 0, size, Findings(""))
         return bytes(file.segment.view[one.position : one.position + one.size])
 
@@ -487,6 +494,7 @@ def _copy_tables(files: Files, sources: Sequence[str], output: str) -> None:
         names = files.list_files(f"{source}/config")
         for name in names:
             files.make_directory(f"{output}/config")
-            files.write_file(f"{output}/config/{name}", files.read_file(f"{source}/config/{name}") or b"")
+            private = files.is_private(f"{source}/config/{name}")
+            files.write_file(f"{output}/config/{name}", files.read_file(f"{source}/config/{name}") or b"", private)
         if names:
             return

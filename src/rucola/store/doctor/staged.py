@@ -46,6 +46,7 @@ def run_task(phase: str, staging: str, number: int, attempt: str) -> None:
     from rucola.store.doctor import rebuild, salvage  # imported here, because both import this module
 
     files, name = Files(), f"{phase}-{number}.{attempt}"
+    files.hold(staging)
     task = salvage.task if phase in salvage.PHASES else rebuild.task
     result = task(files, phase, staging, number, name)
     files.replace_file(f"{staging}/{name}.json", json.dumps(result).encode())

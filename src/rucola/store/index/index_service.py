@@ -20,10 +20,12 @@ from rucola.errors import DiskError, StoreDamagedError
 from rucola.formats.index_file import (
     INDEX_ENTRY,
     INDEX_HEADER,
+    INDEX_NAME_DIGITS,
     INDEX_SLOT,
     ChainBudget,
     IndexHeader,
     index_file_bytes,
+    is_index_name,
     key_hash,
     put_rows,
     query,
@@ -35,7 +37,6 @@ from rucola.store.config import MessageStoreConfig
 from rucola.store.log.mapped_file import MappedFile, readable
 
 _log = logging.getLogger(__name__)
-_NAME_DIGITS = 17
 _SECOND_MS = 1000
 _LOOK_BYTES = 4096
 _FRESH = IndexHeader(0, 0, PhysicalOffset(0), PhysicalOffset(0), 0, 1)
@@ -48,7 +49,7 @@ def next_name(time_ms: int, previous: str) -> str:
         previous: name of the file before it; empty for the first.
     """
     name = local_time_digits(time_ms)
-    return f"{int(previous) + 1:0{_NAME_DIGITS}d}" if previous and name <= previous else name
+    return f"{int(previous) + 1:0{INDEX_NAME_DIGITS}d}" if previous and name <= previous else name
 
 
 class IndexFile:
@@ -228,7 +229,7 @@ class IndexService:
         size = index_file_bytes(self._config.max_hash_slot_num, self._config.max_index_num)
         self.files = []
         for name in self._files.list_files(self.path):
-            if not (len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()):
+            if not is_index_name(name):
                 event(_log, logging.WARNING, "not an index file", path=f"{self.path}/{name}")
                 continue
             length = self._files.size(f"{self.path}/{name}")

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import filterfalse
 
 from rucola.errors import StoreDamagedError
-from rucola.formats.segment_name import segment_name, segment_start
+from rucola.formats.segment_name import is_segment_name, segment_name
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.log.mapped_file import MappedFile
@@ -99,7 +100,13 @@ class MappedFileQueue:
             StoreDamagedError: a file is not a segment or has the wrong length, two files hold the same segment, or a
                 segment between two others is missing.
         """
-        found = self.list_files()
+        found = []
+        for place in self._places():
+            if _belongs_here(place[1]):
+                found.append(place)
+            else:
+                path = "/".join(place[:2])
+                event(_log, logging.WARNING, "file of somebody else passed over", path=path)
         self._empty = ""
         if found and found[-1][2] == 0:
             self._empty = "/".join(found.pop()[:2])
@@ -123,8 +130,20 @@ class MappedFileQueue:
             self.remove_empty()
 
     def list_files(self) -> list[tuple[str, str, int]]:
-        """Returns directory, name and length of each file, sorted by name."""
-        return [(self.path, name, length) for name, length in self._files.list_sizes(self.path).items()]
+        """Returns directory, name and length of each file that has the name of a segment or of the mark of a rebuild,
+        sorted by name. Other files are not the store's: backups of an editor, files that NFS keeps while they are open.
+        """
+        return [place for place in self._places() if _belongs_here(place[1])]
+
+    def _places(self) -> list[tuple[str, str, int]]:
+        """Returns directory, name and length of each file, sorted by name; -1 as the length of other people's files."""
+        found = []
+        for directory in self.paths:
+            names = self._files.list_files(directory)
+            found += [(directory, name, -1) for name in filterfalse(_belongs_here, names)]
+            sizes = self._files.sizes(directory, filter(_belongs_here, names))
+            found += [(directory, name, length) for name, length in sizes.items()]
+        return sorted(found, key=lambda place: (place[1], place[0]))
 
     def remove_empty(self) -> None:
         """Removes the empty last file that ``load`` skipped.
@@ -261,11 +280,8 @@ class MappedFileQueue:
 
     def _check(self, directory: str, name: str, length: int) -> MappedFile:
         path = f"{directory}/{name}"
-        start = segment_start(name)
         if name.removesuffix(".tmp") == REBUILD_MARK:
             raise StoreDamagedError(path, 0, "a rebuild was interrupted", "finish it: rucola store rebuild")
-        if start is None:
-            raise StoreDamagedError(path, 0, "the name is not a segment name (20 digits)", "move the file away")
         if length != self.segment_bytes:
             raise StoreDamagedError(
                 path,
@@ -275,4 +291,8 @@ class MappedFileQueue:
             )
         # It is not known yet how many blocks the file has. Bytes that turn out to hold data count as allocated from
         # then on.
-        return MappedFile(self._files, path, start, length, self._writable, 0, self._scattered, self._on_map)
+        return MappedFile(self._files, path, int(name), length, self._writable, 0, self._scattered, self._on_map)
+
+
+def _belongs_here(name: str) -> bool:
+    return is_segment_name(name) or name.removesuffix(".tmp") == REBUILD_MARK

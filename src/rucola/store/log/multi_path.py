@@ -66,16 +66,8 @@ class MultiPathMappedFileQueue(MappedFileQueue):
             if self._files.exists(path) and not self._files.list_files(path):
                 self._files.sync_parent(path)
             self._files.make_directory(path)
+            self._files.hold(path)
             self._files.remove_tree(f"{path}/{_STAGING}")
-
-    def list_files(self) -> list[tuple[str, str, int]]:
-        """Returns directory, name and length of each file, sorted by name."""
-        found = [
-            (directory, name, length)
-            for directory in self.paths
-            for name, length in self._files.list_sizes(directory).items()
-        ]
-        return sorted(found, key=lambda place: (place[1], place[0]))
 
     def candidates(self, start: int) -> list[str]:
         """Returns the directory for the segment at ``start``, then the directories to use if it has no space."""

@@ -29,7 +29,9 @@ from rucola.formats.segment_name import segment_start
 from rucola.formats.timer import TIMER_SLOT, TIMER_UNIT_BYTES
 from rucola.runtime.files import Files
 from rucola.store.log.mapped_file import MappedFile
+from rucola.store.log.multi_path import log_directories
 from rucola.store.offline.inspect import batch_unit_place, ext_file, log_file, queue_file
+from rucola.store.places import hold_store
 from rucola.store.verify.index import index_geometry
 
 
@@ -55,7 +57,8 @@ class Hexdump:
     def __init__(self, files: Files, root: str, commit_log_path: str | None = None) -> None:
         self._files = files
         self._commit_log_path = commit_log_path
-        self._root = files.expand(root)
+        root = files.expand(root)
+        self._root = hold_store(files, root, *log_directories(files, root, commit_log_path))
 
     def record(self, physical_offset: int) -> Dump:
         """Decodes the record at ``physical_offset``. For a truncated or damaged record, returns the fields that can be

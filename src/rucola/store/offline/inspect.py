@@ -8,12 +8,13 @@ from rucola.common.key_builder import is_light_queue
 from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES, decode_batch_unit
 from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.formats.consume_queue import UNIT_BYTES
-from rucola.formats.index_file import INDEX_HEADER, IndexHeader
-from rucola.formats.segment_name import segment_start
+from rucola.formats.index_file import INDEX_HEADER, IndexHeader, is_index_name
+from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.files import Files
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.multi_path import log_directories
 from rucola.store.offline.offline_store import OfflineStore, QueueRange
+from rucola.store.places import hold_store
 from rucola.store.recovery.watermark import FILE_NAME, Watermark, WatermarkFile
 from rucola.store.verify.findings import Findings
 from rucola.store.verify.index import index_geometry
@@ -94,7 +95,7 @@ class QueueInfo:
 
 def store_info(store: OfflineStore, files: Files) -> StoreInfo:
     """Collects the facts about an open store."""
-    root = store.path
+    root = hold_store(files, store.path)
     ranges = queue_ranges(store)
     segments = store.log_segments()
     checkpoint = files.read_file(f"{root}/checkpoint")
@@ -154,8 +155,8 @@ def _queue_segment_bytes(store: OfflineStore, ranges: list[QueueRange]) -> int:
 
 def _index_files(files: Files, directory: str) -> list[IndexInfo]:
     infos = []
-    for name, size in files.list_sizes(directory).items():
-        if len(name) == 17 and name.isascii() and name.isdigit() and size >= INDEX_HEADER.size:
+    for name, size in files.list_sizes(directory, is_index_name).items():
+        if size >= INDEX_HEADER.size:
             file = MappedFile(files, f"{directory}/{name}", 0, size, False, 0)
             slots, entries_max = index_geometry(file) or (0, 0)
             infos.append(IndexInfo(name, slots, entries_max, IndexHeader.decode(file.segment.view)))
@@ -204,11 +205,8 @@ def batch_unit_place(
     this unit, and the unit's position in the segment; None if there is no such unit.
     """
     directory = f"{root}/batchconsumequeue/{topic}/{queue_id}"
-    for name, size in reversed(files.list_sizes(directory).items()):
-        start = segment_start(name)
-        if start is None:
-            continue
-        file = MappedFile(files, f"{directory}/{name}", start, size, False, 0)
+    for name, size in reversed(files.list_sizes(directory, is_segment_name).items()):
+        file = MappedFile(files, f"{directory}/{name}", int(name), size, False, 0)
         for position in range(0, size - size % BATCH_UNIT_BYTES, BATCH_UNIT_BYTES):
             unit = decode_batch_unit(file.segment.view, position)
             if unit.valid and unit.base_offset <= queue_offset < unit.next_offset:
@@ -218,8 +216,7 @@ def batch_unit_place(
 
 
 def _file_at(files: Files, directory: str, position: int) -> MappedFile | None:
-    for name, size in files.list_sizes(directory).items():
-        start = segment_start(name)
-        if start is not None and start <= position < start + size:
-            return MappedFile(files, f"{directory}/{name}", start, size, False, 0)
+    for name, size in files.list_sizes(directory, is_segment_name).items():
+        if int(name) <= position < int(name) + size:
+            return MappedFile(files, f"{directory}/{name}", int(name), size, False, 0)
     return None

@@ -20,13 +20,14 @@ from rucola.common.message import MessageExt
 from rucola.errors import StoreDamagedError
 from rucola.formats.consume_queue import UNIT_BYTES
 from rucola.formats.message import decode_message
-from rucola.formats.segment_name import segment_start
+from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.log_end import LogEnd, scan
 from rucola.store.log.log_reader import CHECK_ALL, CHECK_BODY_CRC, CHECK_RECORD_CRC, CHECK_TORN_END, LogReader
 from rucola.store.log.multi_path import MultiPathMappedFileQueue, log_directories
 from rucola.store.offline.rows import Rows, UnitRows
+from rucola.store.places import hold_store
 from rucola.store.queue.batch_consume_queue import BatchConsumeQueue
 from rucola.store.queue.consume_queue import PREFILL_SIZE, ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
@@ -69,8 +70,9 @@ class OfflineStore:
 
     def __init__(self, path: str, files: Files | None = None, commit_log_path: str | None = None) -> None:
         self._files = files = files if files is not None else Files()
-        self.path = path = files.expand(path)
+        path = files.expand(path)
         directories = log_directories(files, path, commit_log_path)
+        self.path = hold_store(files, path, *directories)
         if not any(files.exists(part) for part in (*directories, f"{path}/consumequeue", f"{path}/batchconsumequeue")):
             raise StoreDamagedError(
                 path, 0, "there is no store here: neither commitlog nor consumequeue", "give the path of a store"
@@ -285,10 +287,7 @@ class OfflineStore:
 
     def _segment_bytes(self, directory: str, default: int) -> int:
         """Returns the length of the first segment in ``directory``."""
-        for name, length in self._files.list_sizes(directory).items():
-            if segment_start(name) is not None and length:
-                return length
-        return default
+        return next(filter(None, self._files.list_sizes(directory, is_segment_name).values()), default)
 
     def queue_options(self) -> QueueOptions:
         """Returns the lengths of queue segments, taken from the files; without files, the default lengths."""

@@ -12,12 +12,13 @@ from rucola.common.message_const import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import FormatError
 from rucola.formats.compression import decompress
-from rucola.formats.index_file import IndexHeader, key_hash, query
+from rucola.formats.index_file import IndexHeader, is_index_name, key_hash, query
 from rucola.formats.properties import decode_properties
 from rucola.runtime.files import Files
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.offline.rows import Rows
+from rucola.store.places import hold_store
 from rucola.store.verify.findings import Findings
 from rucola.store.verify.index import index_geometry
 from rucola.store.verify.log import LogCheck
@@ -120,7 +121,7 @@ def unpacked_body(body: bytes, sys_flag: int) -> bytes:
 
 def has_index(store: OfflineStore, files: Files) -> bool:
     """Whether the store has index files."""
-    return bool(files.list_files(f"{store.path}/index"))
+    return any(map(is_index_name, files.list_files(f"{store.path}/index")))
 
 
 def search_index(store: OfflineStore, files: Files, wanted: MessageQuery) -> Iterator[Rows]:
@@ -170,9 +171,9 @@ def indexed_span(store: OfflineStore, files: Files) -> tuple[int, int] | None:
 
 def _index_files(store: OfflineStore, files: Files) -> Iterator[tuple[IndexHeader, int, memoryview]]:
     """Yields header, number of slots and content of each index file that has entries."""
-    for name in files.list_files(f"{store.path}/index"):
-        path = f"{store.path}/index/{name}"
-        file = MappedFile(files, path, 0, files.size(path), False, 0)
+    hold_store(files, store.path)
+    for name, size in files.list_sizes(f"{store.path}/index", is_index_name).items():
+        file = MappedFile(files, f"{store.path}/index/{name}", 0, size, False, 0)
         geometry = index_geometry(file)
         if geometry is not None:
             yield IndexHeader.decode(file.segment.view), geometry[0], file.segment.view

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from rucola.errors import DiskError
-from rucola.formats.segment_name import segment_name
+from rucola.formats.segment_name import is_segment_name, segment_name
 from rucola.runtime.files import Files
 from rucola.store.log.log_reader import LogReader
 from rucola.store.queue.consume_queue import ConsumeQueue
@@ -146,7 +146,7 @@ class ConsumeQueueStore:
                 # listing the directory.
                 length = files.length(f"{directory}/{name}/{first}")
                 if length < 0 or (several and files.exists(f"{directory}/{name}/{second}")):
-                    sizes = files.list_sizes(f"{directory}/{name}")
+                    sizes = files.list_sizes(f"{directory}/{name}", is_segment_name)
                     length = next(iter(sizes.values()), -1)
                     self.later_files += max(sum(map(bool, sizes.values())) - 1, 0)
                 self.queue_count += length >= 0
@@ -253,7 +253,7 @@ class ConsumeQueueStore:
             self._count(queue, 0)
         for name in self._files.list_directories(self.factory.topic_directory(topic)):
             known = not (name.isascii() and name.isdigit()) or int(name) in opened
-            if not known and (count := len(self._files.list_files(self.directory(topic, int(name))))):
+            if not known and (count := len(self._files.list_sizes(self.directory(topic, int(name)), is_segment_name))):
                 self.queue_count -= 1
                 self.later_files -= count - 1
         with self._lock:

@@ -22,7 +22,7 @@ from rucola.common.key_builder import LMQ_PREFIX
 from rucola.errors import DiskError, StoreDamagedError
 from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES, decode_batch_unit
 from rucola.formats.consume_queue import UNIT, UNIT_BYTES
-from rucola.formats.segment_name import segment_name
+from rucola.formats.segment_name import is_segment_name, segment_name
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.log_reader import LogReader
@@ -183,7 +183,7 @@ class QueueFactory:
 
     def _raw_batch_unit(self, directory: str, queue_offset: int) -> tuple[int, int]:
         segment_bytes = self.options.batch_segment_bytes
-        for name, size in self._files.list_sizes(directory).items():
+        for name, size in self._files.list_sizes(directory, is_segment_name).items():
             low, high = 0, size // BATCH_UNIT_BYTES if size == segment_bytes else 0
             while low < high:
                 middle = (low + high) // 2

@@ -76,6 +76,9 @@ def repair_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) 
             continue
         if length == 0 and path == "/".join(places[-1][:2]):
             continue
+        if length == 0:
+            quarantine.move(path, f"{prefix}-{name}", "empty")
+            continue
         if length != queue.segment_bytes:
             moved = quarantine.move(path, f"{prefix}-{name}", f"{length} bytes, not {queue.segment_bytes}")
             _copy(files, moved, queue.create(start), _whole_to(files, moved, start, min(length, queue.segment_bytes)))

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rucola.errors import StoreDamagedError
-from rucola.formats.segment_name import segment_name, segment_start
+from rucola.formats.segment_name import is_segment_name, segment_name
 from rucola.runtime.files import Files
 from rucola.store.log.multi_path import log_directories
 from rucola.store.offline.offline_store import OfflineStore
+from rucola.store.places import hold_store
 from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.topic_deletion import TopicDeletion
 from rucola.store.verify.batch_queues import BatchQueueChecks
@@ -98,6 +99,7 @@ def verify(
     """
     files = files if files is not None else Files()
     root = files.expand(path)
+    hold_store(files, root, *log_directories(files, root, commit_log_path))
     parts = ("commitlog", "consumequeue", "batchconsumequeue", "index", "config", "checkpoint")
     if not any(files.exists(f"{root}/{part}") for part in parts):
         raise StoreDamagedError(root, 0, "no store here: none of " + ", ".join(parts), "give the path of a store")
@@ -224,5 +226,5 @@ def _queue_segment_bytes(files: Files, root: str, names: list[tuple[bytes, int]]
     lengths: Counter[int] = Counter()
     for topic, queue_id in names[:_QUEUES_ASKED]:
         directory = f"{root}/consumequeue/{topic.decode('utf-8', 'surrogateescape')}/{queue_id}"
-        lengths.update(size for name, size in files.list_sizes(directory).items() if segment_start(name) is not None)
+        lengths.update(files.list_sizes(directory, is_segment_name).values())
     return lengths.most_common(1)[0][0] if lengths else 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from itertools import pairwise
+from itertools import filterfalse, pairwise
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.common.ids import PhysicalOffset
@@ -20,6 +20,7 @@ from rucola.formats.index_file import (
     INDEX_SLOT,
     IndexHeader,
     index_file_bytes,
+    is_index_name,
     key_hash,
     put_rows,
 )
@@ -244,12 +245,9 @@ class IndexChecks:
         self._unclean = unclean
         self._checks: list[IndexFileCheck] = []
         self._scratch = bytearray(index_file_bytes(1, _SCRATCH_ENTRIES))
-        for name, size in files.list_sizes(path).items():
-            if len(name) != 17 or not name.isascii() or not name.isdigit():
-                found.add(
-                    FindingKind.STRAY_FILE, f"{path}/{name}", 0, "the name is not that of an index file (17 digits)"
-                )
-                continue
+        for name in filterfalse(is_index_name, files.list_files(path)):
+            found.add(FindingKind.STRAY_FILE, f"{path}/{name}", 0, "the name is not that of an index file (17 digits)")
+        for name, size in files.list_sizes(path, is_index_name).items():
             self._open(readable_file(files, f"{path}/{name}", 0, size, found))
         self._check_order()
         newest = max((check.last_offset for check in self._checks), default=-1)

@@ -12,12 +12,13 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import filterfalse
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.formats.checksum import crc32
 from rucola.formats.message import BLANK, MAGIC_BLANK, RECORD_HEAD, walk_records
 from rucola.formats.record_search import MAGIC_BYTES, MAGIC_POSITION, RECORD_MAGICS, find_record
-from rucola.formats.segment_name import segment_name, segment_start
+from rucola.formats.segment_name import is_segment_name, segment_name
 from rucola.runtime.files import Files
 from rucola.store.log.log_reader import (
     CHECK_ALL,
@@ -51,12 +52,15 @@ def load_segments(
     """
     sizes: dict[int, int] = {}
     paths: dict[int, str] = {}
-    places = [(place, name, size) for place in (directory, *others) for name, size in files.list_sizes(place).items()]
-    for place, name, size in places:
-        start, path = segment_start(name), f"{place}/{name}"
-        if start is None:
-            found.add(FindingKind.STRAY_FILE, path, 0, "the name is not that of a segment (20 digits)")
-        elif start in paths:
+    for place in (directory, *others):
+        for name in filterfalse(is_segment_name, files.list_files(place)):
+            found.add(FindingKind.STRAY_FILE, f"{place}/{name}", 0, "the name is not that of a segment (20 digits)")
+    places = [
+        (place, one) for place in (directory, *others) for one in files.list_sizes(place, is_segment_name).items()
+    ]
+    for place, (name, size) in places:
+        start, path = int(name), f"{place}/{name}"
+        if start in paths:
             found.add(FindingKind.STRAY_FILE, path, 0, f"{paths[start]} is the same segment")
         else:
             sizes[start], paths[start] = size, path

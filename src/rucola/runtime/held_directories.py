@@ -1,0 +1,260 @@
+"""Directories that are held open: names below them lead nowhere else.
+
+A store may come from a stranger, and somebody may change it while a tool works in it. ``HeldDirectories.hold`` opens a
+directory once, by the name that the user gave, and follows links only then. From then on, everything below it is
+reached from its descriptor, component by component, and a component that is a link ends the operation. ``..`` and empty
+components are refused as well, so a path that was joined from data cannot leave the directory.
+
+Paths outside of all held directories were given by the user: configuration files, certificates, output files. Links in
+them are followed.
+
+A system without ``dir_fd`` and ``O_NOFOLLOW`` (Windows) looks at each component before it uses the path. A link that
+appears in between is then followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from types import TracebackType
+from typing import Protocol
+
+from rucola.errors import ForeignEntryError
+from rucola.runtime.disk_calls import disk_error
+
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+DIRECTORY = getattr(os, "O_DIRECTORY", 0) | NO_FOLLOW | BINARY
+"""Flags that open a directory, but not through a link."""
+BY_DESCRIPTOR = bool(NO_FOLLOW and os.supports_dir_fd)
+_PASS = DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFREG: "a file",
+}
+
+
+class HeldDirectory:
+    """A directory that is open for as long as this object exists."""
+
+    __slots__ = ("descriptor", "inside", "path")
+
+    def __init__(self, path: str) -> None:
+        self.descriptor = -1
+        self.path = path
+        self.inside = path if path.endswith("/") else f"{path}/"
+        if BY_DESCRIPTOR:
+            self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | BINARY)
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+    def is_same(self) -> bool:
+        """Whether the path still leads to the directory that is open."""
+        if self.descriptor < 0:
+            return True
+        here = os.fstat(self.descriptor)
+        try:
+            there = os.stat(self.path)  # noqa: PTH116
+        except FileNotFoundError:
+            return False
+        return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+
+
+class HeldDirectories:
+    """The held directories of one ``Files``. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self._held: tuple[HeldDirectory, ...] = ()
+
+    def hold(self, path: str) -> None:
+        """Opens a directory; follows links. Does nothing if it is open already.
+
+        Raises:
+            OSError: there is no such directory, or it may not be opened.
+        """
+        known = next((one for one in self._held if one.path == path), None)
+        if known is not None and known.is_same():
+            return
+        others = [one for one in self._held if one is not known]
+        self._held = tuple(sorted([*others, HeldDirectory(path)], key=lambda one: -len(one.path)))
+
+    def forget(self, path: str) -> None:
+        """Ends the hold of a directory that got another name, and of those below it."""
+        if any(one.path == path or one.path.startswith(f"{path}/") for one in self._held):
+            kept = [one for one in self._held if one.path != path and not one.path.startswith(f"{path}/")]
+            self._held = tuple(kept)
+
+    def find(self, path: str, above: bool = False) -> HeldDirectory | None:
+        """Returns the innermost held directory that ``path`` lies in, or, unless ``above``, that it names."""
+        for one in self._held:
+            if path.startswith(one.inside) or (path == one.path and not above):
+                return one
+        return None
+
+
+class HoldsDirectories(Protocol):
+    """What a ``Place`` needs of ``Files``."""
+
+    @property
+    def held(self) -> HeldDirectories:
+        """The held directories."""
+
+
+class Place:
+    """A path for one operation: a context manager that gives the name to use and the descriptor to use it with.
+
+    The descriptor is None for a path outside of all held directories; calls of ``os`` then take the name as it is. An
+    ``OSError`` in the block becomes a ``DiskError`` with path and operation. A held directory is ``.`` in its own
+    descriptor; with ``above``, it is a name in the directory that holds it, and can be renamed.
+
+    It is a class, because a broker uses it tens of thousands of times when it starts or recovers, and a generator takes
+    three times as long.
+
+    Attributes:
+        descriptor: descriptor of the directory that holds ``name``.
+        flags: what to add to the flags of ``os.open``; empty outside of held directories.
+        is_held: whether the path lies in a held directory.
+
+    Raises:
+        ForeignEntryError: the path leads through a link, or leaves the held directory.
+        DiskError: a directory on the way cannot be opened.
+    """
+
+    __slots__ = ("_held", "_opened", "_operation", "descriptor", "flags", "is_held", "name", "path")
+
+    def __init__(self, files: HoldsDirectories, path: str, operation: str, above: bool = False) -> None:
+        self.path = self.name = path
+        self.descriptor: int | None = None
+        self.flags = BINARY
+        self._operation = operation
+        self._opened = -1
+        self._held = files.held.find(path, above)
+        self.is_held = self._held is not None
+
+    def __enter__(self) -> Place:
+        if self._held is not None:
+            try:
+                self._walk(self._held)
+            except BaseException as error:
+                self._close()
+                if isinstance(error, OSError):
+                    raise disk_error(self.path, self._operation, error) from error
+                raise
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._close()
+        if isinstance(error, OSError):
+            raise disk_error(self.path, self._operation, error) from error
+
+    def kind(self) -> int:
+        """Returns the type of what is at the path, as in ``stat.S_IFMT``; 0 if nothing is there. In a held directory, a
+        link counts as a link.
+        """
+        try:
+            return stat.S_IFMT(self.status().st_mode)
+        except FileNotFoundError:
+            return 0
+
+    def status(self) -> os.stat_result:
+        """``os.stat``; in a held directory, of a link itself."""
+        return os.stat(self.name, dir_fd=self.descriptor, follow_symlinks=not self.is_held)
+
+    def file_status(self) -> os.stat_result:
+        """``status`` of a file.
+
+        Raises:
+            ForeignEntryError: in a held directory, something else is at the path.
+        """
+        status = self.status()
+        if self.is_held and not stat.S_ISREG(status.st_mode):
+            raise ForeignEntryError(self.path, self._operation, f"is {kind_of(status.st_mode)}, not a file")
+        return status
+
+    def open(self, flags: int, mode: int = 0o644) -> int:
+        """Opens a file; the caller closes the descriptor. Never waits for the other end of a FIFO in a held directory.
+
+        Raises:
+            ForeignEntryError: in a held directory, something other than a file is at the path.
+        """
+        if not self.is_held:
+            return os.open(self.name, flags | self.flags, mode)
+        try:
+            self.file_status()  # some devices act when they are opened
+        except FileNotFoundError:
+            if not flags & os.O_CREAT:
+                raise
+        flags |= self.flags | NO_FOLLOW | getattr(os, "O_NONBLOCK", 0)
+        return os.open(self.name, flags, mode, dir_fd=self.descriptor)
+
+    def open_directory(self) -> int:
+        """Opens a directory, for ``os.scandir`` and ``os.fsync``; the caller closes the descriptor.
+
+        Raises:
+            ForeignEntryError: in a held directory, something else is at the path.
+        """
+        if not self.is_held:
+            return os.open(self.name or ".", os.O_RDONLY | self.flags)
+        try:
+            return os.open(self.name, os.O_RDONLY | DIRECTORY, dir_fd=self.descriptor)
+        except OSError as error:
+            self._refuse(error, self.name, self.descriptor, self.path)
+            raise
+
+    def _walk(self, held: HeldDirectory) -> None:
+        """Opens the directories between ``held`` and the last component."""
+        if self.path == held.path:
+            if held.descriptor >= 0:
+                self.name, self.descriptor = ".", held.descriptor
+            return
+        *parents, name = self.path[len(held.inside) :].split("/")
+        if name in ("", ".", "..") or any(part in ("", ".", "..") for part in parents):
+            raise ForeignEntryError(self.path, self._operation, f"leaves {held.path}")
+        if held.descriptor < 0:
+            self._look(held, parents)
+            return
+        directory = held.descriptor
+        for depth, part in enumerate(parents):
+            try:
+                opened = os.open(part, _PASS, dir_fd=directory)
+            except OSError as error:
+                self._refuse(error, part, directory, "/".join([held.inside[:-1], *parents[: depth + 1]]))
+                raise
+            self._close()
+            directory = self._opened = opened
+        self.name, self.descriptor = name, directory
+
+    def _close(self) -> None:
+        if self._opened >= 0:
+            os.close(self._opened)
+            self._opened = -1
+
+    def _refuse(self, error: OSError, name: str, directory: int | None, way: str) -> None:
+        """Raises the right error if a directory was not opened because something else has its name."""
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+            raise ForeignEntryError(way, self._operation, f"is {kind_of(mode)}, not a directory") from error
+
+    def _look(self, held: HeldDirectory, parents: list[str]) -> None:
+        """Checks the directories on the way on a system that cannot open files below a descriptor."""
+        way = held.inside[:-1]
+        for part in parents:
+            way = f"{way}/{part}"
+            mode = os.stat(way, follow_symlinks=False).st_mode  # noqa: PTH116
+            if not stat.S_ISDIR(mode):
+                raise ForeignEntryError(way, self._operation, f"is {kind_of(mode)}, not a directory")
+
+
+def kind_of(mode: int) -> str:
+    """Names the type of a file, for error messages."""
+    return _KINDS.get(stat.S_IFMT(mode), "neither a file nor a directory")

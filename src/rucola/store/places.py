@@ -1,0 +1,57 @@
+"""Which directories of a store may be reached through links, and their opening.
+
+Followed are the store's root, the directories that its operator may have moved to other disks (``MAY_BE_LINKS``), and
+the directories that the configuration names. Each is opened once, when the store is opened; below them no link is
+followed (``runtime.held_directories``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rucola.errors import StoreDamagedError
+from rucola.runtime.files import Files
+
+MAY_BE_LINKS = ("commitlog", "consumequeue", "index")
+
+
+def hold_store(files: Files, path: str, *others: str) -> str:
+    """Opens the directories of the store in ``path``; returns its absolute path.
+
+    Args:
+        others: absolute paths of further directories, which the configuration names; need not exist.
+
+    Raises:
+        StoreDamagedError: there is no such directory.
+        DiskError: a directory cannot be opened.
+    """
+    root = files.expand(path)
+    if not files.exists(root):
+        raise StoreDamagedError(root, 0, "no such directory", "give the path of a store")
+    files.hold(root)
+    linked = [f"{root}/{name}" for name in MAY_BE_LINKS if files.is_link(f"{root}/{name}")]
+    for other in (*linked, *others):
+        if other in linked or files.exists(other):
+            files.hold(other)
+    return root
+
+
+def check_replaceable(files: Files, root: str, parts: Iterable[str]) -> None:
+    """Checks that parts of a store can be replaced by renaming.
+
+    Args:
+        root: absolute path of the store.
+        parts: paths below it; need not exist.
+
+    Raises:
+        StoreDamagedError: a part is a link, or lies on another file system; nothing was changed.
+    """
+    for part in parts:
+        path = f"{root}/{part}"
+        if files.is_link(path):
+            problem = "a symbolic link; new files can replace only a directory of the store itself"
+        elif files.exists(path) and files.device(path) != files.device(root):
+            problem = "on another file system than the store; new files cannot be renamed to it"
+        else:
+            continue
+        raise StoreDamagedError(path, 0, problem, "move the directory back into the store for this work")
