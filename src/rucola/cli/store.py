@@ -22,7 +22,7 @@ from rucola.cli.store_arguments import CommitLog, Conditions, Directory, Json, M
 from rucola.cli.store_census import find, stats
 from rucola.cli.store_doctor import rebuild, repair, salvage
 from rucola.cli.tool import options_from_fields, run_app, tool_app
-from rucola.errors import ConfigError, DiskError, FormatError, StoreDamagedError
+from rucola.errors import ConfigError, DiskError, ForeignEntryError, FormatError, StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.store.offline.hexdump import Hexdump
 from rucola.store.offline.inspect import queue_infos, queue_ranges, store_info
@@ -44,6 +44,8 @@ def run(arguments: list[str]) -> int:
     """
     try:
         return run_app(app, arguments)
+    except ForeignEntryError:
+        raise
     except DiskError as error:
         raise StoreDamagedError(error.path, 0, f"{error.operation} failed: {error.reason}", "check the file") from error
 

@@ -81,6 +81,11 @@ class Files:
         """The held directories."""
         return HeldDirectories()
 
+    @cached_property
+    def strangers(self) -> set[str]:
+        """Paths of other people's files in a store that were reported."""
+        return set()
+
     # -- names ---------------------------------------------------------------------------------------------------------
 
     def expand(self, path: str) -> str:
@@ -97,7 +102,7 @@ class Files:
     def is_link(self, path: str) -> bool:
         """Whether there is a symbolic link at ``path``."""
         try:
-            with Place(self, path, "stat") as place:
+            with Place(self, path, "stat", above=True) as place:
                 status = os.stat(place.name, dir_fd=place.descriptor, follow_symlinks=False)
         except DiskError as error:
             if isinstance(error.__cause__, FileNotFoundError):
@@ -185,6 +190,18 @@ class Files:
                 if not isinstance(error.__cause__, FileNotFoundError):
                     raise
         return sizes
+
+    def list_foreign(self, path: str) -> dict[str, str]:
+        """Maps the names in directory ``path`` that are neither files nor directories to what they are, such as
+        ``a symbolic link``.
+        """
+        found: dict[str, str] = {}
+        for name in [*self.list_files(path), *self.list_directories(path)]:
+            with Place(self, f"{path}/{name}", "stat") as place:
+                kind = place.kind()
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                found[name] = kind_of(kind)
+        return found
 
     def list_directories(self, path: str) -> list[str]:
         """Returns the names of the directories in directory ``path``, sorted; empty when it does not exist. Links to

@@ -29,8 +29,9 @@ DIRECTORY = getattr(os, "O_DIRECTORY", 0) | NO_FOLLOW | BINARY
 """Flags that open a directory, but not through a link."""
 BY_DESCRIPTOR = bool(NO_FOLLOW and os.supports_dir_fd)
 _PASS = DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
+LINK = "a symbolic link"
 _KINDS = {
-    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFLNK: LINK,
     stat.S_IFIFO: "a FIFO",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a character device",

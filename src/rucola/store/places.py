@@ -11,8 +11,11 @@ from collections.abc import Iterable
 
 from rucola.errors import StoreDamagedError
 from rucola.runtime.files import Files
+from rucola.runtime.held_directories import LINK
 
 MAY_BE_LINKS = ("commitlog", "consumequeue", "index")
+_LEVELS = 3
+"""How deep directories are nested in a store: consumequeue, topic, queue."""
 
 
 def hold_store(files: Files, path: str, *others: str) -> str:
@@ -34,6 +37,27 @@ def hold_store(files: Files, path: str, *others: str) -> str:
         if other in linked or files.exists(other):
             files.hold(other)
     return root
+
+
+def foreign_entries(files: Files, root: str) -> dict[str, str]:
+    """Finds what is neither a file nor a directory in a held store; links that ``hold_store`` follows are left out, and
+    what they lead to is looked at.
+
+    Returns:
+        For each path, what is there, such as ``a symbolic link``.
+    """
+    found: dict[str, str] = {}
+    waiting = [root]
+    while waiting:
+        directory = waiting.pop()
+        entries = files.list_foreign(directory)
+        if directory == root:
+            entries = {name: kind for name, kind in entries.items() if not (name in MAY_BE_LINKS and kind == LINK)}
+        found |= {f"{directory}/{name}": kind for name, kind in entries.items()}
+        if directory.count("/") < root.count("/") + _LEVELS:
+            names = files.list_directories(directory)
+            waiting += [f"{directory}/{name}" for name in names if name not in entries]
+    return dict(sorted(found.items()))
 
 
 def check_replaceable(files: Files, root: str, parts: Iterable[str]) -> None:

@@ -104,8 +104,8 @@ class MappedFileQueue:
         for place in self._places():
             if _belongs_here(place[1]):
                 found.append(place)
-            else:
-                path = "/".join(place[:2])
+            elif (path := "/".join(place[:2])) not in self._files.strangers:
+                self._files.strangers.add(path)
                 event(_log, logging.WARNING, "file of somebody else passed over", path=path)
         self._empty = ""
         if found and found[-1][2] == 0:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from rucola.errors import StoreDamagedError
+from rucola.errors import FormatError, StoreDamagedError
 from rucola.formats.annotate import (
     AnnotatedField,
     annotate_batch_unit,
@@ -73,7 +75,7 @@ class Hexdump:
         # An impossible size is ignored: only the fixed fields are shown.
         end = position + (size if RECORD_HEAD.size <= size <= left else min(left, RECORD_HEAD.size))
         record = bytes(file.segment.view[position:end])
-        fields = annotate_record(record, position)
+        fields = _fields(file.path, annotate_record, record, position)
         return self._dump(file, f"record at physical offset {physical_offset}", fields)
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> Dump:
@@ -84,10 +86,12 @@ class Hexdump:
         place = batch_unit_place(self._files, self._root, topic, queue_id, queue_offset)
         if place is not None:
             file, position = place
-            fields = annotate_batch_unit(file.segment.view[position : position + BATCH_UNIT_BYTES], position)
+            unit = file.segment.view[position : position + BATCH_UNIT_BYTES]
+            fields = _fields(file.path, annotate_batch_unit, unit, position)
             return self._dump(file, title, fields)
         file, position = self._unit_place(topic, queue_id, queue_offset)
-        fields = annotate_unit(file.segment.view[position : position + UNIT_BYTES], position)
+        unit = file.segment.view[position : position + UNIT_BYTES]
+        fields = _fields(file.path, annotate_unit, unit, position)
         return self._dump(file, title, fields)
 
     def ext_unit(self, topic: str, queue_id: int, queue_offset: int) -> Dump:
@@ -103,7 +107,7 @@ class Hexdump:
         if ext is None:
             raise self._nowhere(part, position, "no segment holds this position")
         at = position - ext.start
-        fields = annotate_ext_unit(ext.segment.view[at:], at)
+        fields = _fields(ext.path, annotate_ext_unit, ext.segment.view[at:], at)
         return self._dump(ext, f"extension of entry {queue_offset} of {topic}/{queue_id}", fields)
 
     def _unit_place(self, topic: str, queue_id: int, queue_offset: int) -> tuple[MappedFile, int]:
@@ -119,7 +123,7 @@ class Hexdump:
         content = self._files.read_file(path)
         if content is None:
             raise self._nowhere("checkpoint", 0, "there is no such file")
-        return Dump(path, "checkpoint", annotate_checkpoint(content))
+        return Dump(path, "checkpoint", _fields(path, annotate_checkpoint, content))
 
     def timer_unit(self, position: int) -> Dump:
         """Decodes the unit at ``position`` of the timer log."""
@@ -130,7 +134,7 @@ class Hexdump:
         if start < 0 or position - start + TIMER_UNIT_BYTES > self._files.size(path):
             raise self._nowhere("timerlog", position, "no segment holds this position")
         data = self._files.read_at(path, position - start, TIMER_UNIT_BYTES)
-        return Dump(path, f"timer log unit at {position}", annotate_timer_unit(data, position - start))
+        return Dump(path, f"timer log unit at {position}", _fields(path, annotate_timer_unit, data, position - start))
 
     def timer_slot(self, step: int) -> Dump:
         """Decodes the slot of the timer wheel for time step ``step``, the time since the epoch in units of
@@ -142,7 +146,7 @@ class Hexdump:
             raise self._nowhere("timerwheel", 0, "there is no such file")
         position = step % slots * TIMER_SLOT.size
         data = self._files.read_at(path, position, TIMER_SLOT.size)
-        return Dump(path, f"slot of step {step}", annotate_timer_slot(data, position))
+        return Dump(path, f"slot of step {step}", _fields(path, annotate_timer_slot, data, position))
 
     def timer_checkpoint(self) -> Dump:
         """Decodes the file ``config/timercheck``."""
@@ -150,7 +154,7 @@ class Hexdump:
         content = self._files.read_file(path)
         if content is None:
             raise self._nowhere("config/timercheck", 0, "there is no such file")
-        return Dump(path, "timer checkpoint", annotate_timer_checkpoint(content))
+        return Dump(path, "timer checkpoint", _fields(path, annotate_timer_checkpoint, content))
 
     def index_header(self, name: str) -> Dump:
         """Decodes the header of an index file."""
@@ -202,3 +206,11 @@ class Hexdump:
 
     def _nowhere(self, part: str, position: int, problem: str) -> StoreDamagedError:
         return StoreDamagedError(f"{self._root}/{part}", position, problem, "see rucola store ls and rucola store info")
+
+
+def _fields(path: str, annotate: Callable[..., list[AnnotatedField]], *content: Any) -> list[AnnotatedField]:
+    """Calls ``annotate``; its errors name the file."""
+    try:
+        return annotate(*content)
+    except FormatError as error:
+        raise FormatError(error.what, error.position, error.expected, error.got, path) from error

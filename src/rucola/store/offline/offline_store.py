@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from rucola.common.columns import RecordColumn
 from rucola.common.message import MessageExt
 from rucola.errors import StoreDamagedError
+from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES
 from rucola.formats.consume_queue import UNIT_BYTES
 from rucola.formats.message import decode_message
 from rucola.formats.segment_name import is_segment_name
@@ -35,6 +36,9 @@ from rucola.store.queue.placement import ALL_OFFSETS
 from rucola.store.queue.queue_factory import QueueOptions
 from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.results import Boundary
+
+_SEGMENT_BYTES_MAX = (1 << 31) - 1
+"""Longest segment of a queue: RocketMQ's option is a 32-bit integer."""
 
 
 @dataclass(frozen=True)
@@ -293,18 +297,19 @@ class OfflineStore:
         """Returns the lengths of queue segments, taken from the files; without files, the default lengths."""
         config = MessageStoreConfig()
         return QueueOptions(
-            self._queue_segment_bytes("consumequeue") or config.consume_queue_segment_bytes,
-            self._queue_segment_bytes("batchconsumequeue") or config.batch_consume_queue_segment_bytes,
-            self._queue_segment_bytes("consumequeue_ext") or config.mapped_file_size_consume_queue_ext,
+            self._queue_segment_bytes("consumequeue", UNIT_BYTES) or config.consume_queue_segment_bytes,
+            self._queue_segment_bytes("batchconsumequeue", BATCH_UNIT_BYTES)
+            or config.batch_consume_queue_segment_bytes,
+            self._queue_segment_bytes("consumequeue_ext", 1) or config.mapped_file_size_consume_queue_ext,
         )
 
-    def _queue_segment_bytes(self, kind: str) -> int:
-        """Returns the length of a segment below the directory ``kind``, from the first queue that has one; 0 if there
-        is none.
+    def _queue_segment_bytes(self, kind: str, unit_bytes: int) -> int:
+        """Returns the length of a segment below the directory ``kind``, from the first queue that has one of a possible
+        length; 0 if there is none.
         """
         for topic in self._files.list_directories(f"{self.path}/{kind}"):
             for queue_id in self._files.list_directories(f"{self.path}/{kind}/{topic}"):
                 length = self._segment_bytes(f"{self.path}/{kind}/{topic}/{queue_id}", 0)
-                if length:
+                if length and length % unit_bytes == 0 and length <= _SEGMENT_BYTES_MAX:
                     return length
         return 0

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rucola.errors import StoreDamagedError
+from rucola.errors import ForeignEntryError, StoreDamagedError
 from rucola.formats.segment_name import is_segment_name, segment_name
 from rucola.runtime.files import Files
 from rucola.store.log.multi_path import log_directories
 from rucola.store.offline.offline_store import OfflineStore
-from rucola.store.places import hold_store
+from rucola.store.places import foreign_entries, hold_store
 from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.topic_deletion import TopicDeletion
 from rucola.store.verify.batch_queues import BatchQueueChecks
@@ -104,6 +104,26 @@ def verify(
     if not any(files.exists(f"{root}/{part}") for part in parts):
         raise StoreDamagedError(root, 0, "no store here: none of " + ", ".join(parts), "give the path of a store")
     found = Findings(root)
+    foreign = foreign_entries(files, root)
+    for place, kind in foreign.items():
+        found.add(FindingKind.STRAY_FILE, place, 0, f"{kind}; a store has only files and directories")
+    try:
+        return _verify(root, files, progress, commit_log_path, locked_here, found)
+    except ForeignEntryError:
+        if not foreign:
+            raise
+        found.note("the check ended early, because what is neither a file nor a directory is never opened")
+        return VerifyReport(root, 0, 0, 0, 0, 0, found.affected, found.counts, found.listed(), found.notes)
+
+
+def _verify(
+    root: str,
+    files: Files,
+    progress: Progress,
+    commit_log_path: str | None,
+    locked_here: bool,
+    found: Findings,
+) -> VerifyReport:
     live = not locked_here and files.lock_held(root)
     watermark = WatermarkFile(files, root).read()
     unclean = files.exists(f"{root}/abort")
