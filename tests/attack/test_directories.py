@@ -1,4 +1,4 @@
-"""A hundred seeded cases of hostile store directories; ``python -m tests.attack.directories`` runs as many as wanted."""
+"""A hundred seeded cases of hostile store directories; ``tests.attack.directories`` runs as many as wanted."""
 
 from __future__ import annotations
 

@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.golden.loader import BROKER_STORES, STORES, load, load_files, unpack, write_files
@@ -22,8 +26,9 @@ from rucola.spark.archive import archive_raw, restore
 from rucola.spark.archive.maintenance import compact
 from rucola.spark.archive.manifest_log import ManifestLog
 from rucola.spark.archive.raw import RawArchiver
-from rucola.spark.archive.table_log import TableKind
+from rucola.spark.archive.table_log import DataFile, TableKind
 
+restoring = importlib.import_module("rucola.spark.archive.restore")  # the package has a function of this name
 SAMPLE = (
     "clean_stop_bad_crc_earlier",
     "killed_garbage_tail",
@@ -186,3 +191,52 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert lines[-1]["segments"] == len(lines) - 1 == len(list((tmp_path / "new" / "commitlog").iterdir()))
     with pytest.raises(ConfigError, match="--raw"):
         run(["archive", *table, "--raw", "--store", "s", "--topic", "t"])
+
+
+def with_config_rows(table: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Changes the rows of a raw table's configuration files, as somebody could who made the table."""
+    (path,) = table.glob("**/part=config/**/*.parquet")
+    before = pq.ParquetFile(path).read()
+    rows = before.to_pylist()
+    change(rows)
+    path.chmod(0o644)
+    pq.write_table(pa.Table.from_pylist(rows, before.schema), path)
+
+
+@pytest.mark.parametrize(
+    "name", ["../../outside.txt", "/OUTSIDE/outside.txt", "sub/topics.json", "..", ".", "", "a\0b", "new\nline", None]
+)
+def test_a_name_in_the_table_leads_nowhere_else(name: str | None, tmp_path: Path) -> None:
+    write_files(load_files(BROKER_STORES, "delay_clean"), tmp_path / "store")
+    archive_raw(tmp_path / "table", tmp_path / "store")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    wanted = name.replace("/OUTSIDE", str(outside)) if name else name
+    with_config_rows(tmp_path / "table", lambda rows: rows[0].update(name=wanted))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(FormatError, match="the name and content of a file in config"):
+        restore(tmp_path / "table", tmp_path / "new", rebuild=False)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_restored_tables_are_private(tmp_path: Path) -> None:
+    write_files(load_files(BROKER_STORES, "delay_clean"), tmp_path / "store")
+    archive_raw(tmp_path / "table", tmp_path / "store")
+    restore(tmp_path / "table", tmp_path / "new", rebuild=False)
+    tables = list((tmp_path / "new/config").iterdir())
+    assert tables and all(path.stat().st_mode & 0o777 == 0o600 for path in tables)
+
+
+@pytest.mark.parametrize("path", ["../x.parquet", "/etc/x.parquet", "a/../../x.parquet", "file:///x.parquet", ""])
+def test_a_table_names_no_file_outside_of_its_directory(path: str) -> None:
+    with pytest.raises(FormatError, match="below the table's directory"):
+        DataFile.from_json({"path": path, "rows": 1, "size": 1, "partition": {}})
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("segmentBytes", "99999999999"), ("segmentBytes", "-1"), ("segment", "x")]
+)
+def test_an_impossible_segment_is_refused(column: str, value: str) -> None:
+    file = DataFile("a.parquet", 1, 1, {"segment": "0", "segmentBytes": "100"} | {column: value})
+    with pytest.raises(FormatError, match=f"as {column}"):
+        restoring._segments([file])

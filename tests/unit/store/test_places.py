@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import copytree
 
@@ -17,6 +17,7 @@ from rucola.store.doctor.journal import Journal
 from rucola.store.doctor.rebuild import rebuild
 from rucola.store.doctor.repair import repair, undo
 from rucola.store.doctor.salvage import salvage
+from rucola.store.doctor.staged import Runner, run_serially
 from rucola.store.log import multi_path
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.results import GetMessageStatus
@@ -266,3 +267,32 @@ def test_salvage_does_not_use_a_working_directory_that_is_a_link(store: Path, vi
     with pytest.raises(ForeignEntryError, match=r"salvaged\.salvage is a symbolic link"):
         salvage([str(store)], str(tmp_path / "salvaged"))
     assert seen(victim) == before
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{", b'{"torn": 1}', b'{"units": 3, "keys": {}}', b'{"units": "../../x", "queues": [[1]]}']
+)
+@pytest.mark.parametrize("job", ["rebuild", "salvage"])
+def test_a_left_result_that_makes_no_sense_is_named(job: str, content: bytes, store: Path, tmp_path: Path) -> None:
+    """The first tasks of an interrupted run have results; somebody wrote them anew."""
+    results: list[Path] = []
+
+    def killed(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
+        run_serially(phase, staging, numbers, look)
+        results.extend(Path(staging).glob(f"{phase}-*.json"))
+        raise KeyboardInterrupt
+
+    def run(runner: Runner) -> None:
+        if job == "rebuild":
+            rebuild(str(store), runner, options=OPTIONS)
+        else:
+            salvage([str(store)], str(tmp_path / "salvaged"), run=runner, options=OPTIONS)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(killed)
+    for result in results:
+        result.write_bytes(content)
+    before = seen(store / "consumequeue")
+    with pytest.raises((StoreDamagedError, ForeignEntryError), match=r"rebuild|salvage"):
+        run(run_serially)
+    assert seen(store / "consumequeue") == before and not (tmp_path / "salvaged").exists()

@@ -23,7 +23,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import AnotherLogError, DataLossError, TableConflictError
 from rucola.formats.checksum import crc32
 from rucola.formats.message import walk_records
-from rucola.formats.segment_name import segment_start
+from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.runtime.mapped_segment import MappedSegment
@@ -150,7 +150,7 @@ class RawArchiver:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _plan(self, base: Snapshot) -> _Plan | None:
-        store = OfflineStore(self._store, commit_log_path=self._commit_log_path or None)
+        store = OfflineStore(self._store, self._files, self._commit_log_path or None)
         try:
             segments = [FileSpan(*segment) for segment in store.log_segments()]
             first, end = segments[0].start if segments else 0, store.end_offset()
@@ -209,10 +209,9 @@ class RawArchiver:
     def _empty_segments(self) -> Iterator[FileSpan]:
         """Segment files of length 0, which a crash may leave behind; they hold no part of the log."""
         for directory in log_directories(self._files, self._store, self._commit_log_path or None):
-            for name, length in self._files.list_sizes(directory).items():
-                start = segment_start(name)
-                if start is not None and not length:
-                    yield FileSpan(f"{directory}/{name}", start, 0)
+            for name, length in self._files.list_sizes(directory, is_segment_name).items():
+                if not length:
+                    yield FileSpan(f"{directory}/{name}", int(name), 0)
 
     def _old(self, base: Snapshot, part: str) -> Iterator[DataFile]:
         """Data files of kind ``part`` for this broker."""

@@ -174,6 +174,10 @@ class Rebuild:
         """Builds the new files below ``new``; returns the parts that were built."""
         moved = any(self._files.exists(f"{self._staging}/{name}") for name in ("new", "old"))
         self._work.prepare(job.to_json(), moved)
+        with self._work.trusting_results():
+            return self._build(job)
+
+    def _build(self, job: RebuildJob) -> tuple[RebuildReport, list[str]]:
         scans = [ScanResult.from_dict(fields) for fields in self._work.phase(SCAN, len(job.segments))]
         layouts = self._make(QUEUES, [[asdict(one) for one in group] for group in self._queue_groups(scans)])
         parts = [part for part in PARTS if part != "index"]

@@ -35,7 +35,7 @@ from rucola.formats.checksum import crc32
 from rucola.formats.message import BLANK, MAGIC_BLANK, walk_records
 from rucola.formats.record_search import MAGIC_BYTES, MAGIC_POSITION, RECORD_MAGICS, find_record
 from rucola.formats.segment_name import segment_name, segment_start
-from rucola.runtime.files import Files
+from rucola.runtime.files import FILE_BYTES_MAX, Files
 from rucola.store.doctor.rebuild import rebuild
 from rucola.store.doctor.staged import Progress, Runner, Staged, run_serially
 from rucola.store.log.log_reader import CHECK_BODY_CRC, CHECK_CRC_NAME, CHECK_PHYSICAL_OFFSET, CHECK_RECORD_CRC, Gap
@@ -184,18 +184,21 @@ def salvage(
     job = _job(files, expanded, segment_bytes, topics)
     work = Staged(files, output + STAGING, run, progress)
     work.prepare(json.dumps(asdict(job)))
-    searches = work.phase(SEARCH, len(job.paths))
-    found = _found(files, work.path, searches)
-    chosen, copies, misplaced = _chosen(found, job.segment_bytes)
-    gaps = 0
-    if chosen and not dry_run:
-        new = f"{work.path}/new"
-        gaps = _write_log(files, work, job.segment_bytes, chosen, new)
-        _copy_tables(files, expanded, new)
-        kept = {key: value for key, value in (options or {}).items() if key != "storePathCommitLog"}
-        rebuild(new, run, kept | {"mappedFileSizeCommitLog": str(job.segment_bytes)}, progress=progress, files=files)
-        files.rename(new, output)
-        files.sync_parent(output)
+    with work.trusting_results():
+        searches = work.phase(SEARCH, len(job.paths))
+        found = _found(files, job, work.path, searches)
+        chosen, copies, misplaced = _chosen(found, job.segment_bytes)
+        gaps = 0
+        if chosen and not dry_run:
+            new = f"{work.path}/new"
+            gaps = _write_log(files, work, job.segment_bytes, chosen, new)
+            _copy_tables(files, expanded, new)
+            kept = {key: value for key, value in (options or {}).items() if key != "storePathCommitLog"}
+            rebuild(
+                new, run, kept | {"mappedFileSizeCommitLog": str(job.segment_bytes)}, progress=progress, files=files
+            )
+            files.rename(new, output)
+            files.sync_parent(output)
     work.clear()
     return SalvageReport(
         output if chosen and not dry_run else "",
@@ -246,12 +249,14 @@ def _job(files: Files, sources: Sequence[str], segment_bytes: int, topics: Seque
     return SalvageJob(paths, sizes, [files.modified_ms(path) for path in paths], sorted(topics), length)
 
 
-def _found(files: Files, staging: str, searches: Sequence[Mapping[str, Any]]) -> list[Found]:
+def _found(files: Files, job: SalvageJob, staging: str, searches: Sequence[Mapping[str, Any]]) -> list[Found]:
     """Returns the records that all searches found."""
     found: list[Found] = []
     for number, search in enumerate(searches):
         rows = array("q")
-        rows.frombytes(files.read_file(f"{staging}/{search['rows']}") or b"")
+        # A record is longer than its row, so no right list of rows is longer than the file that was searched.
+        content = files.read_file(f"{staging}/{search['rows']}", max(job.sizes[number], FILE_BYTES_MAX))
+        rows.frombytes(content or b"")
         columns = (rows[column::_COLUMNS] for column in range(_COLUMNS))
         found += [Found(at, size, ms, number, position) for at, size, ms, position in zip(*columns, strict=True)]
     return found

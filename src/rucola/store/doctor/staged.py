@@ -9,7 +9,8 @@ harm. When work is started again, finished tasks are skipped.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rucola.errors import StoreDamagedError
@@ -88,6 +89,22 @@ class Staged:
             self._files.sync_directory(self.path)
         self._files.remove_tree(self.path)
 
+    @contextmanager
+    def trusting_results(self) -> Iterator[None]:
+        """In the block, results are used. They may be those of an interrupted run, left in a store by somebody else, so
+        that an error which they cause is not a defect of this program.
+
+        Raises:
+            StoreDamagedError: a result that existed already cannot be used.
+        """
+        try:
+            yield
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            if not self.resumed:
+                raise
+            problem = f"a result of an interrupted run cannot be used: {error}"
+            raise StoreDamagedError(self.path, 0, problem, "remove this directory, then start again") from error
+
     def make(self, phase: str, work: list[Any]) -> list[dict[str, Any]]:
         """Writes ``work`` to ``PHASE.work`` and runs one task for each item; returns the results of the tasks."""
         text = json.dumps(work).encode()
@@ -118,7 +135,8 @@ class Staged:
         for number in range(count):
             if number not in known:
                 raise StoreDamagedError(self.path, 0, f"task {number} of {phase} has no result", "start again")
-            found.append(json.loads(self._files.read_file(f"{self.path}/{known[number]}") or b""))
+            with self.trusting_results():
+                found.append(dict(json.loads(self._files.read_file(f"{self.path}/{known[number]}") or b"")))
         return found
 
     def _results(self, phase: str) -> dict[int, str]:
@@ -126,7 +144,9 @@ class Staged:
         found: dict[int, str] = {}
         for name in self._files.list_files(self.path):
             if name.startswith(f"{phase}-") and name.endswith(".json"):
-                found.setdefault(int(name.partition(".")[0].removeprefix(f"{phase}-")), name)
+                number = name.partition(".")[0].removeprefix(f"{phase}-")
+                if number.isascii() and number.isdigit():
+                    found.setdefault(int(number[:9]), name)
         return found
 
     def _discard(self, phase: str) -> None:
