@@ -17,6 +17,7 @@
 # make bench   figures against budgets       make conformance   official clients and store against ours
 # make siege   a random mix of 61 attacks for half an hour, three canaries beside it (MINUTES=N); single ones:
 #              python -m tests.attack.siege [--attack NAME] [--seconds N]
+# make directories  2,000 hostile store directories for every command and start; continues where it was ended (CASES=N)
 # make soak    half the maximum rate for half an hour, consumers coming and going (MINUTES=N; PUBLISH=1 into docs/)
 # make lab     the engine laboratory: all lessons, report into docs/lab/ (SIZE=small|normal|large); on a quiet machine
 # make fallbacks  tests of client, broker and offline reader where a system has nothing of what only Linux has
@@ -34,7 +35,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py src/rucola/*/*.pxd)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: pipeline damages rebuild demo site wheels spark-cluster release-check fallbacks sample test check lint crash kills lake threads bitflips faults fuzz bench soak siege conformance lab docs clean
+.PHONY: directories pipeline damages rebuild demo site wheels spark-cluster release-check fallbacks sample test check lint crash kills lake threads bitflips faults fuzz bench soak siege conformance lab docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -161,6 +162,11 @@ MINUTES ?= 30
 
 soak: $(VENV)/.dev
 	@$(BIN)/python -m bench.soak --minutes $(MINUTES) $(if $(PUBLISH),--publish)
+
+CASES ?= 2000
+
+directories: $(VENV)/.dev
+	@$(BIN)/python -m tests.attack.directories --cases $(CASES) --state build/directories.seed
 
 siege: $(VENV)/.dev
 	@$(BIN)/python -m tests.attack.siege --mix $(MINUTES)

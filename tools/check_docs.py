@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "README.md": 700,
-    "docs/ARCHITECTURE.md": 1500,
+    "docs/ARCHITECTURE.md": 1750,
     "docs/client.md": 1540,
     "docs/client-promises.md": 100,
     "docs/clocks.md": 600,
@@ -45,7 +45,7 @@ BUDGETS = {
     "docs/reference/protocol.md": 20_500,
     "docs/reference/reliability.md": 2000,
     "docs/reference/store.md": 16_800,
-    "docs/security.md": 3000,
+    "docs/security.md": 3900,
     "docs/service.md": 600,
     "docs/spark-clusters.md": 700,
     "docs/spark-pipelines.md": 900,
@@ -53,7 +53,7 @@ BUDGETS = {
     "docs/spark.md": 1760,
     "docs/sql.md": 600,
     "docs/start.md": 600,
-    "docs/store-doctor.md": 1850,
+    "docs/store-doctor.md": 1900,
     "docs/testing-java-go.md": 300,
     "docs/testing.md": 900,
     "docs/tutorial.md": 700,
