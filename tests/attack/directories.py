@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import codecs
 import hashlib
+import importlib
 import os
 import resource
 import shutil
@@ -356,15 +358,10 @@ def run_in_child(case: Case, base: Path, output: Path) -> int | None:
 @cache
 def warm_up() -> None:
     """Imports what the commands import: the user without privileges may not be able to read the interpreter's files."""
-    import html
-    import unicodedata
-
-    import duckdb
-    import pyarrow.dataset
-
-    import rucola.sql.session
-
-    assert all((html, unicodedata, duckdb, pyarrow.dataset, rucola.sql.session))
+    for name in ("html", "unicodedata", "duckdb", "pyarrow.dataset", "rucola.sql.session"):
+        importlib.import_module(name)
+    for encoding in ("utf-16", "utf-16-be", "utf-16-le", "utf-32", "utf-32-be", "utf-32-le"):  # JSON may be in them
+        codecs.lookup(encoding)
     with tempfile.TemporaryDirectory() as directory, open(os.devnull, "w") as nowhere:  # noqa: PTH123
         prepare(Case(0, "ours", "nothing", "directory", "info"), Path(directory))
         with redirect_stdout(nowhere), redirect_stderr(nowhere):

@@ -28,13 +28,14 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 
 from rucola.errors import DiskError, ForeignEntryError, StoreLockedError
 from rucola.runtime.disk_calls import DiskCall, read_at, write_all
 from rucola.runtime.held_directories import (
     BY_DESCRIPTOR,
     DIRECTORY,
+    LINK,
     NO_FOLLOW,
     HeldDirectories,
     Place,
@@ -116,6 +117,10 @@ class Files:
             return os.path.exists(path)  # noqa: PTH110
         return self._kind(path, "stat") != 0
 
+    def is_file(self, path: str) -> bool:
+        """Whether there is a regular file at ``path``; in a held directory, a link to a file is none."""
+        return stat.S_ISREG(self._kind(path, "stat"))
+
     def size(self, path: str) -> int:
         """Returns the length of the file in bytes."""
         with Place(self, path, "stat") as place:
@@ -129,6 +134,28 @@ class Files:
             if isinstance(error.__cause__, FileNotFoundError):
                 return -1
             raise
+
+    def lengths(self, path: str, below: Iterable[str]) -> list[int]:
+        """Returns the lengths of files two levels below directory ``path``, -1 for those that do not exist. A start
+        asks for the length of one file of every queue, so that an operation for each would take too long.
+
+        Args:
+            below: paths in the directory, each a name from ``list_own_directories`` and a name in it.
+        """
+        found = []
+        with Place(self, path, "stat") as place:
+            directory = place.open_directory() if BY_DESCRIPTOR else None
+            try:
+                for name in below:
+                    try:
+                        status = os.stat(name if directory is not None else f"{path}/{name}", dir_fd=directory)
+                        found.append(status.st_size)
+                    except FileNotFoundError:
+                        found.append(-1)
+            finally:
+                if directory is not None:
+                    os.close(directory)
+        return found
 
     def modified_ms(self, path: str) -> int:
         """Returns the time of the last write to the file, in milliseconds since the epoch."""
@@ -208,6 +235,14 @@ class Files:
         directories are among them; in a held directory, they cannot be entered.
         """
         return self._names(path, directories=True)
+
+    def list_own_directories(self, path: str) -> list[str]:
+        """Returns the names of the directories in directory ``path``, sorted; empty when it does not exist.
+
+        Raises:
+            ForeignEntryError: a link leads to a directory.
+        """
+        return self._names(path, directories=True, refuse_links=True)
 
     # -- whole files ---------------------------------------------------------------------------------------------------
 
@@ -325,6 +360,7 @@ class Files:
         """
         try:
             with Place(self, path, "remove directory", above=True) as place:
+                self.held.forget(path)
                 _remove_entry(place.name, place.descriptor, path, 0)
         except DiskError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
@@ -516,7 +552,8 @@ class Files:
                 os.close(descriptor)  # this also releases the lock
                 raise
             _locked_here.add(identity)
-        return DirectoryLock(path, descriptor, identity)
+        self.held.keep_open(path, is_alone=True)
+        return DirectoryLock(path, descriptor, identity, partial(self.held.keep_open, path, is_alone=False))
 
     def lock_held(self, path: str) -> bool:
         """Whether a process, possibly this one, holds the lock of the store in ``path``. Changes nothing."""
@@ -585,15 +622,15 @@ class Files:
             finally:
                 os.close(descriptor)
 
-    def _names(self, path: str, directories: bool) -> list[str]:
+    def _names(self, path: str, directories: bool, refuse_links: bool = False) -> list[str]:
         try:
             with Place(self, path, "list") as place:
                 if place.descriptor is None:
                     self._is_directory(path)
-                    return _names_in(path, directories)
+                    return _names_in(path, path, directories, refuse_links)
                 descriptor = place.open_directory()
                 try:
-                    return _names_in(descriptor, directories)
+                    return _names_in(descriptor, path, directories, refuse_links)
                 finally:
                     os.close(descriptor)
         except DiskError as error:
@@ -602,9 +639,13 @@ class Files:
             raise
 
 
-def _names_in(directory: str | int, directories: bool) -> list[str]:
+def _names_in(directory: str | int, path: str, directories: bool, refuse_links: bool) -> list[str]:
     with os.scandir(directory) as entries:
-        return sorted(entry.name for entry in entries if _leads_to_directory(entry) is directories)
+        found = [entry for entry in entries if _leads_to_directory(entry) is directories]
+    for entry in found if refuse_links else ():
+        if entry.is_symlink():
+            raise ForeignEntryError(f"{path}/{entry.name}", "list", f"is {LINK}, not a directory")
+    return sorted(entry.name for entry in found)
 
 
 def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
@@ -666,10 +707,11 @@ def _entries(directory: str | int) -> list[str]:
 class DirectoryLock:
     """The held lock of a store directory. The lock ends with the process, or with ``release``."""
 
-    def __init__(self, path: str, descriptor: int, identity: tuple[int, int]) -> None:
+    def __init__(self, path: str, descriptor: int, identity: tuple[int, int], on_release: Callable[[], None]) -> None:
         self.path = path
         self._descriptor = descriptor
         self._identity = identity
+        self._on_release = on_release
 
     def release(self) -> None:
         """Unlocks the directory; further calls do nothing."""
@@ -677,6 +719,7 @@ class DirectoryLock:
             os.close(self._descriptor)
             self._descriptor = -1
             _locked_here.discard(self._identity)
+            self._on_release()
 
 
 def _lock_first_byte(descriptor: int) -> None:

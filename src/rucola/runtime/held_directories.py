@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from types import TracebackType
 from typing import Protocol
 
@@ -29,6 +30,11 @@ DIRECTORY = getattr(os, "O_DIRECTORY", 0) | NO_FOLLOW | BINARY
 """Flags that open a directory, but not through a link."""
 BY_DESCRIPTOR = bool(NO_FOLLOW and os.supports_dir_fd)
 _PASS = DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
+_NO_NAMES = frozenset(("", ".", ".."))
+_KEPT_MAX = 64
+"""Number of directories below a held one that stay open."""
+_changing = threading.Lock()
+"""Guards changes of the lists of directories that stay open."""
 LINK = "a symbolic link"
 _KINDS = {
     stat.S_IFLNK: LINK,
@@ -42,16 +48,21 @@ _KINDS = {
 
 
 class HeldDirectory:
-    """A directory that is open for as long as this object exists."""
+    """A directory that is open for as long as this object exists.
 
-    __slots__ = ("descriptor", "inside", "path")
+    Attributes:
+        descriptor: its descriptor; -1 on a system that cannot open files below a descriptor.
+        inside: what paths of files in it begin with.
+        kept: directories below this one that stay open as well, by path; None if none do.
+    """
 
-    def __init__(self, path: str) -> None:
-        self.descriptor = -1
+    __slots__ = ("descriptor", "inside", "kept", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
+        self.descriptor = descriptor
         self.inside = path if path.endswith("/") else f"{path}/"
-        if BY_DESCRIPTOR:
-            self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | BINARY)
+        self.kept: dict[str, HeldDirectory] | None = None
 
     def __del__(self) -> None:
         if self.descriptor >= 0:
@@ -67,6 +78,58 @@ class HeldDirectory:
         except FileNotFoundError:
             return False
         return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+
+    def parent_of(self, path: str, operation: str) -> tuple[HeldDirectory, str]:
+        """Returns the directory that holds ``path``, which lies below this one, and the name in it.
+
+        Raises:
+            ForeignEntryError: the path leads through a link, or out of this directory.
+            OSError: a directory on the way cannot be opened.
+        """
+        above, _, name = path.rpartition("/")
+        kept = self.kept
+        if kept is not None and (known := kept.get(above)) is not None and name not in _NO_NAMES:
+            return known, name
+        parts = above[len(self.inside) :].split("/") if len(above) >= len(self.inside) else []
+        if name in _NO_NAMES or not _NO_NAMES.isdisjoint(parts):
+            raise ForeignEntryError(path, operation, f"leaves {self.path}")
+        directory, way = self, self.inside[:-1]
+        for part in parts:
+            way = f"{way}/{part}"
+            below = None if kept is None else kept.get(way)
+            if below is None:
+                below = directory.open_below(part, way, operation)
+                if kept is not None:
+                    _keep(kept, below)
+            directory = below
+        return directory, name
+
+    def open_below(self, name: str, path: str, operation: str) -> HeldDirectory:
+        """Opens the directory ``name`` in this one, but not through a link."""
+        if self.descriptor < 0:
+            check_directory(path, None, path, operation)
+            return HeldDirectory(path, -1)
+        try:
+            return HeldDirectory(path, os.open(name, _PASS, dir_fd=self.descriptor))
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                check_directory(name, self.descriptor, path, operation)
+            raise
+
+
+def check_directory(name: str, descriptor: int | None, path: str, operation: str) -> None:
+    """Raises ``ForeignEntryError`` if something other than a directory has the name."""
+    mode = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode
+    if not stat.S_ISDIR(mode):
+        raise ForeignEntryError(path, operation, f"is {kind_of(mode)}, not a directory")
+
+
+def _keep(kept: dict[str, HeldDirectory], one: HeldDirectory) -> None:
+    """Lets a directory stay open; another one no longer does if there are many."""
+    with _changing:
+        if len(kept) >= _KEPT_MAX:
+            del kept[next(iter(kept))]
+        kept[one.path] = one
 
 
 class HeldDirectories:
@@ -84,14 +147,28 @@ class HeldDirectories:
         known = next((one for one in self._held if one.path == path), None)
         if known is not None and known.is_same():
             return
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | BINARY) if BY_DESCRIPTOR else -1
         others = [one for one in self._held if one is not known]
-        self._held = tuple(sorted([*others, HeldDirectory(path)], key=lambda one: -len(one.path)))
+        self._held = tuple(sorted([*others, HeldDirectory(path, descriptor)], key=lambda one: -len(one.path)))
+
+    def keep_open(self, path: str, is_alone: bool) -> None:
+        """Sets whether directories below the held directory ``path`` stay open after their use. They may do so while
+        nobody else renames directories there: while the store is locked.
+        """
+        for one in self._held:
+            if one.path == path and one.descriptor >= 0:
+                one.kept = {} if is_alone else None
 
     def forget(self, path: str) -> None:
-        """Ends the hold of a directory that got another name, and of those below it."""
-        if any(one.path == path or one.path.startswith(f"{path}/") for one in self._held):
-            kept = [one for one in self._held if one.path != path and not one.path.startswith(f"{path}/")]
-            self._held = tuple(kept)
+        """Ends the hold of a directory that got another name or was removed, and of those below it."""
+        inside = f"{path}/"
+        if any(one.path == path or one.path.startswith(inside) for one in self._held):
+            self._held = tuple(one for one in self._held if one.path != path and not one.path.startswith(inside))
+        for one in self._held:
+            if one.kept:
+                with _changing:
+                    for known in [known for known in one.kept if known == path or known.startswith(inside)]:
+                        del one.kept[known]
 
     def find(self, path: str, above: bool = False) -> HeldDirectory | None:
         """Returns the innermost held directory that ``path`` lies in, or, unless ``above``, that it names."""
@@ -129,34 +206,46 @@ class Place:
         DiskError: a directory on the way cannot be opened.
     """
 
-    __slots__ = ("_held", "_opened", "_operation", "descriptor", "flags", "is_held", "name", "path")
+    __slots__ = ("_directory", "_held", "_operation", "descriptor", "flags", "is_held", "name", "path")
 
     def __init__(self, files: HoldsDirectories, path: str, operation: str, above: bool = False) -> None:
         self.path = self.name = path
         self.descriptor: int | None = None
         self.flags = BINARY
         self._operation = operation
-        self._opened = -1
+        self._directory: HeldDirectory | None = None
         self._held = files.held.find(path, above)
         self.is_held = self._held is not None
 
     def __enter__(self) -> Place:
-        if self._held is not None:
-            try:
-                self._walk(self._held)
-            except BaseException as error:
-                self._close()
-                if isinstance(error, OSError):
+        held = self._held
+        if held is not None:
+            if self.path == held.path:
+                directory, name = held, "."
+            else:
+                try:
+                    directory, name = held.parent_of(self.path, self._operation)
+                except OSError as error:
                     raise disk_error(self.path, self._operation, error) from error
-                raise
+            if directory.descriptor >= 0:
+                # The reference keeps the descriptor open until the operation ends.
+                self._directory, self.name, self.descriptor = directory, name, directory.descriptor
         return self
 
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._close()
+        self._directory = None
         if isinstance(error, OSError):
+            if isinstance(error, FileNotFoundError):
+                self._doubt()
             raise disk_error(self.path, self._operation, error) from error
+
+    def _doubt(self) -> None:
+        """Closes the directory if it stays open: somebody may have removed it, and made another one."""
+        if self._held is not None and self._held.kept is not None:
+            with _changing:
+                self._held.kept.pop(self.path.rpartition("/")[0], None)
 
     def kind(self) -> int:
         """Returns the type of what is at the path, as in ``stat.S_IFMT``; 0 if nothing is there. In a held directory, a
@@ -165,6 +254,7 @@ class Place:
         try:
             return stat.S_IFMT(self.status().st_mode)
         except FileNotFoundError:
+            self._doubt()
             return 0
 
     def status(self) -> os.stat_result:
@@ -209,51 +299,9 @@ class Place:
         try:
             return os.open(self.name, os.O_RDONLY | DIRECTORY, dir_fd=self.descriptor)
         except OSError as error:
-            self._refuse(error, self.name, self.descriptor, self.path)
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                check_directory(self.name, self.descriptor, self.path, self._operation)
             raise
-
-    def _walk(self, held: HeldDirectory) -> None:
-        """Opens the directories between ``held`` and the last component."""
-        if self.path == held.path:
-            if held.descriptor >= 0:
-                self.name, self.descriptor = ".", held.descriptor
-            return
-        *parents, name = self.path[len(held.inside) :].split("/")
-        if name in ("", ".", "..") or any(part in ("", ".", "..") for part in parents):
-            raise ForeignEntryError(self.path, self._operation, f"leaves {held.path}")
-        if held.descriptor < 0:
-            self._look(held, parents)
-            return
-        directory = held.descriptor
-        for depth, part in enumerate(parents):
-            try:
-                opened = os.open(part, _PASS, dir_fd=directory)
-            except OSError as error:
-                self._refuse(error, part, directory, "/".join([held.inside[:-1], *parents[: depth + 1]]))
-                raise
-            self._close()
-            directory = self._opened = opened
-        self.name, self.descriptor = name, directory
-
-    def _close(self) -> None:
-        if self._opened >= 0:
-            os.close(self._opened)
-            self._opened = -1
-
-    def _refuse(self, error: OSError, name: str, directory: int | None, way: str) -> None:
-        """Raises the right error if a directory was not opened because something else has its name."""
-        if error.errno in (errno.ENOTDIR, errno.ELOOP):
-            mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
-            raise ForeignEntryError(way, self._operation, f"is {kind_of(mode)}, not a directory") from error
-
-    def _look(self, held: HeldDirectory, parents: list[str]) -> None:
-        """Checks the directories on the way on a system that cannot open files below a descriptor."""
-        way = held.inside[:-1]
-        for part in parents:
-            way = f"{way}/{part}"
-            mode = os.stat(way, follow_symlinks=False).st_mode  # noqa: PTH116
-            if not stat.S_ISDIR(mode):
-                raise ForeignEntryError(way, self._operation, f"is {kind_of(mode)}, not a directory")
 
 
 def kind_of(mode: int) -> str:

@@ -15,7 +15,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import Any, cast
@@ -85,6 +85,7 @@ class _Status:
     st_size: int
     st_ino: int
     st_mode: int
+    st_nlink: int = 1
     st_dev: int = _DEVICE
     st_mtime_ns: int = 0
 
@@ -104,6 +105,9 @@ class _Entry:
 
     def is_dir(self) -> bool:
         return self.directory
+
+    def is_symlink(self) -> bool:
+        return False
 
 
 class SimulatedOs:
@@ -228,7 +232,9 @@ class SimulatedOs:
 
     def fstat(self, descriptor: int) -> _Status:
         """``os.fstat``."""
-        return _status(self._node(descriptor)[1])
+        path, node = self._node(descriptor)
+        status = _status(node)
+        return status if isinstance(node, Inode) or path in self.disk.names else replace(status, st_nlink=0)
 
     def file(self, descriptor: int) -> tuple[str, Inode]:
         """Path and file of a descriptor."""
@@ -347,6 +353,15 @@ class InterleavedOs(SimulatedOs):
         self.point()
         return descriptor
 
+    def fstat(self, descriptor: int) -> _Status:
+        """``os.fstat``; of a directory, as quietly as its opening."""
+        if isinstance(self._node(descriptor)[1], Directory):
+            return super().fstat(descriptor)
+        self.point()
+        status = super().fstat(descriptor)
+        self.point()
+        return status
+
     def close(self, descriptor: int) -> None:
         """``os.close``."""
         if isinstance(self._node(descriptor)[1], Directory):
@@ -391,7 +406,7 @@ def _interleaved(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    *("preadv", "pwrite", "ftruncate", "posix_fallocate", "fsync", "fdatasync", "fstat"),
+    *("preadv", "pwrite", "ftruncate", "posix_fallocate", "fsync", "fdatasync"),
     *("map", "stat", "statvfs", "replace", "remove", "rmdir", "mkdir"),
 ):
     setattr(InterleavedOs, _name, _interleaved(_name))

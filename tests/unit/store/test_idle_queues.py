@@ -18,7 +18,8 @@ SHARES = 3
 
 def queue_files(store: Path) -> set[str]:
     """Files of the store's queues that this process has open."""
-    paths = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    links = [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink() and not path.is_dir()]
+    paths = [str(path.readlink()) for path in links]
     return {path for path in paths if path.startswith(f"{store}/consumequeue/")}
 
 

@@ -60,8 +60,8 @@ def mapped(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def open_files() -> list[str]:
-    """Returns the files that this process has open, except the directory of descriptors."""
-    return [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    """Returns the files that this process has open, without directories."""
+    return [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink() and not path.is_dir()]
 
 
 def noting(synced: list[str]) -> Callable[[ConsumeQueue], None]:

@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
-from rucola.errors import ConfigError, DiskError, MissingFileError
+from rucola.errors import ConfigError, MissingFileError
 from rucola.formats.checksum import crc32
 from rucola.formats.message import BLANK, MAGIC_BLANK, walk_records
 from rucola.formats.record_search import MAGIC_BYTES, MAGIC_POSITION, RECORD_MAGICS, find_record
@@ -179,7 +179,7 @@ def salvage(
     files.hold(output.rpartition("/")[0] or "/")
     expanded = [files.expand(source) for source in sources]
     for source in expanded:
-        if files.exists(source) and not _is_file(files, source):
+        if files.exists(source) and not files.is_file(source):
             hold_store(files, source)
     job = _job(files, expanded, segment_bytes, topics)
     work = Staged(files, output + STAGING, run, progress)
@@ -270,7 +270,7 @@ def _paths(files: Files, sources: Sequence[str]) -> list[str]:
     for source in sources:
         if not files.exists(source):
             raise MissingFileError("source", source, "no such file or directory")
-        if _is_file(files, source):
+        if files.is_file(source):
             found.append(source)
             continue
         parts = [f"{source}/{part}" for part in ("commitlog", "quarantine") if files.exists(f"{source}/{part}")]
@@ -278,16 +278,6 @@ def _paths(files: Files, sources: Sequence[str]) -> list[str]:
             names = files.list_files(directory)
             found += [f"{directory}/{name}" for name in names if not name.endswith(".json")]
     return found
-
-
-def _is_file(files: Files, path: str) -> bool:
-    try:
-        files.list_files(path)
-    except DiskError as error:
-        if isinstance(error.__cause__, NotADirectoryError):
-            return True
-        raise
-    return False
 
 
 class _Search:
@@ -495,7 +485,7 @@ def _fillers(start: int, end: int, stored_ms: int) -> Iterator[bytes]:
 
 def _copy_tables(files: Files, sources: Sequence[str], output: str) -> None:
     """Copies the directory ``config`` of the first source that has one."""
-    for source in (source for source in sources if not _is_file(files, source)):
+    for source in (source for source in sources if not files.is_file(source)):
         names = files.list_files(f"{source}/config")
         for name in names:
             files.make_directory(f"{output}/config")

@@ -141,10 +141,11 @@ class ConsumeQueueStore:
         for topic, directory, names in self.factory.topics():
             expected = self.factory.segment_bytes(topic)
             second = segment_name(expected)
-            for name in names:
-                # Most queues still have their first segment. Looking for that file takes a third of the time of
-                # listing the directory.
-                length = files.length(f"{directory}/{name}/{first}")
+            # Most queues still have their first segment. Looking for that file takes a third of the time of listing the
+            # directory.
+            lengths = files.lengths(directory, [f"{name}/{first}" for name in names])
+            for name, first_length in zip(names, lengths, strict=True):
+                length = first_length
                 if length < 0 or (several and files.exists(f"{directory}/{name}/{second}")):
                     sizes = files.list_sizes(f"{directory}/{name}", is_segment_name)
                     length = next(iter(sizes.values()), -1)

@@ -202,7 +202,7 @@ class QueueFactory:
             for name in self.queue_directories(f"{path}/{self.name(topic)}"):
                 if int(name) != queue_id:
                     yield topic, int(name)
-            for other in self._files.list_directories(path):
+            for other in self._files.list_own_directories(path):
                 other_topic = other.encode("utf-8", "surrogateescape")
                 if other_topic != topic:
                     yield other_topic, queue_id
@@ -214,7 +214,7 @@ class QueueFactory:
 
     def topic_names(self) -> set[bytes]:
         """Returns every topic with a directory."""
-        names = [name for path in (self._path, self._batch_path) for name in self._files.list_directories(path)]
+        names = [name for path in (self._path, self._batch_path) for name in self._files.list_own_directories(path)]
         return {name.encode("utf-8", "surrogateescape") for name in names}
 
     def topics(self) -> Iterator[tuple[bytes, str, list[str]]]:
@@ -226,7 +226,7 @@ class QueueFactory:
 
     def queue_directories(self, directory: str) -> list[str]:
         """Returns the names of the queue directories in a topic's directory."""
-        names = self._files.list_directories(directory)
+        names = self._files.list_own_directories(directory)
         return [name for name in names if name.isdigit() and name.isascii() and int(name) <= _INT32_MAX]
 
     def directories(self) -> Iterator[str]:
@@ -235,7 +235,7 @@ class QueueFactory:
             if path != self._path and not self._files.exists(path):
                 continue
             yield path
-            for topic in self._files.list_directories(path):
+            for topic in self._files.list_own_directories(path):
                 yield f"{path}/{topic}"
             for topic_name, queue_id in self._names(path):
                 yield f"{path}/{self.name(topic_name)}/{queue_id}"
@@ -263,7 +263,7 @@ class QueueFactory:
             StoreDamagedError: a topic with batch queues is of a different type, or has other consume queues too.
         """
         asked = self.options.is_batch_topic
-        for name in self._files.list_directories(self._batch_path):
+        for name in self._files.list_own_directories(self._batch_path):
             path = f"{self._batch_path}/{name}"
             if self._files.exists(f"{self._path}/{name}"):
                 raise StoreDamagedError(
@@ -315,7 +315,7 @@ class QueueFactory:
                 yield topic, int(name)
 
     def _topics(self, path: str) -> Iterator[tuple[bytes, str, list[str]]]:
-        for name in self._files.list_directories(path):
+        for name in self._files.list_own_directories(path):
             directory = f"{path}/{name}"
             yield name.encode("utf-8", "surrogateescape"), directory, self.queue_directories(directory)
 
