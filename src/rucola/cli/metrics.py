@@ -53,6 +53,12 @@ _FIGURES = (
         lambda broker: broker.store.stats.damaged_messages,
     ),
     Figure(
+        "rucola_messages_set_aside",
+        "Messages that were passed over because they can never be delivered or checked.",
+        CounterMetricFamily,
+        lambda broker: broker.store.stats.set_aside_messages,
+    ),
+    Figure(
         "rucola_segments_expired",
         "Segments of the commit log removed, for whatever reason.",
         CounterMetricFamily,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from rucola.common import message_const
 from rucola.common.key_builder import RETRY_GROUP_TOPIC_PREFIX
 from rucola.common.message import MessageExt
+from rucola.common.numbers import INT32_MAX, INT64_MAX, number_in
 from rucola.errors import ClientError, FormatError
 from rucola.protocol.headers.pop import ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
 
@@ -48,9 +49,11 @@ class PopReceipt:
         """
         text = message.properties.get(message_const.POP_CK, "")
         words = text.split(" ")
-        if len(words) != _WORDS or not (words[6].isdecimal() and words[7].isdecimal()):
-            raise ClientError(f"message {message.msg_id} has no receipt: it was not received by a simple consumer")
-        return cls(text, words[4], words[5], int(words[6]), int(words[7]))
+        if len(words) == _WORDS:
+            queue_id, queue_offset = number_in(words[6], 0, INT32_MAX), number_in(words[7], 0, INT64_MAX)
+            if queue_id is not None and queue_offset is not None:
+                return cls(text, words[4], words[5], queue_id, queue_offset)
+        raise ClientError(f"message {message.msg_id} has no receipt: it was not received by a simple consumer")
 
     def real_topic(self, topic: str, group: str) -> str:
         """The topic that holds a message of ``topic``: the topic itself or a retry topic."""
@@ -104,7 +107,6 @@ def give_receipts(messages: Sequence[MessageExt], topic: str, header: PopMessage
                 f"{message.broker_name} {message.queue_id} {message.queue_offset}"
             )
             count = counts.get(f"0 qo{message.queue_id}%{message.queue_offset}", counts.get(place, ""))
-            if count.isdecimal() and int(count) > 0:
-                message.reconsume_times = int(count)
+            message.reconsume_times = number_in(count, 1, INT32_MAX) or message.reconsume_times
         properties.setdefault(message_const.FIRST_POP_TIME, str(header.pop_time))
         message.topic = topic

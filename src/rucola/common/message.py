@@ -13,6 +13,7 @@ from rucola.common import message_const
 from rucola.common.hosts import host_text
 from rucola.common.ids import PhysicalOffset, QueueOffset
 from rucola.common.message_queue import MessageQueue
+from rucola.common.numbers import INT32_MAX, number_in
 from rucola.common.system_properties import application_properties, forwarded, were_read_from_broker
 from rucola.errors import ClientError
 
@@ -21,6 +22,7 @@ _TAGS, _KEYS = message_const.TAGS, message_const.KEYS
 _MIN_OFFSET, _MSG_REGION, _CRC32 = message_const.MIN_OFFSET, message_const.MSG_REGION, message_const.CRC32
 _TAG_SEPARATOR = "||"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME_MS_MAX = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 _SHOWN_BYTES = 32
 
 
@@ -121,7 +123,7 @@ class Message:
     def delay_level(self) -> int:
         """The level by which the broker delays delivery; 0 for no delay."""
         text = self.properties.get(message_const.DELAY, "0")
-        return int(text) if text.lstrip("-").isdecimal() else 0
+        return number_in(text, -INT32_MAX, INT32_MAX) or 0
 
     @delay_level.setter
     def delay_level(self, value: int) -> None:
@@ -138,7 +140,8 @@ class Message:
         ``delay``; those of 4.9 deliver the message immediately.
         """
         text = self.properties.get(message_const.TIMER_DELAY_MS, "")
-        return timedelta(milliseconds=int(text)) if text.isdecimal() else None
+        milliseconds = number_in(text, 0, _TIME_MS_MAX)
+        return None if milliseconds is None else timedelta(milliseconds=milliseconds)
 
     @delay.setter
     def delay(self, value: timedelta | None) -> None:
@@ -158,7 +161,8 @@ class Message:
         ``deliver_at``; those of 4.9 deliver the message immediately.
         """
         text = self.properties.get(message_const.TIMER_DELIVER_MS, "")
-        return _EPOCH + timedelta(milliseconds=int(text)) if text.isdecimal() else None
+        milliseconds = number_in(text, 0, _TIME_MS_MAX)
+        return None if milliseconds is None else _EPOCH + timedelta(milliseconds=milliseconds)
 
     @deliver_at.setter
     def deliver_at(self, value: datetime | None) -> None:

@@ -8,6 +8,7 @@ import base64
 import binascii
 from typing import NamedTuple
 
+from rucola.common.numbers import INT64_MAX, number_in
 from rucola.errors import FormatError
 
 _HANDLE_VERSION = "v1"
@@ -39,5 +40,5 @@ class RecallHandle(NamedTuple):
             words = []
         if len(words) < 5 or words[0] != _HANDLE_VERSION:
             raise FormatError("recall handle", 0, "a handle from the response to a send", text[:64])
-        due_ms = int(words[3]) if words[3].isascii() and words[3].isdigit() and len(words[3]) < 19 else -1
-        return cls(words[1], words[2], due_ms, words[4])
+        due_ms = number_in(words[3], 0, INT64_MAX)
+        return cls(words[1], words[2], -1 if due_ms is None else due_ms, words[4])

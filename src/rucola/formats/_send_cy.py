@@ -77,22 +77,40 @@ def _is_true(source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, 
 def _is_special(
     source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> cython.bint:
-    """Whether the property of this name is one that the broker acts on, refuses or sets."""
+    """Whether the property of this name is one that the broker acts on, drops or refuses: DELAY, TRAN_MSG, and all that
+    are not KEPT in ``common.system_properties``. Four bytes are too short for all of these, so KEYS and TAGS cost one
+    comparison.
+    """
+    if size < 5:
+        return False
     first: cython.uchar = source[start]
     if first == 84:  # T
-        return (size > 6 and starts(source, start, b"TIMER_")) or (
-            size == 8 and (starts(source, start, b"TRAN_MSG") or starts(source, start, b"TRACE_ON"))
+        return (
+            (size > 6 and starts(source, start, b"TIMER_"))
+            or (size == 8 and (starts(source, start, b"TRAN_MSG") or starts(source, start, b"TRACE_ON")))
+            or (size == 23 and starts(source, start, b"TRANSACTION_CHECK_TIMES"))
+            or (size == 26 and starts(source, start, b"TRAN_PREPARED_QUEUE_OFFSET"))
+        )
+    if first == 82:  # R
+        return (size == 10 and starts(source, start, b"REAL_TOPIC")) or (
+            size == 8 and starts(source, start, b"REAL_QID")
         )
     if first == 73:  # I
         return size > 6 and starts(source, start, b"INNER_")
     if first == 68:  # D
         return (size == 5 and starts(source, start, b"DELAY")) or (size == 8 and starts(source, start, b"DUP_INFO"))
     if first == 80:  # P
-        return size == 6 and starts(source, start, b"POP_CK")
+        return (
+            (size == 6 and starts(source, start, b"POP_CK"))
+            or (size == 13 and starts(source, start, b"POP_CK_OFFSET"))
+            or (size == 15 and starts(source, start, b"PUSH_REPLY_TIME"))
+        )
     if first == 77:  # M
         return size == 10 and starts(source, start, b"MSG_REGION")
     if first == 67:  # C
         return size == 7 and starts(source, start, b"CLUSTER")
+    if first == 49:  # 1
+        return size == 12 and starts(source, start, b"1ST_POP_TIME")
     return first == 95 and size == 8 and starts(source, start, b"__CRC32#")
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from rucola.common.key_builder import LMQ_PREFIX, RETRY_GROUP_TOPIC_PREFIX, SCHEDULE_TOPIC, SYSTEM_TOPIC_PREFIX
 from rucola.common.message_const import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
+from rucola.common.numbers import INT64_MAX, number_in
 from rucola.formats.properties import decode_properties
 
 _LIGHT = LMQ_PREFIX.encode()
@@ -47,5 +48,5 @@ def light_queue_offsets(properties: bytes | memoryview) -> Iterator[tuple[bytes,
     items = offsets.split(",")
     items += [""] * (len(names) - len(items))
     for name, item in zip(names, items, strict=False):
-        number = item.isascii() and item.isdigit() and len(item) < 19
-        yield (name, int(item)) if name is not None and number else None
+        queue_offset = number_in(item, 0, INT64_MAX)
+        yield (name, queue_offset) if name is not None and queue_offset is not None else None

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from rucola.common.numbers import INT32_MAX
 from rucola.errors import FormatError
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
@@ -25,6 +26,9 @@ BATCH_ACK_TAG: Final = "bAck"
 MESSAGES_MAX: Final = 32
 """Largest number of messages in one pop; RocketMQ's checkpoint has 32 bits, one for each message."""
 
+_OFFSET_MAX = 1 << 61
+_TIME_MS_MAX = 1 << 61
+"""A pop time and an invisible time up to this one have a sum of less than 64 bits."""
 IN_ORDER: Final = -1
 """Value of ``start_offset`` in acknowledgements of groups that pop in order. Such an acknowledgement applies to every
 message up to the queue offset that it names. This value is an extension of Rucola: RocketMQ finds no checkpoint for
@@ -101,10 +105,12 @@ class PopCheckpoint:
         members = _object(body, "checkpoint of a pop")
         distances = members.get("d")
         if not distances:  # old brokers write no distances: the messages are consecutive
-            distances = list(range(_number(members, "n")))
-        if not isinstance(distances, list) or not all(type(d) is int and d >= 0 for d in distances):
+            distances = list(range(_number(members, "n", 0, MESSAGES_MAX)))
+        if not isinstance(distances, list) or len(distances) > MESSAGES_MAX:
+            raise FormatError("checkpoint of a pop", 0, f"up to {MESSAGES_MAX} distances in d", repr(distances)[:64])
+        if not all(type(d) is int and 0 <= d <= INT32_MAX for d in distances):
             raise FormatError("checkpoint of a pop", 0, "a list of distances in d", repr(distances)[:64])
-        return cls(_key(members), _number(members, "it"), tuple(distances))
+        return cls(_key(members, 0), _number(members, "it", -_TIME_MS_MAX, _TIME_MS_MAX), tuple(distances))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +155,10 @@ class PopAck:
         members = _object(body, "acknowledgement of a pop")
         queue_offsets = members.get("aol")
         if queue_offsets is None:
-            return cls(_key(members), (_number(members, "ao"),))
-        if not isinstance(queue_offsets, list) or not all(type(offset) is int for offset in queue_offsets):
+            return cls(_key(members, IN_ORDER), (_number(members, "ao", 0, _OFFSET_MAX),))
+        if not isinstance(queue_offsets, list) or not queue_offsets or not all(map(_is_offset, queue_offsets)):
             raise FormatError("acknowledgement of a pop", 0, "a list of offsets in field aol", repr(queue_offsets)[:64])
-        return cls(_key(members), tuple(queue_offsets), batch=True)
+        return cls(_key(members, IN_ORDER), tuple(queue_offsets), batch=True)
 
 
 def _unique_key(key: PopKey, queue_offset: int, tag: str) -> str:
@@ -169,15 +175,19 @@ def _object(body: bytes, what: str) -> Mapping[str, Any]:
     return members
 
 
-def _key(members: Mapping[str, Any]) -> PopKey:
+def _key(members: Mapping[str, Any], start_min: int) -> PopKey:
     return PopKey(
         _text(members, "t"),
         _text(members, "c"),
-        _number(members, "q"),
-        _number(members, "so"),
-        _number(members, "pt"),
+        _number(members, "q", 0, INT32_MAX),
+        _number(members, "so", start_min, _OFFSET_MAX),
+        _number(members, "pt", 0, _TIME_MS_MAX),
         str(members.get("bn") or ""),
     )
+
+
+def _is_offset(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _OFFSET_MAX
 
 
 def _text(members: Mapping[str, Any], name: str) -> str:
@@ -187,8 +197,8 @@ def _text(members: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _number(members: Mapping[str, Any], name: str) -> int:
+def _number(members: Mapping[str, Any], name: str, low: int, high: int) -> int:
     value = members.get(name, 0)
-    if type(value) is not int:
-        raise FormatError("record of a pop", 0, f"an integer in field {name}", repr(value)[:64])
+    if type(value) is not int or not low <= value <= high:
+        raise FormatError("record of a pop", 0, f"a number from {low} to {high} in field {name}", repr(value)[:64])
     return value

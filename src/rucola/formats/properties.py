@@ -16,14 +16,17 @@ PROPERTIES_BYTES_MAX: Final = 32767
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """Encodes ``properties`` as text, in their order.
+    """Encodes ``properties`` as text, in their order. Whatever ``decode_properties`` has returned can be encoded; this
+    includes values with U+0001.
 
     Raises:
-        ValueError: a name is empty, or a name or value holds one of the two separators.
+        ValueError: a name is empty or holds U+0001, or a name or value holds U+0002.
     """
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
-    if text.count("\x01") != len(properties) or text.count("\x02") != len(properties) or "" in properties:
-        raise ValueError("a property name is empty, or a name or value holds U+0001 or U+0002")
+    separators = text.count("\x01")
+    in_names = separators != len(properties) and any("\x01" in name for name in properties)
+    if in_names or text.count("\x02") != len(properties) or "" in properties:
+        raise ValueError("a property name is empty or holds U+0001, or a name or value holds U+0002")
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from rucola.common.numbers import INT64_MAX, number_in
 from rucola.errors import BrokerError, FormatError, RucolaError
 from rucola.protocol.body_limits import body_bytes_max
 from rucola.protocol.codes import ResponseCode
@@ -174,9 +175,9 @@ def _forgive(command: RemotingCommand, waited_ms: int) -> None:
     """Updates the creation time in requests that state one; otherwise they would be refused as too old because of a
     delay in this server.
     """
-    born_time = command.ext_fields.get(_BORN_TIME, "0")
-    if born_time.isascii() and born_time.isdigit() and born_time != "0":
-        command.ext_fields[_BORN_TIME] = str(int(born_time) + waited_ms)
+    born_time = number_in(command.ext_fields.get(_BORN_TIME, ""), 1, INT64_MAX - waited_ms)
+    if born_time is not None:
+        command.ext_fields[_BORN_TIME] = str(born_time + waited_ms)
 
 
 def error_answer(channel: Channel, command: RemotingCommand, error: Exception) -> RemotingCommand:

@@ -18,6 +18,7 @@ from rucola.store.log.commit_log import CommitLog
 from rucola.store.log.flush import FlushService
 from rucola.store.queue.assign_offset import OffsetAssigner
 from rucola.store.queue.consume_queue_store import QUEUE_ID_MAX, ConsumeQueueStore
+from rucola.store.queue.queue_factory import is_topic_directory
 from rucola.store.results import PutMessageResult, PutMessageStatus, StoreState
 from rucola.store.stats import StoreStats
 
@@ -231,6 +232,8 @@ class MessageAppender:
         """Checks the limits of RocketMQ 5.3.3 (``HookUtils#checkBeforePutMessage``, ``MessageExtEncoder``)."""
         topic_max = _RETRY_TOPIC_BYTES_MAX if message.topic.startswith(b"%RETRY%") else _TOPIC_BYTES_MAX
         if not 0 < len(message.topic) <= topic_max or len(message.body) > self._config.max_message_size:
+            return _ILLEGAL
+        if not is_topic_directory(message.topic) or not 0 <= message.queue_id < QUEUE_ID_MAX:
             return _ILLEGAL
         reserve = _CRC_PROPERTY_BYTES + 1 if self._config.enabled_append_prop_crc else 0
         if len(message.properties) + reserve > _PROPERTIES_BYTES_MAX + bool(reserve):

@@ -125,6 +125,8 @@ class MessageStore:
             end = opening.open()
             self.recovered, self.mended = opening.recovered, opening.mended
             self._log.loaded(end.physical_offset, end.store_timestamp_ms)
+            # The clock may have been set back since a deletion. Pops before and after it are told apart by their times.
+            self._log.not_before(self._deletion.newest_ms)
             self._flush.loaded(end.physical_offset, end.store_timestamp_ms)
             self._keeper.load()
             self._reader.loaded(end.physical_offset, self._log.gaps)
@@ -246,7 +248,10 @@ class MessageStore:
             StoreDamagedError: ``topic`` cannot be the name of a directory; nothing was changed.
         """
         self._queues.directory(topic, 0)
-        self._deletion.begin(topic, self._log.written_offset, self._log.now_ms())
+        # Pops of the old topic have earlier times, those of a new one have this time or a later one.
+        time_ms = self._log.now_ms() + 1
+        self._log.not_before(time_ms)
+        self._deletion.begin(topic, self._log.written_offset, time_ms)
         queues = self._queues.detach_topic(topic)
         self._retention.forget(queues)
         self._dispatcher.forget(queues)
@@ -263,8 +268,8 @@ class MessageStore:
         return physical_offset < self._deletion.ends.get(topic, 0)
 
     def deleted_ms(self, topic: bytes) -> int:
-        """Returns the store time of the last deletion of ``topic`` in ms; 0 if there was none, or if the log no longer
-        has records from before.
+        """Returns the store time of the last deletion of ``topic`` in ms: everything before it belongs to the old
+        topic. 0 if there was none, or if nothing from before can be waiting any more.
         """
         return self._deletion.times_ms.get(topic, 0)
 

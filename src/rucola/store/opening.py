@@ -30,6 +30,9 @@ from rucola.store.topic_deletion import TopicDeletion
 
 _log = logging.getLogger(__name__)
 
+_LATE_S = 86_400
+"""How long the checkpoint of a pop may wait after its time, because the broker did not run."""
+
 
 class StoreOpening:
     """Opens a store for writing. Each object is used once: first call ``take``, then ``open``.
@@ -59,6 +62,7 @@ class StoreOpening:
         self._files = files
         self._root = root
         self._serves_around_damage = config.quarantine
+        self._pop_wait_ms = (config.timer_max_delay_sec + _LATE_S) * 1000
         self._dispatcher = dispatcher
         self._log = dispatcher.log
         self._queues = dispatcher.queues
@@ -114,7 +118,8 @@ class StoreOpening:
             self._queues.load()
         recovery.cut_log(end)
         records = self._follow(recovery, end)
-        self._deletion.resumed(self._log.min_offset, end.physical_offset)
+        needed_since_ms = end.store_timestamp_ms - self._pop_wait_ms
+        self._deletion.resumed(self._log.min_offset, end.physical_offset, needed_since_ms)
         self.recovered = not recovery.trusted
         self.mended = recovery.mended
         event(

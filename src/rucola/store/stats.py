@@ -21,5 +21,7 @@ class StoreStats:
     """Number of names in ``INNER_MULTI_DISPATCH`` that got no entry, because the name or its offset is invalid, or an
     older record already has the entry at this offset.
     """
+    set_aside_messages: int = 0
+    """Number of messages that the broker passed over because they can never be processed (``broker.set_aside``)."""
     expired_segments: int = 0
     forced_segments: int = 0

@@ -4,7 +4,7 @@ The records of the topic stay in the log until they expire. The file ``rucola-de
 know, keeps the physical offset up to which each topic is deleted. Records of the topic below that offset get no unit in
 a queue, even if they are dispatched again. The file is a JSON object: ``{"topic": {"end": physical offset, "pending":
 whether the queues may still exist, "time": store time of the deletion in ms}}``. Start-up drops an entry if the log no
-longer has records below the entry's offset.
+longer has records below the entry's offset, and no pop from before the deletion can be waiting any more.
 
 A deletion first writes the entry as pending, then moves the queue directories into ``deleted-queues``, then writes the
 entry again as completed. The maintenance thread removes the moved directories afterwards. If a crash interrupts a
@@ -77,6 +77,11 @@ class TopicDeletion:
             ) from error
 
     @property
+    def newest_ms(self) -> int:
+        """Store time of the newest deletion; 0 if there is none."""
+        return max(self.times_ms.values(), default=0)
+
+    @property
     def replay_from(self) -> int | None:
         """Physical offset at and above which records may lack their units once ``resume`` has run; None if no deletion
         is pending.
@@ -93,16 +98,22 @@ class TopicDeletion:
             self._files.sync_directory(self._root)
         return bool(moved)
 
-    def resumed(self, min_offset: int, max_offset: int) -> None:
-        """Notes that recovery has ended: no deletion is pending any more, and entries before the beginning of the log
-        are forgotten.
+    def resumed(self, min_offset: int, max_offset: int, needed_since_ms: int) -> None:
+        """Notes that recovery has ended: no deletion is pending any more, and entries that nothing can need are
+        forgotten: those before the beginning of the log, if they are old. Checkpoints of pops are stored again while
+        they wait, so they outlive the part of the log in which the pop was noted.
 
         Args:
             min_offset: the offset where the log begins.
             max_offset: the offset where the log ends. After a crash the log may end before a deletion's offset. That
                 offset is then lowered to ``max_offset``, because later messages belong to queues.
+            needed_since_ms: store time; notes about older deletions are not needed for pops.
         """
-        gone = [topic for topic, end in self.ends.items() if end <= min_offset]
+        gone = [
+            topic
+            for topic, end in self.ends.items()
+            if end <= min_offset and self.times_ms.get(topic, 0) < needed_since_ms
+        ]
         taken = {topic: max_offset for topic, end in self.ends.items() if end > max_offset}
         self.ends.update(taken)
         if gone or taken or self._pending:

@@ -376,6 +376,33 @@ def test_pops_of_the_old_topic_do_not_touch_the_new_one(broker: SteppedBroker, e
     assert everything(broker, "%RETRY%cg_N") == [b"new 0", b"new 1", b"new 2", b"new 3"]
 
 
+def test_a_pop_in_the_millisecond_of_the_deletion_belongs_to_the_old_topic(broker: SteppedBroker) -> None:
+    """Before, its checkpoint made acknowledged messages of the new topic come again."""
+    send(broker, "old", 2)
+    old = pop(broker, topic="N", invisible_ms=3000)
+    delete(broker)
+    create(broker)
+    assert broker.request(ACK, receipt_of(old, 0)).code == NO_MESSAGE
+    for number in range(2):
+        assert broker.send("N", b"new %d" % number).code == FOUND
+    new = pop(broker, topic="N", invisible_ms=3000)
+    assert bodies(new) == [b"new 0", b"new 1"]
+    assert broker.request(ACK, receipt_of(new, 0)).code == FOUND
+    broker.passes(8000)
+    revive(broker)
+    assert everything(broker, "%RETRY%cg_N") == [b"new 1"]
+
+
+def test_the_time_of_a_deletion_holds_although_the_clock_was_set_back(broker: SteppedBroker) -> None:
+    send(broker, "old", 1)
+    broker.passes(5000)
+    delete(broker)
+    create(broker)
+    broker.clock.set_wall_ms(broker.clock.wall_ms() - 60_000)
+    broker.restart()
+    assert broker.broker.store.now_ms() >= broker.broker.store.deleted_ms(b"N") > 0
+
+
 @EVENTS
 def test_an_old_receipt_of_an_orderly_pop_moves_nothing(broker: SteppedBroker, event: Event) -> None:
     send(broker, "old", 2)

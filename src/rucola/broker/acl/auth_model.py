@@ -13,7 +13,8 @@ from ipaddress import ip_network
 from typing import Any
 
 from rucola.broker.acl.address_strategy import AddressStrategy, Segments, segments_of
-from rucola.broker.acl.permission import ANY, NOTHING, PUB, Resource, is_system_topic
+from rucola.broker.acl.permission import ANY, NOTHING, PUB, Resource
+from rucola.broker.topic.internal_topics import needs_named_rule
 from rucola.errors import FormatError
 
 ACTIONS = ("All", "Any", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
@@ -93,7 +94,7 @@ class User:
                 best = rank, rule
         if best is None or best[1].decision != "Allow":
             return False
-        return best[0][1] == 1 << 20 or resource.kind != "topic" or not is_system_topic(resource.name)
+        return best[0][1] == 1 << 20 or resource.kind != "topic" or not needs_named_rule(resource.name)
 
 
 def read_user(data: Mapping[str, Any], what: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rucola.broker.acl.address_strategy import AddressStrategy, Segments
+from rucola.broker.topic.internal_topics import needs_named_rule, only_administrators_read
 
 DENY = 1
 ANY = 2
@@ -15,10 +16,6 @@ SUB = 8
 """Bits of permissions. ANY means PUB or SUB, and occurs only in requirements."""
 
 PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
-_SYSTEM_PREFIXES = ("rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC_")
-"""Topics whose names begin with these prefixes hold data of other topics, for example messages that wait for their
-delivery time or for the end of their transaction. Default permissions do not apply to such topics.
-"""
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 
@@ -42,13 +39,12 @@ NOTHING = Resource("nothing", "", DENY)
 """A requirement that no rule satisfies, for requests that do not say which resource they refer to."""
 
 
-def is_system_topic(name: str) -> bool:
-    """Whether ``name`` begins with one of the prefixes of topics that hold data of other topics."""
-    return name.startswith(_SYSTEM_PREFIXES)
-
-
 def topic(name: str, needed: int) -> Resource:
-    """The resource for a topic. A retry or dead-letter topic belongs to its group, whose members read and write it."""
+    """The resource for a topic. A retry or dead-letter topic belongs to its group, whose members read and write it. No
+    rule lets an account read a topic that is for administrators.
+    """
+    if needed & (SUB | ANY) and only_administrators_read(name):
+        return NOTHING
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if name.startswith(prefix):
             return Resource("group", name.removeprefix(prefix), SUB)
@@ -95,7 +91,7 @@ class Account:
         if resource is NOTHING:
             return False
         if resource.kind == "topic":
-            default = DENY if is_system_topic(resource.name) else self.default_topic_perm
+            default = DENY if needs_named_rule(resource.name) else self.default_topic_perm
             owned = self.topics.get(resource.name, default)
         else:
             owned = self.groups.get(resource.name, self.default_group_perm)

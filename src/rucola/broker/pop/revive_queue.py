@@ -11,9 +11,10 @@ from rucola.formats.pop import IN_ORDER, PopAck, PopCheckpoint, PopKey
 
 @dataclass(slots=True)
 class WaitingCheckpoint:
-    """A checkpoint, its offset in the revive queue, and the queue offsets of its unacknowledged messages."""
+    """A checkpoint, its place in the revive topic, and the queue offsets of its unacknowledged messages."""
 
     checkpoint: PopCheckpoint
+    revive_queue: int
     queue_offset: int
     open_offsets: set[int]
 
@@ -54,7 +55,7 @@ class ReviveQueue:
         if isinstance(record, PopAck):
             self._acknowledge(queue_offset, record, came_ms)
         elif record is not None and record.key not in self._waiting and record.key not in self.finished:
-            waiting = WaitingCheckpoint(record, queue_offset, set(record.queue_offsets))
+            waiting = WaitingCheckpoint(record, self.queue_id, queue_offset, set(record.queue_offsets))
             early = self._early.pop(record.key, None)
             if early is not None:
                 waiting.open_offsets -= early.offsets

@@ -10,7 +10,6 @@ before the crash are recognised and not stored again. Event loop only.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter, deque
 from collections.abc import Callable
 
@@ -19,16 +18,17 @@ from rucola.broker.pop.receipt import normal_topic, pop_retry_topic
 from rucola.broker.pop.retry_copy import CopyIdentity, identity_before, identity_of, retry_copy
 from rucola.broker.pop.revive_log import ReviveLog, checkpoint_due_ms, newest_messages, read_message, record_of
 from rucola.broker.pop.revive_queue import ReviveQueue, WaitingCheckpoint
+from rucola.broker.set_aside import set_aside
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.key_builder import is_retry_topic
 from rucola.formats.pop import REVIVE_GROUP, PopCheckpoint, PopKey
-from rucola.runtime.logs import event
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 from rucola.store.message_store import MessageStore
+from rucola.store.queue.queue_factory import is_topic_directory
 from rucola.store.results import PutMessageStatus
 
-_log = logging.getLogger(__name__)
+_WORK = "revival of popped messages"
 READ_AT_ONCE = 64
 """One call of ``work`` reads about this number of records; each takes 60 µs."""
 DECIDED_AT_ONCE = 32
@@ -237,6 +237,10 @@ class ReviveService:
         if self._is_gone(key):
             return True
         topic = key.topic if is_retry_topic(key.topic) else pop_retry_topic(key.topic, key.group, self._retry_topic_v2)
+        if not is_topic_directory(key.topic.encode()) or not is_topic_directory(topic.encode()):
+            place = self._log.physical_offset(waiting.revive_queue, waiting.queue_offset)
+            set_aside(self._store.stats, _WORK, place, f"{topic[:64]} cannot be a topic")
+            return True
         for queue_offset in sorted(waiting.open_offsets):
             try:
                 message = read_message(self._store, key.topic.encode(), key.queue_id, queue_offset, cold)
@@ -256,9 +260,7 @@ class ReviveService:
                     if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
                         return False
                     if status is not PutMessageStatus.PUT_OK:
-                        event(
-                            _log, logging.ERROR, "popped message cannot be delivered again", topic=topic, error=status
-                        )
+                        set_aside(self._store.stats, _WORK, message.physical_offset, status.value)
             waiting.open_offsets.discard(queue_offset)
         return True
 

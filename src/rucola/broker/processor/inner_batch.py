@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 
-from rucola.broker.processor.send_rewrite import refuse_unsupported
+from rucola.broker.property_gate import admit
 from rucola.broker.schedule.delay_rewrite import delay_level
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.message import StoreMessage
@@ -53,7 +53,7 @@ def inner_batch(
     properties = decode_properties(text(FrameColumn.PROPERTIES_POS, FrameColumn.PROPERTIES_LEN))
     for name in _WRITTEN:
         properties.pop(name, None)
-    refuse_unsupported(properties)
+    admit(properties, str(topic, "utf-8", "replace"))
     if delay_level(properties) > 0 or any(name in properties for name in _TIMES):
         raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "messages of a batch cannot have a delay")
     properties |= {**broker_properties, INNER_NUM: str(count)}

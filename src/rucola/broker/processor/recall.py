@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
+from rucola.broker.topic.internal_topics import only_broker_writes
 from rucola.common.message import StoreMessage
 from rucola.common.message_const import MSG_REGION, PGROUP, TAGS, TIMER_DEL_UNIQKEY, TIMER_DELIVER_MS, UNIQ_KEY
 from rucola.common.recall_handle import RecallHandle
@@ -76,7 +77,7 @@ class RecallMessageProcessor:
             raise BrokerError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
         if not self._config.broker_permission & PermName.WRITE:
             raise BrokerError(ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
-        if self._topics.get(header.topic) is None:
+        if self._topics.get(header.topic) is None or only_broker_writes(header.topic):
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
         try:
             handle = RecallHandle.decode(header.recall_handle)

@@ -7,6 +7,7 @@ code, which only says whether the client got the reply.
 
 from __future__ import annotations
 
+from rucola.broker.property_gate import admit
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY
 from rucola.broker.services import BrokerServices
 from rucola.common.hosts import host_text
@@ -50,12 +51,14 @@ class ReplyMessageProcessor:
         header = header_class.from_ext_fields(command.ext_fields)
         if not command.body:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the message has no body")
+        properties = decode_properties((header.properties or "").encode())
         try:
             target = self._targets.check(header.topic.encode(), header.default_topic, header.default_topic_queue_nums)
             queue_id = self._targets.choose_queue(header.queue_id, channel, target)
+            admit(properties, header.topic)
         except BrokerError as refusal:
             return command.answer(refusal.code, refusal.remark, dict(self._fields))
-        properties = decode_properties((header.properties or "").encode()) | self._fields
+        properties |= self._fields
         body = bytes(command.body)
         failure = await self._push(channel, header, properties, body)
         answer = command.answer(

@@ -17,6 +17,7 @@ from rucola.broker.processor.inner_batch import inner_batch
 from rucola.broker.processor.send_response import SendResponses, flush_not_confirmed
 from rucola.broker.processor.send_rewrite import Detour, Rewriter, row_of_command
 from rucola.broker.processor.send_targets import SendTarget
+from rucola.broker.property_gate import admitted_text
 from rucola.broker.services import BrokerServices
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, SendTrait, new_table
 from rucola.common.key_builder import is_retry_topic
@@ -38,6 +39,7 @@ _RECORD_SIZE = int(FrameColumn.RECORD_SIZE)
 _UNIQ_KEY_LEN = int(FrameColumn.UNIQ_KEY_LEN)
 _NO_WAIT = int(SendTrait.NO_WAIT)
 _ILLEGAL = int(SendTrait.ILLEGAL)
+_SPECIAL = int(SendTrait.SPECIAL)
 _UNCLEAN = int(SendTrait.NO_UNIQ_KEY | SendTrait.SPECIAL | SendTrait.ILLEGAL)
 _BATCH_MEMBER_BYTES_MIN = 22
 _SLOW_ROWS = 16
@@ -190,9 +192,28 @@ class SendMessageProcessor:
             members = new_table(rows)
         if count <= 0:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the body is not a sequence of messages")
-        if inspect_rows(source, members, 0, count, self._body_bytes_max, target.queues) & _ILLEGAL:
+        traits = inspect_rows(source, members, 0, count, self._body_bytes_max, target.queues)
+        if traits & _ILLEGAL:
             raise self._illegal()
+        if traits & _SPECIAL:
+            self._admit_members(source, members, count, target)
         return members, count, not envelope_traits & _NO_WAIT
+
+    def _admit_members(self, source: bytearray, members: array[int], count: int, target: SendTarget) -> None:
+        """Removes from the members of a batch the properties that only the broker sets. The text of a member becomes
+        shorter in its place.
+
+        Raises:
+            BrokerError: a member has a property that clients may not send.
+        """
+        topic = target.config.topic_name
+        for base in range(0, count * ROW_WIDTH, ROW_WIDTH):
+            if members[base + _TRAITS] & _SPECIAL:
+                start, length = members[base + FrameColumn.PROPERTIES_POS], members[base + FrameColumn.PROPERTIES_LEN]
+                text = admitted_text(bytes(source[start : start + length]), topic)
+                source[start : start + len(text)] = text
+                members[base + FrameColumn.PROPERTIES_LEN] = len(text)
+        inspect_rows(source, members, 0, count, self._body_bytes_max, target.queues)
 
     def _illegal(self) -> BrokerError:
         return BrokerError(

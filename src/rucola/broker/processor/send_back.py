@@ -16,6 +16,7 @@ from rucola.broker.processor.responses import group_missing, success
 from rucola.broker.registration import answer_when_told
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_rewrite
 from rucola.broker.services import BrokerServices
+from rucola.broker.topic.internal_topics import holds_waiting
 from rucola.common.key_builder import dlq_topic, retry_topic
 from rucola.common.message import MessageExt, StoreMessage
 from rucola.common.message_const import CRC32, DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
@@ -69,6 +70,8 @@ class SendBackProcessor:
         if record is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         message = decode_message(record, unpack=False)
+        if holds_waiting(message.topic):  # no consumer has received it
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         times_max = group.retry_max_times
         if command.version >= HONOURS_MAX_RECONSUME_TIMES and header.max_reconsume_times is not None:
             times_max = header.max_reconsume_times

@@ -9,22 +9,14 @@ from array import array
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rucola.broker.property_gate import admit
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_level, schedule
 from rucola.broker.timer.timer_rewrite import TIMER, TimerRewriter
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, new_table
 from rucola.common.key_builder import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rucola.common.message_const import (
-    CLUSTER,
-    DUP_INFO,
-    INNER_BASE,
-    INNER_MULTI_DISPATCH,
-    INNER_MULTI_QUEUE_OFFSET,
-    INNER_NUM,
-    MSG_REGION,
-    POP_CK,
     REAL_QID,
     REAL_TOPIC,
-    TRACE_ON,
     TRAN_MSG,
     TRANSACTION_ID,
     UNIQ_KEY,
@@ -35,15 +27,6 @@ from rucola.formats.properties import decode_properties, encode_properties, java
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-
-_WRITTEN_BY_BROKER = (MSG_REGION, TRACE_ON, CLUSTER, POP_CK, "__CRC32#")
-"""Properties that only the broker sets; they are removed from the messages of clients. For example, a client that
-forwards a consumed message may send the checksum of the consumed record (``__CRC32#``).
-"""
-_UNSUPPORTED = frozenset({DUP_INFO, INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET})
-"""Properties that must not be stored unchanged: these properties would move the record in its queue, or create entries
-in other queues.
-"""
 
 
 class MadeRow(NamedTuple):
@@ -136,7 +119,7 @@ class Rewriter:
         because the store does not add them to a waiting message.
 
         Raises:
-            BrokerError: MESSAGE_ILLEGAL for a property that this broker does not support.
+            BrokerError: MESSAGE_ILLEGAL for a property that clients may not send.
         """
         base = row * ROW_WIDTH
 
@@ -146,13 +129,11 @@ class Rewriter:
 
         topic = text(FrameColumn.TOPIC_POS, FrameColumn.TOPIC_LEN)
         properties = decode_properties(text(FrameColumn.PROPERTIES_POS, FrameColumn.PROPERTIES_LEN))
-        for name in _WRITTEN_BY_BROKER:
-            properties.pop(name, None)
+        admit(properties, str(topic, "utf-8", "replace"))
         if UNIQ_KEY not in properties:
             properties[UNIQ_KEY] = self._unique_id()
         made = table[base : base + ROW_WIDTH]
         detour = self._send_on_detour(str(topic, "utf-8", "replace"), made, properties)
-        refuse_unsupported(properties)
         if detour is not None:
             properties = java_order([*properties.items(), *self._broker_properties.items()], PARSED_MAP_CAPACITY)
         texts = {
@@ -190,19 +171,6 @@ class Rewriter:
             made[FrameColumn.QUEUE_ID] = 0
             return Detour(TIMER, asked_queue_id, self._timer.recall_handle(properties))
         return None
-
-
-def refuse_unsupported(properties: dict[str, str]) -> None:
-    """Refuses a message with a property that readers would misinterpret.
-
-    Raises:
-        BrokerError: MESSAGE_ILLEGAL for a reserved property.
-    """
-    for name in properties:
-        if name in _UNSUPPORTED:
-            raise BrokerError(
-                ResponseCode.MESSAGE_ILLEGAL, f"this broker does not serve messages with the property {name}"
-            )
 
 
 def _place(table: array[int], texts: dict[FrameColumn, bytes]) -> MadeRow:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from rucola.broker.config import BrokerConfig
 from rucola.broker.processor.responses import group_missing, topic_missing
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.internal_topics import only_broker_writes
 from rucola.broker.topic.topic_config_manager import TopicConfigManager, describe
-from rucola.broker.topic.topic_validator import NOT_ALLOWED_TO_SEND, validate_topic
+from rucola.broker.topic.topic_validator import validate_topic
 from rucola.common.key_builder import group_of, is_retry_topic
 from rucola.common.sysflag import PermName
 from rucola.common.topic_config import TopicConfig, TopicFilterType
@@ -109,7 +110,7 @@ class SendTargets:
                 ResponseCode.NO_PERMISSION, f"the broker[{self._config.client_host}] sending message is forbidden"
             )
         validate_topic(topic)
-        if topic in NOT_ALLOWED_TO_SEND:
+        if only_broker_writes(topic):
             raise BrokerError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         registration: asyncio.Future[None] | None = None
         if is_retry_topic(topic):

@@ -20,6 +20,7 @@ from rucola.common.message_const import (
     TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
 )
+from rucola.common.numbers import number_in
 from rucola.errors import BrokerError
 from rucola.formats.properties import decode_properties, encode_properties, java_order
 from rucola.protocol.codes import ResponseCode
@@ -27,6 +28,7 @@ from rucola.protocol.codes import ResponseCode
 PARSED_MAP_CAPACITY = 128
 """RocketMQ writes the changed properties in the order of a hash map with this many buckets."""
 
+_LEVEL_MAX = 10**10 - 1
 _TIMER_PROPERTIES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 
 
@@ -74,7 +76,7 @@ def delay_level(properties: Mapping[str, str]) -> int:
         BrokerError: MESSAGE_ILLEGAL, the level is not a number.
     """
     text = properties.get(DELAY, "0")
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
-        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"the delay level is not a number: {text[:32]!r}")
-    return int(text)
+    level = number_in(text, -_LEVEL_MAX, _LEVEL_MAX)
+    if level is None:
+        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"the delay level is not a number: {text[:32]!a}")
+    return level

@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from rucola.broker.paced_work import NEW_QUEUES
+from rucola.broker.set_aside import destination, set_aside
 from rucola.broker.stored_copy import StoredRecord
 from rucola.common.data_version import DataVersion
-from rucola.common.key_builder import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from rucola.common.message_const import REAL_QID, REAL_TOPIC
+from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.errors import FormatError
 from rucola.formats.properties import encode_properties
 from rucola.formats.tables import decode_delay_offsets, encode_delay_offsets
@@ -37,6 +37,7 @@ _BATCH = 64
 sockets.
 """
 _TOPIC = SCHEDULE_TOPIC.encode()
+_WORK = "delivery of delayed messages"
 
 
 class ScheduleMessageService:
@@ -201,22 +202,19 @@ class ScheduleMessageService:
             if record is None:
                 raise FormatError("delayed message", physical_offset, "a record", "none")
             stored = StoredRecord(record)
-            properties = stored.properties
-            topic = properties[REAL_TOPIC]
             # A damaged unit may point anywhere; the unit of a lost record points to the log's beginning.
             if stored.topic != _TOPIC:
                 raise FormatError("delayed message", physical_offset, "the schedule topic", repr(stored.topic))
-            if topic == TRANS_HALF_TOPIC:
-                raise FormatError("delayed message", physical_offset, "a topic other than the half topic", topic)
-            if self._store.is_deleted(topic.encode(), physical_offset):
+            topic, queue_id = destination(stored.properties)
+            if self._store.is_deleted(topic, physical_offset):
                 return PutMessageStatus.PUT_OK, self._store.max_offset
-            due = stored.copy(topic.encode(), int(properties[REAL_QID]), encode_properties(properties))
-        except (FormatError, KeyError, ValueError) as error:
-            event(_log, logging.ERROR, "delayed message skipped", physical_offset=physical_offset, error=repr(error))
+            due = stored.copy(topic, queue_id, encode_properties(stored.properties))
+        except FormatError as error:
+            set_aside(self._store.stats, _WORK, physical_offset, error)
             return PutMessageStatus.MESSAGE_ILLEGAL, self._store.max_offset
         result = self._store.put_message(due)
         self._new_queues += result.queue_offset == 0
         if result.status in (PutMessageStatus.PUT_OK, PutMessageStatus.SERVICE_NOT_AVAILABLE):
             return result.status, result.physical_offset + result.size
-        event(_log, logging.ERROR, "delayed message skipped", physical_offset=physical_offset, error=result.status)
+        set_aside(self._store.stats, _WORK, physical_offset, result.status.value)
         return result.status, self._store.max_offset

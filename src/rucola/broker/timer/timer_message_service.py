@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
 from rucola.broker.paced_work import NEW_QUEUES
+from rucola.broker.set_aside import destination, set_aside
 from rucola.broker.timer.time_step import TimeStep
 from rucola.broker.timer.timer_mover import TimerMover
 from rucola.broker.timer.timer_rewrite import TIMER
@@ -25,7 +26,9 @@ from rucola.broker.timer.waiting_message import WaitingMessage
 from rucola.common.java import string_hash
 from rucola.common.message import StoreMessage
 from rucola.common.message_const import REAL_TOPIC, TIMER_DEL_UNIQKEY, TIMER_OUT_MS, UNIQ_KEY
+from rucola.common.numbers import number_in
 from rucola.errors import DiskError, FormatError
+from rucola.formats.properties import decode_properties
 from rucola.formats.timer import MAGIC_DELETE, MAGIC_MOVED, MAGIC_PLAIN, MAGIC_ROLL
 from rucola.runtime.logs import event
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
@@ -50,6 +53,8 @@ _AHEAD_BYTES = 16 << 20
 """At most ``_AHEAD`` messages, and about ``_AHEAD_BYTES`` bytes, are prepared before their time step is over."""
 _TOGETHER_BYTES = 64 * 1024
 _BACKLOG_MS = 1000
+_WORK = "delivery of timed messages"
+_DUE_MS_MAX = 10**18 - 1
 _DUE_AT_ONCE_MS = (1 << 63) - 1
 
 
@@ -217,16 +222,15 @@ class TimerMessageService:
         if waiting is None:
             return True
         properties = waiting.properties
-        out_ms = properties.get(TIMER_OUT_MS, "")
-        if not (out_ms.isascii() and out_ms.isdigit() and len(out_ms) < 19):
-            event(
-                _log,
-                logging.ERROR,
-                "timer message has no valid delivery time and is skipped",
-                physical_offset=physical_offset,
-            )
+        due_ms = number_in(properties.get(TIMER_OUT_MS, ""), 0, _DUE_MS_MAX)
+        try:
+            if due_ms is None:
+                raise FormatError("timer message", physical_offset, f"a time in {TIMER_OUT_MS}", "none")
+            destination(properties, revives=True)
+        except FormatError as error:
+            set_aside(self._store.stats, _WORK, physical_offset, error)
             return True
-        due_ms = int(out_ms)
+        assert due_ms is not None
         withdraws = TIMER_DEL_UNIQKEY in properties
         open_from_ms = timers.read_time_ms + (self._step_ms if self._delivering else 0)
         if due_ms < min(step_now_ms, open_from_ms):
@@ -258,7 +262,7 @@ class TimerMessageService:
                 return True
             message = waiting.delivered(_DUE_AT_ONCE_MS, self._wall_ms(), roll=False)
         except FormatError as error:
-            event(_log, logging.ERROR, "timer message skipped", physical_offset=physical_offset, error=error)
+            set_aside(self._store.stats, _WORK, physical_offset, error)
             return True
         return self._put([message]) == 1
 
@@ -329,8 +333,10 @@ class TimerMessageService:
             waiting = self._read(unread[-1], (unread[at] for at in range(len(unread) - 2, -1, -1)))
             unread.pop()
             if waiting is not None:
-                key = waiting.properties.get(TIMER_DEL_UNIQKEY, "")
-                step.withdrawn[key] = waiting.properties.get(REAL_TOPIC, "")
+                key, topic = waiting.properties.get(TIMER_DEL_UNIQKEY, ""), waiting.properties.get(REAL_TOPIC, "")
+                if not key.startswith(f"{topic}+"):
+                    key = str(len(step.withdrawn))  # no message has this key; older versions took keys of any topic
+                step.withdrawn[key] = topic
         return not unread
 
     def _close_step(self, step: TimeStep) -> None:
@@ -386,8 +392,7 @@ class TimerMessageService:
                     continue
                 message = waiting.delivered(unit.write_time_ms, dequeue_ms, roll)
             except FormatError as error:
-                offset = unit.physical_offset
-                event(_log, logging.ERROR, "timer message skipped", physical_offset=offset, error=error)
+                set_aside(self._store.stats, _WORK, unit.physical_offset, error)
                 continue
             step.ready.append((message, topic))
             step.ready_bytes += len(message.body)
@@ -425,7 +430,7 @@ class TimerMessageService:
                     return waiting
             except FormatError:
                 pass
-        event(_log, logging.ERROR, "timer message cannot be read and is skipped", physical_offset=physical_offset)
+        set_aside(self._store.stats, _WORK, physical_offset, "the message cannot be read")
         return None
 
     def _queue_offset_of(self, physical_offset: int) -> int:
@@ -477,5 +482,6 @@ class TimerMessageService:
         if status is PutMessageStatus.PUT_OK:
             self._stored_end = self._store.max_offset
         else:
-            event(_log, logging.ERROR, "timer message skipped", topic=message.topic, error=status)
+            key = decode_properties(message.properties).get(UNIQ_KEY, "")
+            set_aside(self._store.stats, _WORK, -1, f"{status.value}: message {key[:64]!a} for {message.topic!a}")
         return True

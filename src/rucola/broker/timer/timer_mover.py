@@ -8,21 +8,19 @@ crash comes in between, the message may be delivered twice.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from rucola.broker.set_aside import set_aside
 from rucola.broker.timer.waiting_message import WaitingMessage
 from rucola.common.message import StoreMessage
 from rucola.common.message_const import REAL_TOPIC
 from rucola.errors import FormatError
 from rucola.formats.timer import MAGIC_DELETE
-from rucola.runtime.logs import event
 from rucola.store.message_store import MessageStore
 from rucola.store.timer.timer_log import LoggedUnit
 from rucola.store.timer.timer_store import TimerStore
 
-_log = logging.getLogger(__name__)
 MOVE_AGAIN_MS = 3_600_000
 """A message is not moved within this time after it was stored. Otherwise, waiting messages that fill the disk would be
 written again and again; the log is then kept, and grows.
@@ -122,7 +120,7 @@ class TimerMover:
             try:
                 copies.append(waiting.delivered(unit.write_time_ms, now_ms, roll=True))
             except FormatError as error:
-                event(_log, logging.ERROR, "timer message not moved", physical_offset=unit.physical_offset, error=error)
+                set_aside(self._store.stats, "moving of timed messages", unit.physical_offset, error)
                 settled.append((unit, topic))
                 continue
             moved.append((unit, topic))

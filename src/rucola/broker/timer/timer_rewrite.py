@@ -24,6 +24,7 @@ from rucola.common.message_const import (
     TIMER_OUT_MS,
     UNIQ_KEY,
 )
+from rucola.common.numbers import INT64_MAX, number_in
 from rucola.common.recall_handle import RecallHandle
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.errors import BrokerError
@@ -32,7 +33,6 @@ from rucola.protocol.codes import ResponseCode
 from rucola.store.config import MessageStoreConfig
 
 TIMER = TIMER_TOPIC.encode()
-_INT64_DIGITS_MAX = 19
 _FROM_NOW_MS = {TIMER_DELAY_SEC: 1000, TIMER_DELAY_MS: 1}
 _TRANSACTIONS = (0, int(MessageSysFlag.TRANSACTION_COMMIT))
 
@@ -141,10 +141,10 @@ class TimerRewriter:
 
 
 def _number(name: str, text: str) -> int:
-    digits = text.removeprefix("-").removeprefix("+")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= _INT64_DIGITS_MAX):
-        raise _illegal(f"{name} is not a number: {text[:32]!r}")
-    return int(text)
+    value = number_in(text, -INT64_MAX, INT64_MAX)
+    if value is None:
+        raise _illegal(f"{name} is not a number: {text[:32]!a}")
+    return value
 
 
 def _illegal(problem: str) -> BrokerError:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY
+from rucola.broker.set_aside import destination
 from rucola.broker.stored_copy import StoredRecord
 from rucola.common.message import StoreMessage
 from rucola.common.message_const import (
-    REAL_QID,
-    REAL_TOPIC,
     TIMER_DEQUEUE_MS,
     TIMER_ENQUEUE_MS,
     TIMER_ROLL_TIMES,
 )
-from rucola.errors import FormatError
+from rucola.common.numbers import INT32_MAX, number_in
 from rucola.formats.properties import encode_properties, java_order
 
 
@@ -32,18 +31,15 @@ class WaitingMessage(StoredRecord):
                 timer log.
 
         Raises:
-            FormatError: the message does not name its destination.
+            FormatError: the message does not name a destination that it may have.
         """
         properties = self.properties
         properties[TIMER_ENQUEUE_MS] = str(enqueue_ms)
         properties[TIMER_DEQUEUE_MS] = str(dequeue_ms)
         if roll:
             topic, queue_id = self.topic, self.queue_id
-            times = properties.get(TIMER_ROLL_TIMES, "0")
-            properties[TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isascii() and times.isdigit() else 1)
+            times = number_in(properties.get(TIMER_ROLL_TIMES, ""), 0, INT32_MAX - 1)
+            properties[TIMER_ROLL_TIMES] = str((times or 0) + 1)
         else:
-            try:
-                topic, queue_id = properties[REAL_TOPIC].encode(), int(properties[REAL_QID])
-            except (KeyError, ValueError) as error:
-                raise FormatError("waiting message", 0, "properties REAL_TOPIC and REAL_QID", repr(error)) from error
+            topic, queue_id = destination(properties, revives=True)
         return self.copy(topic, queue_id, encode_properties(java_order(properties.items(), PARSED_MAP_CAPACITY)))

@@ -4,33 +4,11 @@ from __future__ import annotations
 
 import re
 
-from rucola.common.key_builder import (
-    OFFSET_MOVED_EVENT_TOPIC,
-    SCHEDULE_TOPIC,
-    SELF_TEST_TOPIC,
-    TRANS_CHECK_MAX_TIME_TOPIC,
-    TRANS_HALF_TOPIC,
-    TRANS_OP_HALF_TOPIC,
-)
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
 
 NAME_CHARACTERS_MAX = 127
 GROUP_CHARACTERS_MAX = 120
-
-
-NOT_ALLOWED_TO_SEND = frozenset(
-    {
-        SCHEDULE_TOPIC,
-        TRANS_HALF_TOPIC,
-        TRANS_OP_HALF_TOPIC,
-        TRANS_CHECK_MAX_TIME_TOPIC,
-        SELF_TEST_TOPIC,
-        OFFSET_MOVED_EVENT_TOPIC,
-    }
-)
-"""Topics that only the broker itself writes."""
-
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 

@@ -25,6 +25,7 @@ from rucola.common.message_const import (
     TRANSACTION_CHECK_TIMES,
     UNIQ_KEY,
 )
+from rucola.common.numbers import INT32_MAX, INT64_MAX, number_in
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.errors import FormatError
 from rucola.formats.message import decode_message
@@ -39,6 +40,7 @@ GIVEN_UP = TRANS_CHECK_MAX_TIME_TOPIC.encode()
 RESUMED_CHECKS = "0"
 """``TRANSACTION_CHECK_TIMES`` of the copy that RESUME_CHECK_HALF_MESSAGE (323) stores; other copies have at least 1."""
 OP_BODY_CHARS_MAX = 4096
+_IMMUNITY_S_MAX = 10**9 - 1
 _OP_PROPERTIES = b"WAIT\x01true\x02TAGS\x01d\x02"
 
 Identity = tuple[str, int, bytes]
@@ -150,8 +152,8 @@ class HalfMessages:
             identity = identity_of(message)
             if message.properties.get(TRANSACTION_CHECK_TIMES) == RESUMED_CHECKS:
                 ended.discard(identity)
-            prepared = message.properties.get(TRAN_PREPARED_QUEUE_OFFSET, "")
-            if queue_offset in done or identity in ended or (prepared.isdecimal() and int(prepared) in done):
+            prepared = number_in(message.properties.get(TRAN_PREPARED_QUEUE_OFFSET, ""), 0, INT64_MAX)
+            if queue_offset in done or identity in ended or prepared in done:
                 ended.add(identity)
                 self._remove(identity)
             else:
@@ -257,7 +259,7 @@ def _resumed(half: Half, given_up: MessageExt) -> bool:
 
 def half_of(message: MessageExt, queue_offset: int, physical_offset: int) -> Half:
     """The entry for a half message."""
-    checks = message.properties.get(TRANSACTION_CHECK_TIMES, "0")
+    checks = number_in(message.properties.get(TRANSACTION_CHECK_TIMES, ""), 0, INT32_MAX)
     immunity = message.properties.get(CHECK_IMMUNITY_TIME_IN_SECONDS, "")
     return Half(
         identity_of(message),
@@ -266,11 +268,12 @@ def half_of(message: MessageExt, queue_offset: int, physical_offset: int) -> Hal
         physical_offset,
         message.born_timestamp_ms,
         message.store_timestamp_ms,
-        int(checks) if checks.isascii() and checks.isdigit() else 0,
-        int(immunity) if immunity.isascii() and immunity.isdigit() and len(immunity) < 10 else None,
+        checks or 0,
+        number_in(immunity, 0, _IMMUNITY_S_MAX),
     )
 
 
 def _offsets_in(body: bytes) -> list[int]:
     """The queue offsets in an op message: one or several, separated by commas, with an optional comma at the end."""
-    return [int(piece) for piece in body.split(b",") if piece.isdigit()]
+    numbers = [number_in(piece.decode("ascii", "replace"), 0, INT64_MAX) for piece in body.split(b",")]
+    return [queue_offset for queue_offset in numbers if queue_offset is not None]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rucola.broker.client.producer_manager import ProducerManager
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_rewrite
+from rucola.broker.set_aside import destination, set_aside
 from rucola.broker.stored_copy import own_properties, stored_copy
 from rucola.broker.timer.timer_rewrite import TimerRewriter
 from rucola.broker.transaction.half_messages import (
@@ -32,7 +33,6 @@ from rucola.common.message import MessageExt, StoreMessage
 from rucola.common.message_const import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     PGROUP,
-    REAL_QID,
     REAL_TOPIC,
     TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
@@ -56,6 +56,9 @@ _log = logging.getLogger(__name__)
 
 _HOUR_MS = 3600 * 1000
 _OUTCOMES_MAX = 10_000
+_WORK = "check of half messages"
+_FOR_EVER = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+"""A message that the store refuses with these is refused always."""
 _COMMIT = int(MessageSysFlag.TRANSACTION_COMMIT)
 _ROLLBACK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
 
@@ -108,6 +111,8 @@ class TransactionalMessageService:
         self._outcomes: OrderedDict[Identity, int] = OrderedDict()
         """Outcomes of the transactions that ended last; they answer repeated requests."""
         self._asked = 0
+        self._unreadable: set[int] = set()
+        """Physical offsets of half messages that were named in the log because they cannot be read."""
 
     def end(self, header: EndTransactionRequestHeader, cold: ColdRecords | None = None) -> int:
         """Commits or rolls back. Repeating the same request changes nothing.
@@ -177,7 +182,7 @@ class TransactionalMessageService:
             return
         record = self._store.message_at(half.physical_offset, cold)
         if record is None:
-            event(_log, logging.ERROR, "half message cannot be read", physical_offset=half.physical_offset)
+            self._note_unreadable(half)
             if is_removed:  # the log segment with the message is gone
                 self._finish(half.identity, 0)
             return
@@ -185,6 +190,11 @@ class TransactionalMessageService:
         if self._is_deleted(message, half):
             self._finish(half.identity, 0)
             return
+        try:
+            destination(message.properties)
+        except FormatError as error:
+            set_aside(self._store.stats, _WORK, half.physical_offset, error)
+            hopeless = True
         if hopeless:
             self._give_up(half, record)
             return
@@ -192,6 +202,9 @@ class TransactionalMessageService:
         properties[TRANSACTION_CHECK_TIMES] = str(half.checks + 1)
         copy = _half_copy(message, properties)
         result = self._put_half(message, copy, properties)
+        if result.status in _FOR_EVER:
+            set_aside(self._store.stats, _WORK, half.physical_offset, result.status.value)
+            self._give_up(half, record)
         if result.status is not PutMessageStatus.PUT_OK:
             return
         self._asked += 1
@@ -207,7 +220,7 @@ class TransactionalMessageService:
             return
         record = self._store.message_at(half.physical_offset, cold)
         if record is None:
-            event(_log, logging.ERROR, "half message cannot be read", physical_offset=half.physical_offset)
+            self._note_unreadable(half)
             return
         message = decode_message(record, unpack=False)
         properties = own_properties(message)
@@ -308,12 +321,12 @@ class TransactionalMessageService:
         assert record is not None
         copy, properties = stored_copy(record)
         try:
-            topic, queue_id = properties[REAL_TOPIC], int(properties[REAL_QID])
-        except (KeyError, ValueError):
+            topic, queue_id = destination(properties)
+        except FormatError:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the half message does not name its destination") from None
         committed = replace(
             copy,
-            topic=topic.encode(),
+            topic=topic,
             queue_id=queue_id,
             sys_flag=copy.sys_flag & ~TRANSACTION_MASK | _COMMIT,
             prepared_transaction_offset=message.physical_offset,
@@ -343,11 +356,21 @@ class TransactionalMessageService:
         limit_ms = self._rules.timeout_ms if half.immunity_s is None else half.immunity_s * 1000
         return now_ms - min(half.born_ms, half.stored_ms) > limit_ms
 
+    def _note_unreadable(self, half: Half) -> None:
+        """Names a half message that cannot be read. It stays, because the disk may recover."""
+        if half.physical_offset not in self._unreadable:
+            self._unreadable.add(half.physical_offset)
+            set_aside(self._store.stats, _WORK, half.physical_offset, "the half message cannot be read")
+
     def _give_up(self, half: Half, record: memoryview) -> None:
         self._prepare_give_up()
         copy, _ = stored_copy(record)
         given_up = replace(copy, topic=GIVEN_UP, queue_id=0, sys_flag=copy.sys_flag & ~TRANSACTION_MASK)
-        if self._store.put_message(given_up).status is PutMessageStatus.PUT_OK:
+        status = self._store.put_message(given_up).status
+        if status in _FOR_EVER:
+            set_aside(self._store.stats, _WORK, half.physical_offset, status.value)
+            self._finish(half.identity, 0)
+        elif status is PutMessageStatus.PUT_OK:
             event(_log, logging.WARNING, "half message given up", unique_key=half.identity[0], checks=half.checks)
             self._finish(half.identity, 0)
 
@@ -355,6 +378,7 @@ class TransactionalMessageService:
         if len(self._outcomes) >= _OUTCOMES_MAX:
             self._outcomes.popitem(last=False)
         self._outcomes[identity] = outcome
+        self._unreadable.discard(self._halves.pending[identity].physical_offset)
         self._halves.finish(identity)
         self._on_finished()
 
@@ -372,12 +396,8 @@ class TransactionalMessageService:
             offset_message_id(self._store.store_host, result.physical_offset),
             self._broker_name,
         )
-        queue_id = properties.get(REAL_QID, "0")
-        real = replace(
-            copy,
-            topic=properties.get(REAL_TOPIC, TRANS_HALF_TOPIC).encode(),
-            queue_id=int(queue_id) if queue_id.isascii() and queue_id.isdigit() else 0,
-        )
+        topic, queue_id = destination(properties)
+        real = replace(copy, topic=topic, queue_id=queue_id)
         body = encode_message(
             real, result.physical_offset, result.queue_offset, result.store_timestamp_ms, self._store.store_host
         )

@@ -17,6 +17,7 @@ from rucola.common.message_const import (
     PROPERTY_SEPARATOR,
     WAIT,
 )
+from rucola.common.numbers import number_in
 from rucola.common.sysflag import MessageSysFlag
 from rucola.formats.batch_consume_queue import BATCH_SIZE_MAX
 from rucola.formats.light_queue import allows_light_queues, light_queue_names
@@ -102,5 +103,4 @@ class OffsetAssigner:
 def batch_size(message: StoreMessage) -> int:
     """Returns the number of messages in an inner batch; 0 if the message does not state it."""
     text = decode_properties(message.properties).get(INNER_NUM, "")
-    count = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
-    return count if count <= BATCH_SIZE_MAX else 0
+    return number_in(text, 1, BATCH_SIZE_MAX) or 0

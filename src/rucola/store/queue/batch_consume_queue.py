@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Callable
 
 from rucola.common.message_const import INNER_BASE, INNER_NUM
+from rucola.common.numbers import INT64_MAX, number_in
 from rucola.formats.batch_consume_queue import (
     BATCH_SIZE_MAX,
     BATCH_UNIT_BYTES,
@@ -412,10 +413,5 @@ def batch_of(request: DispatchRequest) -> tuple[int, int]:
     base, count = properties.get(INNER_BASE, ""), properties.get(INNER_NUM, "")
     if not base or not count:
         return request.queue_offset, 1
-    if not (_is_number(base) and _is_number(count)) or int(count) > BATCH_SIZE_MAX:
-        return -1, -1
-    return int(base), int(count)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 19
+    first, number = number_in(base, 0, INT64_MAX), number_in(count, 0, BATCH_SIZE_MAX)
+    return (-1, -1) if first is None or number is None else (first, number)

@@ -161,7 +161,7 @@ class QueueFactory:
 
     def can_hold(self, topic: bytes, queue_id: int) -> bool:
         """Whether a queue with this topic and id can exist. A damaged record may state impossible values."""
-        return 0 <= queue_id <= _INT32_MAX and _is_name(topic.decode("utf-8", "surrogateescape"), len(topic))
+        return 0 <= queue_id <= _INT32_MAX and is_topic_directory(topic)
 
     def raw_unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int]:
         """Returns the physical offset and the size that a unit holds; zeros if there is no such unit.
@@ -294,7 +294,7 @@ class QueueFactory:
             StoreDamagedError: ``topic`` cannot be the name of a directory.
         """
         name = topic.decode("utf-8", "surrogateescape")
-        if not _is_name(name, len(topic)):
+        if not is_topic_directory(topic):
             raise StoreDamagedError(
                 self._path, 0, f"{name!r} cannot be the directory of a topic", "use another topic name"
             )
@@ -320,10 +320,10 @@ class QueueFactory:
             yield name.encode("utf-8", "surrogateescape"), directory, self.queue_directories(directory)
 
 
-def _is_name(name: str, length: int) -> bool:
-    """Whether ``name`` can be the name of a directory."""
+def is_topic_directory(topic: bytes) -> bool:
+    """Whether ``topic`` can be the name of a directory. Names from stored messages are checked with it."""
     return (
-        name not in ("", ".", "..")
-        and length <= _NAME_BYTES_MAX
-        and not any(char in name for char in ("/", "\\", "\0"))
+        topic not in (b"", b".", b"..")
+        and len(topic) <= _NAME_BYTES_MAX
+        and not any(char in topic for char in (b"/", b"\\", b"\0"))
     )
