@@ -10,11 +10,15 @@ from __future__ import annotations
 from rucola.common.message_const import TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS, TIMER_OUT_MS
 from rucola.common.system_properties import DROPPED, SYSTEM_PROPERTIES, Sent
 from rucola.errors import BrokerError
-from rucola.formats.properties import decode_properties, remove_property
+from rucola.formats.properties import decode_properties
 from rucola.protocol.codes import ResponseCode
 
 _TIMES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 _JUDGED = {name: own for name, own in SYSTEM_PROPERTIES.items() if own.sent in (Sent.REFUSED, Sent.OWN_TOPIC)}
+_JUDGED_BYTES = frozenset(name.encode() for name in _JUDGED)
+_DROPPED_BYTES = frozenset(name.encode() for name in DROPPED)
+_DROPPED_AFTER_DELAY = _DROPPED_BYTES | {name.encode() for name in _TIMES}
+_TIMER_OUT_MS = TIMER_OUT_MS.encode()
 _SHOWN_CHARS = 32
 
 
@@ -44,12 +48,14 @@ def admitted_text(text: bytes, topic: str) -> bytes:
     Raises:
         BrokerError: as in ``admit``.
     """
-    properties = decode_properties(text)
-    before = properties.keys() - ()
-    admit(properties, topic)
-    for name in before - properties.keys():
-        text = remove_property(text, name.encode())
-    return text
+    pairs = text.split(b"\x02")
+    names = [name if value else b"" for name, _, value in [pair.partition(b"\x01") for pair in pairs]]
+    if not _JUDGED_BYTES.isdisjoint(names):
+        admit(decode_properties(text), topic)
+    leaves = _DROPPED_BYTES if _TIMER_OUT_MS not in names else _DROPPED_AFTER_DELAY
+    if leaves.isdisjoint(names):
+        return text
+    return b"\x02".join([pair for pair, name in zip(pairs, names, strict=True) if name not in leaves])
 
 
 def _judge(name: str, value: str, topic: str) -> None:

@@ -26,7 +26,14 @@ _log = logging.getLogger(__name__)
 def set_aside(stats: StoreStats, work: str, physical_offset: int, error: object) -> None:
     """Counts and names a message that ``work`` passes over."""
     stats.set_aside_messages += 1
-    event(_log, logging.ERROR, "message set aside", work=work, physical_offset=physical_offset, error=ascii(str(error)))
+    event(
+        _log,
+        logging.ERROR,
+        "message set aside",
+        work=work,
+        physical_offset=physical_offset,
+        error=ascii(str(error))[1:-1],
+    )
 
 
 def destination(properties: Mapping[str, str], revives: bool = False) -> tuple[bytes, int]:

@@ -92,7 +92,7 @@ class SendTrait(IntEnum):
     SPECIAL = 4  # A property on which the broker acts: DELAY, TIMER_*, TRAN_MSG, POP_CK, INNER_*, __CRC32#, ...
     ILLEGAL = 8  # Body or properties exceed the limit, or there is no body.
     OTHER_QUEUE = 16  # The queue id is negative, or the topic has no such queue.
-    TRANSACTION = 32  # sysFlag marks the message as part of a transaction.
+    TRANSACTION = 32  # sysFlag marks the message as part of a transaction, or as a record that holds a batch.
 
 
 class RecordColumn(IntEnum):

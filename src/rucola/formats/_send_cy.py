@@ -23,6 +23,10 @@ else:
     from rucola.common.kernel_records import *
 
 
+BROKERS_FLAGS = cython.declare(cython.int, 0x8C)
+"""Bits of sysFlag that no plain send has: the transaction state, and the mark of a record that holds a batch."""
+
+
 def _is_compiled() -> bool:
     """Whether this module runs compiled."""
     return cython.compiled
@@ -155,7 +159,7 @@ def inspect_rows(
             traits |= TRAIT_ILLEGAL
         if not 0 <= table[row + FRAME_QUEUE_ID] < queue_count:
             traits |= TRAIT_OTHER_QUEUE
-        if table[row + FRAME_SYS_FLAG] & TRANSACTION_MASK:
+        if table[row + FRAME_SYS_FLAG] & BROKERS_FLAGS:
             traits |= TRAIT_TRANSACTION
         table[row + FRAME_TRAITS] = traits
         every |= traits

@@ -23,6 +23,7 @@ from rucola.common.system_properties import SYSTEM_PROPERTIES, Sent
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError
 from rucola.formats.message import BATCH_MEMBER_HEAD, decode_message, inspect_rows
+from rucola.formats.properties import decode_properties
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
@@ -119,21 +120,21 @@ async def others(cluster: Cluster, life: int) -> None:
     text = properties_text(UNIQ_KEY=f"popped {life}")
     assert (await cluster.client.invoke(cluster.broker.address, single(text, "P"), 5000)).code == 0
     await asyncio.sleep(0.01)
-    fields = {"consumerGroup": "cg", "topic": "P", "queueId": "0", "maxMsgNums": "1", "invisibleTime": "2000"}
+    fields = {"consumerGroup": f"cg{life}", "topic": "P", "queueId": "0", "maxMsgNums": "32", "invisibleTime": "2000"}
     fields |= {"pollTime": "0", "bornTime": str(int(time.time() * 1000)), "initMode": "0"}
     assert (await cluster.ask(200050, fields)).code == 0
 
 
 async def delivered(cluster: Cluster, life: int) -> None:
-    store, topic = cluster.broker.store, b"%RETRY%cg_P"
-    wanted = {f"{key} {life}" for key in ("delayed", "timed", "half")}
+    store, topic = cluster.broker.store, b"%%RETRY%%cg%d_P" % life
+    wanted = {f"{kind} {life}" for kind in ("delayed", "timed", "half", "popped")}
     for _ in range(100):
         await asyncio.sleep(0.1)
         keys = {key(cluster, b"U", at) for at in range(store.max_queue_offset(b"U", 0))}
         keys |= {key(cluster, topic, at) for at in range(store.max_queue_offset(topic, 0))}
-        if wanted | {f"popped {life}"} <= keys:
+        if wanted <= keys:
             return
-    raise AssertionError(f"not delivered: {wanted | {f'popped {life}'} - keys}")
+    raise AssertionError(f"not delivered: {wanted - keys}")
 
 
 def key(cluster: Cluster, topic: bytes, queue_offset: int) -> str:
@@ -293,3 +294,43 @@ def test_the_page_names_what_is_dropped_and_refused() -> None:
         assert set(re.findall(r"`([^`]+)`", row.split("|")[1])) == {
             name for name, own in SYSTEM_PROPERTIES.items() if own.sent is sent
         }
+
+
+@pytest.mark.parametrize("text", [b"TIMER_OUT_MS\x01\x02TIMER_DELAY_MS\x015\x02", b"POP_CK\x01\x02a\x01b\x02"])
+def test_a_property_without_a_value_is_none(text: bytes) -> None:
+    properties = decode_properties(text)
+    admit(properties, "T")
+    assert decode_properties(admitted_text(text, "T")) == properties
+
+
+def test_a_batch_with_too_many_such_members_is_refused(tmp_path: Path) -> None:
+    """Each takes microseconds, and all of a batch are handled in one turn of the event loop."""
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            for count, code in ((4096, 0), (4097, ILLEGAL)):
+                body = member("POP_CK\x01x\x02UNIQ_KEY\x01U\x02") * count
+                command = RemotingCommand(320, ext_fields=header("T", "", batch=True), body=body)
+                assert (await cluster.client.invoke(cluster.broker.address, command, 5000)).code == code
+
+    run(scene())
+
+
+@pytest.mark.parametrize("sys_flag", [4, 8, 12, 0x80, 0xC0])
+def test_flags_of_brokers_are_refused(tmp_path: Path, sys_flag: int) -> None:
+    """Before, a popped or timed message with the flag of a batch was never delivered (again), and nobody got to see
+    the messages of a batch with the flag of a half message.
+    """
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            text = properties_text(UNIQ_KEY="U")
+            for more in ({}, {"TIMER_DELAY_MS": "5000"}, {"DELAY": "1"}):
+                fields = header("T", text + properties_text(**more), sys_flag=sys_flag)
+                command = RemotingCommand(310, ext_fields=fields, body=b"body")
+                assert (await cluster.client.invoke(cluster.broker.address, command, 5000)).code == ILLEGAL
+            command = RemotingCommand(320, ext_fields=header("T", "", batch=True, sys_flag=sys_flag), body=member(text))
+            assert (await cluster.client.invoke(cluster.broker.address, command, 5000)).code == ILLEGAL
+            assert cluster.broker.store.max_offset == 0
+
+    run(scene())

@@ -192,11 +192,14 @@ class ReviveService:
         queue.next_offset = max(queue.next_offset, self._log.min_offset(queue.queue_id))
         for queue_offset in range(queue.next_offset, min(end, queue.next_offset + count)):
             try:
-                record = self._log.read(queue.queue_id, queue_offset, cold)
+                record, came_ms = self._log.read(queue.queue_id, queue_offset, cold)
             except NotInMemoryError as missing:
                 self._look_ahead(self._log.topic, queue.queue_id, queue_offset, end, missing.cold)
                 raise
-            queue.take(queue_offset, *record)
+            if record is None and came_ms:
+                place = self._log.physical_offset(queue.queue_id, queue_offset)
+                set_aside(self._store.stats, _WORK, place, "neither a checkpoint nor an acknowledgement")
+            queue.take(queue_offset, record, came_ms)
         return queue.next_offset < end
 
     def _decide_some(self, cold: ColdRecords | None) -> bool:

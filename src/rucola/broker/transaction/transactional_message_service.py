@@ -57,6 +57,7 @@ _log = logging.getLogger(__name__)
 _HOUR_MS = 3600 * 1000
 _OUTCOMES_MAX = 10_000
 _WORK = "check of half messages"
+_UNREADABLE = "the half message cannot be read"
 _FOR_EVER = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
 """A message that the store refuses with these is refused always."""
 _COMMIT = int(MessageSysFlag.TRANSACTION_COMMIT)
@@ -111,8 +112,8 @@ class TransactionalMessageService:
         self._outcomes: OrderedDict[Identity, int] = OrderedDict()
         """Outcomes of the transactions that ended last; they answer repeated requests."""
         self._asked = 0
-        self._unreadable: set[int] = set()
-        """Physical offsets of half messages that were named in the log because they cannot be read."""
+        self._named: set[int] = set()
+        """Physical offsets of unfinished half messages that were named in the log because they cannot be checked."""
 
     def end(self, header: EndTransactionRequestHeader, cold: ColdRecords | None = None) -> int:
         """Commits or rolls back. Repeating the same request changes nothing.
@@ -170,8 +171,16 @@ class TransactionalMessageService:
         one connected producer of its group, if there is any. Does nothing if the transaction has already ended. If the
         message's topic was deleted, the transaction ends.
 
+        A message that cannot be checked is named in the log, and stays.
+
         ``cold`` is as in ``end``.
         """
+        try:
+            self._check(half, cold)
+        except (FormatError, ValueError) as error:
+            self._name_once(half, error)
+
+    def _check(self, half: Half, cold: ColdRecords | None) -> None:
         if self._halves.pending.get(half.identity) is not half:
             return
         hopeless = self._hopeless(half, self._wall_ms())
@@ -182,7 +191,7 @@ class TransactionalMessageService:
             return
         record = self._store.message_at(half.physical_offset, cold)
         if record is None:
-            self._note_unreadable(half)
+            self._name_once(half, _UNREADABLE)
             if is_removed:  # the log segment with the message is gone
                 self._finish(half.identity, 0)
             return
@@ -220,7 +229,7 @@ class TransactionalMessageService:
             return
         record = self._store.message_at(half.physical_offset, cold)
         if record is None:
-            self._note_unreadable(half)
+            self._name_once(half, _UNREADABLE)
             return
         message = decode_message(record, unpack=False)
         properties = own_properties(message)
@@ -356,11 +365,11 @@ class TransactionalMessageService:
         limit_ms = self._rules.timeout_ms if half.immunity_s is None else half.immunity_s * 1000
         return now_ms - min(half.born_ms, half.stored_ms) > limit_ms
 
-    def _note_unreadable(self, half: Half) -> None:
-        """Names a half message that cannot be read. It stays, because the disk may recover."""
-        if half.physical_offset not in self._unreadable:
-            self._unreadable.add(half.physical_offset)
-            set_aside(self._store.stats, _WORK, half.physical_offset, "the half message cannot be read")
+    def _name_once(self, half: Half, error: object) -> None:
+        """Names a half message that cannot be checked. It stays, because the disk may recover."""
+        if half.physical_offset not in self._named:
+            self._named.add(half.physical_offset)
+            set_aside(self._store.stats, _WORK, half.physical_offset, error)
 
     def _give_up(self, half: Half, record: memoryview) -> None:
         self._prepare_give_up()
@@ -378,7 +387,7 @@ class TransactionalMessageService:
         if len(self._outcomes) >= _OUTCOMES_MAX:
             self._outcomes.popitem(last=False)
         self._outcomes[identity] = outcome
-        self._unreadable.discard(self._halves.pending[identity].physical_offset)
+        self._named.discard(self._halves.pending[identity].physical_offset)
         self._halves.finish(identity)
         self._on_finished()
 
