@@ -296,8 +296,16 @@ def test_the_page_names_what_is_dropped_and_refused() -> None:
         }
 
 
-@pytest.mark.parametrize("text", [b"TIMER_OUT_MS\x01\x02TIMER_DELAY_MS\x015\x02", b"POP_CK\x01\x02a\x01b\x02"])
-def test_a_property_without_a_value_is_none(text: bytes) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"TIMER_OUT_MS\x01\x02TIMER_DELAY_MS\x015\x02",
+        b"POP_CK\x01\x02a\x01b\x02",
+        b"TIMER_DELAY_MS\x015\x02TIMER_OUT_MS\x017\x02DELAY\x013\x02TIMER_DELIVER_MS\x015",
+        b"TIMER_DELAY_SEC\x015\x02REAL_TOPIC\x01T",
+    ],
+)
+def test_encoded_properties_are_judged_like_decoded_ones(text: bytes) -> None:
     properties = decode_properties(text)
     admit(properties, "T")
     assert decode_properties(admitted_text(text, "T")) == properties

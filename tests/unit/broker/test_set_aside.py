@@ -13,10 +13,12 @@ import pytest
 from tests.brokers import Cluster, properties_text, run
 from tests.unit.broker.test_property_gate import delivered, key, others, single
 
+from rucola.broker.set_aside import destination
 from rucola.common.message import StoreMessage
 from rucola.common.recall_handle import RecallHandle
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
+from rucola.errors import FormatError
 from rucola.protocol.codes import RequestCode
 from rucola.store.results import PutMessageStatus
 
@@ -212,5 +214,35 @@ def test_an_old_recall_of_another_topic_s_message_is_not_obeyed(tmp_path: Path) 
             store = cluster.broker.store
             assert {key(cluster, b"U", at) for at in range(store.max_queue_offset(b"U", 0))} == {"victim", "lost"}
             assert store.max_queue_offset(b"T", 0) == 0
+
+    run(scene())
+
+
+@pytest.mark.parametrize("properties", TIMED)
+def test_places_to_which_no_waiting_message_goes(tmp_path: Path, properties: dict[str, str]) -> None:
+    with pytest.raises(FormatError, match=r"expected a (topic in REAL_TOPIC|queue in REAL_QID)"):
+        destination(properties, revives=True)
+
+
+def test_places_to_which_waiting_messages_go() -> None:
+    for topic in ("T", "%RETRY%g+T", "%DLQ%g", "RMQ_SYS_TRACE_TOPIC", "x" * 255):
+        assert destination({"REAL_TOPIC": topic, "REAL_QID": "65535"}) == (topic.encode(), 65_535)
+    with pytest.raises(FormatError):
+        destination({"REAL_TOPIC": "T", "REAL_QID": "65536"})
+    assert destination({"REAL_TOPIC": REVIVE, "REAL_QID": "7"}, revives=True) == (REVIVE.encode(), 7)
+    with pytest.raises(FormatError):
+        destination({"REAL_TOPIC": REVIVE, "REAL_QID": "7"})
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue_id"), [(b"../../x", 0), (b"..", 0), (b"a\\b", 0), (b"a\0", 0), (b"T", -1), (b"T", 1 << 40)]
+)
+def test_the_store_takes_no_message_for_an_impossible_place(tmp_path: Path, topic: bytes, queue_id: int) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            store = cluster.broker.store
+            message = StoreMessage(topic, queue_id, b"body", b"", 0, store.store_host)
+            assert store.put_message(message).status is PutMessageStatus.MESSAGE_ILLEGAL
+            assert store.max_offset == 0
 
     run(scene())

@@ -20,11 +20,12 @@ from rucola.broker.client.producer_manager import ProducerManager
 from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.timer.timer_rewrite import TimerRewriter
+from rucola.broker.transaction import transactional_message_service
 from rucola.broker.transaction.check_service import TransactionCheckService
 from rucola.broker.transaction.half_messages import HalfMessages
 from rucola.broker.transaction.transactional_message_service import TransactionalMessageService, TransactionRules
 from rucola.common.message import MessageExt, StoreMessage
-from rucola.errors import BrokerError
+from rucola.errors import BrokerError, FormatError
 from rucola.formats.message import decode_message, decode_messages
 from rucola.formats.message_id import offset_message_id
 from rucola.protocol.bodies.heartbeat import HeartbeatData, ProducerData
@@ -36,7 +37,7 @@ from rucola.runtime.files import Files
 from rucola.runtime.supervision import Supervisor
 from rucola.store.config import FlushDiskType, MessageStoreConfig
 from rucola.store.message_store import MessageStore
-from rucola.store.results import PutMessageStatus
+from rucola.store.results import PutMessageResult, PutMessageStatus
 from rucola.testing.clock import ManualClock
 
 COMMIT, ROLLBACK = 8, 12
@@ -649,3 +650,53 @@ def test_refused_where_transactions_are_not_wanted(tmp_path):
             assert await cluster.bodies() == [b"plain"]
 
     run(scene())
+
+
+def test_a_half_message_that_cannot_be_copied_is_given_up_at_once(life):
+    """The copy for a check needs room for the number of checks. Before, such a message was tried again for ever."""
+    life.online()
+    free = 32_767 - len(properties_text(UNIQ_KEY="A", TRAN_MSG="true", PGROUP="pg", REAL_TOPIC="T", REAL_QID="1"))
+    life.prepare("A", fill="x" * (free - 60))
+    life.prepare("B")
+    life.clock.advance(7000)
+    life.check()
+    assert life.bodies(GIVEN_UP, 0) == [b"A"]
+    assert life.store.stats.set_aside_messages == 1
+    assert [half.identity[0] for half in life.halves.pending.values()] == ["B"]
+
+
+def test_a_half_message_that_cannot_even_be_given_up_is_finished(life, monkeypatch):
+    life.online()
+    life.prepare("A")
+    life.clock.advance(7000)
+    put = life.store.put_message
+    refused = PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
+    monkeypatch.setattr(life.store, "put_message", lambda m: put(m) if m.topic == OP else refused)
+    life.check()
+    assert not life.halves.pending
+    assert life.store.stats.set_aside_messages == 2
+
+
+@pytest.mark.parametrize("error", [FormatError("record", 0, "a", "b"), ValueError("surprise")])
+def test_the_error_of_one_half_message_is_named_once_and_stays_its_own(life, monkeypatch, caplog, error):
+    channel = life.online()
+    bad = life.prepare("A")
+    life.prepare("B")
+    life.clock.advance(7000)
+    decode = transactional_message_service.decode_message
+
+    def fail(record, unpack):
+        message = decode(record, unpack=unpack)
+        if message.physical_offset == bad.physical_offset:
+            raise error
+        return message
+
+    monkeypatch.setattr(transactional_message_service, "decode_message", fail)
+    life.check()
+    life.check()
+    assert [decode_message(question.body).body for question in channel.questions] == [b"B", b"B"]
+    assert (life.store.stats.set_aside_messages, caplog.text.count("message set aside")) == (1, 1)
+    assert {half.identity[0] for half in life.halves.pending.values()} == {"A", "B"}
+    monkeypatch.undo()
+    life.check()
+    assert decode_message(channel.questions[-1].body).body == b"A"

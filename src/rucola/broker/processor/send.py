@@ -223,7 +223,6 @@ class SendMessageProcessor:
                 text = admitted_text(bytes(source[start : start + length]), topic)
                 source[start : start + len(text)] = text
                 members[base + FrameColumn.PROPERTIES_LEN] = len(text)
-        inspect_rows(source, members, 0, count, self._body_bytes_max, target.queues)
 
     def _illegal(self) -> BrokerError:
         return BrokerError(
