@@ -343,6 +343,7 @@ class Broker:
             not self.config.reject_transaction_message,
             self.config.client_host,
             services.timers.rewriter,
+            services.senders.mark,
         )
 
     def _wire_transactions(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -366,6 +367,7 @@ class Broker:
             lambda: services.topics.create_for_group(TRANS_CHECK_MAX_TIME_TOPIC, 1),
             self._checks.finished,
             services.timers.rewriter,
+            services.senders,
         )
 
     # -- at intervals --------------------------------------------------------------------------------------------------

@@ -13,6 +13,12 @@ from rucola.broker.client.consumer_manager import ConsumerManager
 from rucola.broker.client.group_changes import GroupChanges
 from rucola.broker.client.producer_manager import ProducerManager
 from rucola.broker.client.rebalance_lock import RebalanceLockManager
+from rucola.broker.client.registrations import (
+    REGISTRATIONS_KEPT,
+    REGISTRATIONS_MAX,
+    REGISTRATIONS_SHARE,
+    Registrations,
+)
 from rucola.broker.cold_data_flow import ColdDataFlow
 from rucola.broker.config import BrokerConfig
 from rucola.broker.config_files import ConfigFiles
@@ -23,6 +29,8 @@ from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.offset.offset_resets import OffsetResets
 from rucola.broker.processor.send_targets import SendTargets
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
+from rucola.broker.senders import Senders
+from rucola.broker.shares import Shares
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.timer.timer_delivery import TimerDelivery
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
@@ -70,6 +78,7 @@ class BrokerServices:
         imports: imports the request processors in a thread.
         loop: the event loop on which the whole broker runs.
         hold: the pulls that wait for messages.
+        senders: says who sent a request, and for whom a client may act.
         outer_api: calls the name servers.
         supervisor: supervises all periodic work.
         targets: the checked topics of sends and replies.
@@ -117,10 +126,23 @@ class BrokerServices:
         self.offsets = ConsumerOffsetManager(self.keep(self._offsets_name), wall_ms, light)
         self.resets = OffsetResets(self.keep(offset_resets.FILE_NAME))
         self.filters = ConsumerFilterManager(self.keep("consumerFilter.json"), wall_ms)
-        self.producers = ProducerManager()
+        self.access: BrokerAccess | None = None
+        self.senders = Senders()
+        registrations = Shares(REGISTRATIONS_MAX, REGISTRATIONS_MAX, 0)
+        if config.guarded:
+            # These imports are deferred, because with the YAML reader they take a tenth of the start-up time.
+            from rucola.broker.acl.access import BrokerAccess
+
+            home = files.expand(config.rocketmq_home or store.config.store_path_root_dir)
+            self.access = BrokerAccess(config, files, clock, store, home)
+            self.senders = self.access.senders
+            self.topics.before_create = self.groups.before_create = self.access.quota.take
+            registrations = Shares(REGISTRATIONS_MAX, REGISTRATIONS_SHARE, REGISTRATIONS_KEPT)
+        self.registrations = Registrations(self.senders.check_holder, registrations)
+        self.producers = ProducerManager(self.registrations)
         self.cold_flow = ColdDataFlow(config, clock.monotonic, wall_ms)
         self.consumers = ConsumerManager(
-            GroupChanges(config, self.topics, self.groups, self.filters, lambda: self.loop).tell
+            GroupChanges(config, self.topics, self.groups, self.filters, lambda: self.loop).tell, self.registrations
         )
         self.locks = RebalanceLockManager(clock.monotonic)
         self.stats = BrokerStats(store, self.offsets, clock)
@@ -129,14 +151,6 @@ class BrokerServices:
         self.timers = TimerDelivery(store, files, config.broker_name, self.random_below, self.supervisor)
         self.halves = HalfMessages(store, self.offsets, store.now_ms)
         self.pops = LazyPopServices(store, self.tables, config.broker_cluster_name, partial(make_pops, self))
-        self.access: BrokerAccess | None = None
-        if config.guarded:
-            # This import is deferred, because with its YAML reader it takes a tenth of the start-up time.
-            from rucola.broker.acl.access import BrokerAccess
-
-            home = files.expand(config.rocketmq_home or store.config.store_path_root_dir)
-            self.access = BrokerAccess(config, files, clock, store, home)
-            self.topics.before_create = self.groups.before_create = self.access.quota.take
 
     def load(self) -> None:
         """Opens the store and reads the tables in it.

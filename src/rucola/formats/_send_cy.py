@@ -115,7 +115,9 @@ def _is_special(
         return size == 7 and starts(source, start, b"CLUSTER")
     if first == 49:  # 1
         return size == 12 and starts(source, start, b"1ST_POP_TIME")
-    return first == 95 and size == 8 and starts(source, start, b"__CRC32#")
+    return first == 95 and (
+        (size == 8 and starts(source, start, b"__CRC32#")) or (size == 15 and starts(source, start, b"__RUCOLA_SENDER"))
+    )
 
 
 def inspect_rows(

@@ -63,8 +63,7 @@ class FrameBatch:
         count: number of frames.
         send_answers: the send results in the frames, cached here by the client.
         judged: number of rows that access control has examined. Used only by access control.
-        account: the account whose limit applies to topics and groups that the examined requests create; empty if it has
-            no limit. Used only by access control.
+        account: the account that sent the examined requests. Used only by access control.
         kept_bytes: size in bytes of a copied batch (``SharedFrameReader.keep``); 0 for a batch in its reader's memory.
     """
 

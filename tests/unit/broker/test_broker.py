@@ -15,6 +15,7 @@ from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Messag
 from rucola.protocol.bodies.route import TopicRouteData
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
+from rucola.remoting.client import RemotingClient
 
 both_flush_modes = pytest.mark.parametrize("sync_flush", [False, True], ids=["async", "sync"])
 
@@ -459,13 +460,32 @@ def test_queues_are_locked_for_one_client(tmp_path):
         async with Cluster(tmp_path) as cluster:
             queue = {"topic": "T", "brokerName": "broker-a", "queueId": 0}
 
-            def lock_body(client_id: str) -> bytes:
-                return orjson.dumps({"consumerGroup": "cg", "clientId": client_id, "mqSet": [queue]})
+            await cluster.send("T", queues=1)
 
-            assert orjson.loads((await cluster.ask(41, body=lock_body("a"))).body) == {"lockOKMQSet": [queue]}
-            assert orjson.loads((await cluster.ask(41, body=lock_body("b"))).body) == {"lockOKMQSet": []}
-            assert (await cluster.ask(42, body=lock_body("a"))).code == 0
-            assert orjson.loads((await cluster.ask(41, body=lock_body("b"))).body) == {"lockOKMQSet": [queue]}
+            async def ask(client: RemotingClient, code: int, client_id: str, queues: list[object]) -> RemotingCommand:
+                body = orjson.dumps({"consumerGroup": "cg", "clientId": client_id, "mqSet": queues})
+                return await client.invoke(cluster.broker.address, RemotingCommand(code, body=body), 5000)
+
+            async def locked(client: RemotingClient, client_id: str, *queues: object) -> object:
+                return orjson.loads((await ask(client, 41, client_id, list(queues))).body)["lockOKMQSet"]
+
+            other = RemotingClient()
+            for client, client_id in ((cluster.client, "a"), (other, "b")):
+                assert (await ask(client, 41, client_id, [queue])).code == 2, "without a heartbeat, nothing is locked"
+                consumer = {"groupName": "cg", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING"}
+                consumer |= {"consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": []}
+                beat = orjson.dumps({"clientID": client_id, "producerDataSet": [], "consumerDataSet": [consumer]})
+                assert (await client.invoke(cluster.broker.address, RemotingCommand(34, body=beat), 5000)).code == 0
+            absent = [{**queue, "queueId": 1}, {**queue, "queueId": -1}, {**queue, "topic": "none"}]
+            assert await locked(cluster.client, "a", queue, *absent) == [queue]
+            assert await locked(other, "b", queue) == []
+            assert await locked(other, "b", {**queue, "brokerName": "another name of this broker"}) == []
+            for code in (41, 42):
+                assert (await ask(other, code, "a", [queue])).code == 2, "only the client itself says that it is a"
+            assert await locked(other, "b", queue) == []
+            assert (await ask(cluster.client, 42, "a", [queue])).code == 0
+            assert await locked(other, "b", queue) == [queue]
+            await other.close()
 
     run(scene())
 

@@ -13,6 +13,7 @@ from rucola.broker.client.rebalance_lock import RebalanceLockManager
 from rucola.broker.config import BrokerConfig
 from rucola.broker.config_files import ConfigFiles
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.shares import Shares
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager, describe
 from rucola.broker.topic.topic_validator import validate_topic
@@ -207,7 +208,7 @@ def test_a_producer_is_found_by_the_id_its_connection_named_last():
 
 def test_locks_are_bounded_and_expired_ones_freed():
     clock = ManualClock()
-    locks = RebalanceLockManager(clock.monotonic, locks_max=3)
+    locks = RebalanceLockManager(clock.monotonic, shares=Shares(3, 3, 0))
     assert locks.try_lock("g", [1, 2, 3, 4], "a") == [1, 2, 3]
     assert locks.try_lock("g", [2], "a") == [2], "locks that are held are renewed nevertheless"
     clock.advance(50_000)

@@ -19,6 +19,7 @@ from rucola.broker.client.client_channel import ClientChannel
 from rucola.broker.client.producer_manager import ProducerManager
 from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.senders import Senders
 from rucola.broker.timer.timer_rewrite import TimerRewriter
 from rucola.broker.transaction import transactional_message_service
 from rucola.broker.transaction.check_service import TransactionCheckService
@@ -75,7 +76,16 @@ class Life:
         rules = TransactionRules(6000, 2, 18)
         timer = TimerRewriter(config, "b", clock.wall_ms, lambda _: 0, lambda _: 0)
         self.service = TransactionalMessageService(
-            self.store, self.halves, self.producers, rules, "b", clock.wall_ms, lambda: None, lambda: None, timer
+            self.store,
+            self.halves,
+            self.producers,
+            rules,
+            "b",
+            clock.wall_ms,
+            lambda: None,
+            lambda: None,
+            timer,
+            Senders(),
         )
 
     def online(self, group: str = "pg") -> Asked:

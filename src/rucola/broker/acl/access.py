@@ -9,6 +9,7 @@ from rucola.broker.acl.guard import AccessGuard
 from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import AclSnapshot
 from rucola.broker.acl.plain_manager import PlainPermissionManager
+from rucola.broker.acl.senders import AccountSenders
 from rucola.broker.config import BrokerConfig
 from rucola.common.key_builder import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from rucola.common.message_const import REAL_TOPIC
@@ -47,6 +48,7 @@ class BrokerAccess:
         self.guard = AccessGuard(
             self.snapshot, self._topic_at, clock, config.insecure, config.acl_require_v2, self.quota
         )
+        self.senders = AccountSenders(self.snapshot, lambda: self.guard.account, clock.monotonic)
 
     def load(self) -> None:
         """Reads the ACL files. ``load_users`` reads the users.

@@ -18,6 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 
+from rucola.common.hosts import split_address
+
 _EVERYTHING = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
 
 Segments = tuple[int, ...]
@@ -58,6 +60,14 @@ def segments_of(address: str) -> Segments:
             return tuple(int.from_bytes(packed[i : i + 2], "big") for i in range(0, 16, 2))
         parsed = parsed.ipv4_mapped
     return tuple(parsed.packed)
+
+
+def address_of(peer: str) -> Segments:
+    """The segments of a peer's ``ip:port``; empty if it is none."""
+    try:
+        return segments_of(split_address(peer)[0])
+    except ValueError:
+        return ()
 
 
 def parse_addresses(pattern: str) -> AddressStrategy:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from rucola.broker.acl.address_strategy import Segments, segments_of
+from rucola.broker.acl.address_strategy import Segments, address_of
 from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import PUB, Account, AclSnapshot, Resource, Sender
 from rucola.broker.acl.replay import WINDOW_S, NonceTable
-from rucola.broker.acl.requirements import REQUIREMENTS
+from rucola.broker.acl.requirements import REQUIREMENTS, refusal
 from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind
 from rucola.common.hosts import is_loopback, split_address
@@ -109,6 +109,7 @@ class AccessGuard:
         quota: limits how many topics and groups an account may create; the guard sets ``quota.account``.
 
     Attributes:
+        account: the account whose requests are being served.
         refused: number of requests refused since start-up.
         unknown_senders: number of refused requests without a valid signature.
     """
@@ -135,6 +136,7 @@ class AccessGuard:
         self._reading: set[asyncio.Future[None]] = set()
         self._process: Callable[[Channel, RemotingCommand], None]
         self._logged_at = -_LOG_INTERVAL_S
+        self.account = ""
         self.refused = 0
         self.unknown_senders = 0
 
@@ -155,28 +157,37 @@ class AccessGuard:
         """Calls ``refuse`` for up to ``_JUDGED_ROWS`` rows from ``first`` on, unless row ``first`` is already judged.
 
         Returns:
-            The end (excluded) of the judged rows, which are served next.
+            The end (excluded) of the judged rows, which are served next. They all come from one account.
         """
         if first >= batch.judged:
-            last = min(first + _JUDGED_ROWS, batch.count)
-            self.refuse(channel, batch, first, last)
-            batch.judged = last
+            batch.judged = self.refuse(channel, batch, first, min(first + _JUDGED_ROWS, batch.count))
         # Requests of other connections, served since the rows were judged, may have set a different account.
-        self._quota.account = batch.account
+        self._serve(batch.account)
         return batch.judged
 
-    def refuse(self, channel: Channel, batch: FrameBatch, first: int, last: int) -> None:
-        """Answers the forbidden requests in rows ``first`` to ``last`` (excluded) and marks their rows as done.
+    def refuse(self, channel: Channel, batch: FrameBatch, first: int, last: int) -> int:
+        """Answers the forbidden requests in rows ``first`` to ``last`` (excluded) and marks their rows as done. Stops
+        before a request that names another account than the requests before it. ``batch.account`` is then the account
+        of the remaining requests.
 
         Some requests can be judged only after a message is fetched or a long body is read. Their rows are marked as
         done, too, and these requests are served or refused after the read.
+
+        Returns:
+            The end (excluded) of the judged rows.
         """
-        table, name = batch.table, ""
+        table = batch.table
+        name: str | None = None
         for row in range(first, last):
             base = row * ROW_WIDTH
             if table[base + _FLAG] & FLAG_RESPONSE:
                 continue
             command = batch.command(row)
+            sender = command.ext_fields.get(ACCESS_KEY, "")
+            if name is None:
+                name = batch.account = sender
+            elif sender != name:
+                return row
             try:
                 reason = self.judge(channel, command)
             except NotInMemoryError as missing:
@@ -192,10 +203,7 @@ class AccessGuard:
             if reason:
                 self._answer(channel, command, reason)
                 batch.pass_over(row)
-            else:
-                name = command.ext_fields[ACCESS_KEY]
-        # Topics and groups that these requests create count for one account: the sender of the last allowed request.
-        batch.account = self._limited(name)
+        return last
 
     def judge(self, channel: Channel, command: RemotingCommand) -> str:
         """The reason why ``command`` is refused; empty if it is allowed.
@@ -264,15 +272,18 @@ class AccessGuard:
         else:
             reason = self._forbidden(account, _remember(channel), command, cold)
         if not reason:
-            self._quota.account = self._limited(name)
+            self._serve(name)
             self._process(channel, command)
         elif not channel.closed:
             self._answer(channel, command, reason)
 
-    def _limited(self, name: str) -> str:
-        """``name`` if the number of topics and groups that this account may create is limited; otherwise empty."""
+    def _serve(self, name: str) -> None:
+        """Notes the account whose requests are served next. Unless it is an administrator's, the number of topics and
+        groups that it may create is limited.
+        """
         account = self._snapshot().accounts.get(name)
-        return "" if account is None or account.admin else name
+        self.account = name
+        self._quota.account = "" if account is None or account.admin else name
 
     def _stale(self, account: Sender, peer: _Peer, command: RemotingCommand, now_s: float) -> str:
         """Returns the reason to refuse a correct signature; empty if the signature is accepted.
@@ -315,7 +326,7 @@ class AccessGuard:
             for need in needs:
                 for resource in need.resources(command, topic_at):
                     if not account.allows(resource, peer.address) and not _is_trace(resource):
-                        return f"access denied: no permission for {resource.kind}:{resource.name}"
+                        return refusal(need, resource)
         except FormatError:
             return UNREADABLE
         return ""
@@ -371,10 +382,11 @@ def _is_trace(resource: Resource) -> bool:
 
 
 def _remember(channel: Channel) -> _Peer:
-    try:
+    address = address_of(channel.remote_address)
+    if address:
         host = split_address(channel.remote_address)[0].partition("%")[0]
-        peer = _Peer(host, segments_of(host), channel.secure or is_loopback(channel.remote_address))
-    except ValueError:  # a peer without a numeric address is not trusted
+        peer = _Peer(host, address, channel.secure or is_loopback(channel.remote_address))
+    else:  # a peer without a numeric address is not trusted
         peer = _Peer("", (), channel.secure)
     channel.attributes[_PEER] = peer
     return peer

@@ -40,10 +40,10 @@ NOTHING = Resource("nothing", "", DENY)
 
 
 def topic(name: str, needed: int) -> Resource:
-    """The resource for a topic. A retry or dead-letter topic belongs to its group, whose members read and write it. No
-    rule lets an account read a topic that is for administrators.
+    """The resource for a topic; ``NOTHING`` for a topic that is for administrators only. A retry or dead-letter topic
+    belongs to its group, whose members read and write it.
     """
-    if needed & (SUB | ANY) and only_administrators_read(name):
+    if only_administrators_read(name):
         return NOTHING
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if name.startswith(prefix):

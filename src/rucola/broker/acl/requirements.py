@@ -257,6 +257,15 @@ REQUIREMENTS: Mapping[int, tuple[Need, ...] | None] = {
 }
 
 
+def refusal(need: Need, resource: Resource) -> str:
+    """Why a request is refused that needs ``resource``. A refusal must tell neither whether there is a message at an
+    offset nor its topic.
+    """
+    if isinstance(need, MessageAt):
+        return "access denied: no permission for a message at this offset"
+    return f"access denied: no permission for {resource.kind}:{resource.name}"
+
+
 def describe(code: int) -> str:
     """Describes the rule for request ``code`` in words."""
     needs = REQUIREMENTS.get(code)

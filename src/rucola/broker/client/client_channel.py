@@ -17,6 +17,8 @@ class ClientChannel:
     version: int
     last_update_s: float
     """Monotonic seconds of the last heartbeat."""
+    account: str = ""
+    """The account that sent the heartbeat; empty without accounts."""
 
 
 SCAN_INTERVAL_S = 10.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rucola.broker.client.client_channel import ClientChannel
+from rucola.broker.client.registrations import Registrations
 from rucola.remoting.peer import Peer
 
 if TYPE_CHECKING:
@@ -41,13 +42,15 @@ class ConsumerManager:
 
     Args:
         on_change: called with the group when its clients or topics change and its members must rebalance.
+        registrations: counts the registrations of all clients.
 
     Attributes:
         changes: a counter that rises when a group loses its last client, or when a heartbeat changes the group's
             subscriptions, consume type, message model or start position.
     """
 
-    def __init__(self, on_change: Callable[[ConsumerGroup], None]) -> None:
+    def __init__(self, on_change: Callable[[ConsumerGroup], None], registrations: Registrations | None = None) -> None:
+        self._registrations = registrations or Registrations()
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Peer, set[str]] = {}
         """Names of the groups of each connection."""
@@ -101,8 +104,12 @@ class ConsumerManager:
 
         Returns:
             Whether clients or topics of the group changed.
+
+        Raises:
+            BrokerError: another account uses the client's id, or there are too many registrations.
         """
         info = self._groups.get(group)
+        self._registrations.replace(None if info is None else info.clients.get(client.channel), client)
         if info is None:
             info = self._groups[group] = ConsumerGroup(group, consume_type, message_model, consume_from_where)
         before = info.consume_type, info.message_model, info.consume_from_where, dict(info.subscriptions)
@@ -123,8 +130,10 @@ class ConsumerManager:
     def unregister(self, group: str, channel: Peer) -> None:
         """Removes a client from the group; the others rebalance."""
         info = self._groups.get(group)
-        if info is None or info.clients.pop(channel, None) is None:
+        client = None if info is None else info.clients.pop(channel, None)
+        if info is None or client is None:
             return
+        self._registrations.remove(client)
         names = self._groups_of[channel]
         names.discard(group)
         if not names:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rucola.broker.client.client_channel import ClientChannel
+from rucola.broker.client.registrations import Registrations
 from rucola.remoting.peer import Peer
 
 
@@ -22,17 +23,29 @@ class _Connection:
 
 
 class ProducerManager:
-    """Maps group and connection to the client."""
+    """Maps group and connection to the client.
 
-    def __init__(self) -> None:
+    Args:
+        registrations: counts the registrations of all clients.
+    """
+
+    def __init__(self, registrations: Registrations | None = None) -> None:
+        self._registrations = registrations or Registrations()
         self._groups: dict[str, dict[Peer, ClientChannel]] = {}
         self._connections: dict[Peer, _Connection] = {}
         self._channels: dict[str, Any] = {}
 
     def register(self, group: str, client: ClientChannel) -> None:
-        """Processes a heartbeat that named ``group``."""
-        connection = self._connections.setdefault(client.channel, _Connection())
-        before = connection.groups.get(group)
+        """Processes a heartbeat that named ``group``.
+
+        Raises:
+            BrokerError: another account uses the client's id, or there are too many registrations.
+        """
+        connection = self._connections.get(client.channel)
+        before = None if connection is None else connection.groups.get(group)
+        self._registrations.replace(before, client)
+        if connection is None:
+            connection = self._connections[client.channel] = _Connection()
         connection.groups[group] = client
         connection.client_ids[client.client_id] += 1
         if before is not None:
@@ -50,6 +63,7 @@ class ProducerManager:
         del clients[channel]
         if not clients:
             del self._groups[group]
+        self._registrations.remove(client)
         self._release_id(connection, client)
         if not connection.groups:
             del self._connections[channel]

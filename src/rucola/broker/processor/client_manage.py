@@ -34,6 +34,7 @@ class _Heartbeat:
     """The last heartbeat of a connection, and the result of processing it."""
 
     body: bytes
+    account: str
     clients: list[ClientChannel]
     groups: list[tuple[ConsumerGroup, int, str]]
     """For each group that the heartbeat named: the group, its ``changes`` after the heartbeat, and its retry topic; the
@@ -53,6 +54,8 @@ class ClientManageProcessor:
         self._config = services.config
         self._topics = services.topics
         self._groups = services.groups
+        self._registrations = services.registrations
+        self._account_of = services.senders.account_of
         self._producers = services.producers
         self._consumers = services.consumers
         self._filters = services.filters
@@ -66,23 +69,29 @@ class ClientManageProcessor:
         The client is registered before that wait; if its connection closes during the wait, the close removes the
         client again. If the connection closed earlier, for example while a thread read a long body, the client is not
         registered, because nothing would remove it.
+
+        Raises:
+            BrokerError: another account uses the client id, or there are too many registrations.
         """
         if channel.closed:
             return None
         now = self._monotonic()
         last: _Heartbeat | None = channel.attributes.get(_LAST_HEARTBEAT)
-        if last is not None and last.body == command.body and self._stands(last):
+        account = self._account_of(command)
+        if last is not None and last.body == command.body and last.account == account and self._stands(last):
             for client in last.clients:
                 client.last_update_s = now
             return success(command, _ANSWER)
         channel.attributes.pop(_LAST_HEARTBEAT, None)
         data = HeartbeatData.decode(command.body)
+        self._registrations.check(data.client_id, account)
         clients: list[ClientChannel] = []
         groups: list[tuple[ConsumerGroup, int, str]] = []
         registrations: list[asyncio.Future[None] | None] = []
 
         def new_client() -> ClientChannel:
-            clients.append(ClientChannel(channel, data.client_id, command.language.name, command.version, now))
+            language = command.language.name
+            clients.append(ClientChannel(channel, data.client_id, language, command.version, now, account))
             return clients[-1]
 
         if data.producer_data_set:
@@ -108,7 +117,7 @@ class ClientManageProcessor:
             info = self._consumers.group(consumer.group_name)
             if info is not None:
                 groups.append((info, info.changes, retry))
-        channel.attributes[_LAST_HEARTBEAT] = _Heartbeat(bytes(command.body), clients, groups)
+        channel.attributes[_LAST_HEARTBEAT] = _Heartbeat(bytes(command.body), account, clients, groups)
         return answer_when_told(success(command, _ANSWER), registrations)
 
     def unregister(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:

@@ -36,6 +36,7 @@ class EndTransactionProcessor:
     def __init__(self, services: BrokerServices) -> None:
         self._when_safe = services.when_safe
         self._transactions = services.transactions
+        self._account_of = services.senders.account_of
         self._checks = services.transaction_checks
         self._resumed = Resumed()
         self._cold_reads = services.cold_reads
@@ -71,7 +72,7 @@ class EndTransactionProcessor:
     def _end(
         self, channel: Channel, command: RemotingCommand, header: EndTransactionRequestHeader, cold: ColdRecords
     ) -> Answer:
-        end = self._transactions.end(header, cold)
+        end = self._transactions.end(header, cold, self._account_of(command))
         if header.commit_or_rollback == MessageSysFlag.TRANSACTION_ROLLBACK and not command.is_oneway:
             end = self._transactions.note_outcomes()
         return self._when_safe(channel, command, success(command), end)

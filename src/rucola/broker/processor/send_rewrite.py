@@ -17,6 +17,7 @@ from rucola.common.key_builder import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rucola.common.message_const import (
     REAL_QID,
     REAL_TOPIC,
+    SENDER,
     TRAN_MSG,
     TRANSACTION_ID,
     UNIQ_KEY,
@@ -93,6 +94,7 @@ class Rewriter:
         transactions: whether transactional messages are accepted.
         host: the broker's IP address, for the error that refuses transactional messages.
         timer: handles messages that name a delivery time.
+        sender: returns the mark of the account whose requests are being served; empty without accounts.
     """
 
     def __init__(
@@ -103,7 +105,9 @@ class Rewriter:
         transactions: bool,
         host: str,
         timer: TimerRewriter,
+        sender: Callable[[], str],
     ) -> None:
+        self._sender = sender
         self._broker_properties = decode_properties(broker_properties)
         self._unique_id = unique_id
         self._level_max = level_max
@@ -160,6 +164,8 @@ class Rewriter:
             self._timer.due_ms(topic, properties)
             places = {REAL_TOPIC: topic, REAL_QID: str(asked_queue_id)}
             properties.update({TRANSACTION_ID: properties[UNIQ_KEY], **places})
+            if mark := self._sender():
+                properties[SENDER] = mark
             made[FrameColumn.QUEUE_ID] = 0
             made[FrameColumn.SYS_FLAG] &= ~TRANSACTION_MASK
             return Detour(TRANS_HALF_TOPIC.encode(), asked_queue_id)

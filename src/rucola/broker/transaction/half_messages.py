@@ -21,6 +21,8 @@ from rucola.common.message import MessageExt, StoreMessage
 from rucola.common.message_const import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     PGROUP,
+    REAL_TOPIC,
+    SENDER,
     TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
     UNIQ_KEY,
@@ -63,6 +65,10 @@ class Half:
     """Number of checks so far."""
     immunity_s: int | None
     """Seconds after the send during which the producer does not want to be asked for its decision."""
+    topic: str
+    """The topic to which the message was sent; empty if the record does not name it."""
+    sender: str
+    """Mark of the account that sent the message; empty if it is not known."""
 
 
 class HalfMessages:
@@ -270,6 +276,8 @@ def half_of(message: MessageExt, queue_offset: int, physical_offset: int) -> Hal
         message.store_timestamp_ms,
         checks or 0,
         number_in(immunity, 0, _IMMUNITY_S_MAX),
+        sys.intern(message.properties.get(REAL_TOPIC, "")),
+        sys.intern(message.properties.get(SENDER, "")),
     )
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rucola.broker.client.producer_manager import ProducerManager
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_rewrite
+from rucola.broker.senders import Asked, Senders
 from rucola.broker.set_aside import destination, set_aside
 from rucola.broker.stored_copy import own_properties, stored_copy
 from rucola.broker.timer.timer_rewrite import TimerRewriter
@@ -34,16 +35,17 @@ from rucola.common.message_const import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     PGROUP,
     REAL_TOPIC,
+    SENDER,
     TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
     TRANSACTION_ID,
     UNIQ_KEY,
 )
-from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
+from rucola.common.sysflag import COMPRESSION_MASK, TRANSACTION_MASK, MessageSysFlag
 from rucola.errors import BrokerError, FormatError
 from rucola.formats.message import decode_message, encode_message
 from rucola.formats.message_id import offset_message_id
-from rucola.formats.properties import encode_properties, java_order
+from rucola.formats.properties import decode_properties, encode_properties, java_order
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.transaction import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
@@ -86,6 +88,7 @@ class TransactionalMessageService:
         on_finished: called when a half message was committed, rolled back or given up.
         timer: redirects committed messages that have a delivery time.
         broker_name: name of this broker, which is sent to the producer with each check.
+        senders: says which clients may be asked, and which accounts may decide.
     """
 
     def __init__(
@@ -99,7 +102,9 @@ class TransactionalMessageService:
         prepare_give_up: Callable[[], object],
         on_finished: Callable[[], None],
         timer: TimerRewriter,
+        senders: Senders,
     ) -> None:
+        self._senders = senders
         self._store = store
         self._halves = halves
         self._producers = producers
@@ -115,23 +120,25 @@ class TransactionalMessageService:
         self._named: set[int] = set()
         """Physical offsets of unfinished half messages that were named in the log because they cannot be checked."""
 
-    def end(self, header: EndTransactionRequestHeader, cold: ColdRecords | None = None) -> int:
+    def end(self, header: EndTransactionRequestHeader, cold: ColdRecords | None = None, account: str = "") -> int:
         """Commits or rolls back. Repeating the same request changes nothing.
 
         Args:
+            account: the account that sent the request; empty without accounts.
             cold: see ``MessageStore.message_at``.
 
         Returns:
             The physical offset up to which the log must be synced before the outcome is durable.
 
         Raises:
-            BrokerError: the request does not name a half message of the producer's group, or the transaction has ended
+            BrokerError: another account sent the half message, or the request does not name a half message of the
+                producer's group, or the transaction has ended
                 with a different or unknown outcome, or the message's topic was deleted after the half message was
                 stored; the transaction has then ended.
             NotInMemoryError: half messages must be fetched from the disk; nothing was committed or rolled back.
         """
         self._halves.scan(cold)
-        message = self._find(header, cold)
+        message = self._find(header, cold, account)
         identity = identity_of(message)
         if identity not in self._halves.pending:
             if self._outcomes.get(identity) != header.commit_or_rollback:
@@ -168,8 +175,8 @@ class TransactionalMessageService:
 
     def check(self, half: Half, cold: ColdRecords | None = None) -> None:
         """Moves ``half`` to ``TRANS_CHECK_MAX_TIME_TOPIC`` if its checks are used up or it is too old; otherwise asks
-        one connected producer of its group, if there is any. Does nothing if the transaction has already ended. If the
-        message's topic was deleted, the transaction ends.
+        one connected producer of its group, if there is any that may be asked. Does nothing if the transaction has
+        already ended. If the message's topic was deleted, the transaction ends.
 
         A message that cannot be checked is named in the log, and stays.
 
@@ -184,9 +191,9 @@ class TransactionalMessageService:
         if self._halves.pending.get(half.identity) is not half:
             return
         hopeless = self._hopeless(half, self._wall_ms())
-        clients = self._producers.clients(half.group)
+        audience = self._audience(half)
         is_removed = half.physical_offset < self._store.min_offset
-        if not (hopeless or clients or is_removed):
+        if not (hopeless or audience or is_removed):
             # The record is not read, because thousands of messages may wait for one absent producer.
             return
         record = self._store.message_at(half.physical_offset, cold)
@@ -217,7 +224,8 @@ class TransactionalMessageService:
         if result.status is not PutMessageStatus.PUT_OK:
             return
         self._asked += 1
-        clients[self._asked % len(clients)].channel.invoke_oneway(self._question(copy, properties, result))
+        asked = audience[self._asked % len(audience)]
+        asked.client.channel.invoke_oneway(self._question(copy, properties, result, asked.reads))
 
     def renew(self, half: Half, cold: ColdRecords | None = None) -> None:
         """Stores a copy of ``half`` that replaces it, because the part of the log that holds it is to be removed. Does
@@ -290,7 +298,7 @@ class TransactionalMessageService:
             self._halves.replace(replace(newer, stored_ms=result.store_timestamp_ms) if renewed else newer)
         return result
 
-    def _find(self, header: EndTransactionRequestHeader, cold: ColdRecords | None) -> MessageExt:
+    def _find(self, header: EndTransactionRequestHeader, cold: ColdRecords | None, account: str) -> MessageExt:
         """The half message that the request names directly or through a copy.
 
         Raises:
@@ -307,6 +315,7 @@ class TransactionalMessageService:
         if message is None or message.topic != TRANS_HALF_TOPIC:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         properties = message.properties
+        self._senders.check_end(account, properties.get(SENDER, ""))
         if properties.get(PGROUP) != header.producer_group:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if renewed is None and message.queue_offset != header.tran_state_table_offset:
@@ -334,7 +343,7 @@ class TransactionalMessageService:
         except FormatError:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the half message does not name its destination") from None
         committed = replace(
-            copy,
+            without_sender(copy),
             topic=topic,
             queue_id=queue_id,
             sys_flag=copy.sys_flag & ~TRANSACTION_MASK | _COMMIT,
@@ -356,7 +365,10 @@ class TransactionalMessageService:
             return True
         # After this time the log may remove the message. Even with a retention of zero hours, producers must be asked.
         old = now_ms - half.stored_ms > max(self._store.config.file_reserved_time_h, 1) * _HOUR_MS
-        return old and (half.checks > 0 or not self._producers.clients(half.group))
+        return old and (half.checks > 0 or not self._audience(half))
+
+    def _audience(self, half: Half) -> list[Asked]:
+        return self._senders.audience(self._producers.clients(half.group), half.sender, half.topic)
 
     def _old(self, half: Half, now_ms: int) -> bool:
         """Whether the check of ``half`` is due. The age of a message whose producer's clock is ahead is counted from
@@ -391,9 +403,12 @@ class TransactionalMessageService:
         self._halves.finish(identity)
         self._on_finished()
 
-    def _question(self, copy: StoreMessage, properties: dict[str, str], result: PutMessageResult) -> RemotingCommand:
+    def _question(
+        self, copy: StoreMessage, properties: dict[str, str], result: PutMessageResult, reads: bool
+    ) -> RemotingCommand:
         """Builds the request CHECK_TRANSACTION_STATE (39), which asks the producer for its decision about ``copy``. The
-        request's body is the message as consumers would receive it.
+        request's body is the message as consumers would receive it. If the producer may not read it (``reads``), the
+        message has no body, but its ids, keys and other properties, by which a listener decides.
         """
         unique_key = properties.get(UNIQ_KEY)
         header = CheckTransactionStateRequestHeader(
@@ -406,7 +421,8 @@ class TransactionalMessageService:
             self._broker_name,
         )
         topic, queue_id = destination(properties)
-        real = replace(copy, topic=topic, queue_id=queue_id)
+        seen = without_sender(copy) if reads else without_body(without_sender(copy))
+        real = replace(seen, topic=topic, queue_id=queue_id)
         body = encode_message(
             real, result.physical_offset, result.queue_offset, result.store_timestamp_ms, self._store.store_host
         )
@@ -425,6 +441,20 @@ def _half_copy(message: MessageExt, properties: dict[str, str]) -> StoreMessage:
         sys_flag=message.sys_flag & ~TRANSACTION_MASK,
         store_host=message.store_host,
     )
+
+
+def without_sender(copy: StoreMessage) -> StoreMessage:
+    """``copy`` without the mark of its sender, which clients do not get."""
+    properties = decode_properties(copy.properties)
+    if properties.pop(SENDER, None) is None:
+        return copy
+    return replace(copy, properties=encode_properties(properties))
+
+
+def without_body(copy: StoreMessage) -> StoreMessage:
+    """``copy`` without its body. A compressed message then no longer says so: clients would unpack nothing."""
+    compression = int(MessageSysFlag.COMPRESSED) | COMPRESSION_MASK
+    return replace(copy, body=b"", sys_flag=copy.sys_flag & ~compression)
 
 
 def is_decision(commit_or_rollback: int) -> bool:

@@ -1,0 +1,58 @@
+"""Who sent a request, and whose messages and client ids a client may act for. Here: a broker without accounts.
+
+A client says by itself which client id, producer group and consumer group it has. Without accounts nothing contradicts
+it. ``acl.senders`` has the rules for a broker with accounts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rucola.broker.client.client_channel import ClientChannel
+from rucola.protocol.command import RemotingCommand
+
+
+class Asked(NamedTuple):
+    """A client that may be asked for its decision about a half message."""
+
+    client: ClientChannel
+    reads: bool
+    """Whether it may read the message; if not, it is asked without the body."""
+
+
+class Senders:
+    """The answers if there are no accounts: everybody is the same sender, whose name is empty."""
+
+    def account_of(self, command: RemotingCommand) -> str:
+        """Name of the account that sent ``command``, a request that was allowed."""
+        return ""
+
+    def mark(self) -> str:
+        """Mark of the account whose requests are being served, for the property ``SENDER`` of a half message; empty if
+        there is none.
+        """
+        return ""
+
+    def audience(self, clients: Sequence[ClientChannel], mark: str, topic: str) -> list[Asked]:
+        """Those of ``clients``, all of one producer group, that may be asked about a half message.
+
+        Args:
+            mark: the half message's property ``SENDER``; empty if it has none.
+            topic: the topic to which the message was sent.
+        """
+        return [Asked(client, reads=True) for client in clients]
+
+    def check_end(self, account: str, mark: str) -> None:
+        """Checks whether ``account`` may end the transaction of a half message with this ``mark``.
+
+        Raises:
+            BrokerError: NO_PERMISSION, another account sent the message.
+        """
+
+    def check_holder(self, client_id: str, holder: str, account: str) -> None:
+        """Checks whether ``account`` may use a client id that a connection of ``holder`` uses now.
+
+        Raises:
+            BrokerError: NO_PERMISSION, they are different accounts.
+        """

@@ -1,0 +1,383 @@
+"""Nobody acts for another account: client ids, check-backs, ends of transactions, replies, given-up messages.
+
+A client id, a producer group and a consumer group are what a client says by itself. With accounts, they do not make one
+account another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from tests.attack.guarded import ADMIN, DENIED, Guarded, signed
+from tests.brokers import Cluster, properties_text, run
+
+from rucola.broker.acl.senders import mark_of
+from rucola.broker.client.registrations import Registrations
+from rucola.broker.shares import Shares
+from rucola.common.key_builder import TRANS_CHECK_MAX_TIME_TOPIC
+from rucola.common.message import MessageExt
+from rucola.common.message_const import KEYS, REPLY_TO_CLIENT, SENDER
+from rucola.formats.message import decode_message, decode_messages
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.send import SendMessageRequestHeaderV2
+from rucola.remoting.client import RemotingClient
+
+ALICE = ("alice-account", "a-secret-that-alice-keeps")
+MALLORY = ("mallory-account", "a-secret-that-mallory-keeps")
+READER = ("reader-account", "a-secret-that-reader-keeps")
+STRANGER = ("stranger-account", "a-secret-that-stranger-keeps")
+BODY = b"pay 100 EUR" * 20
+
+
+def accounts(*left_out: tuple[str, str]) -> str:
+    rules = {
+        ALICE: ("Pay=PUB, Shared=PUB", "GA=SUB"),
+        MALLORY: (f"Shared=PUB, Own=PUB|SUB, {TRANS_CHECK_MAX_TIME_TOPIC}=PUB|SUB", "GM=SUB"),
+        READER: ("Shared=PUB|SUB", "GR=SUB"),
+        STRANGER: ("Own=PUB", ""),
+    }
+    lines = [f"  - {{accessKey: {ADMIN[0]}, secretKey: {ADMIN[1]}, admin: true}}"]
+    for (name, secret), (topics, groups) in rules.items():
+        if (name, secret) not in left_out:
+            perms = f"topicPerms: [{topics}], groupPerms: [{groups}]"
+            lines.append(f"  - {{accessKey: {name}, secretKey: {secret}, {perms}}}")
+    return "accounts:\n" + "\n".join(lines) + "\n"
+
+
+RULES = {"transaction_timeout_ms": 0, "transaction_check_interval_ms": 3_600_000}
+
+
+class Actor:
+    """One client: its account, its connection, and the check-backs and replies that it got."""
+
+    def __init__(self, address: str, account: tuple[str, str] | None, client_id: str) -> None:
+        self.account, self.client_id = account, client_id
+        self._address = address
+        self.client = RemotingClient()
+        self.questions: list[RemotingCommand] = []
+        self.replies: list[bytes] = []
+        self.client.register_processor(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
+        self.client.register_processor(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._answered)
+
+    def _asked(self, _address: str, command: RemotingCommand) -> None:
+        command.body = bytes(command.body)
+        self.questions.append(command)
+
+    def _answered(self, _address: str, command: RemotingCommand) -> RemotingCommand:
+        self.replies.append(bytes(command.body))
+        return command.answer(ResponseCode.SUCCESS)
+
+    async def ask(self, command: RemotingCommand) -> RemotingCommand:
+        command = command if self.account is None else signed(command, self.account)
+        return await self.client.invoke(self._address, command, 10_000)
+
+    async def beat(self, group: str = "pg") -> int:
+        body = {"clientID": self.client_id, "producerDataSet": [{"groupName": group}], "consumerDataSet": []}
+        return (await self.ask(RemotingCommand(RequestCode.HEART_BEAT, body=orjson.dumps(body)))).code
+
+    async def send(self, topic: str, key: str, body: bytes = BODY, sys_flag: int = 4, **properties: str) -> int:
+        text = properties_text(UNIQ_KEY=key, TRAN_MSG="true", PGROUP="pg", **{KEYS: f"key-of-{key}"}, **properties)
+        return (await self.ask(half(topic, text, body, sys_flag))).code
+
+    async def end(self, topic: str, place: tuple[int, int], key: str, outcome: int = 8) -> RemotingCommand:
+        fields = {"producerGroup": "pg", "tranStateTableOffset": str(place[0]), "commitLogOffset": str(place[1])}
+        fields |= {"commitOrRollback": str(outcome), "fromTransactionCheck": "true", "msgId": key}
+        return await self.ask(RemotingCommand(37, ext_fields={**fields, "transactionId": key, "topic": topic}))
+
+    async def heard(self) -> None:
+        """Returns when everything that the broker has sent so far has arrived."""
+        await self.ask(RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": "Own", "queueId": "0"}))
+
+    def bodies(self) -> list[bytes]:
+        """The questions so far, as messages; forgets them."""
+        asked, self.questions = self.questions, []
+        return [decode_message(question.body).body for question in asked]
+
+
+def half(topic: str, properties: str, body: bytes = BODY, sys_flag: int = 4) -> RemotingCommand:
+    header = SendMessageRequestHeaderV2("pg", topic, "TBW102", 1, 0, sys_flag, 1_700_000_000_000, 0, properties)
+    return RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=header.to_ext_fields(), body=body)
+
+
+@asynccontextmanager
+async def guarded(folder: Path, text: str = "", **options: Any) -> AsyncIterator[Any]:
+    """A broker with accounts, and a function that makes actors."""
+    async with Guarded(folder, text or accounts(), **RULES, **options) as cluster:
+        await cluster.made("Pay", "Shared", "Own")
+        actors: list[Actor] = []
+
+        def actor(account: tuple[str, str], client_id: str = "") -> Actor:
+            actors.append(Actor(cluster.broker.address, account, client_id or account[0]))
+            return actors[-1]
+
+        cluster.actor = actor
+        try:
+            yield cluster
+        finally:
+            for it in actors:
+                await it.client.close()
+
+
+async def round_of(cluster: Any, *actors: Actor) -> None:
+    """One round of checks, of which the actors then have got their part."""
+    await asyncio.sleep(0.002)  # a message is old when it is older than 0 ms
+    await cluster.broker._checks.catch_up()
+    for actor in actors:
+        await actor.heard()
+
+
+def pending(cluster: Any) -> dict[str, Any]:
+    cluster.broker.store.dispatch()
+    cluster.broker.services.halves.scan()
+    return {half.identity[0]: half for half in cluster.broker.services.halves.pending.values()}
+
+
+def test_a_check_back_goes_to_the_account_that_sent_also_after_a_restart(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with guarded(tmp_path) as cluster:
+            alice, mallory, reader = (cluster.actor(it) for it in (ALICE, MALLORY, READER))
+            assert [await alice.send(topic, topic) for topic in ("Pay", "Shared")] == [0, 0]
+            assert (await mallory.beat(), await reader.beat()) == (0, 0)
+            await round_of(cluster, mallory, reader)
+            assert (mallory.questions, reader.questions) == ([], []), "strangers of the group are not asked"
+            assert {it.checks for it in pending(cluster).values()} == {0}, "and no check counts meanwhile"
+        async with guarded(tmp_path) as cluster:
+            alice, mallory, reader = (cluster.actor(it) for it in (ALICE, MALLORY, READER))
+            for actor in (mallory, reader, alice):
+                assert await actor.beat() == 0
+            for _ in range(4):
+                await round_of(cluster, mallory, reader, alice)
+            messages = [decode_message(question.body) for question in alice.questions]
+            assert (mallory.questions, reader.questions, len(messages)) == ([], [], 8)
+            assert {(it.topic, it.body) for it in messages} == {("Pay", BODY), ("Shared", BODY)}
+            assert not any(SENDER in it.properties for it in messages), "the mark is the broker's alone"
+            assert {it.sender for it in pending(cluster).values()} == {mark_of(ALICE[0])}
+
+    run(body())
+
+
+def test_who_only_publishes_decides_without_the_body_if_the_sender_is_unknown(tmp_path: Path) -> None:
+    """Half messages of a store from before the accounts, or from another broker, have no mark."""
+
+    async def body() -> None:
+        packed = zlib.compress(BODY)
+        async with Cluster(tmp_path / "store", **RULES) as cluster:
+            sender = Actor(cluster.broker.address, None, "old")
+            assert await sender.send("Shared", "packed", packed, 5, color="red") == 0
+            await sender.client.close()
+        async with guarded(tmp_path) as cluster:
+            mallory, reader, stranger = (cluster.actor(it) for it in (MALLORY, READER, STRANGER))
+            assert await stranger.beat() == 0
+            await round_of(cluster, stranger)
+            assert not stranger.questions and pending(cluster)["packed"].checks == 0
+            assert await mallory.beat() == 0
+            await round_of(cluster, mallory)
+            [question] = mallory.questions
+            message: MessageExt = decode_message(question.body)
+            assert (message.body, message.sys_flag & 1, message.topic) == (b"", 0, "Shared")
+            assert (message.uniq_key, message.keys, message.properties["color"]) == ("packed", "key-of-packed", "red")
+            assert question.ext_fields["msgId"] == "packed" and packed not in question.body
+            mallory.questions.clear()
+            assert await reader.beat() == 0
+            for _ in range(4):
+                await round_of(cluster, mallory, reader, stranger)
+            assert set(mallory.bodies()) == {b""}, "and is not asked less often for it"
+            assert set(reader.bodies()) == {BODY} and not stranger.questions
+            place = pending(cluster)["packed"]
+            refused = await stranger.end("Shared", (place.queue_offset, place.physical_offset), "packed")
+            assert refused.code == DENIED
+            assert (await mallory.end("Shared", (place.queue_offset, place.physical_offset), "packed")).code == 0
+            cluster.broker.store.dispatch()
+            pulled = await reader.ask(cluster.pull_command("Shared", group="GR"))
+            [committed] = decode_messages(pulled.body)
+            assert committed.body == BODY and SENDER not in committed.properties
+
+    run(body())
+
+
+def test_the_transactions_of_a_removed_account_go_to_those_who_publish(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with guarded(tmp_path) as cluster:
+            assert await cluster.actor(ALICE).send("Shared", "left") == 0
+        async with guarded(tmp_path, accounts(ALICE)) as cluster:
+            reader = cluster.actor(READER)
+            assert await reader.beat() == 0
+            await round_of(cluster, reader)
+            assert reader.bodies() == [BODY]
+
+    run(body())
+
+
+def test_s44_only_its_account_ends_a_transaction(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with guarded(tmp_path) as cluster:
+            alice, mallory, reader, admin = (cluster.actor(it) for it in (ALICE, MALLORY, READER, ADMIN))
+            for key in ("committed", "rolled back", "by admin"):
+                assert await alice.send("Shared", key) == 0
+            place = {key: (it.queue_offset, it.physical_offset) for key, it in pending(cluster).items()}
+            for other in (mallory, reader):
+                for outcome in (8, 12):
+                    refused = await other.end("Shared", place["committed"], "committed", outcome)
+                    assert (refused.code, "another account" in refused.remark) == (DENIED, True)
+            assert len(pending(cluster)) == 3
+            assert (await alice.end("Shared", place["committed"], "committed")).code == 0
+            assert (await reader.end("Shared", place["committed"], "committed")).code == DENIED, "nor when it has ended"
+            assert (await alice.end("Shared", place["rolled back"], "rolled back", 12)).code == 0
+            assert (await admin.end("Shared", place["by admin"], "by admin", 12)).code == 0
+            cluster.broker.store.dispatch()
+            [message] = decode_messages((await reader.ask(cluster.pull_command("Shared", group="GR"))).body)
+            assert message.uniq_key == "committed" and SENDER not in message.properties
+
+    run(body())
+
+
+def test_a_mark_is_not_taken_from_a_client_and_each_request_has_its_own(tmp_path: Path) -> None:
+    """One connection may carry requests of several accounts, even in one segment."""
+
+    async def body() -> None:
+        async with guarded(tmp_path) as cluster:
+            connection = await cluster.connect()
+            senders = [MALLORY, ALICE, ALICE, MALLORY, READER, ALICE]
+            for number, account in enumerate(senders):
+                forged = {SENDER: mark_of("forged")}
+                text = properties_text(UNIQ_KEY=f"U{number}", TRAN_MSG="true", PGROUP="pg", **forged)
+                connection.send(signed(half("Shared", text), account), number)
+            assert [(await connection.receive()).code for _ in senders] == [0] * len(senders)
+            connection.close()
+            found = {key: it.sender for key, it in pending(cluster).items()}
+            assert found == {f"U{number}": mark_of(account[0]) for number, account in enumerate(senders)}
+            assert len({mark_of(it[0]) for it in senders}) == 3
+
+    run(body())
+
+
+def test_without_accounts_a_mark_is_dropped_and_everybody_is_asked(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with Cluster(tmp_path, **RULES) as cluster:
+            one, two = (Actor(cluster.broker.address, None, name) for name in "12")
+            assert await one.send("Shared", "U", **{SENDER: mark_of("forged")}) == 0
+            assert await two.beat() == 0
+            await round_of(cluster, two)
+            assert two.bodies() == [BODY]
+            place = pending(cluster)["U"]
+            assert place.sender == ""
+            assert (await two.end("Shared", (place.queue_offset, place.physical_offset), "U")).code == 0
+            for actor in (one, two):
+                await actor.client.close()
+
+    run(body())
+
+
+def test_a_client_id_in_use_belongs_to_its_account(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def reply(text: bytes) -> RemotingCommand:
+        properties = properties_text(UNIQ_KEY="R", **{REPLY_TO_CLIENT: "asker"})
+        header = SendMessageRequestHeaderV2("g", "Own", "TBW102", 1, 0, 0, 1, 0, properties)
+        return RemotingCommand(RequestCode.SEND_REPLY_MESSAGE_V2, ext_fields=header.to_ext_fields(), body=text)
+
+    async def body() -> None:
+        async with guarded(tmp_path) as cluster:
+            alice, newer = cluster.actor(ALICE, "asker"), cluster.actor(ALICE, "asker")
+            thief, server = cluster.actor(MALLORY, "asker"), cluster.actor(STRANGER)
+            assert await alice.beat() == 0
+            assert await thief.beat() == DENIED
+            assert "another account uses this client id" in caplog.text
+            consumer = {"groupName": "GM", "subscriptionDataSet": []}
+            beat = {"clientID": "asker", "producerDataSet": [], "consumerDataSet": [consumer]}
+            assert (await thief.ask(RemotingCommand(34, body=orjson.dumps(beat)))).code == DENIED, "nor as a consumer"
+            assert (await server.ask(reply(b"1"))).code == 0
+            assert await newer.beat() == 0, "within the account the newest connection wins"
+            assert (await server.ask(reply(b"2"))).code == 0
+            assert (alice.replies, newer.replies, thief.replies) == ([b"1"], [b"2"], [])
+            await newer.client.close()
+            assert await thief.beat() == DENIED, "the older connection still uses the id"
+            gone = RemotingCommand(35, ext_fields={"clientID": "asker", "producerGroup": "pg"})
+            assert (await alice.ask(gone)).code == 0
+            while cluster.broker.services.registrations.count:
+                await asyncio.sleep(0.01)
+            assert await thief.beat() == 0, "an id that nobody uses is free"
+            assert await alice.beat() == DENIED
+
+    run(body())
+
+
+def test_the_same_heartbeat_from_another_account_on_the_same_connection(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with guarded(tmp_path) as cluster:
+            alice = cluster.actor(ALICE, "id")
+            assert await alice.beat() == 0
+            alice.account = MALLORY
+            assert await alice.beat() == DENIED
+
+    run(body())
+
+
+@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.QUERY_MESSAGE, RequestCode.GET_MAX_OFFSET])
+def test_given_up_messages_are_for_administrators_whatever_the_rules(tmp_path: Path, code: int) -> None:
+    async def body() -> None:
+        async with guarded(tmp_path, transaction_check_max=1) as cluster:
+            assert await cluster.actor(ALICE).send("Pay", "given-up") == 0
+            alice = cluster.actor(ALICE)
+            await alice.beat()
+            for _ in range(2):
+                await round_of(cluster, alice)
+            cluster.broker.store.dispatch()
+            command = cluster.pull_command(TRANS_CHECK_MAX_TIME_TOPIC, group="GM")
+            command.code = code
+            command.ext_fields |= {"key": "given-up", "maxNum": "1", "beginTimestamp": "0", "endTimestamp": "9" * 15}
+            assert (await cluster.actor(MALLORY).ask(command)).code == DENIED
+            assert (await cluster.actor(ADMIN).ask(command)).code == 0
+            offset = str(cluster.broker.store.queue_unit(TRANS_CHECK_MAX_TIME_TOPIC.encode(), 0, 0)[0])
+            view = RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, ext_fields={"offset": offset, "topic": "Own"})
+            assert (await cluster.actor(MALLORY).ask(view)).code == DENIED
+            assert (await cluster.actor(ADMIN).ask(view)).code == 0
+
+    run(body())
+
+
+def test_a_position_does_not_tell_whether_there_is_a_message(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with guarded(tmp_path) as cluster:
+            assert await cluster.actor(ALICE).send("Pay", "U") == 0
+            stranger = cluster.actor(STRANGER)
+            for code, field in ((33, "offset"), (37, "commitLogOffset"), (36, "offset")):
+                answers = set()
+                for offset in ("0", "1", "99999999", "-1", "x", ""):
+                    fields = {field: offset, "group": "none", "topic": "Own", "producerGroup": "pg"}
+                    if code == 36:
+                        fields["group"] = ""
+                    answer = await stranger.ask(RemotingCommand(code, ext_fields=fields))
+                    answers.add((answer.code, answer.remark))
+                assert len(answers) == 1, answers
+
+    run(body())
+
+
+def test_one_account_does_not_take_the_registrations_of_others(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with guarded(tmp_path) as cluster:
+            registrations = cluster.broker.services.registrations
+            assert isinstance(registrations, Registrations)
+            registrations._shares = Shares(8, 6, 2)
+            mallory, alice, reader = (cluster.actor(it) for it in (MALLORY, ALICE, READER))
+            groups = [{"groupName": f"g{number}"} for number in range(20)]
+            body = {"clientID": "m", "producerDataSet": groups, "consumerDataSet": []}
+            answer = await mallory.ask(RemotingCommand(34, body=orjson.dumps(body)))
+            assert (answer.code, registrations.count) == (ResponseCode.SYSTEM_BUSY, 6)
+            for actor in (alice, reader):
+                assert [await actor.beat(group) for group in ("1", "2")] == [0, 0]
+            assert await alice.beat("3") == ResponseCode.SYSTEM_BUSY
+            assert await alice.beat("2") == 0, "who is registered stays"
+            await mallory.client.close()
+            while registrations.count > 4:
+                await asyncio.sleep(0.01)
+            assert await alice.beat("3") == 0
+
+    run(body())
