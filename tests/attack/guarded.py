@@ -15,6 +15,7 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.signature import (
     ACCESS_KEY,
     SIGN_NONCE,
+    SIGN_TARGET,
     SIGN_TIME,
     SIGNATURE,
     SIGNATURE_V2,
@@ -81,6 +82,11 @@ class Guarded(Cluster):
     async def code(self, account: tuple[str, str], command: RemotingCommand) -> int:
         return (await self.as_account(account, command)).code
 
+    def fresh(self, command: RemotingCommand, account: tuple[str, str], ahead_ms: int = 0) -> RemotingCommand:
+        """Signs the request with version 2, for this broker, by a clock that is ahead of the broker's."""
+        time_ms = self.broker.services.clock.wall_ms() + ahead_ms
+        return signed_v2(command, account, time_ms, self.broker.address)
+
     async def made(self, *topics: str) -> None:
         """Creates topics, and the groups of the accounts, as the administrator."""
         for topic in topics:
@@ -102,10 +108,11 @@ _numbers = itertools.count(1)
 
 
 def signed_v2(
-    command: RemotingCommand, account: tuple[str, str], time_ms: int, nonce: str | None = None
+    command: RemotingCommand, account: tuple[str, str], time_ms: int, target: str, nonce: str | None = None
 ) -> RemotingCommand:
-    """Signs the request with time and nonce, so that it cannot be replayed."""
+    """Signs the request with time, nonce and the server's address, so that it cannot be replayed."""
     fields = command.ext_fields
+    fields[SIGN_TARGET] = target
     fields[ACCESS_KEY] = account[0]
     fields[SIGN_TIME] = str(time_ms)
     fields[SIGN_NONCE] = nonce or f"session-of-the-test.{next(_numbers)}"

@@ -6,32 +6,33 @@ import hmac
 import logging
 from collections import OrderedDict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.attack.guarded import ACCOUNTS, ADMIN, ALICE, DENIED, Guarded, signed, signed_v2, until, write_accounts
+from tests.attack.guarded import ACCOUNTS, ADMIN, ALICE, BOB, DENIED, Guarded, signed, until, write_accounts
 from tests.brokers import run
 
 from rucola.broker.acl import guard as guard_module
+from rucola.broker.acl.freshness import Freshness
 from rucola.broker.acl.guard import UNKNOWN_SENDER
 from rucola.broker.acl.replay import NonceTable
+from rucola.broker.shares import Shares
 from rucola.client.config import ProducerConfig
 from rucola.client.producer import Producer
-from rucola.errors import ConfigError
+from rucola.errors import BrokerError, ConfigError, FormatError
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.signature import (
     ACCESS_KEY,
     SIGN_NONCE,
+    SIGN_TARGET,
     SIGN_TIME,
     SIGNATURE,
     SIGNATURE_V2,
     legacy_content,
     v2_content,
 )
-
-
-def now_ms(cluster: Guarded) -> int:
-    return cluster.broker.services.clock.wall_ms()
+from rucola.testing.clock import ManualClock
 
 
 def test_s30_whoever_is_not_known_for_sure_gets_one_answer(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_s32_a_captured_request_is_taken_once(tmp_path: Path) -> None:
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:
             await cluster.made("A")
-            command = signed_v2(cluster.send_command("A"), ALICE, now_ms(cluster))
+            command = cluster.fresh(cluster.send_command("A"), ALICE)
             assert (await cluster.client.invoke(cluster.broker.address, command)).code == 0
             again = await cluster.client.invoke(cluster.broker.address, command)
             assert again.code == DENIED
@@ -145,7 +146,7 @@ def test_s32_a_captured_request_is_taken_once(tmp_path: Path) -> None:
 
 
 def test_s32_nonces_are_remembered_within_bounds() -> None:
-    table = NonceTable(sessions_max=2)
+    table = NonceTable(Shares(2, 2, 0))
     assert table.take("a", "session-session-1.5", 0)
     assert not table.take("a", "session-session-1.5", 0)
     assert table.take("b", "session-session-1.5", 0), "another account's"
@@ -176,7 +177,7 @@ def test_s32_legacy_signatures_only_where_nobody_listens(tmp_path: Path, monkeyp
     async def body(folder: Path, **options: bool) -> list[int]:
         async with Guarded(folder, **options) as cluster:
             legacy = await cluster.code(ADMIN, RemotingCommand(28))
-            command = signed_v2(RemotingCommand(28), ADMIN, now_ms(cluster))
+            command = cluster.fresh(RemotingCommand(28), ADMIN)
             return [legacy, (await cluster.client.invoke(cluster.broker.address, command)).code]
 
     assert run(body(tmp_path / "a")) == [DENIED, 0]
@@ -187,13 +188,13 @@ def test_s33_a_signature_is_for_one_request_only(tmp_path: Path) -> None:
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:
             await cluster.made("A")
-            command = signed_v2(RemotingCommand(30, ext_fields={"topic": "A", "queueId": "0"}), ALICE, now_ms(cluster))
+            command = cluster.fresh(RemotingCommand(30, ext_fields={"topic": "A", "queueId": "0"}), ALICE)
             command.code = 31
             assert (await cluster.client.invoke(cluster.broker.address, command)).code == DENIED
-            shifted = signed_v2(cluster.send_command("A", b"body"), ALICE, now_ms(cluster))
+            shifted = cluster.fresh(cluster.send_command("A", b"body"), ALICE)
             shifted.ext_fields["i"], shifted.body = shifted.ext_fields["i"] + "b", b"ody"
             assert (await cluster.client.invoke(cluster.broker.address, shifted)).code == DENIED
-            other_body = signed_v2(cluster.send_command("A", b"body"), ALICE, now_ms(cluster))
+            other_body = cluster.fresh(cluster.send_command("A", b"body"), ALICE)
             other_body.body = b"more"
             assert (await cluster.client.invoke(cluster.broker.address, other_body)).code == DENIED
 
@@ -213,7 +214,7 @@ def test_s34_no_way_back_to_the_old_signature(tmp_path: Path) -> None:
 
     async def body() -> None:
         async with Guarded(tmp_path / "a", ACCOUNTS + careful) as cluster:
-            command = signed_v2(RemotingCommand(28), account, now_ms(cluster))
+            command = cluster.fresh(RemotingCommand(28), account)
             assert (await cluster.client.invoke(cluster.broker.address, command)).code == 0
             for name in (SIGNATURE_V2, SIGN_NONCE, SIGN_TIME):
                 command.ext_fields.pop(name)
@@ -257,12 +258,12 @@ def test_s36_a_wrong_clock_is_told_the_time_and_nothing_else(tmp_path: Path) -> 
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:
             for hours in (-1, 1):
-                command = signed_v2(RemotingCommand(28), ADMIN, now_ms(cluster) + hours * 3_600_000)
+                command = cluster.fresh(RemotingCommand(28), ADMIN, hours * 3_600_000)
                 answer = await cluster.client.invoke(cluster.broker.address, command)
                 assert answer.code == DENIED
                 assert "300 s away from the broker's time" in answer.remark
                 assert ADMIN[1] not in answer.remark
-            forged = signed_v2(RemotingCommand(28), (ADMIN[0], ALICE[1]), now_ms(cluster) + 3_600_000)
+            forged = cluster.fresh(RemotingCommand(28), (ADMIN[0], ALICE[1]), 3_600_000)
             answer = await cluster.client.invoke(cluster.broker.address, forged)
             assert answer.remark == UNKNOWN_SENDER
 
@@ -333,3 +334,155 @@ def test_s54_no_secret_leaves_in_logs_answers_or_texts_of_objects(
     seen += [repr(config), repr(Producer("group", "127.0.0.1:1", config))]
     for secret in (ADMIN[1], ALICE[1], "a-secret-set-over-the-wire", "a-secret-of-a-client", "a-token"):
         assert not [text for text in seen if secret in text]
+
+
+async def taken(cluster: Guarded, command: RemotingCommand) -> tuple[int, str]:
+    """Sends the request as it was signed; returns the code, and the remark's beginning."""
+    answer = await cluster.client.invoke(cluster.broker.address, command)
+    return answer.code, (answer.remark or "")[:40]
+
+
+def test_s32_a_captured_request_is_not_taken_after_a_restart_nor_by_another_broker(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with Guarded(tmp_path / "a", listen_port=0) as cluster:
+            await cluster.made("A")
+            command = cluster.fresh(cluster.send_command("A"), ALICE)
+            assert (await taken(cluster, command))[0] == 0
+            port = int(cluster.broker.address.rpartition(":")[2])
+            async with Guarded(tmp_path / "b") as other:
+                await other.made("A")
+                assert await taken(other, command) == (
+                    DENIED,
+                    f"access denied: SignTarget 127.0.0.1:{port} is not"[:40],
+                )
+                assert other.broker.store.stats.put_messages == 0
+        async with Guarded(tmp_path / "a", listen_port=port) as again:
+            code, remark = await taken(again, command)
+            assert (code, remark) == (2, "SignTime is before the server's start, t")
+            assert BrokerError(code, remark).retriable, "a client whose clock is behind repeats the request"
+            assert again.broker.store.stats.put_messages == 0
+            assert (await taken(again, again.fresh(again.send_command("A"), ALICE)))[0] == 0
+
+    run(body())
+
+
+def test_s32_nor_a_request_of_a_client_whose_clock_is_ahead(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with Guarded(tmp_path) as cluster:
+            await cluster.made("A")
+            port = int(cluster.broker.address.rpartition(":")[2])
+            early, late = (cluster.fresh(cluster.send_command("A"), ALICE, ahead) for ahead in (100_000, 60_000))
+            assert [(await taken(cluster, it))[0] for it in (early, late)] == [0, 0]
+        for _ in range(2):
+            async with Guarded(tmp_path, listen_port=port) as again:
+                assert [(await taken(again, it))[0] for it in (early, late)] == [2, 2]
+                bob = again.fresh(RemotingCommand(30, ext_fields={"topic": "A", "queueId": "0"}), BOB)
+                assert (await taken(again, bob))[0] == 0, "other accounts do not wait for it"
+                assert (await taken(again, again.fresh(again.send_command("A"), ALICE, 200_000)))[0] == 0
+
+    run(body())
+
+
+def fresh_channel(local: str) -> SimpleNamespace:
+    return SimpleNamespace(attributes={}, local_address=local)
+
+
+def fields(time_ms: int, number: int, target: str = "10.0.0.1:10911") -> dict[str, str]:
+    nonce = f"session-of-the-test.{number}"
+    return {SIGN_TARGET: target, SIGN_TIME: str(time_ms), SIGN_NONCE: nonce}
+
+
+def test_s32_for_how_long_a_slow_clock_is_refused_after_a_start() -> None:
+    """A client whose clock is 20 s behind waits 20 s, and nobody waits longer than 300 s, whatever the clocks do."""
+    clock = ManualClock()
+    freshness, channel = Freshness(clock), fresh_channel("10.0.0.1:10911")
+    begun = clock.wall_ms()
+    numbers = iter(range(1, 1000))
+
+    def refusal(behind_s: float) -> str:
+        now_ms = clock.wall_ms() - round(behind_s * 1000)
+        return freshness.refusal(channel, "alice", fields(now_ms, next(numbers)))
+
+    assert refusal(0.001).startswith("SignTime is before the server's start")
+    assert refusal(0) == ""
+    clock.advance(19_999)
+    assert refusal(20) and not refusal(19)
+    clock.advance(1)
+    assert clock.wall_ms() - begun == 20_000 and not refusal(20)
+    clock.advance(279_999)
+    clock.set_wall_ms(clock.wall_ms() - 1000)
+    assert refusal(299.5)
+    clock.advance(1)
+    assert not refusal(299.5), "a clock that was set back does not matter for longer"
+    assert refusal(300.1).startswith("access denied: SignTime is more than 300 s")
+
+
+@pytest.mark.parametrize(
+    ("local", "target", "here"),
+    [
+        ("10.0.0.1:10911", "10.0.0.1:10911", True),
+        ("10.0.0.1:10911", "10.0.0.2:10911", False),
+        ("10.0.0.1:10911", "10.0.0.1:10912", False),
+        ("[::ffff:10.0.0.1]:10911", "10.0.0.1:10911", True),
+        ("[fe80::1]:10911", "[FE80:0::1]:10911", True),
+        ("10.0.0.1:10911", "Broker-A:10911", True),
+        ("10.0.0.1:10911", "broker-a:10912", False),
+        ("10.0.0.1:10911", "203.0.113.5:10911", True),
+        ("10.0.0.1:10911", "broker-b:10911", False),
+        ("10.0.0.1:10911", "Front.example:443", True),
+        ("10.0.0.1:10911", "front.example:10911", False),
+        ("127.0.0.1:10911", "localhost:10911", True),
+        ("10.0.0.1:10911", "localhost:10911", False),
+        ("10.0.0.1:10911", "10.0.0.1", False),
+        ("10.0.0.1:10911", "", False),
+        ("unknown", "10.0.0.1:10911", False),
+    ],
+)
+def test_s32_under_which_addresses_a_server_is_asked_for(local: str, target: str, here: bool) -> None:
+    clock = ManualClock()
+    freshness = Freshness(clock, ("broker-a", "203.0.113.5", ""), "front.example:443, other.example:1")
+    channel = fresh_channel(local)
+    for number in (1, 2):
+        assert (freshness.refusal(channel, "alice", fields(clock.wall_ms(), number, target)) == "") == here
+    assert freshness.refusal(channel, "alice", fields(clock.wall_ms(), 3, "10.9.9.9:10911")), "each request says it"
+    unbound = fields(clock.wall_ms(), 4)
+    del unbound[SIGN_TARGET]
+    assert freshness.refusal(channel, "alice", unbound).startswith("access denied: SignTarget is missing")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b'{"ahead":[]}', b'{"ahead":{"a":"x"}}', b'{"ahead":{"a":[]}}', b"{"]
+)
+def test_s32_a_damaged_table_of_times_is_none(content: bytes) -> None:
+    freshness = Freshness(ManualClock())
+    if content:
+        with pytest.raises(FormatError):
+            freshness.load(content)
+    else:
+        freshness.load(None)
+
+
+def test_s32_times_from_the_table_refuse_for_a_bounded_time() -> None:
+    clock = ManualClock()
+    freshness, channel = Freshness(clock), fresh_channel("10.0.0.1:10911")
+    freshness.load(b'{"ahead":{"alice":9999999999999}}')
+    assert freshness.refusal(channel, "alice", fields(clock.wall_ms(), 1)).startswith("SignTime is before")
+    clock.advance(300_000)
+    assert freshness.refusal(channel, "alice", fields(clock.wall_ms(), 2)).startswith("SignTime is before")
+    clock.advance(1)
+    assert freshness.refusal(channel, "alice", fields(clock.wall_ms(), 3)) == ""
+
+
+def test_s32_one_account_does_not_take_the_sessions_of_others() -> None:
+    table, number = NonceTable(), 0
+    while table.take("low", f"session-{number:012d}.1", 0.0):
+        number += 1
+    assert number == 8_192
+    assert table.take("bob", "session-of-bob-0001.1", 500.0) and table.take("admin", "session-of-admin-1.1", 500.0)
+    crowd = [f"low-{number}" for number in range(7)]
+    for name in crowd:
+        for number in range(8_192):
+            table.take(name, f"session-{number:012d}.1", 500.0)
+    late = [table.take("late", f"session-of-late-{number:03d}.1", 500.0) for number in range(65)]
+    assert late == [True] * 64 + [False], "even a full table has room for a new account"
+    assert table.take("low", "session-of-low-again.1", 601.0), "expired sessions give their room back"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.attack.guarded import ACCOUNTS, ADMIN, ALICE, DENIED, Guarded, signed_v2
+from tests.attack.guarded import ACCOUNTS, ADMIN, ALICE, DENIED, Guarded
 from tests.brokers import Cluster, run
 
 from rucola.broker import request_handler
@@ -348,7 +348,7 @@ def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: 
             for number in range(300):
                 command = cluster.send_command("A") if number % 2 else cluster.pull_command("A", group="GA")
                 command.opaque = number
-                frames.append(signed_v2(command, ALICE, cluster.broker.services.clock.wall_ms()).encode())
+                frames.append(cluster.fresh(command, ALICE).encode())
             connection._writer.write(b"".join(frames))
             codes = {}
             for _ in range(300):
@@ -382,7 +382,7 @@ def test_names_count_for_the_account_that_creates_them_however_many_turns_it_tak
                         else RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)
                     )
                     command.opaque = number
-                    frames.append(signed_v2(command, account, cluster.broker.services.clock.wall_ms()).encode())
+                    frames.append(cluster.fresh(command, account).encode())
                 connection._writer.write(b"".join(frames))
             codes = {
                 account: sorted([(await answer(connection._reader)).code for _ in range(100)])

@@ -331,6 +331,7 @@ class Broker:
             services.access.guard.admit if services.access is not None else None,
         )
         if services.access is not None:
+            services.access.freshness.begin()
             services.access.guard.wire(services.cold_reads, self._processors.json_bodies, self._handler.process)
 
     def _rewriter(self) -> Rewriter:

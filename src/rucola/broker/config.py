@@ -98,6 +98,12 @@ class BrokerConfig(TlsConfig):
         False,
         "Whether the broker refuses signatures that can be replayed, and thus all of RocketMQ's clients. Rucola's own.",
     )
+    acl_signed_addresses: str = option(
+        "aclSignedAddresses",
+        "",
+        "Further addresses `host:port`, separated by commas, under which clients reach the broker, for example through "
+        "another name or a NAT. A signature of version 2 names the address that its client asked for. Rucola's own.",
+    )
     broker_ip1: str = option(
         "brokerIP1",
         "",

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from rucola.broker.transaction.transactional_message_service import TransactionalMessageService
 
 _CONSUMER_OFFSETS = "consumerOffset.json"
+SIGNED_TIMES = "rucolaSignatures.json"
+"""See ``acl.freshness``, which is imported only for a broker with accounts."""
 
 
 class BrokerServices:
@@ -136,6 +138,7 @@ class BrokerServices:
             home = files.expand(config.rocketmq_home or store.config.store_path_root_dir)
             self.access = BrokerAccess(config, files, clock, store, home)
             self.senders = self.access.senders
+            self.access.freshness.keep(self.keep(SIGNED_TIMES))
             self.topics.before_create = self.groups.before_create = self.access.quota.take
             registrations = Shares(REGISTRATIONS_MAX, REGISTRATIONS_SHARE, REGISTRATIONS_KEPT)
         self.registrations = Registrations(self.senders.check_holder, registrations)
@@ -164,6 +167,7 @@ class BrokerServices:
         self.store.load()
         if self.access is not None:
             self.access.load_users()
+            self.tables.load(SIGNED_TIMES, self.access.freshness.load)
         self._load_topics()
         self.tables.load("subscriptionGroup.json", self.groups.load)
         # If ``enableLmq`` has been switched on since the last run, the progress is still in ``consumerOffset.json``.
@@ -207,6 +211,8 @@ class BrokerServices:
         call("writing of consumer offsets", self.offsets.persist)
         call("writing of offset resets", self.resets.persist)
         call("writing of consumer filters", self.filters.persist)
+        if self.access is not None:
+            call("writing of signed times", self.access.freshness.persist)
         self.writer.write_failed_again()
 
     def persist_now(self) -> None:

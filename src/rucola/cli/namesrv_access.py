@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 from collections.abc import Callable
 
 import orjson
 
 from rucola.broker.acl.access import RELOAD_INTERVAL_S
+from rucola.broker.acl.freshness import Freshness
 from rucola.broker.acl.guard import AccessGuard
 from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import Account, AclSnapshot
@@ -36,17 +38,25 @@ class NamesrvAccess:
         source: returns the current accounts; None while they are not known.
         insecure: accept legacy signatures, which can be replayed, over any connection.
         own: the account of the name server's own brokers, in addition to the accounts of ``source``.
+        addresses: see ``Freshness``.
     """
 
     def __init__(
-        self, source: Callable[[], AclSnapshot | None], clock: Clock, insecure: bool, own: Account | None = None
+        self,
+        source: Callable[[], AclSnapshot | None],
+        clock: Clock,
+        insecure: bool,
+        own: Account | None = None,
+        addresses: str = "",
     ) -> None:
         self._source = source
         self._own = {} if own is None else {own.access_key: own}
         self._seen: AclSnapshot | None = None
         self._snapshot = AclSnapshot(self._own)
         # No request to a name server refers to a message.
-        self._guard = AccessGuard(self.snapshot, _no_topic, clock, insecure, require_v2=False, quota=NameQuota(0))
+        freshness = Freshness(clock, (socket.gethostname(),), addresses)
+        quota = NameQuota(0)
+        self._guard = AccessGuard(self.snapshot, _no_topic, clock, freshness, insecure, require_v2=False, quota=quota)
 
     def snapshot(self) -> AclSnapshot:
         """The latest known accounts of ``source``, and ``own``."""

@@ -31,7 +31,9 @@ class NamesrvServer:
 
             clock = SystemClock()
             self._accounts = AccountFiles(config.rocketmq_home, config.insecure, clock)
-            judge = NamesrvAccess(self._accounts.snapshot, clock, config.insecure).judge
+            judge = NamesrvAccess(
+                self._accounts.snapshot, clock, config.insecure, addresses=config.acl_signed_addresses
+            ).judge
         self.server = NameServer(config, judge=judge)
         self._reload: PeriodicWork | None = None
 

@@ -121,7 +121,9 @@ class UpServers:
         if self._config.acl_enable and self._brokers_wanted > 1:
             home = self._config.rocketmq_home or self._store_config.store_path_root_dir
             self._account_files = AccountFiles(home, self._config.insecure, SystemClock())
-        self._access = NamesrvAccess(self._accounts, SystemClock(), self._config.insecure, own)
+        self._access = NamesrvAccess(
+            self._accounts, SystemClock(), self._config.insecure, own, self._config.acl_signed_addresses
+        )
 
     def _accounts(self) -> AclSnapshot | None:
         """Returns the accounts of the broker in this process, or those in the files that several brokers share."""

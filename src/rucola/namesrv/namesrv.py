@@ -71,6 +71,12 @@ class NamesrvConfig(TlsConfig):
         "Whether only accounts that `conf/plain_acl.yml` lists as administrators may change the name server's data. "
         "Then even brokers on this machine must sign their registrations (`innerClientAuthenticationCredentials`).",
     )
+    acl_signed_addresses: str = option(
+        "aclSignedAddresses",
+        "",
+        "Further addresses `host:port`, separated by commas, under which clients reach the name server. See the option "
+        "of the broker with this name.",
+    )
     rocketmq_home: str = option("rocketmqHome", "", "Directory with `conf/plain_acl.yml`. Needed with `aclEnable`.")
     kv_config_path: str = option(
         "kvConfigPath", "", "File of the key-value configuration. Empty: the configuration is kept in memory only."
@@ -208,7 +214,10 @@ class NameServer:
                 self._processors.process(channel, command)
                 channel.took(self._monotonic() - began_s)
             elif not command.is_oneway:
-                channel.send(command.answer(ResponseCode.NO_PERMISSION, refusal).encode())
+                # A refusal of access control that does not say "access denied" concerns this moment only.
+                later = refusal.startswith("SignTime")
+                code = ResponseCode.SYSTEM_BUSY if later else ResponseCode.NO_PERMISSION
+                channel.send(command.answer(code, refusal).encode())
 
     def channel_closed(self, channel: Channel) -> None:
         """Removes the brokers that registered over ``channel``."""

@@ -6,8 +6,8 @@ It covers neither the time nor the request code nor the boundaries between value
 a request and move bytes between adjacent values (reliability.md R-13).
 
 Version 2 is an HMAC-SHA256 in base64. It covers the request code, all ext fields except the signatures, and the SHA-256
-of the body. The name and the value of each field are preceded by their lengths. The fields include the time and a
-nonce. A server that remembers nonces accepts each request once.
+of the body. The name and the value of each field are preceded by their lengths. The fields include the time, a nonce
+and the server's address. A server that remembers nonces accepts each request once, and no other server accepts it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ SECURITY_TOKEN = "SecurityToken"
 SIGNATURE_V2 = "SignatureV2"
 SIGN_TIME = "SignTime"
 SIGN_NONCE = "SignNonce"
+SIGN_TARGET = "SignTarget"
 """Ext fields of version 2. ``SignatureV2``: the signature in base64. ``SignTime``: decimal milliseconds since 1970.
-``SignNonce``: 16 to 48 characters, a dot and a number; each nonce is used only once.
+``SignNonce``: 16 to 48 characters, a dot and a number; each nonce is used only once. ``SignTarget``: the server that
+the client asked for, ``host:port``.
 """
 
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"

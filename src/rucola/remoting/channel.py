@@ -329,6 +329,11 @@ class Channel(asyncio.BufferedProtocol):
         self._server.opened(self)
 
     @property
+    def local_address(self) -> str:
+        """The address that the peer has connected to, ``ip:port``."""
+        return readable_address(None if self._transport is None else self._transport.get_extra_info("sockname"))
+
+    @property
     def descriptor(self) -> int:
         """Descriptor of the socket; -1 if there is none."""
         used = None if self._transport is None else self._transport.get_extra_info("socket")

@@ -124,7 +124,7 @@ class RemotingClient:
     def send_oneway(self, address: str, frame: bytes) -> None:
         """Like ``invoke_oneway`` for an encoded frame whose oneway bit is set."""
         if self._signer is not None:
-            frame = self._signer.sign(frame)
+            frame = self._signer.sign(frame, address)
         self._connection(address).send(frame)
 
     def submit(
@@ -159,7 +159,7 @@ class RemotingClient:
         if connection is None:
             connection = self._connection(address)
         if self._signer is not None:
-            frame, body = self._signer.sign(frame + body), b""
+            frame, body = self._signer.sign(frame + body, address), b""
         table = connection.table
         table.waiting[opaque] = waiter
         if waiter.deadline < table.timer_at:

@@ -16,6 +16,7 @@ from rucola.protocol.signature import (
     ACCESS_KEY,
     SECURITY_TOKEN,
     SIGN_NONCE,
+    SIGN_TARGET,
     SIGN_TIME,
     SIGNATURE,
     SIGNATURE_V2,
@@ -52,8 +53,8 @@ class RequestSigner:
         self._session = secrets.token_hex(16)
         self._numbers = itertools.count(1)
 
-    def sign(self, frame: bytes) -> bytes:
-        """The request ``frame`` with the fields that identify its sender."""
+    def sign(self, frame: bytes, address: str) -> bytes:
+        """The request ``frame`` to the server ``address``, with the fields that identify its sender."""
         command = decode_frame(frame)
         fields = command.ext_fields
         fields[ACCESS_KEY] = self._access_key
@@ -63,6 +64,7 @@ class RequestSigner:
             signature = legacy_signature(self._secret_key, fields, command.body, command.version)
             fields[SIGNATURE] = signature.decode("ascii")
         else:
+            fields[SIGN_TARGET] = address
             fields[SIGN_TIME] = str(self._wall_ms())
             fields[SIGN_NONCE] = f"{self._session}.{next(self._numbers)}"
             signature = v2_signature(self._secret_key, command.code, fields, command.body)

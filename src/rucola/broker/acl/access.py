@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 from rucola.broker.acl.auth_manager import AuthManager
+from rucola.broker.acl.freshness import Freshness
 from rucola.broker.acl.guard import AccessGuard
 from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import AclSnapshot
@@ -45,8 +47,10 @@ class BrokerAccess:
         if config.authentication_enabled:
             self.users = AuthManager(files, store.root, config.authorization_enabled, config.insecure)
         self.quota = NameQuota(config.auto_create_per_account_max)
+        hosts = (config.client_host, socket.gethostname())
+        self.freshness = Freshness(clock, hosts, config.acl_signed_addresses)
         self.guard = AccessGuard(
-            self.snapshot, self._topic_at, clock, config.insecure, config.acl_require_v2, self.quota
+            self.snapshot, self._topic_at, clock, self.freshness, config.insecure, config.acl_require_v2, self.quota
         )
         self.senders = AccountSenders(self.snapshot, lambda: self.guard.account, clock.monotonic)
 

@@ -17,9 +17,9 @@ from functools import partial
 from typing import Protocol
 
 from rucola.broker.acl.address_strategy import Segments, address_of
+from rucola.broker.acl.freshness import Freshness
 from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import PUB, Account, AclSnapshot, Resource, Sender
-from rucola.broker.acl.replay import WINDOW_S, NonceTable
 from rucola.broker.acl.requirements import REQUIREMENTS, refusal
 from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind
@@ -31,8 +31,6 @@ from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch
 from rucola.protocol.signature import (
     ACCESS_KEY,
-    SIGN_NONCE,
-    SIGN_TIME,
     SIGNATURE,
     SIGNATURE_V2,
     equal,
@@ -103,7 +101,8 @@ class AccessGuard:
     Args:
         snapshot: returns the current accounts.
         topic_at: returns the topic of the message that a request refers to.
-        clock: gives the time with which the times in signatures are compared.
+        clock: monotonic seconds, for the log.
+        freshness: decides which signatures of version 2 are accepted.
         insecure: accept legacy signatures, which can be replayed, even if others can read the connection's traffic.
         require_v2: refuse the legacy signatures of all accounts.
         quota: limits how many topics and groups an account may create; the guard sets ``quota.account``.
@@ -119,6 +118,7 @@ class AccessGuard:
         snapshot: Callable[[], AclSnapshot],
         topic_at: TopicOfMessage,
         clock: Clock,
+        freshness: Freshness,
         insecure: bool,
         require_v2: bool,
         quota: NameQuota,
@@ -129,7 +129,7 @@ class AccessGuard:
         self._insecure = insecure
         self._require_v2 = require_v2
         self._quota = quota
-        self._nonces = NonceTable()
+        self._freshness = freshness
         self._nobody = Account("", secrets.token_bytes(32))
         self._cold_reads: ColdReads
         self._json_bodies: JsonBodies
@@ -215,7 +215,6 @@ class AccessGuard:
         """
         snapshot = self._snapshot()
         peer = channel.attributes.get(_PEER) or _remember(channel)
-        now_s = self._clock.monotonic()
         name = command.ext_fields.get(ACCESS_KEY, "")
         account = snapshot.accounts.get(name)
         known = account is not None and not account.disabled
@@ -228,7 +227,7 @@ class AccessGuard:
             return UNKNOWN_SENDER
         if not snapshot.may_come_from(judged, peer.address):
             return UNKNOWN_SENDER
-        return self._stale(judged, peer, command, now_s) or self._forbidden(judged, peer, command)
+        return self._stale(channel, judged, peer, command) or self._forbidden(judged, peer, command)
 
     def _judge_later(self, channel: Channel, command: RemotingCommand, cold: ColdRecords) -> None:
         """Fetches the message that ``command`` refers to, then refuses or serves the request, whose sender is already
@@ -285,10 +284,10 @@ class AccessGuard:
         self.account = name
         self._quota.account = "" if account is None or account.admin else name
 
-    def _stale(self, account: Sender, peer: _Peer, command: RemotingCommand, now_s: float) -> str:
+    def _stale(self, channel: Channel, account: Sender, peer: _Peer, command: RemotingCommand) -> str:
         """Returns the reason to refuse a correct signature; empty if the signature is accepted.
 
-        A legacy signature must be allowed. Any other signature needs a time near the broker's and an accepted nonce.
+        A legacy signature must be allowed. Any other must be fresh.
         """
         fields = command.ext_fields
         if SIGNATURE_V2 not in fields:
@@ -297,13 +296,7 @@ class AccessGuard:
             if not (peer.private or self._insecure):
                 return f"access denied: without TLS, {SIGNATURE_V2} is required"
             return ""
-        now_ms = self._clock.wall_ms()
-        text = fields.get(SIGN_TIME, "")
-        if not text.isascii() or not text.isdigit() or len(text) > 15 or abs(int(text) - now_ms) > WINDOW_S * 1000:
-            return f"access denied: {SIGN_TIME} is more than {WINDOW_S:.0f} s away from the broker's time {now_ms}"
-        if not self._nonces.take(account.access_key, fields.get(SIGN_NONCE, ""), now_s):
-            return f"access denied: {SIGN_NONCE} was used, is too old or malformed, or there are too many clients"
-        return ""
+        return self._freshness.refusal(channel, account.access_key, fields)
 
     def _forbidden(
         self, account: Sender, peer: _Peer, command: RemotingCommand, cold: ColdRecords | None = None
@@ -334,7 +327,9 @@ class AccessGuard:
     def _answer(self, channel: Channel, command: RemotingCommand, reason: str) -> None:
         self.refused += 1
         if not command.is_oneway:
-            channel.send(command.answer(ResponseCode.NO_PERMISSION, reason[:_REMARK_CHARACTERS_MAX]).encode())
+            final = reason.startswith("access denied")
+            code = ResponseCode.NO_PERMISSION if final else ResponseCode.SYSTEM_BUSY
+            channel.send(command.answer(code, reason[:_REMARK_CHARACTERS_MAX]).encode())
         now_s = self._clock.monotonic()
         if now_s - self._logged_at >= _LOG_INTERVAL_S:
             self._logged_at = now_s

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from rucola.broker.shares import Shares
+
 WINDOW_S = 300.0
 """Largest difference in seconds between the time in a signed request and the broker's clock."""
 _NONCES_BEHIND = 1024
 """How many numbers of each session the table remembers: the highest one and those just below it. Lower numbers are
 refused.
 """
-_SESSIONS_MAX = 65_536
+_SESSIONS_MAX, _SESSIONS_SHARE, _SESSIONS_KEPT = 65_536, 8_192, 64
+"""Sessions of all accounts, of one account, and those that each account may always have."""
 
 
 class NonceTable:
@@ -20,12 +23,12 @@ class NonceTable:
     and those just below it are remembered, so the table grows with clients, not with requests.
 
     Args:
-        sessions_max: maximum number of sessions; further sessions are refused. A session is forgotten only after all
-            its requests have expired.
+        shares: limits the sessions of each account; further sessions are refused. A session is forgotten only after
+            all its requests have expired.
     """
 
-    def __init__(self, sessions_max: int = _SESSIONS_MAX) -> None:
-        self._sessions_max = sessions_max
+    def __init__(self, shares: Shares | None = None) -> None:
+        self._shares = shares or Shares(_SESSIONS_MAX, _SESSIONS_SHARE, _SESSIONS_KEPT)
         # highest number, bits for the numbers below it, last use
         self._sessions: OrderedDict[tuple[str, str], tuple[int, int, float]] = OrderedDict()
 
@@ -33,7 +36,7 @@ class NonceTable:
         """Records ``nonce`` and returns True if it is new.
 
         Returns False if the nonce was used before or has the wrong form, if its number is lower than all numbers that
-        the table remembers of the session, or if the table has no room for a new session.
+        the table remembers of the session, or if the table has no room for a new session of the account.
 
         Args:
             access_key: the account that uses the nonce.
@@ -47,7 +50,7 @@ class NonceTable:
         known = self._sessions.pop(key, None)  # inserted again below: the table is in order of last use
         if known is None:
             self._forget(now_s)
-            if len(self._sessions) >= self._sessions_max:
+            if not self._shares.take(access_key):
                 return False
             self._sessions[key] = (number, 1, now_s)
             return True
@@ -69,3 +72,4 @@ class NonceTable:
             if now_s - used_s <= 2 * WINDOW_S:
                 return
             del self._sessions[key]
+            self._shares.give_back(key[0])
