@@ -19,16 +19,22 @@ from tests.attack.guarded import ADMIN, DENIED, Guarded, signed
 from tests.brokers import Cluster, properties_text, run
 
 from rucola.broker.acl.senders import mark_of
+from rucola.broker.client.client_channel import ClientChannel
+from rucola.broker.client.consumer_manager import ConsumerManager
+from rucola.broker.client.producer_manager import ProducerManager
+from rucola.broker.client.rebalance_lock import RebalanceLockManager
 from rucola.broker.client.registrations import Registrations
 from rucola.broker.shares import Shares
 from rucola.common.key_builder import TRANS_CHECK_MAX_TIME_TOPIC
 from rucola.common.message import MessageExt
 from rucola.common.message_const import KEYS, REPLY_TO_CLIENT, SENDER
+from rucola.errors import BrokerError
 from rucola.formats.message import decode_message, decode_messages
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
 from rucola.remoting.client import RemotingClient
+from rucola.testing.clock import ManualClock
 
 ALICE = ("alice-account", "a-secret-that-alice-keeps")
 MALLORY = ("mallory-account", "a-secret-that-mallory-keeps")
@@ -207,11 +213,13 @@ def test_the_transactions_of_a_removed_account_go_to_those_who_publish(tmp_path:
     async def body() -> None:
         async with guarded(tmp_path) as cluster:
             assert await cluster.actor(ALICE).send("Shared", "left") == 0
-        async with guarded(tmp_path, accounts(ALICE)) as cluster:
-            reader = cluster.actor(READER)
-            assert await reader.beat() == 0
-            await round_of(cluster, reader)
-            assert reader.bodies() == [BODY]
+        disabled = accounts().replace(f"secretKey: {ALICE[1]},", f"secretKey: {ALICE[1]}, disabled: true,")
+        for text in (accounts(ALICE), disabled):
+            async with guarded(tmp_path, text) as cluster:
+                reader = cluster.actor(READER)
+                assert await reader.beat() == 0
+                await round_of(cluster, reader)
+                assert reader.bodies() == [BODY]
 
     run(body())
 
@@ -381,3 +389,43 @@ def test_one_account_does_not_take_the_registrations_of_others(tmp_path: Path) -
             assert await alice.beat("3") == 0
 
     run(body())
+
+
+def test_registrations_count_what_is_there() -> None:
+    """A heartbeat under another id replaces the registration, and every end of one gives the room back."""
+    registrations = Registrations(shares=Shares(3, 3, 0))
+    producers, consumers = ProducerManager(registrations), ConsumerManager(lambda _: None, registrations)
+    channel: Any = object()
+
+    def client(client_id: str, account: str = "a") -> ClientChannel:
+        return ClientChannel(channel, client_id, "JAVA", 0, 0.0, account)
+
+    for _ in range(5):
+        for client_id in ("one", "two"):
+            producers.register("g", client(client_id))
+            consumers.register(client(client_id), "g", "", "", "", None)
+            assert registrations.count == 2
+            registrations.check("two" if client_id == "one" else "one", "b")  # only an id in use belongs to somebody
+    consumers.unregister("g", channel)
+    consumers.unregister("g", channel)
+    assert registrations.count == 1
+    consumers.register(client("two"), "g", "", "", "", None)
+    consumers.channel_closed(channel)
+    producers.channel_closed(channel)
+    assert (registrations.count, registrations._ids) == (0, {})
+    for number in range(3):
+        producers.register(f"g{number}", client("one"))
+    with pytest.raises(BrokerError) as refused:
+        producers.register("g3", client("one"))
+    assert refused.value.code == ResponseCode.SYSTEM_BUSY and len(producers.groups()) == 3
+
+
+def test_locks_go_back_to_the_share_they_came_from() -> None:
+    clock = ManualClock()
+    locks = RebalanceLockManager(clock.monotonic, Shares(100, 2, 1))
+    assert locks.try_lock("g", [1, 2, 3], "a", "first") == [1, 2]
+    assert locks.try_lock("g", [1, 2], "a", "second") == [1, 2], "renewed, and still counted for the first account"
+    assert locks.try_lock("g", [3, 4, 5], "a", "second") == [3, 4]
+    locks.unlock("g", [1, 2, 3, 4], "a")
+    assert locks.try_lock("h", [1, 2, 3], "a") == [1, 2] and locks.try_lock("i", [1], "a") == [1], "by group"
+    assert locks.try_lock("g", [1, 2, 3], "a", "first") == [1, 2]

@@ -17,6 +17,7 @@ from rucola.broker.acl import guard as guard_module
 from rucola.broker.acl.freshness import Freshness
 from rucola.broker.acl.guard import UNKNOWN_SENDER
 from rucola.broker.acl.replay import NonceTable
+from rucola.broker.services import BrokerServices
 from rucola.broker.shares import Shares
 from rucola.client.config import ProducerConfig
 from rucola.client.producer import Producer
@@ -378,7 +379,30 @@ def test_s32_nor_a_request_of_a_client_whose_clock_is_ahead(tmp_path: Path) -> N
                 assert [(await taken(again, it))[0] for it in (early, late)] == [2, 2]
                 bob = again.fresh(RemotingCommand(30, ext_fields={"topic": "A", "queueId": "0"}), BOB)
                 assert (await taken(again, bob))[0] == 0, "other accounts do not wait for it"
-                assert (await taken(again, again.fresh(again.send_command("A"), ALICE, 200_000)))[0] == 0
+        async with Guarded(tmp_path, listen_port=port) as again:
+            assert (await taken(again, again.fresh(again.send_command("A"), ALICE, 200_000)))[0] == 0
+
+    run(body())
+
+
+def test_s32_what_was_signed_while_the_store_was_opened_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until a broker has opened its store, another one may have had it."""
+    begin, begun = Freshness.begin, []
+
+    def watched(freshness: Freshness) -> None:
+        begun.append("begun")
+        begin(freshness)
+
+    cluster = Guarded(tmp_path)
+    monkeypatch.setattr(Freshness, "begin", watched)
+    load = BrokerServices.load
+    monkeypatch.setattr(BrokerServices, "load", lambda services: (load(services), begun.append("opened")))
+
+    async def body() -> None:
+        async with cluster:
+            assert begun == ["begun", "opened", "begun"]
 
     run(body())
 

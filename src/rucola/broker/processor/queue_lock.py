@@ -51,7 +51,7 @@ class QueueLockProcessor:
         body = LockBatchRequestBody.decode(command.body)
         group = self._consumers.group(body.consumer_group)
         client = None if group is None else group.clients.get(channel)
-        if client is None or client.client_id != body.client_id or client.account != self._account_of(command):
+        if client is None or client.client_id != body.client_id:
             raise BrokerError(
                 ResponseCode.SYSTEM_BUSY,
                 f"this connection has sent no heartbeat of client {body.client_id} for group {body.consumer_group}",
