@@ -18,17 +18,46 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from rucola.broker.acl.permission import DENY, PUB, SUB, Account  # noqa: E402
 from rucola.broker.acl.requirements import REQUIREMENTS, describe  # noqa: E402
+from rucola.broker.requests import ACCOUNT_REQUESTS, REQUESTS, USER_REQUESTS  # noqa: E402
+from rucola.namesrv.administration import REQUESTS as NAMESRV_REQUESTS  # noqa: E402
+from rucola.namesrv.namesrv import READING  # noqa: E402
 from rucola.protocol.codes import RequestCode  # noqa: E402
+
+SENT_AS_ROWS = {
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.PULL_MESSAGE,
+    RequestCode.LITE_PULL_MESSAGE,
+}
+"""Requests that a broker serves without an entry in its tables of requests."""
+NAMESRV_OWN = {
+    RequestCode.GET_ROUTEINFO_BY_TOPIC,
+    RequestCode.GET_BROKER_CLUSTER_INFO,
+    RequestCode.REGISTER_BROKER,
+    RequestCode.UNREGISTER_BROKER,
+    RequestCode.UPDATE_NAMESRV_CONFIG,
+    RequestCode.GET_NAMESRV_CONFIG,
+}
+"""Requests that a name server serves without an entry in its table of administrative requests."""
 
 
 def rendered() -> str:
-    """The table, which stands between ``BEGIN`` and ``END``."""
-    lines = ["| request | code | needs | publisher | consumer | administrator |", "|---|---|---|---|---|---|"]
-    for code in sorted(set(RequestCode) & set(REQUIREMENTS)):
-        name = RequestCode(code).name
+    """The tables, which stand between ``BEGIN`` and ``END``."""
+    lines = [
+        "| request to a broker | code | needs | publisher | consumer | administrator |",
+        "|---|---|---|---|---|---|",
+    ]
+    served = SENT_AS_ROWS | {RequestCode(code) for code in (*REQUESTS, *ACCOUNT_REQUESTS, *USER_REQUESTS)}
+    for code in sorted(served | (set(RequestCode) & set(REQUIREMENTS))):
         marks = [_mark(code, PUB, DENY), _mark(code, SUB, SUB)]
-        lines.append(f"| `{name}` | {int(code)} | {describe(code)} | {marks[0]} | {marks[1]} | yes |")
+        lines.append(f"| `{code.name}` | {int(code)} | {describe(code)} | {marks[0]} | {marks[1]} | yes |")
     lines.append("| every other | | administrator | - | - | yes |")
+    lines += ["", "| request to a name server | code | needs |", "|---|---|---|"]
+    for code in sorted({RequestCode(code) for code in NAMESRV_REQUESTS} | NAMESRV_OWN | READING):
+        needs = "nothing" if code in READING else "administrator"
+        lines.append(f"| `{code.name}` | {int(code)} | {needs} |")
+    lines.append("| every other | | administrator |")
     return "\n".join(lines)
 
 
@@ -36,7 +65,7 @@ def _mark(code: int, topics: int, groups: int) -> str:
     """``yes`` if an account that has these permissions for every resource may send request ``code``, otherwise
     ``-``.
     """
-    needs = REQUIREMENTS[code]
+    needs = REQUIREMENTS.get(code)
     if needs is None:
         return "-"
     account = Account("", b"", default_topic_perm=topics, default_group_perm=groups)

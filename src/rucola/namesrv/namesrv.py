@@ -31,7 +31,7 @@ from rucola.runtime.table_writer import KeptTable, Pieces, TableWriter
 _log = logging.getLogger(__name__)
 _FLAG = int(FrameColumn.FLAG)
 _CODE = int(FrameColumn.CODE)
-_READING = frozenset(
+READING = frozenset(
     {
         RequestCode.GET_ROUTEINFO_BY_TOPIC,
         RequestCode.GET_BROKER_CLUSTER_INFO,
@@ -208,7 +208,7 @@ class NameServer:
             if table[base + _FLAG] & FLAG_RESPONSE:
                 continue
             command = batch.command(row)
-            refusal = "" if table[base + _CODE] in _READING else self._judge(channel, command)
+            refusal = "" if table[base + _CODE] in READING else self._judge(channel, command)
             if not refusal:
                 began_s = self._monotonic()
                 self._processors.process(channel, command)
