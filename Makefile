@@ -13,6 +13,7 @@
 #              consumer through killed brokers, lost connections, clocks set back (SEEDS=N). With the official brokers, a
 #              sample of the cells: python -m tests.scenario.matrix --sample 150 [--seed N] [--broker 5.5.0] --jobs 4
 # make fuzz    10,000,000 changed inputs for the decoders, 100,000 more for running servers (INPUTS=N for more or fewer)
+# make tenants 1,000,000 requests of every code from a low account, while its neighbours send (REQUESTS=N)
 # make rebuild  queues and index of 20,000,000 messages in 200 topics: our start, store rebuild, spark rebuild (MESSAGES=N)
 # make bench   figures against budgets       make conformance   official clients and store against ours
 # make siege   a random mix of 61 attacks for half an hour, three canaries beside it (MINUTES=N); single ones:
@@ -36,6 +37,7 @@ KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py src/rucola/*
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .PHONY: directories pipeline damages rebuild demo site wheels spark-cluster release-check fallbacks sample test check lint crash kills lake threads bitflips faults fuzz bench soak siege conformance lab docs clean
+.PHONY: pipeline damages rebuild demo site wheels spark-cluster release-check fallbacks sample test check lint crash kills lake threads bitflips faults fuzz tenants bench soak siege conformance lab docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -149,6 +151,11 @@ INPUTS ?= 10000000
 
 fuzz: $(VENV)/.dev
 	@$(BIN)/python -m tests.fuzz --inputs $(INPUTS)
+
+REQUESTS ?= 1000000
+
+tenants: $(VENV)/.dev
+	@$(BIN)/python -m tests.fuzz.tenants --requests $(REQUESTS)
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m bench.run

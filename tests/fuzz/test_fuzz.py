@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from tests.fuzz.__main__ import LIVE, main, plan
 from tests.fuzz.live import run_life
 from tests.fuzz.rounds import Failure, run_round
 from tests.fuzz.targets import TARGETS, Target
+from tests.fuzz.tenants import played
 
 from rucola.broker.processor.client_manage import ClientManageProcessor
 from rucola.protocol import command
@@ -65,3 +68,9 @@ def test_every_input_is_planned() -> None:
     planned = plan(1_000_000)
     assert planned.keys() == {*TARGETS, LIVE}
     assert 1_000_000 <= sum(planned.values()) <= 1_020_000
+
+
+def test_a_low_account_costs_its_neighbours_nothing(tmp_path: Path) -> None:
+    result = asyncio.run(played(tmp_path, 2_000, 1, 0.0))
+    assert (result.problems, result.leaks) == ([], 0)
+    assert result.requests >= 2_000 and result.codes > 100 and result.tenants > 10

@@ -127,7 +127,9 @@ class BrokerServices:
         self._offsets_name = "lmqConsumerOffset.json" if light else _CONSUMER_OFFSETS
         self.offsets = ConsumerOffsetManager(self.keep(self._offsets_name), wall_ms, light)
         self.resets = OffsetResets(self.keep(offset_resets.FILE_NAME))
-        self.filters = ConsumerFilterManager(self.keep("consumerFilter.json"), wall_ms)
+        self.filters = ConsumerFilterManager(
+            self.keep("consumerFilter.json"), wall_ms, lambda topic: self.topics.get(topic) is not None
+        )
         self.access: BrokerAccess | None = None
         self.senders = Senders()
         registrations = Shares(REGISTRATIONS_MAX, REGISTRATIONS_MAX, 0)

@@ -40,9 +40,12 @@ class ConsumerFilterManager:
     Args:
         keep: creates the writer of ``consumerFilter.json``.
         wall_ms: the wall clock, in ms, which dates changes.
+        exists: whether there is a topic with this name. Filters without consumers are kept for a day, but not those of
+            other names, of which clients can invent any number.
     """
 
-    def __init__(self, keep: Keep, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, keep: Keep, wall_ms: Callable[[], int], exists: Callable[[str], bool] = lambda _: True) -> None:
+        self._exists = exists
         self._kept = keep(self._snapshot, self._written)
         self._wall_ms = wall_ms
         self._table: dict[str, dict[str, ConsumerFilter]] = {}
@@ -84,13 +87,13 @@ class ConsumerFilterManager:
                 self._register(group, subscription)
         for topic, groups in self._table.items():
             if topic not in topics and group in groups:
-                self._bury(groups, group)
+                self._bury(topic, groups, group)
 
     def unregister(self, group: str) -> None:
         """Processes the departure of the last client of ``group``."""
-        for groups in self._table.values():
+        for topic, groups in self._table.items():
             if group in groups:
-                self._bury(groups, group)
+                self._bury(topic, groups, group)
 
     def persist(self) -> None:
         """Drops filters without consumers after ``CLEAN_AFTER_MS``, and requests a write of the table if it changed
@@ -127,8 +130,11 @@ class ConsumerFilterManager:
             groups[group] = ConsumerFilter(group, new.topic, new.sub_string, SQL92, now_ms, 0, new.sub_version)
             self._compiled[new.topic, group] = expression
 
-    def _bury(self, groups: dict[str, ConsumerFilter], group: str) -> None:
-        if not groups[group].dead:
+    def _bury(self, topic: str, groups: dict[str, ConsumerFilter], group: str) -> None:
+        if not self._exists(topic):
+            del groups[group], self._compiled[topic, group]
+            self._changed = True
+        elif not groups[group].dead:
             groups[group] = groups[group]._replace(dead_ms=self._wall_ms())
             self._changed = True
 

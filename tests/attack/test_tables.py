@@ -1,0 +1,204 @@
+"""Every table of a server that a client can fill is bounded, and no account fills it for the others.
+
+The test finds the tables in the source: attributes that a constructor sets to an empty container. A new one must be
+entered here with the reason why no client fills it for the others.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.tables import Tables
+
+from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
+from rucola.protocol.bodies.heartbeat import SubscriptionData
+
+SOURCE = Path(__file__).parents[2] / "src" / "rucola"
+PACKAGES = ("broker", "remoting", "namesrv")
+CONTAINERS = {"dict", "OrderedDict", "Counter", "defaultdict", "set", "deque", "list"}
+
+SHARE = "each account has a share (Shares)"
+REGISTERED = "by the registrations of clients, of which each account has a share"
+NONE = "clients do not fill it: one entry per option, listener, level, task or queue of the broker itself"
+NAMES = "one entry per topic, group or queue that exists; accounts create at most autoCreatePerAccountMax of them"
+CONNECTION = "by the connection: ends with it, has a limit for each, and connections are limited by address"
+WAITING = "by the requests that wait: a limit for all, in which each connection has a share"
+WAITING_SENDS = "by the sends that wait for the disk, together 10,000: they wait no longer than one sync"
+WAITING_PULLS = "by the requests that wait for messages: a limit for all; 4,096 for each connection"
+BYTES = "by the messages of the store: who may send them is bounded by the disk"
+CACHE = "a cache with a maximum; an entry that is missing costs time only"
+ADMINISTRATORS = "administrators fill it"
+BROKERS = "with accounts, only administrators' accounts register: brokersMax, topicsMax"
+ACCOUNTS = "one entry per account"
+OWN = "a client's part: its own connections and requests"
+
+TABLES = {
+    "broker/acl/auth_manager:AuthManager._users": ADMINISTRATORS,
+    "broker/acl/auth_manager:AuthManager._policies": ADMINISTRATORS,
+    "broker/acl/freshness:Freshness._ahead": ACCOUNTS,
+    "broker/acl/freshness:Freshness._floors": ACCOUNTS,
+    "broker/acl/guard:AccessGuard._reading": CONNECTION,
+    "broker/acl/name_quota:NameQuota._made": ACCOUNTS,
+    "broker/acl/replay:NonceTable._sessions": SHARE,
+    "broker/acl/senders:AccountSenders._names": ACCOUNTS,
+    "broker/broker:Broker._periodic": NONE,
+    "broker/broker_stats:BrokerStats._samples": NAMES,
+    "broker/client/consumer_manager:ConsumerManager._groups": REGISTERED,
+    "broker/client/consumer_manager:ConsumerManager._groups_of": REGISTERED,
+    "broker/client/group_changes:GroupChanges._rounds": REGISTERED,
+    "broker/client/producer_manager:ProducerManager._groups": REGISTERED,
+    "broker/client/producer_manager:ProducerManager._connections": REGISTERED,
+    "broker/client/producer_manager:ProducerManager._channels": REGISTERED,
+    "broker/client/rebalance_lock:RebalanceLockManager._locks": SHARE,
+    "broker/client/rebalance_lock:RebalanceLockManager._counts": SHARE,
+    "broker/client/registrations:Registrations._ids": SHARE,
+    "broker/cold_data_flow:ColdDataFlow.thresholds": ADMINISTRATORS,
+    "broker/cold_data_flow:ColdDataFlow._accounts": NAMES,
+    "broker/config_files:ConfigFiles._unread": NONE,
+    "broker/dispatching:Dispatching.listeners": NONE,
+    "broker/filter/consumer_filter_manager:ConsumerFilterManager._table": REGISTERED,
+    "broker/filter/consumer_filter_manager:ConsumerFilterManager._compiled": REGISTERED,
+    "broker/filter/filtered_read:_Found.views": CONNECTION,
+    "broker/flush_waiters:FlushWaiters._waiting": WAITING_SENDS,
+    "broker/longpolling/cold_reads:ColdReads._running": WAITING_PULLS,
+    "broker/longpolling/cold_reads:ColdReads._served": WAITING_PULLS,
+    "broker/longpolling/connection_share:ConnectionShare._requests": CONNECTION,
+    "broker/longpolling/deadlines:Deadlines._moments": WAITING_PULLS,
+    "broker/longpolling/deadlines:Deadlines._order": WAITING_PULLS,
+    "broker/longpolling/pull_request_hold:PullRequestHold._woken": WAITING_PULLS,
+    "broker/longpolling/pull_request_hold:PullRequestHold._waiting": WAITING_PULLS,
+    "broker/offset/consumer_offset_manager:ConsumerOffsetManager._listeners": NONE,
+    "broker/offset/consumer_offset_manager:ConsumerOffsetManager.table": NAMES,
+    "broker/offset/consumer_offset_manager:ConsumerOffsetManager.pulled": NAMES,
+    "broker/offset/offset_resets:OffsetResets.table": ADMINISTRATORS,
+    "broker/outer_api:BrokerOuterApi._failing": NONE,
+    "broker/outer_api:BrokerOuterApi._missed": NONE,
+    "broker/pop/order_info:OrderInfoManager.table": NAMES,
+    "broker/pop/order_locks:OrderLocks._timers": NAMES,
+    "broker/pop/pop_hold:_Waiting.heaps": WAITING_PULLS,
+    "broker/pop/pop_hold:PopHold._queues": WAITING_PULLS,
+    "broker/pop/pop_hold:PopHold._retry_queues": WAITING_PULLS,
+    "broker/pop/pop_offsets:PopOffsets._popped": NAMES,
+    "broker/pop/pop_offsets:PopOffsets._marks": BYTES,
+    "broker/pop/receipt:PopInfo._starts": OWN,
+    "broker/pop/receipt:PopInfo._offsets": OWN,
+    "broker/pop/receipt:PopInfo._order_counts": OWN,
+    "broker/pop/request_age:RequestAges._least_ms": CONNECTION,
+    "broker/pop/request_mode:RequestModeManager.table": ADMINISTRATORS,
+    "broker/pop/revive_queue:ReviveQueue.finished": BYTES,
+    "broker/pop/revive_queue:ReviveQueue._waiting": BYTES,
+    "broker/pop/revive_queue:ReviveQueue._early": BYTES,
+    "broker/pop/revive_service:ReviveService._queues": NONE,
+    "broker/pop/revive_service:ReviveService._copies": BYTES,
+    "broker/pop/revive_service:ReviveService._undecided": NONE,
+    "broker/pop/revive_service:ReviveService._done": BYTES,
+    "broker/processor/pull_admission:PullAdmissions._kept": CACHE,
+    "broker/processor/pull_admission:PullAdmissions._sql_expressions": CACHE,
+    "broker/processor/send_targets:SendTargets._targets": NAMES,
+    "broker/processor/whole_table:WholeTable._waiting": ADMINISTRATORS,
+    "broker/registration:Registration._under_way": NONE,
+    "broker/schedule/schedule_message_service:ScheduleMessageService._offsets": NONE,
+    "broker/schedule/schedule_message_service:ScheduleMessageService._safe": NONE,
+    "broker/schedule/schedule_message_service:ScheduleMessageService._written": NONE,
+    "broker/schedule/schedule_message_service:ScheduleMessageService._unsafe": BYTES,
+    "broker/shares:Shares._of": ACCOUNTS,
+    "broker/subscription/subscription_group_manager:SubscriptionGroupManager._listeners": NONE,
+    "broker/subscription/subscription_group_manager:SubscriptionGroupManager.forbidden": ADMINISTRATORS,
+    "broker/timer/time_step:TimeStep.ready": BYTES,
+    "broker/timer/time_step:TimeStep.withdrawn": BYTES,
+    "broker/timer/time_step:TimeStep.met": BYTES,
+    "broker/topic/topic_config_manager:TopicConfigManager._listeners": NONE,
+    "broker/topic/topic_config_manager:TopicConfigManager._registering": NAMES,
+    "broker/topic_queues:TopicQueues._kept": CACHE,
+    "broker/topic_queues:TopicQueues._asked": CACHE,
+    "broker/transaction/half_messages:HalfMessages.pending": BYTES,
+    "broker/transaction/half_messages:HalfMessages._identities": BYTES,
+    "broker/transaction/half_messages:HalfMessages._by_offset": BYTES,
+    "broker/transaction/half_messages:HalfMessages._known": BYTES,
+    "broker/transaction/half_messages:HalfMessages._unwritten": BYTES,
+    "broker/transaction/half_messages:HalfMessages._ops": BYTES,
+    "broker/transaction/half_messages:HalfMessages._marks": BYTES,
+    "broker/transaction/transactional_message_service:TransactionalMessageService._outcomes": CACHE,
+    "remoting/channel:Channel._parts": CONNECTION,
+    "remoting/channel:Channel.attributes": CONNECTION,
+    "remoting/client:RemotingClient.processors": OWN,
+    "remoting/client:RemotingClient._connections": OWN,
+    "remoting/client:RemotingClient.tasks": OWN,
+    "remoting/client:Connection._parts": OWN,
+    "remoting/connection_watch:ConnectionWatch._by_address": CONNECTION,
+    "remoting/deferred_reads:_Group.waiting": CONNECTION,
+    "remoting/large_frames:LargeFrames._frames": CONNECTION,
+    "remoting/outbound:Outbound._sizes": CONNECTION,
+    "remoting/processors:ProcessorTable._processors": NONE,
+    "remoting/processors:ProcessorTable._makers": NONE,
+    "remoting/processors:ProcessorTable._waiting": WAITING,
+    "remoting/processors:ProcessorTable._waiting_of": WAITING,
+    "remoting/response_future:ResponseTable.waiting": OWN,
+    "remoting/server:RemotingServer.channels": CONNECTION,
+    "remoting/server:RemotingServer._ended": CONNECTION,
+    "remoting/tls_listener:TlsListener._shaking": CONNECTION,
+    "remoting/tls_listener:TlsListener._tasks": CONNECTION,
+    "remoting/turn:Resumed._held": WAITING,
+    "namesrv/kv_config:KVConfigManager._tables": ADMINISTRATORS,
+    "namesrv/route_info:RouteInfoManager._groups": BROKERS,
+    "namesrv/route_info:RouteInfoManager._clusters": BROKERS,
+    "namesrv/route_info:RouteInfoManager._live": BROKERS,
+    "namesrv/route_info:RouteInfoManager._topics": BROKERS,
+    "namesrv/route_info:RouteInfoManager._topics_of": BROKERS,
+    "namesrv/route_info:RouteInfoManager._left": BROKERS,
+}
+
+
+def found() -> Iterator[str]:
+    """``module:Class.attribute`` of each empty container that a constructor makes."""
+    for package in PACKAGES:
+        for path in sorted((SOURCE / package).rglob("*.py")):
+            module = path.relative_to(SOURCE).with_suffix("").as_posix()
+            for made in ast.walk(ast.parse(path.read_text())):
+                if isinstance(made, ast.ClassDef):
+                    for part in made.body:
+                        if isinstance(part, ast.FunctionDef) and part.name == "__init__":
+                            yield from (f"{module}:{made.name}.{name}" for name in containers(part))
+
+
+def containers(constructor: ast.FunctionDef) -> Iterator[str]:
+    for line in ast.walk(constructor):
+        if not isinstance(line, ast.Assign | ast.AnnAssign) or line.value is None or not is_empty(line.value):
+            continue
+        for target in line.targets if isinstance(line, ast.Assign) else [line.target]:
+            if isinstance(target, ast.Attribute):
+                yield target.attr
+
+
+def is_empty(value: ast.expr) -> bool:
+    if isinstance(value, ast.Dict):
+        return not value.keys
+    if isinstance(value, (ast.List, ast.Set)):
+        return not value.elts
+    if isinstance(value, ast.Call) and not value.args:
+        made = value.func.value if isinstance(value.func, ast.Subscript) else value.func
+        return isinstance(made, ast.Name) and made.id in CONTAINERS
+    return False
+
+
+def test_each_table_has_a_reason_why_no_account_fills_it() -> None:
+    tables = set(found())
+    assert len(tables) > 80, "the search finds tables"
+    assert sorted(tables - set(TABLES)) == [], "enter new tables, and who may fill them"
+    assert sorted(set(TABLES) - tables) == [], "these are gone"
+
+
+def test_filters_of_topics_that_do_not_exist_end_with_their_consumers() -> None:
+    """A consumer may subscribe to any name, with an SQL filter. Filters without consumers are kept for a day."""
+    tables = Tables(lambda _: None)
+    filters = ConsumerFilterManager(tables.keep, lambda: 1, lambda topic: topic == "there")
+    for number in range(20):
+        wanted = [SubscriptionData(f"none{number}", "a > 1", sub_version=number, expression_type="SQL92")]
+        filters.register("g", [*wanted, SubscriptionData("there", "a > 1", sub_version=1, expression_type="SQL92")])
+        assert filters.get(f"none{number}", "g") is not None, "the topic may be created soon"
+    assert len(filters._compiled) == 2
+    filters.unregister("g")
+    filters.persist()
+    assert (set(filters._table), set(filters._compiled)) == ({"there"}, {("there", "g")})
