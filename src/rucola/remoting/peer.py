@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from rucola.protocol.command import RemotingCommand
 
@@ -14,6 +14,7 @@ class Peer(Protocol):
     """A connected client. Peers are compared by identity, so they can be keys of a dictionary.
 
     Attributes:
+        attributes: data that the handler keeps with this connection.
         closed: whether the connection is gone.
         costly: whether the connection's last request used much processor time. If so, the next request is served
             only in a turn (iteration) of the event loop that has time left. ``costly`` is also True before the first
@@ -21,6 +22,7 @@ class Peer(Protocol):
         remote_address: the client as ``ip:port``.
     """
 
+    attributes: dict[str, Any]
     closed: bool
     costly: bool
     remote_address: str

@@ -21,6 +21,7 @@ from rucola.broker.acl.freshness import Freshness
 from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import PUB, Account, AclSnapshot, Resource, Sender
 from rucola.broker.acl.requirements import REQUIREMENTS, refusal
+from rucola.broker.acl.senders import ACCOUNT
 from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind
 from rucola.common.hosts import is_loopback, split_address
@@ -162,7 +163,7 @@ class AccessGuard:
         if first >= batch.judged:
             batch.judged = self.refuse(channel, batch, first, min(first + _JUDGED_ROWS, batch.count))
         # Requests of other connections, served since the rows were judged, may have set a different account.
-        self._serve(batch.account)
+        self._serve(channel, batch.account)
         return batch.judged
 
     def refuse(self, channel: Channel, batch: FrameBatch, first: int, last: int) -> int:
@@ -271,17 +272,17 @@ class AccessGuard:
         else:
             reason = self._forbidden(account, _remember(channel), command, cold)
         if not reason:
-            self._serve(name)
+            self._serve(channel, name)
             self._process(channel, command)
         elif not channel.closed:
             self._answer(channel, command, reason)
 
-    def _serve(self, name: str) -> None:
+    def _serve(self, channel: Channel, name: str) -> None:
         """Notes the account whose requests are served next. Unless it is an administrator's, the number of topics and
         groups that it may create is limited.
         """
         account = self._snapshot().accounts.get(name)
-        self.account = name
+        self.account = channel.attributes[ACCOUNT] = name
         self._quota.account = "" if account is None or account.admin else name
 
     def _stale(self, channel: Channel, account: Sender, peer: _Peer, command: RemotingCommand) -> str:

@@ -20,11 +20,14 @@ from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.signature import ACCESS_KEY
+from rucola.remoting.peer import Peer
 from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
 _LOG_INTERVAL_S = 10.0
 _MARK_BYTES = 16
+ACCOUNT = "acl-account"
+"""Key of the attribute of a connection that names the account of its last allowed request."""
 
 
 class AccountSenders(Senders):
@@ -54,6 +57,11 @@ class AccountSenders(Senders):
     def account_of(self, command: RemotingCommand) -> str:
         """See ``Senders``. The guard has checked the signature."""
         return command.ext_fields.get(ACCESS_KEY, "")
+
+    def account_on(self, channel: Peer) -> str:
+        """See ``Senders``."""
+        account: str = channel.attributes.get(ACCOUNT, "")
+        return account
 
     def mark(self) -> str:
         """See ``Senders``."""

@@ -8,19 +8,32 @@ the connection's heartbeats must be served, too.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from rucola.remoting.peer import Peer
 
 REQUESTS_MAX = 4096
+ACCOUNT_MAX = 25_000
+"""Maximum number of waiting requests of one account, on all its connections."""
 W = TypeVar("W")
 
 
 class ConnectionShare(Generic[W]):
-    """Maps each connection to its waiting requests. Event loop only."""
+    """Maps each connection to its waiting requests. Event loop only.
 
-    def __init__(self) -> None:
+    Args:
+        account_of: returns the account of a connection; empty without accounts, and then only connections have limits.
+    """
+
+    def __init__(self, account_of: Callable[[Peer], str] = lambda _: "") -> None:
+        self._account_of = account_of
         self._requests: dict[Peer, dict[W, None]] = {}
+        self._accounts: dict[Peer, str] = {}
+        """The account of each connection when its first request began to wait."""
+        self._of: Counter[str] = Counter()
+        """Number of waiting requests of each account."""
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -28,20 +41,32 @@ class ConnectionShare(Generic[W]):
     def enter(self, channel: Peer, request: W) -> bool:
         """Adds a waiting ``request`` of ``channel``; returns False if too many of its requests wait."""
         requests = self._requests.get(channel)
+        account = self._account_of(channel) if requests is None else self._accounts.get(channel, "")
+        if account and self._of[account] >= ACCOUNT_MAX:
+            return False
         if requests is None:
-            self._requests[channel] = {request: None}
-            return True
-        if len(requests) >= REQUESTS_MAX:
+            requests = self._requests[channel] = {}
+            if account:
+                self._accounts[channel] = account
+        elif len(requests) >= REQUESTS_MAX:
             return False
         requests[request] = None
+        if account:
+            self._of[account] += 1
         return True
 
     def leave(self, channel: Peer, request: W) -> None:
         """Removes a request."""
         requests = self._requests[channel]
         del requests[request]
+        account = self._accounts.get(channel, "")
+        if account:
+            self._of[account] -= 1
+            if not self._of[account]:
+                del self._of[account]
         if not requests:
             del self._requests[channel]
+            self._accounts.pop(channel, None)
 
     def of(self, channel: Peer) -> list[W]:
         """The waiting requests of ``channel``."""

@@ -89,6 +89,7 @@ class PullRequestHold:
         resume: runs a request again and answers or holds it; called once for each hold.
         monotonic: returns monotonic seconds.
         call_later: ``(seconds, callback) -> Timer``, the loop's method.
+        account_of: see ``ConnectionShare``.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class PullRequestHold:
         resume: Callable[[PullRequest], None],
         monotonic: Callable[[], float],
         call_later: Callable[..., Timer],
+        account_of: Callable[[Peer], str] = lambda _: "",
     ) -> None:
         self._max_offset = max_offset
         self._resume = resume
@@ -109,7 +111,7 @@ class PullRequestHold:
         self._woken_are_due = False
         self._waiting: dict[tuple[bytes, int], _Waiting] = {}
         self._count = 0
-        self._share = ConnectionShare[PullRequest]()
+        self._share = ConnectionShare[PullRequest](account_of)
         self._deadlines = Deadlines[PullRequest](monotonic, call_later, self._end)
 
     def __len__(self) -> int:

@@ -103,13 +103,19 @@ class PopHold:
         waiting_max: maximum number of waiting requests.
         queue_max: a pop may not wait if more pops than this number already wait for the same topic, group and queue id.
             The same limit applies to requests that only ask whether there are messages.
+        account_of: see ``ConnectionShare``.
 
     Attributes:
         stopped: whether the broker is stopping; if so, no request may wait.
     """
 
     def __init__(
-        self, monotonic: Callable[[], float], call_later: Callable[..., Timer], waiting_max: int, queue_max: int
+        self,
+        monotonic: Callable[[], float],
+        call_later: Callable[..., Timer],
+        waiting_max: int,
+        queue_max: int,
+        account_of: Callable[[Peer], str] = lambda _: "",
     ) -> None:
         self._call_later = call_later
         self._waiting_max = waiting_max
@@ -119,7 +125,7 @@ class PopHold:
         """Maps each retry topic to the topics and groups whose pops read it."""
         self._count = 0
         self._numbers = itertools.count()
-        self._share = ConnectionShare[HeldPop]()
+        self._share = ConnectionShare[HeldPop](account_of)
         self._deadlines = Deadlines[HeldPop](monotonic, call_later, self._leave)
         self.stopped = False
 
