@@ -36,8 +36,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py src/rucola/*/*.pxd)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: directories pipeline damages rebuild demo site wheels spark-cluster release-check fallbacks sample test check lint crash kills lake threads bitflips faults fuzz bench soak siege conformance lab docs clean
-.PHONY: pipeline damages rebuild demo site wheels spark-cluster release-check fallbacks sample test check lint crash kills lake threads bitflips faults fuzz tenants bench soak siege conformance lab docs clean
+.PHONY: directories pipeline damages rebuild demo site wheels spark-cluster release-check fallbacks sample test check lint crash kills lake threads bitflips faults fuzz tenants bench soak siege conformance lab docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)

@@ -46,8 +46,6 @@ BUDGETS = {
     "docs/reference/reliability.md": 2000,
     "docs/reference/store.md": 16_800,
     "docs/security.md": 3900,
-    "docs/security.md": 3150,
-    "docs/security.md": 3200,
     "docs/service.md": 600,
     "docs/spark-clusters.md": 700,
     "docs/spark-pipelines.md": 900,
