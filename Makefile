@@ -4,7 +4,8 @@
 # make crash   110,000 power cuts, failing calls and kills (STATES=N), 24 killed brokers (KILLS=N), 500 hostile directories
 # make bitflips  2,000 flipped bits in stores of RocketMQ and ours, held against what the official store serves (FLIPS=N)
 # make damages  2,000 damages of every field and kind in stores of RocketMQ and ours: does verify name file and field, and
-#              does a start serve at least what the official store serves?
+#              does a start serve at least what the official store serves? Then 4,000 lost sectors, half of them in
+#              stretches that we wrote with checksums: does any reader deliver wrong bytes?
 # make kills   30 kills of driver, executor, worker and broker under a Spark stream into a table, 20 under one into a
 #              topic, and one of two brokers away for a minute
 # make lake    every golden store archived and restored, 20 kills of archiving runs, archive and store as one at 50 moments
@@ -121,6 +122,7 @@ DAMAGES ?= 2000
 damages: $(VENV)/.dev
 	@$(BIN)/python -m tests.crash.damages --variants $(DAMAGES)
 	@$(BIN)/python -m tests.crash.damage_starts --variants $(DAMAGES)
+	@$(BIN)/python -m tests.crash.lost_ends --variants $$(( 2 * $(DAMAGES) ))
 
 kills: $(VENV)/.dev
 	@$(BIN)/python -m tests.spark.kills --to table --kills 30

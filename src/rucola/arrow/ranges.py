@@ -42,11 +42,17 @@ class QueueRange:
 
 @dataclass(frozen=True)
 class FileSpan:
-    """A file of the commit log or of a consume queue. It begins at byte ``start`` of the log or queue."""
+    """A file of the commit log or of a consume queue. It begins at byte ``start`` of the log or queue.
+
+    Attributes:
+        stretches: start and end of each range of physical offsets in the file in which a record without checksum has
+            lost its end; empty for a file of a consume queue.
+    """
 
     path: str
     start: int
     size: int
+    stretches: tuple[int, ...] = ()
 
     @property
     def end(self) -> int:

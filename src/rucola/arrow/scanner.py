@@ -159,7 +159,14 @@ class Scanner:
         self._piece_rows_max = FIRST_BATCH_ROWS
 
     def batches(
-        self, source: ReadableBuffer, position: int, limit: int, base_offset: int, name: str, check: int
+        self,
+        source: ReadableBuffer,
+        position: int,
+        limit: int,
+        base_offset: int,
+        name: str,
+        check: int,
+        stretches: Sequence[int] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Yields batches of the records in ``source[position:limit]``; ends at the limit or at an end-of-file record.
 
@@ -169,14 +176,14 @@ class Scanner:
             limit: a record end.
             base_offset: physical offset of byte 0 of ``source``.
             name: name of the source, for the error.
-            check: as in ``walk_records``.
+            check, stretches: as in ``walk_records``.
 
         Raises:
             FormatError: a record is missing where one must be.
         """
         self._builder.begin()
         with memoryview(source) as view:
-            walk = LogWalk(view, position, limit, base_offset, name, check)
+            walk = LogWalk(view, position, limit, base_offset, name, check, stretches)
             while not walk.is_done:
                 start = walk.position
                 rows, walked = self._collect(walk)
@@ -232,7 +239,16 @@ class Scanner:
 class LogWalk:
     """A walk through a part of the log; the arguments are those of ``Scanner.batches``."""
 
-    def __init__(self, source: memoryview, position: int, limit: int, base_offset: int, name: str, check: int) -> None:
+    def __init__(
+        self,
+        source: memoryview,
+        position: int,
+        limit: int,
+        base_offset: int,
+        name: str,
+        check: int,
+        stretches: Sequence[int],
+    ) -> None:
         self.source = source
         self.position = position
         self.is_done = position >= limit
@@ -240,6 +256,7 @@ class LogWalk:
         self._base_offset = base_offset
         self._name = name
         self._check = check
+        self._stretches = array("q", stretches) if stretches else None
 
     def next_piece(self, table: memoryview, rows_max: int, end: int, rows_min: int) -> int:
         """Reads the next records into ``table``, but none that ends behind ``end``, except the first ``rows_min``.
@@ -251,7 +268,16 @@ class LogWalk:
             FormatError: a record is missing where one must be.
         """
         count, after, stop = walk_records(
-            self.source, self.source, self.position, self._limit, self._base_offset, table, rows_max, crc32, self._check
+            self.source,
+            self.source,
+            self.position,
+            self._limit,
+            self._base_offset,
+            table,
+            rows_max,
+            crc32,
+            self._check,
+            self._stretches,
         )
         if stop == WalkStop.TORN:
             raise FormatError("commit log record", after, "a whole record", "other bytes", self._name)

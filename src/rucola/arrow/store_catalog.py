@@ -309,7 +309,17 @@ class StoreCatalog:
         )
 
     def _segments(self, start: int, end: int) -> tuple[FileSpan, ...]:
-        spans = [FileSpan(*segment) for segment in self._store.log_segments()]
+        stretches = self._store.log.stretches or ()
+        pairs = list(zip(stretches[::2], stretches[1::2], strict=True))
+        spans = [
+            FileSpan(
+                path,
+                at,
+                size,
+                tuple(offset for pair in pairs if pair[0] < at + size and pair[1] > at for offset in pair),
+            )
+            for path, at, size in self._store.log_segments()
+        ]
         return tuple(one for one in spans if one.start < end and one.end > start)
 
     def _span(self, wanted: Sequence[QueueRange]) -> tuple[int, int] | None:

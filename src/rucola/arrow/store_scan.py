@@ -30,6 +30,7 @@ from rucola.runtime.mapped_segment import MappedSegment
 UNIT = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 PREFILL_SIZE = 0x7FFFFFFF
 """Record size in the units before a queue's first entry; these units point at no record."""
+_EVERYWHERE = (0, (1 << 63) - 1)
 PHYSICAL_OFFSET_AT = 28
 """Position of the physical offset in a record."""
 
@@ -50,7 +51,9 @@ def scan_log(options: ReadOptions, builder: BatchBuilder, piece: LogRange) -> It
         for span, segment in files:
             position = max(piece.start_physical_offset, span.start) - span.start
             limit = min(piece.end_physical_offset, span.end) - span.start
-            yield from scanner.batches(segment.buffer, position, limit, span.start, span.path, CHECK_PHYSICAL_OFFSET)
+            yield from scanner.batches(
+                segment.buffer, position, limit, span.start, span.path, CHECK_PHYSICAL_OFFSET, span.stretches
+            )
 
 
 def scan_queue(options: ReadOptions, builder: BatchBuilder, piece: UnitRange) -> Iterator[pa.RecordBatch]:
@@ -76,8 +79,8 @@ def scan_queue(options: ReadOptions, builder: BatchBuilder, piece: UnitRange) ->
             for at in range(first, last, BATCH_ROWS * UNIT.itemsize):
                 count = min(BATCH_ROWS, (last - at) // UNIT.itemsize)
                 positions, sizes = _entries(np.frombuffer(file.buffer, UNIT, count, at), codes)
-                for source, path in _records(segments, positions, sizes):
-                    yield from scanner.batches(source, 0, len(source), 0, path, 0)
+                for source, path, stretches in _records(segments, positions, sizes):
+                    yield from scanner.batches(source, 0, len(source), 0, path, 0, stretches)
 
 
 def scan_records(options: ReadOptions, builder: BatchBuilder, piece: RecordRange) -> Iterator[pa.RecordBatch]:
@@ -90,8 +93,8 @@ def scan_records(options: ReadOptions, builder: BatchBuilder, piece: RecordRange
     scanner = Scanner(builder, RowChooser(options.expression, piece.wanted, options.keys))
     with _mapped(options, piece.segments, piece.wanted[0]) as segments:
         positions, sizes = (np.array(numbers, np.int64) for numbers in (piece.physical_offsets, piece.sizes))
-        for source, path in _records(segments, positions, sizes):
-            yield from scanner.batches(source, 0, len(source), 0, path, 0)
+        for source, path, stretches in _records(segments, positions, sizes):
+            yield from scanner.batches(source, 0, len(source), 0, path, 0, stretches)
 
 
 def _entries(units: npt.NDArray[np.void], codes: Numbers | None) -> tuple[Numbers, Numbers]:
@@ -104,18 +107,32 @@ def _entries(units: npt.NDArray[np.void], codes: Numbers | None) -> tuple[Number
 
 def _records(
     segments: Sequence[tuple[FileSpan, MappedSegment]], positions: Numbers, sizes: Numbers
-) -> Iterator[tuple[bytearray, str]]:
-    """Yields the records, copied into chunks of at most ``BATCH_BYTES``, with the path of the segment of each chunk."""
+) -> Iterator[tuple[bytearray, str, tuple[int, ...]]]:
+    """Yields the records, copied into chunks of at most ``BATCH_BYTES``. With each chunk comes the path of its segment,
+    and the positions in the chunk at which a record without checksum has lost its end: all or none.
+    """
     for span, segment in segments:
         here = (positions >= span.start) & (positions < span.end)
         own, own_sizes = positions[here] - span.start, sizes[here]
         ends = np.cumsum(own_sizes)
+        written = _in_stretches(positions[here], span.stretches)
+        borders = np.append(np.flatnonzero(np.diff(written)) + 1, len(own))
         start = 0
         while start < len(own):
             before = int(ends[start - 1]) if start else 0
             stop = max(start + 1, int(np.searchsorted(ends, before + BATCH_BYTES, side="right")))
-            yield _copied(span, segment, own[start:stop], own_sizes[start:stop]), span.path
+            stop = min(stop, int(borders[np.searchsorted(borders, start, side="right")]))
+            stretches = _EVERYWHERE if written[start] else ()
+            yield _copied(span, segment, own[start:stop], own_sizes[start:stop]), span.path, stretches
             start = stop
+
+
+def _in_stretches(positions: Numbers, stretches: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Marks the physical offsets that lie in one of the stretches."""
+    marks = np.zeros(len(positions), dtype=np.bool_)
+    for first, last in zip(stretches[::2], stretches[1::2], strict=True):
+        marks |= (positions >= first) & (positions < last)
+    return marks
 
 
 def _copied(span: FileSpan, segment: MappedSegment, positions: Numbers, sizes: Numbers) -> bytearray:

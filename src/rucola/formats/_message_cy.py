@@ -519,6 +519,7 @@ def walk_records(
     rows_max: cython.Py_ssize_t,
     crc32: Callable[[memoryview], int],
     check: cython.int,
+    stretches: cython.longlong[::1] | None = None,
 ) -> tuple[int, int, int]:
     """Reads the records in ``segment[position:limit]`` into ``table``, one row each.
 
@@ -533,6 +534,8 @@ def walk_records(
             zero byte where the record CRC belongs, because a crash may have lost the page with the record CRC. 16:
             refuse a record CRC with a damaged name or separator. A name with more than two wrong bytes is not
             recognized as that of a record CRC.
+        stretches: start and end of each range of physical offsets in which every record was written with a record CRC;
+            a record in such a range that lacks it has lost its end, and is refused. None if there is no such range.
 
     Returns:
         The number of rows filled, the position after the last record read, and a ``WalkStop``.
@@ -580,8 +583,12 @@ def walk_records(
             return rows, position, STOP_TORN
         if check & CHECK_BODY_CRC and not _body_is_sound(segment_view, table, row, crc32):
             return rows, position, STOP_TORN
-        if check & CHECK_RECORD_CRC and not _record_is_sound(segment, segment_view, table, row, crc32):
-            return rows, position, STOP_TORN
+        if check & CHECK_RECORD_CRC or stretches is not None:
+            if _has_record_crc(segment, table, row):
+                if check & CHECK_RECORD_CRC and not _record_is_sound(segment, segment_view, table, row, crc32):
+                    return rows, position, STOP_TORN
+            elif stretches is not None and _lost_its_end(table, row, base_offset + position, stretches):
+                return rows, position, STOP_TORN
         if check & CHECK_TORN_END and _end_is_torn(segment, table, row):
             return rows, position, STOP_TORN
         if check & CHECK_CRC_NAME and _crc_name_is_damaged(segment, table, row):
@@ -739,6 +746,41 @@ def _body_is_sound(
 
 
 @cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _has_record_crc(
+    segment: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t
+) -> cython.bint:
+    """Whether the record ends with a CRC property."""
+    end: cython.Py_ssize_t = table[row + RECORD_POS] + table[row + RECORD_SIZE]
+    return (
+        table[row + RECORD_PROPERTIES_LEN] >= CRC_PROPERTY_BYTES
+        and starts(segment, end - CRC_PROPERTY_BYTES, b"__CRC32#\x01")
+        and segment[end - 1] == 2
+    )
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _lost_its_end(
+    table: cython.longlong[::1],
+    row: cython.Py_ssize_t,
+    physical_offset: cython.longlong,
+    stretches: cython.longlong[::1],
+) -> cython.bint:
+    """Whether a record without CRC property lies in one of the ``stretches``. Rolled-back records never lose their end:
+    quarantine fills gaps of the log with them, without CRC, and no reader gets them.
+    """
+    if (table[row + RECORD_SYS_FLAG] & TRANSACTION_ROLLBACK) == TRANSACTION_ROLLBACK:
+        return False
+    i: cython.Py_ssize_t
+    for i in range(0, len(stretches) - 1, 2):
+        if stretches[i] <= physical_offset < stretches[i + 1]:
+            return True
+    return False
+
+
+@cython.cfunc
 def _record_is_sound(
     segment: cython.const[cython.uchar][::1],
     segment_view: memoryview,
@@ -746,16 +788,9 @@ def _record_is_sound(
     row: cython.Py_ssize_t,
     crc32: Callable[[memoryview], int],
 ) -> cython.bint:
-    """False if the record ends with a CRC property whose digits do not match the bytes before it."""
+    """Whether the digits of the record's CRC property match the bytes before it."""
     start: cython.Py_ssize_t = table[row + RECORD_POS]
-    end: cython.Py_ssize_t = start + table[row + RECORD_SIZE]
-    at: cython.Py_ssize_t = end - CRC_PROPERTY_BYTES
-    if (
-        table[row + RECORD_PROPERTIES_LEN] < CRC_PROPERTY_BYTES
-        or not starts(segment, at, b"__CRC32#\x01")
-        or segment[end - 1] != 2
-    ):
-        return True
+    at: cython.Py_ssize_t = start + table[row + RECORD_SIZE] - CRC_PROPERTY_BYTES
     crc: cython.longlong = crc32(segment_view[start:at]) & 0x7FFFFFFF
     i: cython.Py_ssize_t
     for i in range(at + 9, at + 19):

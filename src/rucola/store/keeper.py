@@ -157,7 +157,8 @@ class StoreKeeper:
         """
         synced = self._synced
         complete = min(synced.position, synced.index_position)
-        return Watermark(self._flush.flushed_offset, complete, end_offset, synced.queue_count, synced.later_files)
+        counts = synced.queue_count, synced.later_files
+        return Watermark(self._flush.flushed_offset, complete, end_offset, *counts, self._marks.writers)
 
     def _record(self, watermark: Watermark) -> None:
         self._marks.write_checkpoint(self._checkpoint(watermark))

@@ -21,6 +21,7 @@ from rucola.store.index.index_service import IndexService
 from rucola.store.log.log_end import LogEnd
 from rucola.store.log.mapped_file import readable
 from rucola.store.places import hold_store
+from rucola.store.recovery.checksum_stretches import as_pairs, follow_on, known_stretches
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.recovery import Recovery
@@ -63,6 +64,7 @@ class StoreOpening:
         self._root = root
         self._serves_around_damage = config.quarantine
         self._pop_wait_ms = (config.timer_max_delay_sec + _LATE_S) * 1000
+        self._with_checksums = config.enabled_append_prop_crc
         self._dispatcher = dispatcher
         self._log = dispatcher.log
         self._queues = dispatcher.queues
@@ -101,6 +103,7 @@ class StoreOpening:
         self._deletion.load()
         self._log.gaps = self._quarantine.gaps()
         watermark = self._marks.watermark.read()
+        self._log.stretches = as_pairs(known_stretches(self._log.queue.segments, watermark))
         known = watermark if watermark is not None and watermark.clean and not self._marks.in_use else None
         self._queues.load(several=known is None or known.later_files != 0)
         if self._dispatcher.index_service is not None:
@@ -117,6 +120,8 @@ class StoreOpening:
         if self._deletion.resume():
             self._queues.load()
         recovery.cut_log(end)
+        marks, stretches = follow_on(self._log.queue.segments, watermark, end.physical_offset, self._with_checksums)
+        self._marks.writers, self._log.stretches = marks, as_pairs(stretches)
         records = self._follow(recovery, end)
         needed_since_ms = end.store_timestamp_ms - self._pop_wait_ms
         self._deletion.resumed(self._log.min_offset, end.physical_offset, needed_since_ms)

@@ -132,7 +132,9 @@ class ReadCheck:
         table, view, start = self._table, part.view, part.start
         position = chosen[2 * first] - start
         limit = max(min(chosen[2 * last - 2] + chosen[2 * last - 1], part.end) - start, position)
-        rows, _, _ = walk_records(part.buffer, view, position, limit, start, table, last - first, crc32, CHECK_ALL)
+        rows, _, _ = walk_records(
+            part.buffer, view, position, limit, start, table, last - first, crc32, CHECK_ALL, self._log.stretches
+        )
         # Entries of a light queue point to records of other topics and queues.
         foreign = topic.startswith(_LMQ_PREFIX)
         if rows == last - first and not foreign and self._one_queue(rows, view, topic, queue_id):
@@ -157,7 +159,16 @@ class ReadCheck:
         """
         position, table = physical_offset - part.start, self._table
         rows, _, _ = walk_records(
-            part.buffer, part.view, position, part.end - part.start, part.start, table, 1, crc32, _CHECKSUMS
+            part.buffer,
+            part.view,
+            position,
+            part.end - part.start,
+            part.start,
+            table,
+            1,
+            crc32,
+            _CHECKSUMS,
+            self._log.stretches,
         )
         return rows == 1 and table[_RECORD_SIZE] == size and queue.leads_to(physical_offset, size)
 
@@ -169,7 +180,9 @@ class ReadCheck:
         limit = min(part.end, self._log.max_offset) - part.start
         if queue.topic.startswith(_LMQ_PREFIX) or position > limit:
             return 0
-        rows, _, _ = walk_records(part.buffer, part.view, position, limit, part.start, table, 1, crc32, CHECK_ALL)
+        rows, _, _ = walk_records(
+            part.buffer, part.view, position, limit, part.start, table, 1, crc32, CHECK_ALL, self._log.stretches
+        )
         if not rows or table[_QUEUE_ID] != queue.queue_id or _topic(part.view, table, 0) != queue.topic:
             return 0
         named, own_size = table[_QUEUE_OFFSET], table[_RECORD_SIZE]

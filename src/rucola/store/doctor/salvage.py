@@ -41,10 +41,12 @@ from rucola.store.doctor.staged import Progress, Runner, Staged, run_serially
 from rucola.store.log.log_reader import CHECK_BODY_CRC, CHECK_CRC_NAME, CHECK_PHYSICAL_OFFSET, CHECK_RECORD_CRC, Gap
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.places import hold_store
+from rucola.store.recovery.checksum_stretches import as_pairs, known_stretches
 from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.repair import FILLER_BYTES_MIN, filler
+from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.verify.findings import Findings
-from rucola.store.verify.log import readable_file
+from rucola.store.verify.log import load_segments, readable_file
 
 SEARCH, FILL = "search", "fill"
 PHASES = (SEARCH, FILL)
@@ -119,6 +121,8 @@ class SalvageJob:
         modified_ms: times of the files' last changes.
         topics: the wanted topics; empty for all.
         segment_bytes: length of the new segments.
+        stretches: for each file, the physical offsets between which a record without checksum has lost its end
+            (``LogReader.stretches``).
     """
 
     paths: list[str]
@@ -126,6 +130,7 @@ class SalvageJob:
     modified_ms: list[int]
     topics: list[str]
     segment_bytes: int
+    stretches: list[list[int]]
 
 
 @dataclass(frozen=True)
@@ -246,7 +251,23 @@ def _job(files: Files, sources: Sequence[str], segment_bytes: int, topics: Seque
         size for path, size in zip(paths, sizes, strict=True) if segment_start(path.rpartition("/")[2]) is not None
     )
     length = segment_bytes or (named.most_common(1)[0][0] if named else SEGMENT_BYTES)
-    return SalvageJob(paths, sizes, [files.modified_ms(path) for path in paths], sorted(topics), length)
+    known = {source: _stretches(files, source) for source in sources}
+    stretches = [
+        next((known[source] for source in sources if path.startswith(f"{source}/commitlog/")), []) for path in paths
+    ]
+    return SalvageJob(paths, sizes, [files.modified_ms(path) for path in paths], sorted(topics), length, stretches)
+
+
+def _stretches(files: Files, source: str) -> list[int]:
+    """Returns the physical offsets between which every record of the store ``source`` was written with a checksum."""
+    watermark = None if _is_file(files, source) else WatermarkFile(files, source).read()
+    if watermark is None:
+        return []
+    segments = load_segments(files, f"{source}/commitlog", Findings(""))
+    pairs = as_pairs(known_stretches(segments, watermark))
+    for segment in segments:
+        segment.close()
+    return list(pairs or ())
 
 
 def _found(files: Files, job: SalvageJob, staging: str, searches: Sequence[Mapping[str, Any]]) -> list[Found]:
@@ -299,6 +320,7 @@ class _Search:
         self._file = readable_file(files, self._path, 0, job.sizes[number], self._findings)
         self._wanted = {topic.encode("utf-8", _TEXT_ERRORS) for topic in job.topics}
         self._table = new_table(_ROWS_MAX)
+        self._stretches = array("q", job.stretches[number])
 
     def run(self) -> None:
         """Searches the file. If the file has the name of a segment, a record counts only if it lies at the offset that
@@ -306,18 +328,27 @@ class _Search:
         """
         start, check = segment_start(self._path.rpartition("/")[2]), CHECK_BODY_CRC | CHECK_RECORD_CRC | CHECK_CRC_NAME
         if start is not None:
-            self._search(start, check | CHECK_PHYSICAL_OFFSET)
+            self._search(start, check | CHECK_PHYSICAL_OFFSET, self._stretches or None)
         if not self.rows:
             self.torn = 0
-            self._search(0, check)
+            self._search(0, check, None)
         self.unreadable = sum(self._findings.counts.values())
         self._file.close()
 
-    def _search(self, start: int, check: int) -> None:
+    def _search(self, start: int, check: int, stretches: array[int] | None) -> None:
         file, segment, position = self._file, self._file.segment, 0
         while position < file.size:
             rows, behind, stop = walk_records(
-                segment.buffer, segment.view, position, file.size, start, self._table, _ROWS_MAX, crc32, check
+                segment.buffer,
+                segment.view,
+                position,
+                file.size,
+                start,
+                self._table,
+                _ROWS_MAX,
+                crc32,
+                check,
+                stretches,
             )
             self._take(segment.view, self._table, rows)
             if stop == WalkStop.TABLE_FULL:

@@ -23,10 +23,14 @@ class CheckedWalk:
     Attributes:
         table: the rows of the last call.
         unreadable: whether the last call stopped at a record that the disk cannot read.
+
+    Args:
+        stretches: see ``walk_records``.
     """
 
-    def __init__(self, table: array[int]) -> None:
+    def __init__(self, table: array[int], stretches: array[int] | None = None) -> None:
         self.table = table
+        self._stretches = stretches
         self.unreadable = False
         self._file: MappedFile | None = None
         self._end = 0
@@ -41,7 +45,16 @@ class CheckedWalk:
         segment, rows_max = file.segment, len(self.table) // ROW_WIDTH
         while True:
             rows, behind, stop = walk_records(
-                segment.buffer, segment.view, position, self._end, file.start, self.table, rows_max, crc32, check
+                segment.buffer,
+                segment.view,
+                position,
+                self._end,
+                file.start,
+                self.table,
+                rows_max,
+                crc32,
+                check,
+                self._stretches,
             )
             wanting = not rows and stop in (WalkStop.TORN, WalkStop.LIMIT) and self._is_cut(file, position)
             self.unreadable = wanting and self._bad

@@ -57,7 +57,7 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
         is_entry: reads a queue entry; None if queue entries are not to be consulted.
     """
     table, offset, timestamp_ms, last = new_table(_ROWS_MAX), start, 0, -1
-    walk = CheckedWalk(table)
+    walk = CheckedWalk(table, log.stretches)
     torn: list[tuple[MappedFile, int]] = []
     while (file := log.queue.find(offset)) is not None:
         rows, position, stop = walk.walk(file, offset - file.start, check)
@@ -93,7 +93,9 @@ def _misplaced(
     segment, table, start = file.segment, new_table(1), file.start + position
     limit = walk.read_to(file, min(position + _LOOK_BYTES, file.size))
     lenient = check & ~CHECK_PHYSICAL_OFFSET
-    rows, behind, _ = walk_records(segment.buffer, segment.view, position, limit, file.start, table, 1, crc32, lenient)
+    rows, behind, _ = walk_records(
+        segment.buffer, segment.view, position, limit, file.start, table, 1, crc32, lenient, log.stretches
+    )
     if not rows:
         return None
     timestamp_ms = table[RecordColumn.STORE_TIMESTAMP]
@@ -102,7 +104,9 @@ def _misplaced(
     named = (topic, table[RecordColumn.QUEUE_ID], table[RecordColumn.QUEUE_OFFSET])
     place = (start, table[RecordColumn.RECORD_SIZE])
     limit = walk.read_to(file, min(behind + _LOOK_BYTES, file.size))
-    rows, _, stop = walk_records(segment.buffer, segment.view, behind, limit, file.start, table, 1, crc32, check)
+    rows, _, stop = walk_records(
+        segment.buffer, segment.view, behind, limit, file.start, table, 1, crc32, check, log.stretches
+    )
     if not rows and stop != WalkStop.BLANK and (is_entry is None or is_entry(*named) != place):
         return None
     event(

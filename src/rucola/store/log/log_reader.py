@@ -71,12 +71,15 @@ class LogReader:
         queue: the segments of the log.
         max_offset: physical offset after the last record.
         gaps: parts of the log whose messages were lost; queue entries that point into a gap count as valid.
+        stretches: start and end of each range of physical offsets in which every record was written with a checksum;
+            None if none is known (``recovery.checksum_stretches``).
     """
 
     def __init__(self, queue: MappedFileQueue) -> None:
         self.queue = queue
         self.max_offset = 0
         self.gaps: list[Gap] = []
+        self.stretches: array[int] | None = None
         self._one_row = new_table(1)
 
     @property
@@ -123,6 +126,7 @@ class LogReader:
             1,
             crc32,
             check,
+            self.stretches if check & CHECK_RECORD_CRC else None,
         )
         return self._one_row if rows else None
 

@@ -12,6 +12,7 @@ have the same effect.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -34,6 +35,7 @@ from rucola.store.queue.consume_queue import PREFILL_SIZE, ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.queue.placement import ALL_OFFSETS
 from rucola.store.queue.queue_factory import QueueOptions
+from rucola.store.recovery.checksum_stretches import as_pairs, known_stretches
 from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.results import Boundary
 
@@ -85,6 +87,7 @@ class OfflineStore:
         segment_bytes = next(filter(None, lengths), 1 << 30)
         self.log = LogReader(MultiPathMappedFileQueue(files, directories, (), segment_bytes, writable=False))
         self.log.queue.load()
+        self.log.stretches = self._stretches()
         self.log.max_offset = self._find_end()
         self._queues = ConsumeQueueStore(files, path, self.queue_options(), self.log, writable=False)
         self._trust_queues()
@@ -108,6 +111,7 @@ class OfflineStore:
         known = self.log.max_offset
         self.log.queue.close()
         self.log.queue.load()
+        self.log.stretches = self._stretches()
         self.log.max_offset = self._find_end(known)
         self._queues.close()
         self._trust_queues()
@@ -222,7 +226,7 @@ class OfflineStore:
             return self._damaged_entry(topic, queue_id, unit[0], unit[1])
 
         units = self.units(topic, queue_id, first, last)
-        return UnitRows(self.log.queue.find, damaged).of(units, self.log.max_offset)
+        return UnitRows(self.log.queue.find, damaged, self.log.stretches).of(units, self.log.max_offset)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Returns the queue offset of the message at a store time; see ``Boundary``."""
@@ -259,6 +263,11 @@ class OfflineStore:
         """
         watermark = WatermarkFile(self._files, self.path).read()
         self._queues.factory.placement.trusted_to = ALL_OFFSETS if watermark is None else watermark.queues_offset
+
+    def _stretches(self) -> array[int] | None:
+        """Returns the parts of the log in which a record without checksum has lost its end."""
+        watermark = WatermarkFile(self._files, self.path).read()
+        return as_pairs(known_stretches(self.log.queue.segments, watermark))
 
     def _find_end(self, known: int = 0) -> int:
         """Searches for the end of the log. The search starts at the watermark's flushed offset. Without a watermark, or

@@ -43,11 +43,18 @@ class UnitRows:
     Args:
         find: returns the segment that holds a physical offset.
         damaged: returns the error for a unit whose record does not match it.
+        stretches: see ``LogReader``.
     """
 
-    def __init__(self, find: Callable[[int], MappedFile | None], damaged: Callable[[Unit], Exception]) -> None:
+    def __init__(
+        self,
+        find: Callable[[int], MappedFile | None],
+        damaged: Callable[[Unit], Exception],
+        stretches: array[int] | None,
+    ) -> None:
         self._find = find
         self._damaged = damaged
+        self._stretches = stretches
         self._table = new_table(ROWS_MAX)
         self._wide = memoryview(self._table)
 
@@ -94,6 +101,7 @@ class UnitRows:
                 last - row,
                 crc32,
                 CHECK_ALL,
+                self._stretches,
             )
             for number in range(row, last):
                 if number - row >= found or self._table[number * ROW_WIDTH + _SIZE] != batch[number][2]:

@@ -190,7 +190,9 @@ def search_log(
         progress: called with the number of bytes walked.
     """
     segments = [MappedFile(files, path, start, size, False, 0) for path, start, size in store.log_segments()]
-    log = LogCheck(segments, found, unclean=False, live_end=store.end_offset(), progress=progress)
+    log = LogCheck(
+        segments, found, unclean=False, live_end=store.end_offset(), progress=progress, stretches=store.log.stretches
+    )
     for file, table, rows in log.batches():
         view = file.segment.view
         chosen = wanted.choose(view, table, rows)

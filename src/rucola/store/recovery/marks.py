@@ -14,7 +14,7 @@ from __future__ import annotations
 from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.runtime.files import Files
 from rucola.runtime.machine import process_id
-from rucola.store.recovery.watermark import WatermarkFile
+from rucola.store.recovery.watermark import WatermarkFile, WriterMark
 
 
 class StoreMarks:
@@ -22,6 +22,7 @@ class StoreMarks:
 
     Attributes:
         watermark: the file ``rucola-watermark``.
+        writers: the writer marks of this run, for the watermark.
 
     Args:
         root: the store's directory.
@@ -29,6 +30,7 @@ class StoreMarks:
 
     def __init__(self, files: Files, root: str) -> None:
         self.watermark = WatermarkFile(files, root)
+        self.writers: tuple[WriterMark, ...] = ()
         self._files = files
         self._root = root
         self._abort_path = f"{root}/abort"

@@ -337,7 +337,7 @@ class Recovery:
         table = new_table(1)
         for file in self._log.queue.segments:
             if file.start > end.physical_offset:
-                rows, _, _ = CheckedWalk(table).walk(file, 0, CHECK_ALL)
+                rows, _, _ = CheckedWalk(table, self._log.stretches).walk(file, 0, CHECK_ALL)
                 if rows and table[RecordColumn.STORE_TIMESTAMP] <= synced_ms:
                     self._refuse(end, f"the log continues in {file.path}")
 

@@ -163,7 +163,7 @@ class LogRepair:
         return None
 
     def _is_sound(self, file: MappedFile, position: int) -> bool:
-        return CheckedWalk(new_table(1)).walk(file, position, CHECK_ALL)[0] == 1
+        return CheckedWalk(new_table(1), self._log.stretches).walk(file, position, CHECK_ALL)[0] == 1
 
     def _sound_behind(self, offset: int) -> bool:
         return any(file.start >= offset and self._is_sound(file, 0) for file in self._log.queue.segments)

@@ -18,6 +18,7 @@ from rucola.runtime.files import Files
 from rucola.store.log.multi_path import log_directories
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.places import foreign_entries, hold_store
+from rucola.store.recovery.checksum_stretches import as_pairs, known_stretches
 from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.topic_deletion import TopicDeletion
 from rucola.store.verify.batch_queues import BatchQueueChecks
@@ -136,7 +137,8 @@ def _verify(
     segments = load_segments(files, directory, found, others=others)
     total = segments[-1].end - segments[0].start if segments else 0
     end = _live_end(files, root, commit_log_path) if live else -1
-    log = LogCheck(segments, found, unclean, end, lambda done: progress(done, total))
+    stretches = as_pairs(known_stretches(segments, watermark))
+    log = LogCheck(segments, found, unclean, end, lambda done: progress(done, total), stretches)
     gaps = files.exists(f"{root}/quarantine/gaps.json")
     checkpoint = CheckpointCheck(files, f"{root}/checkpoint", found, log, gaps, live)
     fields = FieldChecks(found, log)

@@ -26,6 +26,8 @@ from rucola.store.log.log_reader import (
     CHECK_CRC_NAME,
     CHECK_PHYSICAL_OFFSET,
     CHECK_RECORD_CRC,
+    CRC_PROPERTY_BYTES,
+    CRC_PROPERTY_NAME,
 )
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.verify.findings import FindingKind, Findings
@@ -126,6 +128,7 @@ class LogCheck:
         unclean: whether the store was not stopped cleanly, so that the remains of a crash may lie after the end.
         live_end: for a log in use, the physical offset after the last record when the check began; otherwise -1.
         progress: called with the number of bytes walked.
+        stretches: see ``LogReader``.
     """
 
     def __init__(
@@ -135,6 +138,7 @@ class LogCheck:
         unclean: bool,
         live_end: int = -1,
         progress: Callable[[int], None] = lambda _: None,
+        stretches: array[int] | None = None,
     ) -> None:
         self.records = 0
         self.end = segments[0].start if segments else 0
@@ -145,6 +149,7 @@ class LogCheck:
         self._unclean = unclean
         self._live_end = live_end
         self._progress = progress
+        self._stretches = stretches
         self._ended = False
         self._current: MappedFile | None = None
         self._looked_at: MappedFile | None = None
@@ -254,6 +259,7 @@ class LogCheck:
                 ROWS_MAX,
                 crc32,
                 CHECK_ALL | CHECK_CRC_NAME,
+                self._stretches,
             )
             if rows:
                 self._take(file, self._table, rows)
@@ -285,8 +291,12 @@ class LogCheck:
 
     def _parse(self, file: MappedFile, position: int, check: int) -> bool:
         """Reads the record at ``position`` into ``_one_row``."""
-        segment, row = file.segment, self._one_row
-        return walk_records(segment.buffer, segment.view, position, file.size, file.start, row, 1, crc32, check)[0] > 0
+        segment, row, size = file.segment, self._one_row, file.size
+        stretches = self._stretches if check & CHECK_RECORD_CRC else None
+        rows, _, _ = walk_records(
+            segment.buffer, segment.view, position, size, file.start, row, 1, crc32, check, stretches
+        )
+        return rows > 0
 
     def _check_blank(self, file: MappedFile, position: int) -> None:
         (space, _) = BLANK.unpack(file.segment.view, position)
@@ -322,6 +332,8 @@ class LogCheck:
             kind = FindingKind.BODY_CRC if body else FindingKind.RECORD_CRC
             detail = "the body does not match its checksum" if body else "the record does not match its checksum"
             self._parse(file, position, CHECK_PHYSICAL_OFFSET)
+            if not body and not self._ends_with_checksum(file, self._one_row):
+                detail = "the record was written with a checksum and has lost it"
         elif self._parse(file, position, CHECK_BODY_CRC | CHECK_RECORD_CRC):
             kind = FindingKind.PHYSICAL_OFFSET
             detail = f"the record states physical offset {self._one_row[RecordColumn.PHYSICAL_OFFSET]}"
@@ -332,6 +344,10 @@ class LogCheck:
         self._found.add(kind, file.path, position, f"{detail} (physical offset {file.start + position})")
         self._take(file, row, 1)
         return position + row[RecordColumn.RECORD_SIZE]
+
+    def _ends_with_checksum(self, file: MappedFile, row: array[int]) -> bool:
+        end = row[RecordColumn.RECORD_POS] + row[RecordColumn.RECORD_SIZE]
+        return bytes(file.segment.view[end - CRC_PROPERTY_BYTES : end]).startswith(CRC_PROPERTY_NAME)
 
     def _next_record(self, number: int, file: MappedFile, position: int) -> int:
         """Returns the position of the next intact record whose store time is not earlier than that of the last record
