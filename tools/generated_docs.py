@@ -81,9 +81,9 @@ def shown(text: str) -> str:
 def idle_keys(_: str) -> str:
     """Table of the keys in RocketMQ's ``broker.conf`` that have no effect, by reason."""
     from rucola.broker.config import BrokerConfig
-    from rucola.broker.reference_keys import FORMER_KEYS, REFERENCE_KEYS, without_effect
+    from rucola.broker.reference_keys import REFERENCE_KEYS, without_effect
     from rucola.common.options import unknown_keys
-    from rucola.store.config import MessageStoreConfig
+    from rucola.store.config import FORMER_KEYS, MessageStoreConfig
 
     keys = unknown_keys(REFERENCE_KEYS - FORMER_KEYS.keys(), BrokerConfig, MessageStoreConfig)
     reasons: dict[str, list[str]] = {}

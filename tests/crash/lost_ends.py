@@ -69,6 +69,10 @@ class Base:
         pairs = zip(self.stretches[::2], self.stretches[1::2], strict=True)
         return any(start <= physical_offset < end for start, end in pairs)
 
+    def has_record(self, at: int) -> bool:
+        """Whether a record has bytes in the sector at ``at``; behind the last record of a segment there is none."""
+        return any(place < at + SECTOR and place + len(record) > at for place, record in self.records.items())
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -143,7 +147,7 @@ def variant(seed: int) -> Outcome:
     store, random = base(), Random(seed)
     while True:
         at = random.randrange(store.end // SECTOR) * SECTOR
-        if store.is_inside(at) == store.is_inside(at + SECTOR - 1) == (seed % 2 == 0):
+        if store.is_inside(at) == store.is_inside(at + SECTOR - 1) == (seed % 2 == 0) and store.has_record(at):
             break
     kind = random.choice(KINDS)
     other = random.randrange(store.end // SECTOR) * SECTOR

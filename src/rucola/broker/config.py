@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import orjson
 
-from rucola.broker.reference_keys import FORMER_KEYS, REFERENCE_KEYS, without_effect
+from rucola.broker.reference_keys import REFERENCE_KEYS, without_effect
 from rucola.common.hosts import check_bind_address, is_loopback, join_address
 from rucola.common.key_builder import TRACE_TOPIC
 from rucola.common.options import ConfigProblems, check_options, option, parse_options, unknown_keys
 from rucola.common.tls_config import TlsConfig
 from rucola.errors import ConfigError
 from rucola.runtime.logs import event
-from rucola.store.config import MessageStoreConfig
+from rucola.store.config import MessageStoreConfig, in_todays_words
 
 _log = logging.getLogger(__name__)
 _NO_SLAVES = "there are no slaves"
@@ -489,7 +489,7 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
     """
     problems = ConfigProblems()
     with problems:
-        values = _in_todays_words(values)
+        values = in_todays_words(values)
     not_ours = unknown_keys(values, BrokerConfig, MessageStoreConfig)
     for key in not_ours:
         if key not in REFERENCE_KEYS:
@@ -520,18 +520,3 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
 
 def _is_loopback(host: str) -> bool:
     return is_loopback(join_address(host, 0))
-
-
-def _in_todays_words(values: Mapping[str, str]) -> dict[str, str]:
-    """``values`` with the keys of RocketMQ 4.x replaced by today's names.
-
-    Raises:
-        ConfigError: a key has different values under its old and its new name.
-    """
-    renamed = {key: text for key, text in values.items() if key not in FORMER_KEYS}
-    for former, key in FORMER_KEYS.items():
-        if former in values and values[former] != renamed.setdefault(key, values[former]):
-            raise ConfigError(
-                former, values[former], f"the same value as {key} ({values[key]}), or only one of the two keys"
-            )
-    return renamed

@@ -123,12 +123,6 @@ use. RocketMQ 4.x has no setters for the last four keys and ignores them, but mo
 contain them.
 """
 
-FORMER_KEYS = {
-    "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
-    "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
-}
-"""Keys that 4.x spelled differently, with today's spelling."""
-
 _MEANINGS = (
     (
         re.compile(

@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markdown import Markdown
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from rucola.cli.closed_output import OutputClosedError
 from rucola.cli.fitted_table import print_fitted
+from rucola.cli.terminal import Terminal
 from rucola.cli.tool import run_app, tool_app
 from rucola.errors import ConfigError, DiskError
 from rucola.lab import report as reports
@@ -73,7 +72,7 @@ def list_lessons(json: Annotated[bool, typer.Option("--json", help="Print one JS
     table.add_column("title")
     for name, title in titles.items():
         table.add_row(name, escape(title))
-    _console().print(table)
+    Terminal().print(table)
 
 
 @app.command("run")
@@ -101,7 +100,7 @@ def run_one(
     picture = _out_directory(out) / f"{name}.png"
     readings = _measure(name, amount, below)
     _write(picture, draw(lesson, readings))
-    console = _console()
+    console = Terminal()
     console.print(f"[bold]{escape(lesson.title)}[/]")
     console.print(Markdown(lesson.intro))
     for title, header, rows in tables(lesson, readings):
@@ -118,7 +117,7 @@ def _print_table(title: str, header: list[str], rows: list[list[str]], numbers: 
         table.add_column(escape(column), justify="right" if numbers and place else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
-    print_fitted(_console(), table)
+    print_fitted(Terminal(), table)
 
 
 @app.command()
@@ -145,17 +144,17 @@ def report(
     for name, content in reports.pages(outcome).items():
         _write(target / name, content)
     verdicts = reports.counted(outcome)
-    _console().print(f"{verdicts}\nreport: {escape(str(target / 'lab.html'))}", soft_wrap=True)
+    Terminal().print(f"{verdicts}\nreport: {escape(str(target / 'lab.html'))}", soft_wrap=True)
 
 
 def _measure(name: str, size: Size, below: Path) -> Readings:
-    console = Console(stderr=True, highlight=False)
+    console = Terminal(error=True)
     with _progress(console, name) as progress:
         return run_lesson(name, size, below, lambda text: console.print(escape(text), soft_wrap=True), progress)
 
 
 @contextmanager
-def _progress(console: Console, name: str) -> Iterator[Callable[[int], None]]:
+def _progress(console: Terminal, name: str) -> Iterator[Callable[[int], None]]:
     """Shows a progress bar on a terminal; otherwise prints one line at the end of the lesson."""
     columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("repetitions"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -177,7 +176,7 @@ def _prepare(directory: str | None) -> Path:
     if not below.is_dir():
         raise ConfigError("--dir", str(below), "an existing directory")
     if has_no_disk(below):
-        Console(stderr=True).print(
+        Terminal(error=True).print(
             f"{below} is a file system in memory, so the figures do not apply to a disk; see --dir"
         )
     return below
@@ -214,14 +213,3 @@ def _read(path: str) -> reports.Outcome:
         return reports.Outcome.from_json(Path(path).read_bytes())
     except OSError as error:
         raise DiskError(path, "read", error.strerror or str(error)) from error
-
-
-class _Console(Console):
-    """Standard output. If its reader closes it, ``run_app`` ends the command; the library rich would exit with 1."""
-
-    def on_broken_pipe(self) -> None:
-        raise OutputClosedError
-
-
-def _console() -> Console:
-    return _Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)

@@ -17,6 +17,7 @@ from typing import NoReturn
 from rucola import __version__
 from rucola.cli.closed_output import drop_output
 from rucola.cli.exit_codes import ExitCode, exit_code
+from rucola.cli.lines import print_error
 from rucola.errors import RucolaError
 from rucola.runtime import extras
 from rucola.runtime.logs import LOG_FORMATS, LOG_LEVELS
@@ -309,5 +310,5 @@ def _count(text: str) -> int:
 
 
 def _fail(message: str, code: ExitCode) -> int:
-    print(f"rucola: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201 - the one line
+    print_error(message)
     return int(code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
+from rucola.cli.lines import print_json_line, print_text
 from rucola.cli.times import time_ms
 from rucola.errors import ConfigError
 from rucola.spark.options import SourceOptions, parse_options
@@ -194,11 +194,12 @@ def progress(total: int | None) -> Iterator[Callable[[int], None]]:
     Args:
         total: number of messages to send; None if this number is unknown because a condition selects messages.
     """
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from rucola.cli.terminal import Terminal
+
     columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
+    console = Terminal(error=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("replaying", total=total)
         yield lambda messages: bar.update(task, completed=messages)
@@ -211,28 +212,29 @@ def print_result(request: Request, tally: Tally, done: Done, seconds: float) -> 
         facts |= {"messagesOfAllRuns": done.messages}
         queues = tally.table.sort_by([("topic", "ascending"), ("brokerName", "ascending"), ("queueId", "ascending")])
         content = {"dryRun": request.dry_run, "to": request.to, **facts, "queues": queues.to_pylist()}
-        sys.stdout.write(orjson.dumps(content, option=orjson.OPT_UTC_Z).decode() + "\n")
+        print_json_line(orjson.dumps(content, option=orjson.OPT_UTC_Z))
         return
     size = f"{tally.messages - tally.refused:,} messages, {tally.body_bytes:,} bytes of bodies"
     refused = f"; {tally.refused:,} refused" if tally.refused else ""
     if request.dry_run:
         _print_queues(tally)
-        sys.stdout.write(f"would send to {request.to}: {size}{refused}\n")
+        print_text(f"would send to {request.to}: {size}{refused}")
         return
     earlier = f"; sent or refused in all runs: {done.messages:,}" if done.messages > tally.messages else ""
-    sys.stdout.write(f"sent to {request.to}: {size} in {seconds:.1f} s{refused}{earlier}\n")
+    print_text(f"sent to {request.to}: {size} in {seconds:.1f} s{refused}{earlier}")
 
 
 def _print_queues(tally: Tally) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from rucola.cli.terminal import Terminal
 
     table = Table("topic", "broker", "queue", "messages", "offsets", "first", "last", box=None, pad_edge=False)
     for row in sorted(tally.table.to_pylist(), key=lambda one: (one["topic"], one["brokerName"], one["queueId"])):
         numbers = f"{row['messages']:,}", f"{row['firstOffset']} to {row['endOffset'] - 1}"
         times = (f"{row[name]:%Y-%m-%d %H:%M:%S}" for name in ("firstTimestamp", "lastTimestamp"))
         table.add_row(row["topic"], row["brokerName"], str(row["queueId"]), *numbers, *times)
-    Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(table)
+    Terminal().print(table)
 
 
 def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:

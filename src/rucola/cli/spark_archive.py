@@ -18,6 +18,7 @@ import orjson
 import typer
 
 from rucola.cli.config_file import read_broker_conf
+from rucola.cli.lines import print_json_line, print_text
 from rucola.cli.store_arguments import Config
 from rucola.errors import ConfigError
 from rucola.runtime import extras
@@ -212,7 +213,10 @@ def seconds(option: str, text: str) -> float:
 
 def say(json: bool, text: str, facts: dict[str, object]) -> None:
     """Prints one line: ``text``, or with ``json`` the facts."""
-    sys.stdout.write((orjson.dumps(facts).decode() if json else text) + "\n")
+    if json:
+        print_json_line(orjson.dumps(facts))
+    else:
+        print_text(text)
     sys.stdout.flush()
 
 

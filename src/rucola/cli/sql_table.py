@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
 
 import pyarrow as pa
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rucola.cli.closed_output import OutputClosedError
 from rucola.cli.fitted_table import print_fitted
 from rucola.cli.sql_output import plain, rows_of
 from rucola.cli.store_text import body_text, shown
-
-_PIPE_COLUMNS = 160
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        raise OutputClosedError
+from rucola.cli.terminal import Terminal
 
 
 def print_table(result: pa.RecordBatchReader, most: int) -> None:
@@ -35,10 +26,10 @@ def print_table(result: pa.RecordBatchReader, most: int) -> None:
         if more:
             break
         table.add_row(*(escape(_cell(value)) for value in row))
-    console = _Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+    console = Terminal()
     print_fitted(console, table)
     if more:
-        _Console(stderr=True, highlight=False).print(f"the first {most} rows; --max N shows more")
+        Terminal(error=True).print(f"the first {most} rows; --max N shows more")
 
 
 def _cell(value: object) -> str:

@@ -108,14 +108,16 @@ def _say_ready(json: bool, title: str, lines: dict[str, str], facts: Mapping[str
 
 
 def _ready_text(title: str, lines: dict[str, str]) -> str:
-    from rich.console import Console
     from rich.panel import Panel
     from rich.table import Table
+    from rich.text import Text
+
+    from rucola.cli.terminal import Terminal
 
     grid = Table.grid(padding=(0, 2))
     for name, value in lines.items():
-        grid.add_row(f"[dim]{name}", value)
-    console = Console(highlight=False)
+        grid.add_row(f"[dim]{name}", Text(value))
+    console = Terminal()
     with console.capture() as captured:
         console.print(Panel(grid, title=title, expand=False))
         console.print("ready", end="")

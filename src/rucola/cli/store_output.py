@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -25,8 +24,10 @@ from rich.table import Table
 
 from rucola.cli.closed_output import OutputClosedError
 from rucola.cli.fitted_table import print_fitted
+from rucola.cli.lines import print_json_line, shown_json
 from rucola.cli.message_lines import json_lines, text_lines
 from rucola.cli.store_text import shown, time_text
+from rucola.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from rucola.formats.annotate import AnnotatedField
@@ -39,27 +40,19 @@ if TYPE_CHECKING:
     from rucola.store.verify.findings import Finding
 
 _BYTES_A_LINE = 8
+_WRITERS = {1: "Rucola with checksums"}
+"""Texts for the values of ``recovery.watermark.Writer``, whose import would delay every command."""
 _FIELD_BYTES_MAX = 512
-_PIPE_COLUMNS = 160
-
-
-class _Console(Console):
-    """Standard output. If the reader closes it, the command ends with exit code 0; ``rich`` alone would exit with 1."""
-
-    def on_broken_pipe(self) -> None:
-        raise OutputClosedError
-
-
-def _console() -> Console:
-    # Output to a pipe is not limited to 80 columns.
-    return _Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
 
 
 def print_info(info: StoreInfo, json: bool) -> None:
     """Prints the result of ``store info``."""
     facts = asdict(info)
     facts["index_files"] = [asdict(file) | {"header": file.header._asdict()} for file in info.index_files]
+    writers = [] if info.watermark is None else [mark._asdict() for mark in info.watermark.writers]
     if json:
+        if info.watermark is not None:
+            facts["watermark"]["writers"] = writers
         _print_json(facts)
         return
     grid = Table.grid(padding=(0, 2))
@@ -84,10 +77,14 @@ def print_info(info: StoreInfo, json: bool) -> None:
         rows |= {f"  {name}": _with_time(name, value) for name, value in asdict(info.checkpoint).items()}
     rows["watermark"] = "-" if info.watermark is None else ""
     if info.watermark is not None:
-        rows |= {f"  {name}": str(value) for name, value in asdict(info.watermark).items()}
+        rows |= {f"  {name}": str(value) for name, value in asdict(info.watermark).items() if name != "writers"}
+        named = (
+            f"{_WRITERS.get(mark.writer, 'unknown')} from {mark.physical_offset}" for mark in info.watermark.writers
+        )
+        rows["  writers"] = ", ".join(named) or "unknown"
     for name, value in rows.items():
         grid.add_row(f"[dim]{name}", _shown(value))
-    _console().print(grid)
+    Terminal().print(grid)
 
 
 def print_queues(infos: list[QueueInfo], json: bool) -> None:
@@ -102,9 +99,9 @@ def print_queues(infos: list[QueueInfo], json: bool) -> None:
         held = info.range
         numbers = (str(value) for value in (held.queue_id, held.min_offset, held.max_offset, info.count))
         table.add_row(
-            escape(held.topic), *numbers, time_text(info.first_timestamp_ms), time_text(info.last_timestamp_ms)
+            _shown(held.topic), *numbers, time_text(info.first_timestamp_ms), time_text(info.last_timestamp_ms)
         )
-    print_fitted(_console(), table)
+    print_fitted(Terminal(), table)
 
 
 def print_messages(found: Iterable[Rows], most: int | None, json: bool) -> None:
@@ -116,7 +113,7 @@ def print_messages(found: Iterable[Rows], most: int | None, json: bool) -> None:
         part = rows._replace(chosen=rows.chosen[:left]) if left < len(rows.chosen) else rows
         left -= len(part.chosen)
         if part.chosen:
-            _write(json_lines(part).decode() if json else text_lines(part, styled))
+            _write(_json_text(json_lines(part)) if json else text_lines(part, styled))
         if left <= 0:
             return
 
@@ -127,7 +124,7 @@ def print_rows(rows: list[dict[str, Any]], json: bool) -> None:
         for row in rows:
             _print_json(row)
         return
-    console = _console()
+    console = Terminal()
     if not rows:
         console.print("nothing")
         return
@@ -142,7 +139,7 @@ def print_found(store: str, rows: Rows, most: int | None, json: bool) -> None:
     part = rows if most is None else rows._replace(chosen=rows.chosen[:most])
     if json:
         name = orjson.dumps(store.encode("utf-8", "replace").decode()).decode()
-        lines = json_lines(part).decode().splitlines(keepends=True)
+        lines = _json_text(json_lines(part)).splitlines(keepends=True)
         _write("".join(f'{{"store":{name},{line[1:]}' for line in lines))
         return
     _write(f"{shown(store)}\n")
@@ -159,7 +156,7 @@ def print_stats(tallies: list[Tally], fields: list[str], dead: list[DeadLetters]
         for lag in lags:
             _print_json({"lag": asdict(lag) | {"lag": lag.lag}})
         return
-    console = _console()
+    console = Terminal()
     table = _table(*(f"{name}>" if name == "queue_id" else name for name in fields), "messages>", "bytes>")
     for tally in tallies:
         values = [getattr(tally, name) for name in fields]
@@ -195,7 +192,7 @@ def print_dump(dump: Dump, json: bool) -> None:
             table.add_row(str(field.position + at), line.hex(" "), _shown(name), _shown(value), _shown(meaning))
         if len(field.data) > _FIELD_BYTES_MAX:
             table.add_row("", "...", "", "", f"{len(field.data) - _FIELD_BYTES_MAX} more bytes")
-    console = _console()
+    console = Terminal()
     console.print(f"{_shown(dump.title)}\n{_shown(dump.path)}", soft_wrap=True)
     print_fitted(console, table)
 
@@ -205,7 +202,7 @@ def print_report(report: VerifyReport, json: bool) -> None:
     if json:
         _print_json(asdict(report) | {"clean": report.clean})
         return
-    console = _console()
+    console = Terminal()
     if report.findings:
         _print_findings(report.findings)
     for note in report.notes:
@@ -227,12 +224,12 @@ def _print_findings(findings: Iterable[Finding]) -> None:
     table = _table("kind!", "file", "position>", "count>", "first of them")
     for found in findings:
         table.add_row(found.kind, _shown(found.file), str(found.position), str(found.count), _shown(found.detail))
-    print_fitted(_console(), table)
+    print_fitted(Terminal(), table)
 
 
 def print_damage_passed(findings: list[Finding]) -> None:
     """Prints the damage that a search skipped, on standard error."""
-    console = Console(stderr=True, highlight=False)
+    console = Terminal(error=True)
     for found in findings:
         console.print(
             f"damage: {_shown(found.file)}, position {found.position}: {_shown(found.detail)}", soft_wrap=True
@@ -255,7 +252,7 @@ def print_facts(facts: Mapping[str, Any], json: bool) -> None:
         if isinstance(value, bool):
             text = "yes" if value else "no"
         grid.add_row(f"[dim]{name.replace('_', ' ')}", _shown(text))
-    _console().print(grid)
+    Terminal().print(grid)
 
 
 def print_repair(report: RepairReport, json: bool) -> None:
@@ -273,7 +270,7 @@ def steps() -> Iterator[Callable[[str, int, int], None]]:
     """Shows a progress bar for each step of a job; yields a function that takes step, tasks done and number of
     tasks.
     """
-    console = Console(stderr=True)
+    console = Terminal(error=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         tasks: dict[str, TaskID] = {}
@@ -292,7 +289,7 @@ def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
     total.
     """
     columns = (TextColumn(what), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
-    console = Console(stderr=True)
+    console = Terminal(error=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total or None)
 
@@ -349,7 +346,12 @@ def _print_json(facts: Mapping[str, Any]) -> None:
         line = orjson.dumps(facts, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:
         line = orjson.dumps(_plain(facts), option=orjson.OPT_NON_STR_KEYS)
-    _write(line.decode() + "\n")
+    print_json_line(line)
+
+
+def _json_text(lines: bytes) -> str:
+    # Scripts get the lines as they are, because a search for escapes would take a tenth of the time of ``store cat``.
+    return shown_json(lines.decode()) if sys.stdout.isatty() else lines.decode()
 
 
 def _write(text: str) -> None:

@@ -12,7 +12,14 @@ def shown(text: str) -> str:
     """Text from a store, with escapes such as ``\\x1b`` in place of non-printable characters."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def shown_lines(text: str) -> str:
+    """Does the same for several lines of text; line ends and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(char if char in "\n\t" else shown(char) for char in text)
 
 
 def body_text(body: bytes) -> str:

@@ -5,6 +5,7 @@ on the command: without a configuration file, ``rucola broker`` and ``rucola up`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -501,3 +502,26 @@ def delay_levels_ms(text: str) -> list[int]:
             raise ConfigError("messageDelayLevel", text, "digits with s, m, h or d, separated by spaces")
         levels.append(int(digits) * units_ms[unit])
     return levels
+
+
+FORMER_KEYS = {
+    "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
+    "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
+}
+"""Keys that RocketMQ 4.x spelled differently, with today's spelling."""
+
+
+def in_todays_words(values: Mapping[str, str]) -> dict[str, str]:
+    """Returns ``values`` with the keys of RocketMQ 4.x replaced by today's names. The broker and all tools read a
+    configuration through this function, so that they agree on the sizes of files.
+
+    Raises:
+        ConfigError: a key has different values under its old and its new name.
+    """
+    renamed = {key: text for key, text in values.items() if key not in FORMER_KEYS}
+    for former, key in FORMER_KEYS.items():
+        if former in values and values[former] != renamed.setdefault(key, values[former]):
+            raise ConfigError(
+                former, values[former], f"the same value as {key} ({values[key]}), or only one of the two keys"
+            )
+    return renamed

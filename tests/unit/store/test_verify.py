@@ -199,6 +199,7 @@ def backup_only(path: Path) -> None:
 
 def consumer_ahead(path: Path) -> None:
     (path / "config").mkdir(exist_ok=True)
+    (path / "config" / "topics.json").write_text('{"topicConfigTable":{}}')
     (path / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T0@g":{0:30,1:31},"gone@g":{0:5}}}')
 
 

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 
 import orjson
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rucola.cli.closed_output import OutputClosedError
 from rucola.cli.fitted_table import print_fitted
+from rucola.cli.lines import print_json_line
+from rucola.cli.store_text import shown
+from rucola.cli.terminal import Terminal
 
 JSON: ContextVar[bool] = ContextVar("json", default=False)
 _PIPE_COLUMNS = 1000
 _FIGURE = re.compile("[-+0-9.,:% ]*")
 """Matches a number, a time or an empty text."""
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        raise OutputClosedError
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -59,7 +54,7 @@ def say(text: str, **values: object) -> None:
     if JSON.get():
         _json(values)
     else:
-        _console().print(Text(_printable(text)))
+        _console().print(Text(shown(text)))
 
 
 def document(value: object) -> None:
@@ -84,22 +79,12 @@ def _text(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:.2f}"
-    return "" if value is None else _printable(str(value))
-
-
-def _printable(text: str) -> str:
-    """Returns ``text`` with its unprintable characters escaped, because they could control the terminal or imitate a
-    line of output.
-    """
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return "" if value is None else shown(str(value))
 
 
 def _json(value: Mapping[str, object]) -> None:
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE).decode())
+    print_json_line(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS))
 
 
-def _console() -> Console:
-    # Output to a pipe is not limited to 80 columns.
-    return _Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+def _console() -> Terminal:
+    return Terminal(pipe_columns=_PIPE_COLUMNS, soft_wrap=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 from rucola.cli.exit_codes import ExitCode
+from rucola.cli.lines import print_error
 from rucola.cli.mqadmin import (
     acl,
     auth,
@@ -40,5 +39,5 @@ def run(arguments: list[str]) -> int:
     except ConfigError:
         raise
     except RucolaError as error:
-        print(f"rucola: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201 - the one line
+        print_error(str(error))
         return ExitCode.FAILED

@@ -18,12 +18,12 @@ from rucola.errors import StoreDamagedError
 from rucola.formats.index_file import is_index_name
 from rucola.formats.tables import decode_topics
 from rucola.runtime.files import Files
-from rucola.store.config import MessageStoreConfig
+from rucola.store.config import MessageStoreConfig, in_todays_words
 from rucola.store.dispatch import Dispatcher
 from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.mapped_file import MappedFile, readable
 from rucola.store.log.multi_path import log_directories
-from rucola.store.offline.offline_store import OfflineStore
+from rucola.store.offline.offline_store import OfflineStore, queue_options_of
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.queue.placement import ALL_OFFSETS
 from rucola.store.queue.queue_factory import QueueOptions
@@ -115,7 +115,7 @@ def find_job(
         ConfigError: an option has an invalid value.
     """
     known = {entry.key for entry in options_of(MessageStoreConfig)}
-    given = {key: value for key, value in (options or {}).items() if key in known}
+    given = {key: value for key, value in in_todays_words(options or {}).items() if key in known}
     commit_log_path = commit_log_path or given.get("storePathCommitLog") or None
     deletion = TopicDeletion(files, root)
     deletion.load()
@@ -128,7 +128,7 @@ def find_job(
             # RocketMQ was killed, so the log ends where recovery would find its end.
             end = _end_of_recovery(files, root, store, marks)
         segments = [segment for segment in store.log_segments() if segment[1] < end]
-        found = _options(files, root, store)
+        found = options_of_files(files, root)
     finally:
         store.close()
     found |= given | {"storePathRootDir": root}
@@ -177,9 +177,9 @@ def _check_first(files: Files, segment: tuple[str, int, int]) -> None:
         raise StoreDamagedError(path, 0, "the log does not begin with a record", "salvage the store")
 
 
-def _options(files: Files, root: str, store: OfflineStore) -> dict[str, str]:
-    """Returns the options that follow from existing files."""
-    queues = store.queue_options()
+def options_of_files(files: Files, root: str) -> dict[str, str]:
+    """Returns the options that follow from existing files of queues and index."""
+    queues = queue_options_of(files, root)
     found = {
         "mappedFileSizeConsumeQueue": queues.segment_bytes,
         "mapperFileSizeBatchConsumeQueue": queues.batch_segment_bytes,

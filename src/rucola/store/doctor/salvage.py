@@ -36,7 +36,9 @@ from rucola.formats.message import BLANK, MAGIC_BLANK, walk_records
 from rucola.formats.record_search import MAGIC_BYTES, MAGIC_POSITION, RECORD_MAGICS, find_record
 from rucola.formats.segment_name import segment_name, segment_start
 from rucola.runtime.files import FILE_BYTES_MAX, Files
+from rucola.store.config import in_todays_words
 from rucola.store.doctor.rebuild import rebuild
+from rucola.store.doctor.rebuild_job import options_of_files
 from rucola.store.doctor.staged import Progress, Runner, Staged, run_serially
 from rucola.store.log.log_reader import CHECK_BODY_CRC, CHECK_CRC_NAME, CHECK_PHYSICAL_OFFSET, CHECK_RECORD_CRC, Gap
 from rucola.store.log.mapped_file import MappedFile
@@ -198,7 +200,8 @@ def salvage(
             new = f"{work.path}/new"
             gaps = _write_log(files, work, job.segment_bytes, chosen, new)
             _copy_tables(files, expanded, new)
-            kept = {key: value for key, value in (options or {}).items() if key != "storePathCommitLog"}
+            given = in_todays_words(options or {})
+            kept = _sizes(files, expanded) | {key: value for key, value in given.items() if key != "storePathCommitLog"}
             rebuild(
                 new, run, kept | {"mappedFileSizeCommitLog": str(job.segment_bytes)}, progress=progress, files=files
             )
@@ -512,6 +515,14 @@ def _fillers(start: int, end: int, stored_ms: int) -> Iterator[bytes]:
             size = _FILLER_BYTES_MAX
         yield filler(size, start, stored_ms)
         start += size
+
+
+def _sizes(files: Files, sources: Sequence[str]) -> dict[str, str]:
+    """Returns the options that follow from the queues and index of the first source that has any."""
+    for source in (source for source in sources if not _is_file(files, source)):
+        if any(files.exists(f"{source}/{part}") for part in ("consumequeue", "batchconsumequeue", "index")):
+            return options_of_files(files, source)
+    return {}
 
 
 def _copy_tables(files: Files, sources: Sequence[str], output: str) -> None:

@@ -13,6 +13,7 @@ have the same effect.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -41,6 +42,7 @@ from rucola.store.results import Boundary
 
 _SEGMENT_BYTES_MAX = (1 << 31) - 1
 """Longest segment of a queue: RocketMQ's option is a 32-bit integer."""
+_SAMPLE_FILES = 64
 
 
 @dataclass(frozen=True)
@@ -304,21 +306,31 @@ class OfflineStore:
 
     def queue_options(self) -> QueueOptions:
         """Returns the lengths of queue segments, taken from the files; without files, the default lengths."""
-        config = MessageStoreConfig()
-        return QueueOptions(
-            self._queue_segment_bytes("consumequeue", UNIT_BYTES) or config.consume_queue_segment_bytes,
-            self._queue_segment_bytes("batchconsumequeue", BATCH_UNIT_BYTES)
-            or config.batch_consume_queue_segment_bytes,
-            self._queue_segment_bytes("consumequeue_ext", 1) or config.mapped_file_size_consume_queue_ext,
-        )
+        return queue_options_of(self._files, self.path)
 
-    def _queue_segment_bytes(self, kind: str, unit_bytes: int) -> int:
-        """Returns the length of a segment below the directory ``kind``, from the first queue that has one of a possible
-        length; 0 if there is none.
-        """
-        for topic in self._files.list_directories(f"{self.path}/{kind}"):
-            for queue_id in self._files.list_directories(f"{self.path}/{kind}/{topic}"):
-                length = self._segment_bytes(f"{self.path}/{kind}/{topic}/{queue_id}", 0)
-                if length and length % unit_bytes == 0 and length <= _SEGMENT_BYTES_MAX:
-                    return length
-        return 0
+
+def queue_options_of(files: Files, root: str) -> QueueOptions:
+    """Returns the lengths of queue segments of the store ``root``, taken from the files; without files, the default
+    lengths.
+    """
+    config = MessageStoreConfig()
+    return QueueOptions(
+        _usual_length(files, f"{root}/consumequeue", UNIT_BYTES) or config.consume_queue_segment_bytes,
+        _usual_length(files, f"{root}/batchconsumequeue", BATCH_UNIT_BYTES) or config.batch_consume_queue_segment_bytes,
+        _usual_length(files, f"{root}/consumequeue_ext", 1) or config.mapped_file_size_consume_queue_ext,
+    )
+
+
+def _usual_length(files: Files, directory: str, unit_bytes: int) -> int:
+    """Returns the possible length that most segments of the queues below ``directory`` have; 0 if there is none.
+
+    About ``_SAMPLE_FILES`` files are looked at, because there may be hundreds of thousands. One may be cut short.
+    """
+    lengths: Counter[int] = Counter()
+    for topic in files.list_directories(directory):
+        for queue_id in files.list_directories(f"{directory}/{topic}"):
+            sizes = files.list_sizes(f"{directory}/{topic}/{queue_id}", is_segment_name).values()
+            lengths.update(size for size in sizes if 0 < size <= _SEGMENT_BYTES_MAX and size % unit_bytes == 0)
+            if lengths.total() >= _SAMPLE_FILES:
+                return lengths.most_common(1)[0][0]
+    return lengths.most_common(1)[0][0] if lengths else 0

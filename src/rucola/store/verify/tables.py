@@ -18,6 +18,8 @@ from rucola.store.verify.findings import FindingKind, Findings
 
 _JSON_WITHOUT_SUFFIX = ("timermetrics", "transactionMetrics")
 _CONSUMER_OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")
+_BROKER_TABLES = ("subscriptionGroup.json", "consumerOffset.json")
+"""A broker that has these tables also had one of its topics; a store without a broker may have others."""
 _DECODERS: Mapping[str, Callable[[bytes], object]] = {
     "topics.json": decode_topics,
     "subscriptionGroup.json": decode_subscription_groups,
@@ -47,6 +49,10 @@ def check_tables(files: Files, directory: str, found: Findings, next_offsets: Ne
         main = name.removesuffix(".bak")
         if main not in names and not live:
             found.add(FindingKind.TABLE, f"{directory}/{main}", 0, f"there is no such file, but there is {name}")
+    tables = {name.removesuffix(".bak") for name in names}
+    if not live and "topics.json" not in tables and not tables.isdisjoint(_BROKER_TABLES) and next_offsets:
+        detail = f"there is no such file, but there are queues of {len({topic for topic, _ in next_offsets})} topics"
+        found.add(FindingKind.TABLE, f"{directory}/topics.json", 0, detail)
     return len(names)
 
 
