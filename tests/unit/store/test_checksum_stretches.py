@@ -6,13 +6,17 @@ import shutil
 from array import array
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.kernels import kernel
 from tests.unit.store.stores import HOST, SEGMENT, opened
 
+from rucola.arrow.ranges import QueueRange
+from rucola.arrow.read_options import ReadOptions, ScanOrder, Subscription
+from rucola.arrow.reading import open_catalog, read_range
 from rucola.common.columns import WalkStop, new_table
 from rucola.common.message import StoreMessage
-from rucola.errors import StoreDamagedError
+from rucola.errors import FormatError, StoreDamagedError
 from rucola.formats.checksum import crc32
 from rucola.formats.message import decode_messages, encode_message
 from rucola.runtime.files import Files
@@ -269,3 +273,36 @@ def test_walk_records_asks_for_the_checksum_inside_stretches_only(form: str) -> 
         assert walk([0, 10, 1000, 1001], check) == walk([0, 2000], check) == 0
     assert walk([0, 2000], 0, 12) == 1, "a filled gap is no lost end"
     assert walk([0, 2000], 0, 4) == walk([0, 2000], 0, 8) == 0
+
+
+@pytest.mark.parametrize("order", [ScanOrder.LOG, ScanOrder.QUEUE])
+def test_scans_stop_at_a_record_that_lost_its_end(tmp_path: Path, order: ScanOrder) -> None:
+    first = java(tmp_path, 50)
+    written(tmp_path, 50)
+    record = places(tmp_path)
+    lose_end(tmp_path, record[20], "checksum")
+    assert record[50][0] == first
+    subscription = Subscription(topics=("T0",))
+    options = ReadOptions(store_path=str(tmp_path), subscription=subscription, scan_order=order, partitions_min=8)
+    schema = pa.schema([("queueOffset", pa.int64())])
+
+    def read() -> tuple[list[int], int]:
+        catalog = open_catalog(options)
+        bounds = catalog.bounds(catalog.queues(all_needed=True))
+        found, failed = [], 0
+        for piece in catalog.plan([QueueRange(queue, least, most) for queue, (least, most) in bounds.items()]):
+            try:
+                found += [
+                    row for batch in read_range(options, schema, piece) for row in batch["queueOffset"].to_pylist()
+                ]
+            except FormatError:
+                failed += 1
+        catalog.close()
+        return found, failed
+
+    assert read() == (list(range(100)), 0), "outside of stretches all stays as it was"
+    lose_end(tmp_path, record[70], "checksum")
+    found, failed = read()
+    assert failed == 1
+    assert 70 not in found
+    assert set(range(50)) < set(found)
