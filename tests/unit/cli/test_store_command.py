@@ -63,6 +63,7 @@ def test_info(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (facts["segments"], facts["segment_bytes"], facts["min_offset"]) == (1, 65536, 0)
     assert (facts["topics"], facts["queues"], facts["messages"], facts["queue_segment_bytes"]) == (3, 5, 41, 2000)
     assert facts["watermark"]["end_offset"] == facts["end_offset"] == facts["watermark"]["flushed_offset"]
+    assert facts["watermark"]["writers"] == [{"physical_offset": 0, "writer": 1}]
     assert facts["checkpoint"]["logics_msg_timestamp_ms"] > START_MS
     (index,) = facts["index_files"]
     assert (index["slots"], index["entries_max"], index["header"]["index_count"]) == (100, 400, 121)
