@@ -263,7 +263,7 @@ def _job(files: Files, sources: Sequence[str], segment_bytes: int, topics: Seque
 
 def _stretches(files: Files, source: str) -> list[int]:
     """Returns the physical offsets between which every record of the store ``source`` was written with a checksum."""
-    watermark = None if _is_file(files, source) else WatermarkFile(files, source).read()
+    watermark = None if files.is_file(source) else WatermarkFile(files, source).read()
     if watermark is None:
         return []
     segments = load_segments(files, f"{source}/commitlog", Findings(""))
@@ -519,7 +519,7 @@ def _fillers(start: int, end: int, stored_ms: int) -> Iterator[bytes]:
 
 def _sizes(files: Files, sources: Sequence[str]) -> dict[str, str]:
     """Returns the options that follow from the queues and index of the first source that has any."""
-    for source in (source for source in sources if not _is_file(files, source)):
+    for source in (source for source in sources if not files.is_file(source)):
         if any(files.exists(f"{source}/{part}") for part in ("consumequeue", "batchconsumequeue", "index")):
             return options_of_files(files, source)
     return {}
