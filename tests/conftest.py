@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 from tests.kernels import COMPILED, FORMS, KERNELS
+from tests.leavings import nothing_left
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -84,6 +85,20 @@ def _order(path: str) -> int:
 def form(request: pytest.FixtureRequest) -> str:
     """Form of the kernels under test: ``"compiled"`` or ``"interpreted"``."""
     return str(request.param)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _module_leaves_nothing() -> Iterator[None]:
+    """Fails a module whose fixtures leave a thread, task or process of the product, or an open store."""
+    with nothing_left():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _test_leaves_nothing(_module_leaves_nothing: None) -> Iterator[None]:
+    """Fails a test that leaves a thread, task or process of the product, or an open store."""
+    with nothing_left():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -257,7 +257,9 @@ def test_queues_that_are_not_in_use_give_their_descriptors(tmp_path: Path) -> No
         assert store.dispatch_behind_bytes == 0
     assert [store.max_queue_offset(b"TopicTest", queue_id) for queue_id in range(20)] == [2] * 20
     store.shutdown()
-    assert not opened(tmp_path).recovered
+    store = opened(tmp_path)
+    assert not store.recovered
+    store.shutdown()
 
 
 def test_a_dispatch_is_asked_for_until_there_are_descriptors(condition: StoreCondition, told: list[StoreState]) -> None:

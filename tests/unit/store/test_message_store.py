@@ -401,8 +401,10 @@ def test_calls_before_start_and_after_shutdown_are_refused(tmp_path: Path) -> No
     assert store.put_message(message(0)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     assert store.append_rows(source, memoryview(source), table, 0, 1, T, HOST).value == "SERVICE_NOT_AVAILABLE"
     assert table[FrameColumn.PHYSICAL_OFFSET] == -1
+    store = opened(tmp_path)
     with pytest.raises(ValueError, match="the same topic"):
-        opened(tmp_path).put_messages([message(0), message(1, b"Other")])
+        store.put_messages([message(0), message(1, b"Other")])
+    store.shutdown()
 
 
 def test_views_outlive_the_store(tmp_path: Path) -> None:

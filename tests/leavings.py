@@ -1,0 +1,97 @@
+"""What a test may not leave behind: threads, tasks, child processes and open stores of the product.
+
+A store that a test leaves open goes on to sync and to write, also into what later tests replace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import rucola
+from rucola.runtime import files
+
+_OF_THE_PROCESS = ("rucola-client", "rucola-imports")
+"""Threads that end with the process, or by themselves: the shared loop of ``rucola.sync``, and imports."""
+
+_SOURCE = str(Path(rucola.__file__).parent)
+_GRACE_S = 5.0
+_PAUSE_S = 0.02
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """Fails if what runs inside leaves something behind that does not end by itself within seconds."""
+    before = _present()
+    cut: list[str] = []
+    with _tasks_noted(cut):
+        yield
+    until = time.monotonic() + _GRACE_S
+    while (left := _present() - before) and time.monotonic() < until:
+        time.sleep(_PAUSE_S)
+    names = [*sorted(f"{kind} {name}" for kind, name, _ in left), *cut]
+    assert not names, f"left behind: {', '.join(names)}"
+
+
+def _present() -> set[tuple[str, str, object]]:
+    """Returns kind, name and identity of everything that runs or is open."""
+    return {*_threads(), *_processes(), *_tasks(), *(("open store", str(path), path) for path in files._locked_here)}
+
+
+def _threads() -> Iterator[tuple[str, str, object]]:
+    for thread in threading.enumerate():
+        if thread.name.startswith("rucola") and thread.name not in _OF_THE_PROCESS:
+            yield "thread", thread.name, thread.ident
+
+
+def _processes() -> Iterator[tuple[str, str, object]]:
+    """Yields the children of this process that run the product; there are none where the system has no /proc."""
+    for listing in Path("/proc/self/task").glob("*/children"):
+        try:
+            children = listing.read_text().split()
+        except OSError:  # the thread has ended
+            continue
+        for child in children:
+            try:
+                command = Path("/proc", child, "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if "rucola" in command:
+                yield "process", command[:200], child
+
+
+def _tasks() -> Iterator[tuple[str, str, object]]:
+    known = getattr(asyncio.tasks, "_scheduled_tasks", None) or getattr(asyncio.tasks, "_all_tasks", ())
+    for task in list(known):  # the second name is that of Python 3.11
+        if not task.done() and not task.get_loop().is_closed() and _ours(task):
+            yield "task", _name(task), id(task)
+
+
+@contextmanager
+def _tasks_noted(cut: list[str]) -> Iterator[None]:
+    """Adds to ``cut`` the product's tasks that ``asyncio.run`` has to cancel at its end."""
+    cancel_all = asyncio.runners._cancel_all_tasks
+
+    def noting(loop: asyncio.AbstractEventLoop) -> None:
+        cut.extend(f"task {_name(task)}" for task in asyncio.all_tasks(loop) if _ours(task))
+        cancel_all(loop)
+
+    asyncio.runners._cancel_all_tasks = noting
+    try:
+        yield
+    finally:
+        asyncio.runners._cancel_all_tasks = cancel_all
+
+
+def _ours(task: asyncio.Task[Any]) -> bool:
+    code = getattr(task.get_coro(), "cr_code", None)
+    return code is not None and code.co_filename.startswith(_SOURCE)
+
+
+def _name(task: asyncio.Task[Any]) -> str:
+    return f"{task.get_name()} ({getattr(task.get_coro(), '__qualname__', '?')})"
