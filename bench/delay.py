@@ -99,7 +99,7 @@ def _fill(directory: Path, count: int) -> int:
     store.load()
     store.start()
     timers = TimerStore(Files(), store.root, TimerGeometry(store.config.mapped_file_size_timer_log))
-    service = TimerMessageService(store, timers, 172_800_000, clock.wall_ms)
+    service = TimerMessageService(store, timers, 172_800_000, clock.wall_ms, lambda _, queue_id: queue_id)
     service.load()
     # Filling takes up to 140 us per message, and start-up some seconds; both must end before the first message is due.
     first_ms = (clock.wall_ms() // STEP_MS + 20 + count // 7_000) * STEP_MS

@@ -30,6 +30,11 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
+def same_queue(_topic: str, queue_id: int) -> int:
+    """Stands in for ``TopicConfigManager.read_queue``, for topics that never get fewer queues."""
+    return queue_id
+
+
 def properties_text(**properties: str) -> str:
     return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
 

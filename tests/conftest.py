@@ -90,14 +90,14 @@ def form(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True, scope="module")
 def _module_leaves_nothing() -> Iterator[None]:
     """Fails a module whose fixtures leave a thread, task or process of the product, or an open store."""
-    with nothing_left():
+    with nothing_left(tasks=False):
         yield
 
 
 @pytest.fixture(autouse=True)
-def _test_leaves_nothing(_module_leaves_nothing: None) -> Iterator[None]:
+def _test_leaves_nothing(request: pytest.FixtureRequest, _module_leaves_nothing: None) -> Iterator[None]:
     """Fails a test that leaves a thread, task or process of the product, or an open store."""
-    with nothing_left():
+    with nothing_left(tasks=request.node.get_closest_marker("ends_with_loop") is None):
         yield
 
 

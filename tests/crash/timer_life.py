@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from tests.brokers import same_queue
 from tests.crash.workloads import HOST, config
 
 from rucola.broker.timer.timer_message_service import TimerMessageService
@@ -100,7 +101,7 @@ class TimerLife:
         self.store.store_host = HOST
         self.store.load()
         self.timers = TimerStore(files, self.store.root, GEOMETRY)
-        self.service = TimerMessageService(self.store, self.timers, ROLL_MS, self.clock.wall_ms)
+        self.service = TimerMessageService(self.store, self.timers, ROLL_MS, self.clock.wall_ms, same_queue)
         self.service.load()
         self.store.start()
 

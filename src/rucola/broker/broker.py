@@ -373,6 +373,7 @@ class Broker:
             self._checks.finished,
             services.timers.rewriter,
             services.senders,
+            services.topics.read_queue,
         )
 
     # -- at intervals --------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from rucola.common.key_builder import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
+from rucola.common.key_builder import TIMER_TOPIC
 from rucola.remoting.peer import Peer
 
 if TYPE_CHECKING:
@@ -63,18 +63,20 @@ class LazyPopServices:
     Args:
         store: the broker's store.
         tables: its configuration files.
-        cluster_name: the broker's cluster, which names the revive topic.
+        revive_topic: returns the name of the revive topic; called after the topics are loaded.
         make: imports and creates the POP services.
 
     Attributes:
         started: the POP services; None until they are needed.
     """
 
-    def __init__(self, store: MessageStore, tables: ConfigFiles, cluster_name: str, make: Callable[[], Pops]) -> None:
+    def __init__(
+        self, store: MessageStore, tables: ConfigFiles, revive_topic: Callable[[], str], make: Callable[[], Pops]
+    ) -> None:
         self.started: Pops | None = None
         self._store = store
         self._tables = tables
-        self._revive_topic = f"{REVIVE_TOPIC_PREFIX}{cluster_name}"
+        self._revive_topic = revive_topic
         self._make = make
         self._serving = False
 
@@ -178,4 +180,4 @@ class LazyPopServices:
         store, tables = self._store, self._tables
         if (store.recovered and store.max_offset) or tables.exist(ORDERS) or tables.exist(MODES):
             return True
-        return any(store.queue_ids(topic.encode()) for topic in (TIMER_TOPIC, self._revive_topic))
+        return any(store.queue_ids(topic.encode()) for topic in (TIMER_TOPIC, self._revive_topic()))

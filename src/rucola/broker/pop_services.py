@@ -25,7 +25,6 @@ from rucola.broker.processor.pop_ack import PopAckProcessor
 from rucola.broker.processor.pop_look import PopLookProcessor
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic_queues import TopicQueues
-from rucola.common.key_builder import REVIVE_TOPIC_PREFIX
 from rucola.remoting.peer import Peer
 from rucola.runtime.supervision import PeriodicWork
 
@@ -50,7 +49,7 @@ class PopServices:
         self._store = store
         self._log = ReviveLog(
             store,
-            REVIVE_TOPIC_PREFIX + config.broker_cluster_name,
+            services.topics.revive_topic,
             _REVIVE_QUEUES,
             services.timers.rewriter,
             store.now_ms,

@@ -152,10 +152,14 @@ class BrokerServices:
         self.locks = RebalanceLockManager(clock.monotonic)
         self.stats = BrokerStats(store, self.offsets, clock)
         self.delay_levels_ms = delay_levels_ms(store.config.message_delay_level)
-        self.schedule = ScheduleMessageService(store, self.delay_levels_ms, wall_ms, self.keep("delayOffset.json"))
-        self.timers = TimerDelivery(store, files, config.broker_name, self.random_below, self.supervisor)
+        self.schedule = ScheduleMessageService(
+            store, self.delay_levels_ms, wall_ms, self.keep("delayOffset.json"), self.topics.read_queue
+        )
+        self.timers = TimerDelivery(
+            store, files, config.broker_name, self.random_below, self.supervisor, self.topics.read_queue
+        )
         self.halves = HalfMessages(store, self.offsets, store.now_ms)
-        self.pops = LazyPopServices(store, self.tables, config.broker_cluster_name, partial(make_pops, self))
+        self.pops = LazyPopServices(store, self.tables, lambda: self.topics.revive_topic, partial(make_pops, self))
 
     def load(self) -> None:
         """Opens the store and reads the tables in it.

@@ -99,7 +99,11 @@ class AdminClient:
 
     async def cluster_info(self) -> ClusterInfo:
         """Clusters and brokers."""
-        return await self._name_servers.ask(self.api.cluster_info)
+        info = await self._name_servers.ask(self.api.cluster_info)
+        # RocketMQ's name server also lists names whose brokers have left, if two clusters had brokers of one name.
+        for names in info.cluster_addr_table.values():
+            names[:] = [name for name in names if name in info.broker_addr_table]
+        return info
 
     async def route(self, topic: str) -> TopicRouteData:
         """Route of a topic; raises ``BrokerError`` 17 if there is none."""

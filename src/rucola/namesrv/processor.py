@@ -88,9 +88,10 @@ class NamesrvProcessor:
         if self._waiting or len(body) > SHORT_BYTES or is_deflated(body):
             return self._in_order(partial(self._register, channel, command, header, body), len(body))
         topics = _topics_in(header, body)
-        self._check_room(channel, header, topics)
+        registration = _registration(command, header, topics)
+        self._check_room(channel, registration)
         is_new = self._is_new(header)
-        result = self._routes.register(*_registration(command, header, topics), channel)
+        result = self._routes.register(*registration, channel)
         return self._registered(command, header, result, is_new)
 
     def unregister_broker(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
@@ -129,9 +130,10 @@ class NamesrvProcessor:
         topics = await asyncio.to_thread(_topics_in, header, body)
         if channel.closed:
             return None  # channel_closed has already run: a broker registered now would stay
-        self._check_room(channel, header, topics)
+        registration = _registration(command, header, topics)
+        self._check_room(channel, registration)
         is_new = self._is_new(header)
-        result = await in_turns(self._routes.register_steps(*_registration(command, header, topics), channel))
+        result = await in_turns(self._routes.register_steps(*registration, channel))
         self._forget_if_closed(channel)
         return self._registered(command, header, result, is_new)
 
@@ -150,10 +152,10 @@ class NamesrvProcessor:
         return success(command)
 
     def _check_room(
-        self, channel: Channel, header: headers.RegisterBrokerRequestHeader, topics: TopicConfigSerializeWrapper
+        self, channel: Channel, registration: tuple[BrokerRegistration, dict[str, TopicConfig], DataVersion]
     ) -> None:
-        table = topics.topic_config_table
-        reason = self._routes.refusal(header.cluster_name, header.broker_addr, table, channel, self._limits)
+        broker, topics, _ = registration
+        reason = self._routes.refusal(broker, topics, channel, self._limits)
         if reason:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, reason)
 

@@ -3,8 +3,9 @@
 The tables are in memory only, and the clock is an argument, so this module does no I/O. All calls must be made on the
 event loop.
 
-Invariants: a broker name is both in ``_groups`` and in one cluster of ``_clusters``, or in neither. A topic has queue
-data only of broker names in ``_groups`` or ``_left``. A name stays in ``_left`` until all its queue data are removed.
+Invariants: a broker name is both in ``_groups`` and in one cluster of ``_clusters``, or in neither. An address belongs
+to one member of one group, and this member has an entry in ``_live``, whose end removes it. A topic has queue data only
+of broker names in ``_groups`` or ``_left``. A name stays in ``_left`` until all its queue data are removed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ BROKER_TIMEOUT_MS = 120_000
 _TOPICS_A_STEP = 256
 """Largest number of topics that are added or removed in one step."""
 _WRITE = int(PermName.WRITE)
-_READ_WRITE = int(PermName.READ | PermName.WRITE)
 
 
 class BrokerRegistration(NamedTuple):
@@ -54,6 +54,7 @@ class RegistrationResult(NamedTuple):
 class BrokerLive:
     """One registered broker."""
 
+    cluster: str
     broker_name: str
     broker_id: int
     last_update_s: float
@@ -65,10 +66,15 @@ class BrokerLive:
 
 @dataclass(slots=True)
 class _Group:
+    """The brokers with one name."""
+
     cluster: str
+    """The cluster of the member with the smallest id."""
     addresses: dict[int, str]
     enable_acting_master: bool
     zone_name: str | None
+    wiped: bool = False
+    """Whether routes show this name without the permission to write, whatever its topics say."""
 
 
 class RouteLimits(NamedTuple):
@@ -90,7 +96,8 @@ class RouteInfoManager:
         self._monotonic = monotonic
         self._groups: dict[str, _Group] = {}
         self._clusters: dict[str, dict[str, None]] = {}
-        self._live: dict[tuple[str, str], BrokerLive] = {}
+        self._live: dict[str, BrokerLive] = {}
+        """The registered brokers by their addresses."""
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._topics_of: dict[str, set[str]] = {}
         """Topics of each broker name, so that removing a broker does not search all topics."""
@@ -120,11 +127,11 @@ class RouteInfoManager:
             None if an unknown broker registers exactly one topic. Such a request is refused: it may be a change of one
             topic that overtook the first full registration.
         """
+        self._drop_renamed(broker)
         while broker.broker_name in self._left:
             self.drop_left()
             yield
-        key = (broker.cluster, broker.address)
-        known = self._live.get(key)
+        known = self._live.get(broker.address)
         group = self._groups.get(broker.broker_name)
         addresses = {} if group is None else group.addresses
         former_ids = [
@@ -133,7 +140,7 @@ class RouteInfoManager:
         if self._is_taken(addresses, broker, version):
             for broker_id in former_ids:
                 self.unregister(broker.cluster, broker.address, broker.broker_name, broker_id)
-            self._live.pop(key, None)  # this address's next registration counts as new
+            self._live.pop(broker.address, None)  # this address's next registration counts as new
             return RegistrationResult()
         new_id = broker.broker_id not in addresses
         if new_id and len(topics) == 1:
@@ -141,6 +148,7 @@ class RouteInfoManager:
         group = self._place(broker, former_ids)
         timeout_ms = BROKER_TIMEOUT_MS if broker.timeout_ms is None else broker.timeout_ms
         live = BrokerLive(
+            broker.cluster,
             broker.broker_name,
             broker.broker_id,
             self._monotonic(),
@@ -149,7 +157,7 @@ class RouteInfoManager:
             channel,
             broker.ha_address,
         )
-        self._live[key] = live
+        self._live[broker.address] = live
         if self._speaks_for_topics(group, broker):
             changed = new_id or known is None or known.data_version != version
             acting = group.enable_acting_master and broker.broker_id != MASTER_ID
@@ -158,27 +166,30 @@ class RouteInfoManager:
                 self._take_topic(broker.broker_name, name, config, changed, mask)
                 if number % _TOPICS_A_STEP == 0:
                     yield
-                    if self._live.get(key) is not live:
+                    if self._live.get(broker.address) is not live:
                         return RegistrationResult()  # The broker was removed while this generator was suspended.
         live.data_version = version
         return self._master_of(group, broker)
 
     def unregister(self, cluster: str, address: str, broker_name: str, broker_id: int) -> None:
-        """Unregisters a broker."""
-        self._live.pop((cluster, address), None)
+        """Unregisters a broker. The request may come late, when another broker, or the same one with another name or
+        id, has registered at the address; it then changes nothing.
+        """
+        live = self._live.get(address)
+        if live is not None:
+            if (live.cluster, live.broker_name, live.broker_id) != (cluster, broker_name, broker_id):
+                return
+            del self._live[address]
         group = self._groups.get(broker_name)
         if group is None or group.addresses.get(broker_id) != address:
             return
         del group.addresses[broker_id]
         if broker_id == MASTER_ID and group.enable_acting_master:
-            self._set_perm(broker_name, lambda perm: perm & ~_WRITE)
+            self._take_write(broker_name)
         if group.addresses:
             return
         del self._groups[broker_name]
-        names = self._clusters.get(group.cluster, {})
-        names.pop(broker_name, None)
-        if not names:
-            self._clusters.pop(group.cluster, None)
+        self._leave_cluster(group.cluster, broker_name)
         self._left[broker_name] = None
         if self.drop_left():
             self.on_left()
@@ -203,31 +214,37 @@ class RouteInfoManager:
 
     def channel_closed(self, channel: object) -> list[str]:
         """Removes the brokers that registered over a closed connection; returns their addresses."""
-        return self._remove([key for key, live in self._live.items() if live.channel is channel])
+        return self._remove([address for address, live in self._live.items() if live.channel is channel])
 
     def scan(self) -> list[str]:
         """Removes brokers whose registration has expired; returns their addresses."""
         now = self._monotonic()
-        return self._remove([key for key, live in self._live.items() if live.last_update_s + live.timeout_s < now])
+        expired = [address for address, live in self._live.items() if live.last_update_s + live.timeout_s < now]
+        return self._remove(expired)
 
     def refresh(self, cluster: str, address: str) -> None:
         """Renews a registration without changing its topics (requests 904, 322)."""
-        live = self._live.get((cluster, address))
-        if live is not None:
+        live = self._live.get(address)
+        if live is not None and live.cluster == cluster:
             live.last_update_s = self._monotonic()
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
         """Version of the topics in the broker's last registration; None for an unknown broker."""
-        live = self._live.get((cluster, address))
-        return None if live is None else live.data_version
+        live = self._live.get(address)
+        return None if live is None or live.cluster != cluster else live.data_version
 
     # -- routes and lists ----------------------------------------------------------------------------------------------
 
     def refusal(
-        self, cluster: str, address: str, topics: Mapping[str, TopicConfig], channel: object, limits: RouteLimits
+        self, broker: BrokerRegistration, topics: Mapping[str, TopicConfig], channel: object, limits: RouteLimits
     ) -> str:
         """Why a broker with ``topics`` may not register over ``channel``; an empty text if it may."""
-        if (cluster, address) not in self._live:
+        group = self._groups.get(broker.broker_name)
+        if group is not None and group.cluster != broker.cluster:
+            holder = self._live.get(group.addresses.get(broker.broker_id, ""))
+            if holder is not None and holder is not self._live.get(broker.address):
+                return f"the broker name {broker.broker_name} belongs to a live broker of the cluster {holder.cluster}"
+        if broker.address not in self._live:
             if len(self._live) >= limits.brokers:
                 return f"the name server has {limits.brokers} brokers already (brokersMax)"
             if sum(live.channel is channel for live in self._live.values()) >= limits.brokers_per_connection:
@@ -256,7 +273,8 @@ class RouteInfoManager:
         if not names and not zone_name:
             return None
         return TopicRouteData(
-            queue_datas=[queues[name] for name in names], broker_datas=[self._broker_data(name) for name in names]
+            queue_datas=[_without_write(queues[name]) if self._groups[name].wiped else queues[name] for name in names],
+            broker_datas=[self._broker_data(name) for name in names],
         )
 
     def members(self, broker_name: str) -> BrokerData | None:
@@ -312,21 +330,31 @@ class RouteInfoManager:
             self._put(topic, name, data)
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Forbids sends to the broker; returns the number of topics concerned."""
-        return self._set_perm(broker_name, lambda perm: perm & ~_WRITE)
+        """Forbids sends to the broker, also for topics that it registers later, until ``add_write_perm`` or until the
+        last broker of this name leaves; returns the number of topics concerned.
+        """
+        return self._set_wiped(broker_name, True)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Reverses ``wipe_write_perm``."""
-        return self._set_perm(broker_name, lambda _: _READ_WRITE)
+        """Reverses ``wipe_write_perm``: each topic has the permissions again that its broker registered."""
+        return self._set_wiped(broker_name, False)
 
     # -- internals -----------------------------------------------------------------------------------------------------
+
+    def _drop_renamed(self, broker: BrokerRegistration) -> None:
+        """Removes a broker that was registered at this address with another name or cluster. It is gone, because two
+        brokers cannot have one address.
+        """
+        live = self._live.get(broker.address)
+        if live is not None and (live.cluster, live.broker_name) != (broker.cluster, broker.broker_name):
+            self._remove([broker.address])
 
     def _is_taken(self, addresses: Mapping[int, str], broker: BrokerRegistration, version: DataVersion) -> bool:
         """True if a live broker with the same id, but a different address, has registered a newer version."""
         holder = addresses.get(broker.broker_id)
         if holder is None or holder == broker.address:
             return False
-        live = self._live.get((broker.cluster, holder))
+        live = self._live.get(holder)
         return live is not None and live.data_version.state_version > version.state_version
 
     @staticmethod
@@ -343,12 +371,24 @@ class RouteInfoManager:
     def _place(self, broker: BrokerRegistration, former_ids: list[int]) -> _Group:
         """Stores the address of a broker; returns the group of all brokers with the same name."""
         group = self._groups.setdefault(broker.broker_name, _Group(broker.cluster, {}, False, broker.zone_name))
-        self._clusters.setdefault(broker.cluster, {})[broker.broker_name] = None
         group.enable_acting_master, group.zone_name = bool(broker.enable_acting_master), broker.zone_name
         for broker_id in former_ids:
             del group.addresses[broker_id]
+        former = group.addresses.get(broker.broker_id)
+        if former is not None and former != broker.address:
+            self._live.pop(former, None)
         group.addresses[broker.broker_id] = broker.address
+        if group.cluster != broker.cluster and broker.broker_id == min(group.addresses):
+            self._leave_cluster(group.cluster, broker.broker_name)
+            group.cluster = broker.cluster
+        self._clusters.setdefault(group.cluster, {})[broker.broker_name] = None
         return group
+
+    def _leave_cluster(self, cluster: str, broker_name: str) -> None:
+        names = self._clusters.get(cluster, {})
+        names.pop(broker_name, None)
+        if not names:
+            self._clusters.pop(cluster, None)
 
     def _take_topic(self, broker_name: str, name: str, config: TopicConfig, changed: bool, perm_mask: int) -> None:
         queues = self._topics.get(name)
@@ -378,25 +418,26 @@ class RouteInfoManager:
         master = group.addresses.get(MASTER_ID)
         if broker.broker_id == MASTER_ID or master is None:
             return RegistrationResult()
-        live = self._live.get((broker.cluster, master))
+        live = self._live.get(master)
         return RegistrationResult() if live is None else RegistrationResult(master, live.ha_address)
 
-    def _remove(self, keys: list[tuple[str, str]]) -> list[str]:
-        for cluster, address in keys:
-            live = self._live[(cluster, address)]
-            self.unregister(cluster, address, live.broker_name, live.broker_id)
-        return [address for _, address in keys]
+    def _remove(self, addresses: list[str]) -> list[str]:
+        for address in addresses:
+            live = self._live[address]
+            self.unregister(live.cluster, address, live.broker_name, live.broker_id)
+        return addresses
 
-    def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
-        count = 0
+    def _set_wiped(self, broker_name: str, wiped: bool) -> int:
+        group = self._groups.get(broker_name)
+        if group is None:
+            return 0
+        group.wiped = wiped
+        return len(self._topics_of.get(broker_name, ()))
+
+    def _take_write(self, broker_name: str) -> None:
         for topic in self._topics_of.get(broker_name, ()):
             queues = self._topics[topic]
-            data = queues[broker_name]
-            queues[broker_name] = QueueData(
-                broker_name, data.read_queue_nums, data.write_queue_nums, change(data.perm), data.topic_sys_flag
-            )
-            count += 1
-        return count
+            queues[broker_name] = _without_write(queues[broker_name])
 
     @staticmethod
     def _in_zone(group: _Group, zone_name: str) -> bool:
@@ -407,3 +448,9 @@ class RouteInfoManager:
     def _broker_data(self, name: str) -> BrokerData:
         group = self._groups[name]
         return BrokerData(group.cluster, name, dict(group.addresses), group.enable_acting_master, group.zone_name)
+
+
+def _without_write(data: QueueData) -> QueueData:
+    return QueueData(
+        data.broker_name, data.read_queue_nums, data.write_queue_nums, data.perm & ~_WRITE, data.topic_sys_flag
+    )

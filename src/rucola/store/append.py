@@ -165,25 +165,25 @@ class MessageAppender:
                 # thread had nothing to clear.
                 condition.space_is_back("segment")
 
-    def put_messages(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:
-        """See ``MessageStore.put_messages``."""
+    def put_messages(self, messages: Sequence[StoreMessage], copies: bool = False) -> list[PutMessageResult]:
+        """See ``MessageStore.put_messages`` and ``MessageStore.put_copies``."""
         if self._condition.state is not StoreState.RUNNING:
             return [PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)] * len(messages)
         head = messages[0]
         if any((m.topic, m.born_host, m.store_host) != (head.topic, head.born_host, head.store_host) for m in messages):
             raise ValueError("messages stored in one call must have the same topic, sender and store host")
-        status = next((s for s in map(self._check, messages) if s is not _OK), _OK)
+        status = next((s for s in (self._check(m, copies) for m in messages) if s is not _OK), _OK)
         if status is not _OK:
             return [PutMessageResult(status)] * len(messages)
         if len(messages) == 1 and self._assigner.concerns(head):
-            return [self._put_assigned(head)]
+            return [self._put_assigned(head, copies)]
         return self._put(messages)
 
-    def _put_assigned(self, message: StoreMessage) -> PutMessageResult:
+    def _put_assigned(self, message: StoreMessage, is_copy: bool) -> PutMessageResult:
         """Writes queue offsets into the properties of one message, then appends it."""
         text = self._assigner.properties(message, self._without_crc(message.properties))
         assigned = replace(message, properties=text)
-        if self._check_limits(assigned) is not _OK or self._is_too_long(assigned):
+        if self._check_limits(assigned, is_copy) is not _OK or (not is_copy and self._is_too_long(assigned)):
             return PutMessageResult(_ILLEGAL)
         result = self._put([assigned])[0]
         if result.status is _OK:
@@ -225,13 +225,17 @@ class MessageAppender:
         )
         return [self._result(table, row, status) for row in range(len(messages))]
 
-    def _check(self, message: StoreMessage) -> PutMessageStatus:
-        return self._check_limits(message) if self._assigner.legal(message) else _ILLEGAL
+    def _check(self, message: StoreMessage, is_copy: bool) -> PutMessageStatus:
+        return self._check_limits(message, is_copy) if self._assigner.legal(message) else _ILLEGAL
 
-    def _check_limits(self, message: StoreMessage) -> PutMessageStatus:
-        """Checks the limits of RocketMQ 5.3.3 (``HookUtils#checkBeforePutMessage``, ``MessageExtEncoder``)."""
+    def _check_limits(self, message: StoreMessage, is_copy: bool) -> PutMessageStatus:
+        """Checks the limits of RocketMQ 5.3.3 (``HookUtils#checkBeforePutMessage``, ``MessageExtEncoder``); for a copy,
+        unlike RocketMQ, not the size of the body.
+        """
         topic_max = _RETRY_TOPIC_BYTES_MAX if message.topic.startswith(b"%RETRY%") else _TOPIC_BYTES_MAX
-        if not 0 < len(message.topic) <= topic_max or len(message.body) > self._config.max_message_size:
+        if not 0 < len(message.topic) <= topic_max:
+            return _ILLEGAL
+        if not is_copy and len(message.body) > self._config.max_message_size:
             return _ILLEGAL
         if not is_topic_directory(message.topic) or not 0 <= message.queue_id < QUEUE_ID_MAX:
             return _ILLEGAL

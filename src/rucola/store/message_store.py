@@ -189,6 +189,16 @@ class MessageStore:
         """
         return self._appender.put_messages(messages)
 
+    def put_copy(self, message: StoreMessage) -> PutMessageResult:
+        """Appends one copy; see ``put_copies``."""
+        return self.put_copies([message])[0]
+
+    def put_copies(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:
+        """Appends copies of stored messages, as ``put_messages`` does. ``maxMessageSize`` does not apply: the option
+        limits what producers send, and may be smaller today than when the messages were accepted.
+        """
+        return self._appender.put_messages(messages, copies=True)
+
     def dispatch(self, maps_max: float = inf) -> int:
         """Makes appended messages visible: adds them to queues and index, and records their arrival. With SYNC_FLUSH,
         only synced messages become visible.

@@ -131,9 +131,10 @@ class SteppedBroker(BrokerLife):
         for asked in self._asked:
             asked.look(self.clock.wall_ms())
 
-    def half(self, topic: str = "T", body: bytes = b"half", queue_id: int = 0) -> Asked:
+    def half(self, topic: str = "T", body: bytes = b"half", queue_id: int = 0, **properties: str) -> Asked:
         """Sends the half message of a transaction."""
-        text = properties_text(UNIQ_KEY=f"half of {topic}", WAIT="true", TRAN_MSG="true", PGROUP="pg")
+        usual = {"UNIQ_KEY": f"half of {topic}", "WAIT": "true", "TRAN_MSG": "true", "PGROUP": "pg"}
+        text = properties_text(**usual | properties)
         header = SendMessageRequestHeaderV2("pg", topic, "TBW102", 1, queue_id, 4, NOW_MS, 0, text)
         return self.request(RequestCode.SEND_MESSAGE_V2, header.to_ext_fields(), body)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.brokers import Cluster, properties_text, run
+from tests.brokers import Cluster, properties_text, run, same_queue
 from tests.golden.loader import load_broker, write_files
 from tests.tables import Tables, keep_nothing
 
@@ -41,7 +41,7 @@ class Life:
         self.store.store_host = bytes(8)
         self.store.load()
         self.store.start()
-        self.service = ScheduleMessageService(self.store, LEVELS_MS, clock.wall_ms, self.tables.keep)
+        self.service = ScheduleMessageService(self.store, LEVELS_MS, clock.wall_ms, self.tables.keep, same_queue)
         self.service.load(table)
 
     def delay(self, body: bytes, level: int, **properties: str) -> None:
@@ -154,7 +154,7 @@ def test_a_due_time_further_away_than_the_delay_comes_at_once(life):
     while RocketMQ wrote the store.
     """
     life.delay(b"x", 1)
-    life.service = ScheduleMessageService(life.store, [900], life.clock.wall_ms, life.tables.keep)
+    life.service = ScheduleMessageService(life.store, [900], life.clock.wall_ms, life.tables.keep, same_queue)
     life.service.load(None)
     life.deliver()
     assert life.delivered() == [b"x"]
@@ -282,7 +282,7 @@ def test_store_of_the_reference(tmp_path, ended):
     store.load()
     store.start()
     try:
-        service = ScheduleMessageService(store, delay_levels_ms(levels), clock.wall_ms, keep_nothing())
+        service = ScheduleMessageService(store, delay_levels_ms(levels), clock.wall_ms, keep_nothing(), same_queue)
         service.load((tmp_path / "config" / "delayOffset.json").read_bytes())
 
         def bodies() -> list[str]:

@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from tests.brokers import properties_text
+from tests.brokers import properties_text, same_queue
 from tests.golden.loader import load_broker, write_files
 
 from rucola.broker.paced_work import NEW_QUEUES
@@ -55,7 +55,7 @@ class Life:
         self.store.load()
         self.store.start()
         self.timers = TimerStore(Files(), self.store.root, timers)
-        self.service = TimerMessageService(self.store, self.timers, roll_window_ms, clock.wall_ms)
+        self.service = TimerMessageService(self.store, self.timers, roll_window_ms, clock.wall_ms, same_queue)
         self.service.load()
 
     def wait(self, body: bytes, out_ms: int, key: str = "", queue_id: int = 1, **properties: str) -> None:

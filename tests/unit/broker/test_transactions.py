@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.attack.guarded import until
-from tests.brokers import Cluster, RawConnection, due_halves, properties_text, run
+from tests.brokers import Cluster, RawConnection, due_halves, properties_text, run, same_queue
 from tests.golden.loader import load_broker, write_files
 from tests.tables import keep_nothing
 
@@ -86,6 +86,7 @@ class Life:
             lambda: None,
             timer,
             Senders(),
+            same_queue,
         )
 
     def online(self, group: str = "pg") -> Asked:

@@ -410,6 +410,8 @@ def test_a_cancelled_ack_goes_on_and_may_fail():
         await pass_by(1.1)
         assert requests.kinds() == ["ack", "hide"]
         assert len(kept) == 1
+        requests.answer()
+        await kept.stop()
 
     run_stepped(scene())
 

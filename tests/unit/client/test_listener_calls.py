@@ -149,6 +149,7 @@ def test_what_a_listener_raises_fails_its_message_and_nothing_else(kind, form, e
         assert isinstance(raised, error) or isinstance(raised.__cause__, error)
 
 
+@pytest.mark.ends_with_loop
 @pytest.mark.parametrize("kind", KINDS)
 def test_ctrl_c_in_a_listener_on_the_event_loop_passes(kind):
     async def listener(message):
@@ -219,6 +220,7 @@ def test_a_thread_whose_worker_somebody_cancels_loses_nothing(kind):
     run_stepped(scene())
 
 
+@pytest.mark.ends_with_loop
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("outcome", [None, ValueError("no")], ids=["returns", "raises"])
 def test_the_end_of_the_loop_ends_workers_even_if_a_listener_swallows_its_cancellation(kind, outcome):

@@ -133,6 +133,7 @@ def test_nothing_starts_again_after_stop(cancelled):
     run_stepped(scene())
 
 
+@pytest.mark.ends_with_loop
 def test_the_end_of_the_loop_ends_the_tasks():
     async def scene() -> Job:
         job = Job()
@@ -279,6 +280,7 @@ def test_a_background_task_may_stop_its_own_supervisor():
     run_stepped(scene())
 
 
+@pytest.mark.ends_with_loop
 def test_work_whose_task_is_cancelled_before_it_runs_is_not_left_unused():
     async def scene() -> None:
         async def work() -> None:

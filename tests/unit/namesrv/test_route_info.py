@@ -7,7 +7,7 @@ import pytest
 from rucola.common.data_version import DataVersion
 from rucola.common.topic_config import TopicConfig
 from rucola.namesrv import kv_config
-from rucola.namesrv.route_info import BrokerRegistration, RegistrationResult, RouteInfoManager
+from rucola.namesrv.route_info import BrokerRegistration, RegistrationResult, RouteInfoManager, RouteLimits
 from rucola.protocol.bodies.route import QueueData
 from rucola.testing.clock import ManualClock
 
@@ -285,3 +285,103 @@ def test_a_broker_that_comes_again_before_its_topics_are_removed(routes):
     routes.register(MASTER, topics("T", "U"), V2, "ch2")
     assert sorted(routes.topics()) == ["T", "U"]
     assert not routes.drop_left()
+
+
+LIMITS = RouteLimits(100, 100, 100_000)
+
+
+@pytest.mark.parametrize("change", [{"broker_id": 0}, {"broker_name": "new"}, {"cluster": "D"}])
+def test_an_unregistration_that_comes_late_leaves_the_newer_registration(change, routes, clock):
+    """Before the fix, the newer registration lost its lifetime, and stayed in the routes for ever."""
+    newer = SLAVE._replace(enable_acting_master=True, **change)
+    routes.register(SLAVE._replace(enable_acting_master=True), topics("T", "U"), V1, "old")
+    routes.register(newer, topics("T", "U"), V2, "new")
+    routes.unregister(SLAVE.cluster, SLAVE.address, SLAVE.broker_name, SLAVE.broker_id)
+    assert [data.broker_addrs for data in routes.route("T").broker_datas] == [{newer.broker_id: SLAVE.address}]
+    assert routes.channel_closed("new") == [SLAVE.address]
+    assert (routes.route("T"), routes.brokers(), routes.clusters()) == (None, {}, {})
+
+
+@pytest.mark.parametrize("count", [2, 3000])
+@pytest.mark.parametrize("change", [{"broker_name": "new"}, {"cluster": "D"}, {"broker_name": "new", "cluster": "D"}])
+def test_a_broker_with_another_name_or_cluster_replaces_the_one_at_its_address(change, count, routes, clock):
+    routes.register(MASTER, topics(*map(str, range(count))), V1, "half open")
+    newer = MASTER._replace(**change)
+    routes.register(newer, topics("0", "1"), V1, "new")
+    while routes.drop_left():
+        pass
+    assert routes.clusters() == {newer.cluster: [newer.broker_name]}
+    assert list(routes.brokers()) == [newer.broker_name]
+    assert sorted(routes.topics()) == ["0", "1"]
+    assert [data.broker_name for data in routes.route("0").queue_datas] == [newer.broker_name]
+    assert routes.channel_closed("half open") == []
+    clock.advance(119_000)
+    routes.register(newer, topics("0", "1"), V1, "new")
+    clock.advance(119_000)
+    assert routes.scan() == []
+    assert routes.data_version(newer.cluster, newer.address) == V1
+    assert routes.data_version("other", newer.address) is None
+
+
+def test_a_broker_name_is_in_one_cluster(routes, clock):
+    """A second broker of the name in another cluster is refused while the first one lives; routes do not alternate."""
+    routes.register(MASTER, topics("T", "U"), V1, "first")
+    second = BrokerRegistration("D", "broker-a", 0, "10.0.0.9:10911")
+    why = routes.refusal(second, topics("T", "U"), "second", LIMITS)
+    assert why == "the broker name broker-a belongs to a live broker of the cluster C"
+    assert routes.refusal(MASTER, topics("T"), "first", LIMITS) == ""
+    assert routes.refusal(MASTER._replace(cluster="D"), topics("T"), "first", LIMITS) == ""  # the same one, renamed
+    routes.channel_closed("first")
+    assert routes.refusal(second, topics("T", "U"), "second", LIMITS) == ""
+    routes.register(second, topics("T", "U"), V1, "second")
+    assert routes.clusters() == {"D": ["broker-a"]}
+
+
+def test_the_member_with_the_smallest_id_says_the_cluster_of_its_group(routes):
+    """A cluster gets another name while its brokers run: one after the other restarts with it."""
+    routes.register(MASTER, topics("T", "U"), V1, "m")
+    routes.register(SLAVE, topics("T", "U"), V1, "s")
+    routes.channel_closed("m")
+    renamed = MASTER._replace(cluster="D")
+    assert routes.refusal(renamed, topics("T"), "m2", LIMITS) == ""
+    routes.register(renamed, topics("T", "U"), V2, "m2")
+    assert routes.register(SLAVE, topics("T", "U"), V1, "s").master_address == MASTER.address
+    assert routes.clusters() == {"D": ["broker-a"]}
+    assert routes.members("broker-a").broker_addrs == {0: MASTER.address, 1: SLAVE.address}
+    assert routes.members("broker-a").cluster == "D"
+    routes.channel_closed("s")
+    routes.channel_closed("m2")
+    assert (routes.clusters(), routes.brokers()) == ({}, {})
+
+
+def test_what_topics_allow_comes_back_with_the_permission_to_write(routes):
+    perms = {"both": 6, "read": 4, "write": 2}
+    table = {name: TopicConfig(name, 4, 4, perm) for name, perm in perms.items()}
+    routes.register(MASTER, table, V1, "ch")
+
+    def seen() -> dict[str, int]:
+        return {name: routes.route(name).queue_datas[0].perm for name in routes.topics()}
+
+    assert routes.wipe_write_perm("broker-a") == 3
+    assert seen() == {"both": 4, "read": 4, "write": 0}
+    routes.register(MASTER, table | topics("made later"), V2, "ch")
+    routes.register_topic("by hand", [QueueData("broker-a", 1, 1, 6)])
+    assert seen() == {"both": 4, "read": 4, "write": 0, "made later": 4, "by hand": 4}
+    routes.register(OTHER, topics("both", "T"), V1, "other")
+    assert [data.perm for data in routes.route("both").queue_datas] == [4, 6]
+    assert routes.add_write_perm("broker-a") == 5
+    assert seen() == {"both": 6, "read": 4, "write": 2, "made later": 6, "by hand": 6, "T": 6}
+    assert (routes.wipe_write_perm("absent"), routes.add_write_perm("absent")) == (0, 0)
+    routes.wipe_write_perm("broker-a")
+    routes.channel_closed("ch")
+    routes.register(MASTER, table, V2, "ch")  # a broker that comes again is as it registers
+    assert seen()["both"] == 6
+
+
+def test_the_permission_to_write_does_not_come_back_to_a_group_without_a_master(routes):
+    routes.register(MASTER._replace(enable_acting_master=True), topics("T", "U"), V1, "m")
+    routes.register(SLAVE._replace(enable_acting_master=True), topics("T", "U"), V1, "s")
+    routes.wipe_write_perm("broker-a")
+    routes.channel_closed("m")
+    routes.add_write_perm("broker-a")
+    assert routes.route("T").queue_datas[0].perm == 4

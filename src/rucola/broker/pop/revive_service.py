@@ -259,7 +259,7 @@ class ReviveService:
                     if self.registration is not None and not self.registration.done():
                         return False
                     copy = retry_copy(message, topic, key.pop_time_ms, self._store.store_host)
-                    status = self._store.put_message(copy).status
+                    status = self._store.put_copy(copy).status
                     if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
                         return False
                     if status is not PutMessageStatus.PUT_OK:

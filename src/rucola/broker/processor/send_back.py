@@ -80,12 +80,10 @@ class SendBackProcessor:
             registrations.append(registration)
             returned = returned_message(message, topic.topic_name, 0, 0)
         else:
-            # The retry topic may have fewer queues than the group wants now, and nobody reads a queue that does not
-            # exist.
-            queue_id = self._random_below(max(min(group.retry_queue_nums, topic.read_queue_nums), 1))
+            queue_id = self._topics.read_queue(topic.topic_name, self._random_below(group.retry_queue_nums))
             level = header.delay_level or FIRST_DELAY_LEVEL + message.reconsume_times
             returned = returned_message(message, topic.topic_name, queue_id, level)
-        result = self._store.put_message(delay_rewrite(returned, self._level_max))
+        result = self._store.put_copy(delay_rewrite(returned, self._level_max))
         if result.status is not PutMessageStatus.PUT_OK:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, result.status.value)
         return answer_when_told(success(command), registrations)

@@ -47,10 +47,19 @@ class ScheduleMessageService:
         levels_ms: delay of each level, level 1 first.
         wall_ms: returns the current time, which the data version records at each write.
         keep: creates the writer of ``delayOffset.json``.
+        read_queue: returns the queue of a topic for a message of a queue; see ``TopicConfigManager.read_queue``.
     """
 
-    def __init__(self, store: MessageStore, levels_ms: list[int], wall_ms: Callable[[], int], keep: Keep) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        levels_ms: list[int],
+        wall_ms: Callable[[], int],
+        keep: Keep,
+        read_queue: Callable[[str, int], int],
+    ) -> None:
         self._store = store
+        self._read_queue = read_queue
         self._levels_ms = levels_ms
         self._wall_ms = wall_ms
         self._kept = keep(self._snapshot, self._ended)
@@ -62,6 +71,8 @@ class ScheduleMessageService:
         self._unsafe: deque[tuple[int, int, int]] = deque()
         """Physical end of a delivered record, its level, and the progress that is valid once this record is synced."""
         self._new_queues = 0
+        self._former = range(0)
+        """Levels in which messages may wait although ``levels_ms`` no longer has them."""
 
     def load(self, text: bytes | None) -> None:
         """Loads ``delayOffset.json``. The store must be loaded already. An offset outside of its queue is moved to the
@@ -72,12 +83,23 @@ class ScheduleMessageService:
         """
         if text is not None:
             self._data_version, self._offsets = decode_delay_offsets(text)
-        for level in range(1, len(self._levels_ms) + 1):
+        former = max(self._store.queue_ids(_TOPIC), default=-1) + 1
+        for level in range(1, max(len(self._levels_ms), former) + 1):
             known = self._offsets.get(level, 0)
             self._offsets[level] = self._clamped(level, known)
-            if level in self._offsets and known != self._offsets[level]:
+            if known != self._offsets[level]:
                 event(_log, logging.WARNING, "delay progress moved", level=level, was=known, now=self._offsets[level])
         self._safe = dict(self._offsets)
+        self._former = range(len(self._levels_ms) + 1, former + 1)
+        waiting = sum(self._waiting(level) for level in self._former)
+        if waiting:
+            event(
+                _log,
+                logging.WARNING,
+                "messages wait in levels that messageDelayLevel no longer has, and are delivered at their times",
+                levels=f"{self._former[0]} to {self._former[-1]}",
+                messages=waiting,
+            )
 
     def progress(self, level: int) -> int:
         """Queue offset of the first undelivered message of ``level``."""
@@ -94,10 +116,7 @@ class ScheduleMessageService:
 
     def pending(self) -> int:
         """Number of waiting messages."""
-        return sum(
-            max(self._store.max_queue_offset(_TOPIC, level - 1) - queue_offset, 0)
-            for level, queue_offset in self._offsets.items()
-        )
+        return sum(map(self._waiting, self._offsets))
 
     def deliver(self, cold: ColdRecords | None = None) -> int | None:
         """Delivers due messages, at most one batch of each level.
@@ -113,6 +132,7 @@ class ScheduleMessageService:
         """
         self._new_queues = 0
         pauses_ms = [self._deliver_level(level, cold) for level in range(1, len(self._levels_ms) + 1)]
+        pauses_ms += [self._deliver_level(level, cold) for level in self._former]
         return min([pause for pause in pauses_ms if pause is not None], default=None)
 
     def needed_from(self) -> int | None:
@@ -147,6 +167,9 @@ class ScheduleMessageService:
         if error is None:
             self._data_version, self._written = self._writing
 
+    def _waiting(self, level: int) -> int:
+        return max(self._store.max_queue_offset(_TOPIC, level - 1) - self._offsets[level], 0)
+
     def _clamped(self, level: int, queue_offset: int) -> int:
         low = self._store.min_queue_offset(_TOPIC, level - 1)
         return min(max(queue_offset, low), self._store.max_queue_offset(_TOPIC, level - 1))
@@ -167,7 +190,8 @@ class ScheduleMessageService:
             physical_offset, _, due_ms = self._store.queue_unit(_TOPIC, level - 1, queue_offset)
             # A message whose due time is further away than the delay of its level is delivered now. Its due time comes
             # from a changed table of levels or from a clock that was set back.
-            if now_ms < due_ms <= now_ms + self._levels_ms[level - 1]:
+            # A level that is no longer in the table has no delay to compare with.
+            if now_ms < due_ms and (level in self._former or due_ms <= now_ms + self._levels_ms[level - 1]):
                 return min(due_ms - now_ms, LOOK_AGAIN_MS)
             try:
                 status, record_end = self._deliver_one(physical_offset, cold)
@@ -208,11 +232,12 @@ class ScheduleMessageService:
             topic, queue_id = destination(stored.properties)
             if self._store.is_deleted(topic, physical_offset):
                 return PutMessageStatus.PUT_OK, self._store.max_offset
+            queue_id = self._read_queue(topic.decode(), queue_id)
             due = stored.copy(topic, queue_id, encode_properties(stored.properties))
         except FormatError as error:
             set_aside(self._store.stats, _WORK, physical_offset, error)
             return PutMessageStatus.MESSAGE_ILLEGAL, self._store.max_offset
-        result = self._store.put_message(due)
+        result = self._store.put_copy(due)
         self._new_queues += result.queue_offset == 0
         if result.status in (PutMessageStatus.PUT_OK, PutMessageStatus.SERVICE_NOT_AVAILABLE):
             return result.status, result.physical_offset + result.size

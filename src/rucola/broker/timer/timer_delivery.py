@@ -46,12 +46,15 @@ class TimerDelivery:
         broker_name: str,
         random_below: Callable[[int], int],
         supervisor: Supervisor,
+        read_queue: Callable[[str, int], int],
     ) -> None:
         config = store.config
         step_ms = config.timer_precision_ms
         self._store = store
         self._timers = TimerStore(files, store.root, TimerGeometry(config.mapped_file_size_timer_log, step_ms))
-        self.service = TimerMessageService(store, self._timers, config.timer_roll_window_slot * step_ms, store.now_ms)
+        self.service = TimerMessageService(
+            store, self._timers, config.timer_roll_window_slot * step_ms, store.now_ms, read_queue
+        )
         self.rewriter = TimerRewriter(config, broker_name, store.now_ms, self._timers.count, random_below)
         self._interval_s = config.timer_flush_interval_ms / 1000
         self._loop: asyncio.AbstractEventLoop

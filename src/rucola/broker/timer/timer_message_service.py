@@ -64,11 +64,18 @@ class TimerMessageService:
     Args:
         roll_window_ms: longest delay that one unit of the timer log can have.
         wall_ms: returns the time that due times are compared with.
+        read_queue: returns the queue of a topic for a message of a queue; see ``TopicConfigManager.read_queue``.
     """
 
     def __init__(
-        self, store: MessageStore, timers: TimerStore, roll_window_ms: int, wall_ms: Callable[[], int]
+        self,
+        store: MessageStore,
+        timers: TimerStore,
+        roll_window_ms: int,
+        wall_ms: Callable[[], int],
+        read_queue: Callable[[str, int], int],
     ) -> None:
+        self._read_queue = read_queue
         self._store = store
         self._timers = timers
         self._roll_window_ms = roll_window_ms
@@ -260,7 +267,7 @@ class TimerMessageService:
         try:
             if self._is_deleted(waiting.properties.get(REAL_TOPIC, ""), physical_offset):
                 return True
-            message = waiting.delivered(_DUE_AT_ONCE_MS, self._wall_ms(), roll=False)
+            message = waiting.delivered(_DUE_AT_ONCE_MS, self._wall_ms(), self._read_queue)
         except FormatError as error:
             set_aside(self._store.stats, _WORK, physical_offset, error)
             return True
@@ -390,7 +397,7 @@ class TimerMessageService:
                 if self._is_deleted(topic, unit.physical_offset):
                     self._timers.metrics.add(topic, -1, self._wall_ms())
                     continue
-                message = waiting.delivered(unit.write_time_ms, dequeue_ms, roll)
+                message = waiting.delivered(unit.write_time_ms, dequeue_ms, None if roll else self._read_queue)
             except FormatError as error:
                 set_aside(self._store.stats, _WORK, unit.physical_offset, error)
                 continue
@@ -446,13 +453,13 @@ class TimerMessageService:
             for group in self._small(list(neighbours)):
                 if self._new_queues >= NEW_QUEUES:
                     return done
-                results = self._store.put_messages(group)
+                results = self._store.put_copies(group)
                 self._new_queues += sum(result.queue_offset == 0 for result in results)
                 status = results[0].status
                 if status is not PutMessageStatus.PUT_OK and len(group) > 1:
                     # A message that cannot be stored must not delay the other messages of its group.
                     for message in group:
-                        if not self._settled(self._store.put_message(message).status, message):
+                        if not self._settled(self._store.put_copy(message).status, message):
                             return done
                         done += 1
                 elif self._settled(status, group[0]):

@@ -118,7 +118,7 @@ class TimerMover:
                 settled.append((unit, topic))
                 continue
             try:
-                copies.append(waiting.delivered(unit.write_time_ms, now_ms, roll=True))
+                copies.append(waiting.delivered(unit.write_time_ms, now_ms, None))
             except FormatError as error:
                 set_aside(self._store.stats, "moving of timed messages", unit.physical_offset, error)
                 settled.append((unit, topic))

@@ -62,8 +62,12 @@ class TimerRewriter:
         self._waiting = waiting
         self._random_below = random_below
 
-    def rewrite(self, message: StoreMessage) -> StoreMessage:
+    def rewrite(self, message: StoreMessage, accepted: bool = False) -> StoreMessage:
         """Returns ``message`` as it will be stored: unchanged, or redirected to the timer topic.
+
+        Args:
+            accepted: whether the message was accepted earlier, as a half message that is committed now. The options
+                may have changed since then; its delay is no longer refused.
 
         Raises:
             BrokerError: the delivery time of the message is invalid or not accepted.
@@ -71,32 +75,32 @@ class TimerRewriter:
         properties = decode_properties(message.properties)
         if message.topic == TIMER or message.sys_flag & TRANSACTION_MASK not in _TRANSACTIONS:
             return message
-        if not self.schedule(str(message.topic, "utf-8", "replace"), message.queue_id, properties):
+        if not self.schedule(str(message.topic, "utf-8", "replace"), message.queue_id, properties, accepted):
             return message
         text = encode_properties(java_order(properties.items(), PARSED_MAP_CAPACITY))
         return replace(message, topic=TIMER, queue_id=0, properties=text)
 
-    def schedule(self, topic: str, queue_id: int, properties: dict[str, str]) -> bool:
+    def schedule(self, topic: str, queue_id: int, properties: dict[str, str], accepted: bool = False) -> bool:
         """Writes the delivery time and the destination of the message into ``properties``. Returns False and changes
-        nothing if the message does not go to the timer topic.
+        nothing if the message does not go to the timer topic. ``accepted`` is as in ``rewrite``.
 
         Raises:
             BrokerError: MESSAGE_ILLEGAL: the time is not a number or too far ahead, or the message is sent too late to
                 recall another one. SYSTEM_ERROR: timers are off, or too many messages are due in the same time step.
         """
-        due_ms = self.due_ms(topic, properties)
+        due_ms = self.due_ms(topic, properties, accepted)
         if due_ms is None:
             return False
         step_ms = self._config.timer_precision_ms
         due_ms = (due_ms - 1) // step_ms * step_ms
-        if self._is_congested(due_ms):
+        if not accepted and self._is_congested(due_ms):
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"too many messages wait for the time {due_ms}")
         properties.update({TIMER_OUT_MS: str(due_ms), REAL_TOPIC: topic, REAL_QID: str(queue_id)})
         return True
 
-    def due_ms(self, topic: str, properties: Mapping[str, str]) -> int | None:
+    def due_ms(self, topic: str, properties: Mapping[str, str], accepted: bool = False) -> int | None:
         """The time when the message is due; None if the message does not go to the timer topic, for example because it
-        has a delay level or its time has passed.
+        has a delay level or its time has passed. ``accepted`` is as in ``rewrite``.
 
         Raises:
             BrokerError: as in ``schedule``.
@@ -106,7 +110,7 @@ class TimerRewriter:
         name = next((n for n in (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS) if n in properties), None)
         if name is None:
             return None
-        if not self._config.timer_wheel_enable:
+        if not (accepted or self._config.timer_wheel_enable):
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
             )
@@ -118,7 +122,7 @@ class TimerRewriter:
             if TIMER_DEL_UNIQKEY in properties:
                 raise _illegal("a message that recalls another message must be sent before that message is due")
             return None
-        if due_ms - now_ms > self._config.timer_max_delay_sec * 1000:
+        if not accepted and due_ms - now_ms > self._config.timer_max_delay_sec * 1000:
             raise _illegal(f"the delay is longer than {self._config.timer_max_delay_sec} s")
         return due_ms
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY
 from rucola.broker.set_aside import destination
 from rucola.broker.stored_copy import StoredRecord
@@ -20,14 +22,15 @@ class WaitingMessage(StoredRecord):
 
     __slots__ = ()
 
-    def delivered(self, enqueue_ms: int, dequeue_ms: int, roll: bool) -> StoreMessage:
+    def delivered(self, enqueue_ms: int, dequeue_ms: int, read_queue: Callable[[str, int], int] | None) -> StoreMessage:
         """Returns the message as it will be stored: for its consumers, or once more for the timer topic.
 
         Args:
             enqueue_ms: time when the message was moved from the timer topic's queue into the wheel; 2^63 - 1 if the
                 message was already due at that time.
             dequeue_ms: current time.
-            roll: whether the message goes to the timer topic again, because its delay is too long for one unit of the
+            read_queue: returns the queue of a topic for a message of a queue; see ``TopicConfigManager.read_queue``.
+                None if the message goes to the timer topic again, because its delay is too long for one unit of the
                 timer log.
 
         Raises:
@@ -36,10 +39,11 @@ class WaitingMessage(StoredRecord):
         properties = self.properties
         properties[TIMER_ENQUEUE_MS] = str(enqueue_ms)
         properties[TIMER_DEQUEUE_MS] = str(dequeue_ms)
-        if roll:
+        if read_queue is None:
             topic, queue_id = self.topic, self.queue_id
             times = number_in(properties.get(TIMER_ROLL_TIMES, ""), 0, INT32_MAX - 1)
             properties[TIMER_ROLL_TIMES] = str((times or 0) + 1)
         else:
             topic, queue_id = destination(properties, revives=True)
+            queue_id = read_queue(topic.decode(), queue_id)
         return self.copy(topic, queue_id, encode_properties(java_order(properties.items(), PARSED_MAP_CAPACITY)))

@@ -21,6 +21,7 @@ from rucola.common.key_builder import (
     AUTO_CREATE_TOPIC_KEY_TOPIC,
     BENCHMARK_TOPIC,
     OFFSET_MOVED_EVENT_TOPIC,
+    REVIVE_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     TIMER_TOPIC,
@@ -88,6 +89,9 @@ class TopicConfigManager:
         for name, topic in table.items():
             if topic.attributes and (without := without_effect(topic.attributes)):
                 event(_log, logging.WARNING, "attributes without effect here", topic=name, attributes=",".join(without))
+        own = self.revive_topic
+        if own not in table and any(name.startswith(REVIVE_TOPIC_PREFIX) for name in table):
+            del self.table[own]  # see ``revive_topic``
         inherited = self.table.get(AUTO_CREATE_TOPIC_KEY_TOPIC)
         self.table.update(table)
         # The current options decide whether topics are created automatically. The options may have been different when
@@ -110,6 +114,26 @@ class TopicConfigManager:
     def get(self, topic: str) -> TopicConfig | None:
         """Configuration of a topic; None if there is no such topic."""
         return self.table.get(topic)
+
+    @property
+    def revive_topic(self) -> str:
+        """The topic of the records of popped messages. It has the name of the cluster in which the store was first
+        used: records may wait there, or be on their way there, when the cluster gets another name.
+        """
+        own = f"{REVIVE_TOPIC_PREFIX}{self._config.broker_cluster_name}"
+        if own in self.table:
+            return own
+        return next((name for name in self.table if name.startswith(REVIVE_TOPIC_PREFIX)), own)
+
+    def read_queue(self, topic: str, queue_id: int) -> int:
+        """The queue of ``topic`` for a message that was to go to queue ``queue_id``: a different one if the topic has
+        fewer queues now, because nobody reads a queue that does not exist. The messages of one queue stay together, in
+        order.
+        """
+        config = self.table.get(topic)
+        if config is None or queue_id < config.read_queue_nums or config.read_queue_nums <= 0:
+            return queue_id
+        return queue_id % config.read_queue_nums
 
     def update(self, config: TopicConfig) -> asyncio.Future[None]:
         """Creates or changes a topic; see ``update_all``."""
@@ -282,7 +306,7 @@ def _initial_topics(config: BrokerConfig) -> list[TopicConfig]:
         topic(OFFSET_MOVED_EVENT_TOPIC, 1),
         topic(SCHEDULE_TOPIC, 18),
         topic(f"{cluster}_REPLY_TOPIC", 1),
-        topic(f"rmq_sys_REVIVE_LOG_{cluster}", 8),
+        topic(f"{REVIVE_TOPIC_PREFIX}{cluster}", 8),
         topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, _INHERIT),
         topic(TRANS_HALF_TOPIC, 1),
         topic(TRANS_OP_HALF_TOPIC, 1),

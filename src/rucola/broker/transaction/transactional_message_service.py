@@ -87,6 +87,7 @@ class TransactionalMessageService:
         prepare_give_up: creates ``TRANS_CHECK_MAX_TIME_TOPIC`` if it is missing.
         on_finished: called when a half message was committed, rolled back or given up.
         timer: redirects committed messages that have a delivery time.
+        read_queue: returns the queue of a topic for a message of a queue; see ``TopicConfigManager.read_queue``.
         broker_name: name of this broker, which is sent to the producer with each check.
         senders: says which clients may be asked, and which accounts may decide.
     """
@@ -103,8 +104,10 @@ class TransactionalMessageService:
         on_finished: Callable[[], None],
         timer: TimerRewriter,
         senders: Senders,
+        read_queue: Callable[[str, int], int],
     ) -> None:
         self._senders = senders
+        self._read_queue = read_queue
         self._store = store
         self._halves = halves
         self._producers = producers
@@ -148,7 +151,7 @@ class TransactionalMessageService:
             self._finish(identity, 0)
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, "the topic of the transaction was deleted")
         if header.commit_or_rollback == _COMMIT:
-            result = self._store.put_message(self._committed(message))
+            result = self._store.put_copy(self._committed(message))
             if result.status is not PutMessageStatus.PUT_OK:
                 raise BrokerError(ResponseCode.SYSTEM_ERROR, result.status.value)
         self._finish(identity, header.commit_or_rollback)
@@ -291,7 +294,7 @@ class TransactionalMessageService:
         Args:
             renewed: whether the message's age is counted from the store time of this copy.
         """
-        result = self._store.put_message(copy)
+        result = self._store.put_copy(copy)
         if result.status is PutMessageStatus.PUT_OK:
             message.properties = properties
             newer = half_of(message, result.queue_offset, result.physical_offset)
@@ -340,6 +343,7 @@ class TransactionalMessageService:
         copy, properties = stored_copy(record)
         try:
             topic, queue_id = destination(properties)
+            queue_id = self._read_queue(topic.decode(), queue_id)
         except FormatError:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the half message does not name its destination") from None
         committed = replace(
@@ -349,7 +353,7 @@ class TransactionalMessageService:
             sys_flag=copy.sys_flag & ~TRANSACTION_MASK | _COMMIT,
             prepared_transaction_offset=message.physical_offset,
         )
-        return self._timer.rewrite(delay_rewrite(committed, self._rules.level_max))
+        return self._timer.rewrite(delay_rewrite(committed, self._rules.level_max), accepted=True)
 
     def _is_deleted(self, message: MessageExt, half: Half) -> bool:
         """Whether the message's topic was deleted after its newest copy was stored."""
@@ -387,7 +391,7 @@ class TransactionalMessageService:
         self._prepare_give_up()
         copy, _ = stored_copy(record)
         given_up = replace(copy, topic=GIVEN_UP, queue_id=0, sys_flag=copy.sys_flag & ~TRANSACTION_MASK)
-        status = self._store.put_message(given_up).status
+        status = self._store.put_copy(given_up).status
         if status in _FOR_EVER:
             set_aside(self._store.stats, _WORK, half.physical_offset, status.value)
             self._finish(half.identity, 0)
