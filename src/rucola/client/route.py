@@ -16,13 +16,14 @@ from rucola.client.name_servers import NameServers
 from rucola.common.message_queue import MessageQueue
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError, ClientError, NoRouteError, RucolaError, TopicNotExistError
-from rucola.protocol.bodies.route import BrokerData, TopicRouteData
+from rucola.protocol.bodies.route import QUEUES_MAX, BrokerData, TopicRouteData
 from rucola.protocol.codes import ResponseCode
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
 
 MASTER_ID = 0
+_DIGITS_MAX = 9
 _REFRESH_PAUSE_S = 1.0
 """Shortest interval between route requests for a topic after failed sends, in seconds."""
 
@@ -44,7 +45,11 @@ class TopicRoute:
 
 
 def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
-    """Makes the route of ``topic`` from ``data``."""
+    """Makes the route of ``topic`` from ``data``.
+
+    Raises:
+        ClientError: the order configuration names more than ``QUEUES_MAX`` queues.
+    """
     masters = {broker.broker_name for broker in data.broker_datas if MASTER_ID in broker.broker_addrs}
     sources = sorted(data.queue_datas, key=lambda source: source.broker_name)
     readable = [source for source in sources if source.perm & PermName.READ]
@@ -60,7 +65,7 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
     ]
     ordered = bool(data.order_topic_conf)
     if data.order_topic_conf:
-        counts = _order_counts(data.order_topic_conf)
+        counts = _order_counts(topic, data.order_topic_conf)
     publish = tuple(MessageQueue(topic, name, queue_id) for name, count in counts for queue_id in range(count))
     return TopicRoute(publish, subscribe, ordered)
 
@@ -257,11 +262,13 @@ class RouteTable:
         return data, default_topic_route(topic, data, self._default_topic_queue_nums)
 
 
-def _order_counts(conf: str) -> list[tuple[str, int]]:
-    """Parses ``broker:queues;broker:queues`` in order; leaves out malformed items."""
+def _order_counts(topic: str, conf: str) -> list[tuple[str, int]]:
+    """Parses ``broker:queues;broker:queues`` in order; leaves out malformed items and impossible numbers."""
     counts = []
     for item in conf.split(";"):
         name, _, count = item.partition(":")
-        if name and count.isdecimal():
+        if name and count.isascii() and count.isdecimal() and len(count) <= _DIGITS_MAX and int(count) <= QUEUES_MAX:
             counts.append((name, int(count)))
+    if sum(count for _, count in counts) > QUEUES_MAX:
+        raise ClientError(f"the order configuration of topic {topic} names more than {QUEUES_MAX} queues")
     return counts

@@ -35,10 +35,14 @@ class NameServerApi:
         self.client = client
 
     async def route_info(self, address: str, topic: str, timeout_ms: int = TIMEOUT_MS) -> TopicRouteData:
-        """GET_ROUTEINFO_BY_TOPIC (105); a topic that no broker serves raises ``BrokerError`` 17."""
+        """GET_ROUTEINFO_BY_TOPIC (105); a topic that no broker serves raises ``BrokerError`` 17, and a route with more
+        queues than any topic has raises ``FormatError``.
+        """
         header = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
         answer = await self._call(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, timeout_ms=timeout_ms)
-        return TopicRouteData.decode(answer.body)
+        route = TopicRouteData.decode(answer.body)
+        route.check_size()
+        return route
 
     async def register_broker(
         self,

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rucola.errors import FormatError
 from rucola.protocol.bodies.body import Body
+
+QUEUES_MAX = 131_072
+"""Largest number of queues in a route, for producers and for consumers. A route with more of them is not believed: only
+to list them would hold up the event loop.
+"""
 
 
 @dataclass(slots=True)
@@ -43,6 +49,13 @@ class TopicRouteData(Body):
     queue_datas: list[QueueData] = field(default_factory=list)
     broker_datas: list[BrokerData] = field(default_factory=list)
     filter_server_table: dict[str, list[str]] = field(default_factory=dict)
+
+    def check_size(self) -> None:
+        """Raises ``FormatError`` if the route names more than ``QUEUES_MAX`` queues."""
+        for name in ("read_queue_nums", "write_queue_nums"):
+            count = sum(max(getattr(data, name), 0) for data in self.queue_datas)
+            if count > QUEUES_MAX:
+                raise FormatError(f"route, {name}", 0, f"at most {QUEUES_MAX} queues", str(count))
 
 
 @dataclass(slots=True)
