@@ -94,12 +94,20 @@ class DiskFullError(DiskError):
     retriable = True
 
 
-class TooManyFilesError(DiskError):
-    """The process or the system has no descriptor left for ``operation``. Nothing was changed; the same call succeeds
-    once a descriptor is free.
+class ResourceError(DiskError):
+    """The process or the system lacks something else than a sound disk for ``operation``. Nothing was changed; the same
+    call succeeds once there is enough of it.
     """
 
     retriable = True
+
+
+class TooManyFilesError(ResourceError):
+    """No descriptor is left."""
+
+
+class NoMemoryError(ResourceError):
+    """No memory is left to map or open a file (``vm.max_map_count``, a limit of the process or its group)."""
 
 
 class ForeignEntryError(DiskError):

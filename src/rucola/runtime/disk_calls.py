@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 
-from rucola.errors import DiskError, DiskFullError, TooManyFilesError
+from rucola.errors import DiskError, DiskFullError, NoMemoryError, TooManyFilesError
 
 _ERRORS: dict[int, type[DiskError]] = {
     errno.ENOSPC: DiskFullError,
@@ -14,6 +14,8 @@ _ERRORS: dict[int, type[DiskError]] = {
     errno.EMFILE: TooManyFilesError,
     errno.ENFILE: TooManyFilesError,
 }
+_NOTHING_CHANGED = frozenset({"map", "allocate", "create directory", "stat", "list"})
+"""Operations that change nothing if there is no memory for them; after a write or sync, the content is unknown."""
 _moving = threading.Lock()
 """Guards the position of a descriptor on systems whose calls cannot name a position (Windows)."""
 
@@ -57,6 +59,8 @@ def write_all(descriptor: int, content: bytes | memoryview, position: int) -> No
 def disk_error(path: str, operation: str, error: OSError) -> DiskError:
     """Returns this package's error for an error of the operating system."""
     kind = _ERRORS.get(error.errno or 0, DiskError)
+    if error.errno == errno.ENOMEM and operation in _NOTHING_CHANGED:
+        kind = NoMemoryError
     return kind(path, operation, error.strerror or str(error))
 
 

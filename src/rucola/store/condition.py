@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable
 from typing import Literal
 
-from rucola.errors import DiskFullError, TooManyFilesError
+from rucola.errors import DiskFullError, NoMemoryError, ResourceError
 from rucola.runtime.logs import event
 from rucola.store.results import StoreState
 
@@ -46,7 +46,7 @@ class StoreCondition:
         self.tell = tell
         self.missing: set[Cause] = set()
         self._lock = threading.Lock()
-        self._lacks_descriptors = False
+        self._lacks_resources = False
 
     def start(self) -> None:
         """Starts to accept messages."""
@@ -92,12 +92,16 @@ class StoreCondition:
             event(_log, logging.INFO, "space is back, store takes messages again", cause=cause)
         self.tell()
 
-    def descriptors_are_gone(self, error: TooManyFilesError) -> None:
-        """Notes that a dispatch found no descriptor for a queue. Messages are still accepted, because the log needs no
-        further descriptor.
+    def resources_are_gone(self, error: ResourceError) -> None:
+        """Notes that a dispatch found no descriptor or memory for a queue. Messages are still accepted, because the log
+        needs no more of them.
         """
-        if not self._lacks_descriptors:
-            self._lacks_descriptors = True
+        if self._lacks_resources:
+            return
+        self._lacks_resources = True
+        if isinstance(error, NoMemoryError):
+            event(_log, logging.WARNING, "no memory is left to map queues, messages reach them later", error=error)
+        else:
             event(
                 _log,
                 logging.WARNING,
@@ -105,11 +109,11 @@ class StoreCondition:
                 error=error,
             )
 
-    def descriptors_are_back(self) -> None:
+    def resources_are_back(self) -> None:
         """Notes that a dispatch succeeded."""
-        if self._lacks_descriptors:
-            self._lacks_descriptors = False
-            event(_log, logging.INFO, "file descriptors are free again, messages reach their queues")
+        if self._lacks_resources:
+            self._lacks_resources = False
+            event(_log, logging.INFO, "descriptors and memory are free again, messages reach their queues")
 
     def segment_made(self) -> None:
         """Notes that a segment was created after earlier attempts had failed. Called on the allocating thread."""
@@ -127,5 +131,5 @@ class StoreCondition:
     def try_again(self) -> None:
         """Allows appends to try again, and requests a dispatch. Called at intervals on the maintenance thread."""
         self.space_is_back("write")
-        if self._lacks_descriptors or "dispatch" in self.missing:
+        if self._lacks_resources or "dispatch" in self.missing:
             self.tell()

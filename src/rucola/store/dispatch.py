@@ -162,7 +162,7 @@ class Dispatcher:
 
         Raises:
             DiskFullError: no space for a queue file; the next call begins with the same batch.
-            TooManyFilesError: no descriptor for a queue file; the next call begins with the same batch.
+            ResourceError: no descriptor or memory for a queue file; the next call begins with the same batch.
             StoreDamagedError: the log cannot be read further.
         """
         count = 0

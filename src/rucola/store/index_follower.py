@@ -11,7 +11,7 @@ import logging
 from array import array
 
 from rucola.common.columns import new_table
-from rucola.errors import DiskError, TooManyFilesError
+from rucola.errors import DiskError, ResourceError
 from rucola.formats.checksum import crc32
 from rucola.formats.message import walk_records
 from rucola.runtime.logs import event
@@ -88,7 +88,7 @@ class IndexFollower:
         try:
             self._index.put_rows(file.segment.buffer, table, rows, file.start)
         except DiskError as error:
-            if error.operation in ("sync", "sync directory") and not isinstance(error, TooManyFilesError):
+            if error.operation in ("sync", "sync directory") and not isinstance(error, ResourceError):
                 raise  # the data that the failed sync covered may be lost
             if self.missing_from is None:
                 event(_log, logging.ERROR, "messages are not found by key for now", error=error)

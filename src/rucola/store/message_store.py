@@ -14,7 +14,7 @@ from functools import partial
 from math import inf
 
 from rucola.common.message import StoreMessage
-from rucola.errors import DiskError, DiskFullError, StoreError, TooManyFilesError
+from rucola.errors import DiskError, DiskFullError, ResourceError, StoreError
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import DirectoryLock, Files
 from rucola.runtime.logs import event
@@ -213,8 +213,8 @@ class MessageStore:
         if self._retention.waiting:
             self._retention.hand_over()
         try:
-            count = self._dispatch_with_descriptors(maps_max)
-        except TooManyFilesError:
+            count = self._dispatch_with_resources(maps_max)
+        except ResourceError:
             return 0  # The maintenance thread requests the next attempt.
         except DiskFullError as error:
             self._condition.space_is_gone("dispatch", error)
@@ -231,15 +231,15 @@ class MessageStore:
             self._condition.tell()
         return count
 
-    def _dispatch_with_descriptors(self, maps_max: float) -> int:
-        """Dispatches; if no descriptor is left, closes the descriptors of some queues and tries once more."""
+    def _dispatch_with_resources(self, maps_max: float) -> int:
+        """Dispatches; if no descriptor or memory is left, closes the files of some queues and tries once more."""
         try:
             count = self._dispatcher.dispatch(self.confirm_offset, maps_max=maps_max)
-        except TooManyFilesError as error:
-            self._condition.descriptors_are_gone(error)
+        except ResourceError as error:
+            self._condition.resources_are_gone(error)
             self._queues.free_descriptors()
             count = self._dispatcher.dispatch(self.confirm_offset, maps_max=maps_max)
-        self._condition.descriptors_are_back()
+        self._condition.resources_are_back()
         return count
 
     def flush_soon(self) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from tests.unit.store.stores import SEGMENT, config, message, opened
 
-from rucola.errors import DiskFullError, TooManyFilesError
+from rucola.errors import DiskError, DiskFullError, TooManyFilesError
 from rucola.runtime import mapped_segment
+from rucola.runtime.disk_calls import disk_error
 from rucola.runtime.files import Files
 from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.condition import StoreCondition
@@ -195,9 +196,10 @@ def test_a_segment_made_between_the_refusal_and_its_note_is_not_waited_for(
 
 
 class FewDescriptors(Files):
-    """Files of a process that may map only ``room`` more segments of queues."""
+    """Files of a process that may map only ``room`` more segments of queues: beyond, ``at`` fails with ``error``."""
 
-    def __init__(self) -> None:
+    def __init__(self, at: str = "open", error: int = errno.EMFILE) -> None:
+        self.at, self.error = at, error
         self.room = 1000
         self.mapped: set[MappedSegment] = set()
 
@@ -207,13 +209,16 @@ class FewDescriptors(Files):
         self.mapped = {segment for segment in self.mapped if segment._mapped}
         with pytest.MonkeyPatch.context() as patch:
             if len(self.mapped) >= self.room:
-                patch.setattr(mapped_segment.os, "open", self._refuse)
+                patch.setattr(mapped_segment.os if self.at == "open" else mapped_segment.mmap, self.at, self._refuse)
             segment = super().open_segment(path, size, writable)
         self.mapped.add(segment)
         return segment
 
     def _refuse(self, *_: object, **__: object) -> None:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        raise OSError(self.error, os.strerror(self.error))
+
+
+LACKS = [("open", errno.EMFILE), ("open", errno.ENFILE), ("open", errno.ENOMEM), ("mmap", errno.ENOMEM)]
 
 
 def started_with(disk: Files, path: Path) -> MessageStore:
@@ -223,10 +228,12 @@ def started_with(disk: Files, path: Path) -> MessageStore:
     return store
 
 
-def test_messages_reach_their_queues_once_there_are_descriptors(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("at", "error"), LACKS)
+def test_messages_reach_their_queues_once_there_are_descriptors_and_memory(
+    at: str, error: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    disk = FewDescriptors()
+    """A lack of memory is not a broken disk: the store takes messages all the time, and delivers them later."""
+    disk = FewDescriptors(at, error)
     store = started_with(disk, tmp_path)
     assert store.put_message(message(0, queue_id=0)).status is PutMessageStatus.PUT_OK
     disk.room = 0
@@ -235,9 +242,10 @@ def test_messages_reach_their_queues_once_there_are_descriptors(
         assert store.dispatch() == 0
     assert store.state is StoreState.RUNNING
     assert store.max_queue_offset(b"TopicTest", 0) == 0
-    assert [vars(record)["rucola_event"] for record in caplog.records if "descriptor" in record.getMessage()] == [
-        "no file descriptor is left, messages reach their queues later; raise the limit of open files"
-    ]
+    told = [vars(record)["rucola_event"] for record in caplog.records if "is left" in record.getMessage()]
+    descriptors = "no file descriptor is left, messages reach their queues later; raise the limit of open files"
+    memory = "no memory is left to map queues, messages reach them later"
+    assert told == [memory if error == errno.ENOMEM else descriptors]
     disk.room = 1000
     assert store.dispatch() == 4
     assert [store.max_queue_offset(b"TopicTest", queue_id) for queue_id in range(4)] == [1] * 4
@@ -247,8 +255,28 @@ def test_messages_reach_their_queues_once_there_are_descriptors(
     store.shutdown()
 
 
-def test_queues_that_are_not_in_use_give_their_descriptors(tmp_path: Path) -> None:
-    disk = FewDescriptors()
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOENT, errno.EACCES])
+def test_other_errors_of_a_queue_end_the_appends(error: int, tmp_path: Path) -> None:
+    disk = FewDescriptors("open", error)
+    store = started_with(disk, tmp_path)
+    disk.room = 0
+    assert store.put_message(message(0)).status is PutMessageStatus.PUT_OK
+    assert store.dispatch() == 0
+    assert store.state is StoreState.IO_ERROR
+    disk.room = 1000
+    store.shutdown()
+
+
+@pytest.mark.parametrize("operation", ["sync", "write", "replace", "rename"])
+def test_a_write_or_sync_without_memory_is_not_repeated(operation: str) -> None:
+    """Nobody knows then what is on the disk."""
+    error = disk_error("file", operation, OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)))
+    assert type(error) is DiskError
+
+
+@pytest.mark.parametrize(("at", "error"), LACKS)
+def test_queues_that_are_not_in_use_give_their_descriptors(at: str, error: int, tmp_path: Path) -> None:
+    disk = FewDescriptors(at, error)
     disk.room = 8
     store = started_with(disk, tmp_path)
     for number in range(40):
@@ -263,10 +291,10 @@ def test_queues_that_are_not_in_use_give_their_descriptors(tmp_path: Path) -> No
 
 
 def test_a_dispatch_is_asked_for_until_there_are_descriptors(condition: StoreCondition, told: list[StoreState]) -> None:
-    condition.descriptors_are_gone(TooManyFilesError("queue", "map", os.strerror(errno.EMFILE)))
+    condition.resources_are_gone(TooManyFilesError("queue", "map", os.strerror(errno.EMFILE)))
     for _ in range(2):
         condition.try_again()
     assert told == [StoreState.RUNNING] * 2
-    condition.descriptors_are_back()
+    condition.resources_are_back()
     condition.try_again()
     assert len(told) == 2
