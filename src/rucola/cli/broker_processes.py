@@ -25,17 +25,28 @@ _log = logging.getLogger(__name__)
 PORT_STEP = 10
 """Distance between the ports of two brokers. A RocketMQ broker with port P also uses P - 2 and P + 1."""
 _STOP_S = 30.0
+_PAUSE_S = 1.0
+_PAUSE_MAX_S = 60.0
+_SOUND_S = 60.0
+"""Seconds for which a process must have served, so that its end counts as the first one."""
 
 
 class BrokerProcess:
-    """One broker process. Call ``start`` once, then ``stop`` once."""
+    """One broker, whose process is started again whenever it ends. Call ``start`` once, then ``stop`` once.
 
-    def __init__(self, name: str, config_file: Path, log: LogOptions) -> None:
+    Attributes:
+        address: its address, which stays the same.
+        http: address of its metrics; each process has another one.
+        ended_with: exit status of the process that ended last; None while the broker serves requests.
+    """
+
+    def __init__(self, name: str, values: Mapping[str, str], folder: Path, log: LogOptions) -> None:
         self.name = name
-        self._log = log
         self.address = self.http = ""
         self.ended_with: int | None = None
-        self._config_file = config_file
+        self._values = dict(values)
+        self._folder = folder
+        self._log = log
         self._process: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
 
@@ -45,25 +56,14 @@ class BrokerProcess:
         Raises:
             BrokerStartError: the broker ended before it served requests.
         """
-        command = [sys.executable, "-P", "-m", "rucola", "broker", "-c", str(self._config_file), "--json", "--under-up"]
-        command += ["--http-port", "0"]
-        command += ["--log-level", self._log.level, "--log-format", self._log.form]
-        self._process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-        )
-        assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
-        if not line:
-            status = await self._process.wait()
-            raise BrokerStartError(status if status > 0 else 1)
-        facts = orjson.loads(line)
-        self.address, self.http = facts["brokers"][0], facts["http"]
-        self._watch = asyncio.create_task(self._report_end())
+        await self._begin()
+        self._watch = asyncio.create_task(self._keep_alive())
 
     async def stop(self) -> None:
         """Stops the broker; kills it if it does not stop in time."""
         if self._watch is not None:
             self._watch.cancel()
+            await asyncio.wait([self._watch])
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -76,18 +76,60 @@ class BrokerProcess:
             process.kill()
             await process.wait()
 
-    async def _report_end(self) -> None:
-        assert self._process is not None
-        self.ended_with = await self._process.wait()
-        event(
-            _log,
-            logging.CRITICAL,
-            "broker ended, the other brokers continue",
-            name=self.name,
-            address=self.address,
-            pid=self._process.pid,
-            exit=self.ended_with,
+    async def _begin(self) -> None:
+        """See ``start``."""
+        # The file is written each time, because it lies among the temporary files, which systems remove after days.
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        config_file = self._folder / f"{self.name}.conf"
+        config_file.write_text(format_properties(self._values), encoding="utf-8")
+        command = [sys.executable, "-P", "-m", "rucola", "broker", "-c", str(config_file), "--json", "--under-up"]
+        command += ["--http-port", "0"]
+        command += ["--log-level", self._log.level, "--log-format", self._log.form]
+        self._process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        if not line:
+            status = await self._process.wait()
+            raise BrokerStartError(status if status > 0 else 1)
+        facts = orjson.loads(line)
+        self.address, self.http = facts["brokers"][0], facts["http"]
+        self._values["listenPort"] = self.address.rpartition(":")[2]
+
+    async def _keep_alive(self) -> None:
+        """Starts the process again whenever it ends: after 1 s, then after pauses that double up to ``_PAUSE_MAX_S``,
+        until a process has served for ``_SOUND_S``.
+        """
+        loop, pause_s = asyncio.get_running_loop(), _PAUSE_S
+        while True:
+            assert self._process is not None
+            began_s = loop.time()
+            self.ended_with = await self._process.wait()
+            if loop.time() - began_s >= _SOUND_S:
+                pause_s = _PAUSE_S
+            while self.ended_with is not None:
+                event(
+                    _log,
+                    logging.CRITICAL,
+                    "broker ended and is started again, the other brokers continue",
+                    name=self.name,
+                    address=self.address,
+                    pid=self._process.pid,
+                    exit=self.ended_with,
+                    pause_s=pause_s,
+                )
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+                try:
+                    await self._begin()
+                except BrokerStartError as error:
+                    self.ended_with = error.exit_status
+                except OSError as error:  # no memory for a process, or no space for its file
+                    event(_log, logging.ERROR, "broker cannot be started", name=self.name, error=error)
+                else:
+                    self.ended_with = None
+            event(_log, logging.INFO, "broker serves again", name=self.name, pid=self._process.pid)
 
 
 class BrokerProcesses:
@@ -106,7 +148,7 @@ class BrokerProcesses:
 
     @property
     def ended(self) -> list[BrokerProcess]:
-        """Brokers that ended without a ``stop``."""
+        """Brokers that ended without a ``stop``, and do not serve again yet."""
         return [broker for broker in self.brokers if broker.ended_with is not None]
 
     async def start(self) -> None:
@@ -116,11 +158,8 @@ class BrokerProcesses:
             BrokerStartError: a broker did not start; the others have been stopped.
         """
         self._folder = Path(tempfile.mkdtemp(prefix="rucola-up-"))
-        brokers = []
-        for name, values in self._configs.items():
-            config_file = self._folder / f"{name}.conf"
-            config_file.write_text(format_properties(values), encoding="utf-8")
-            brokers.append(BrokerProcess(name, config_file, self._log))
+        folder = self._folder
+        brokers = [BrokerProcess(name, values, folder, self._log) for name, values in self._configs.items()]
         self.brokers = brokers
         outcomes = await asyncio.gather(*[broker.start() for broker in brokers], return_exceptions=True)
         failure = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
@@ -50,6 +51,7 @@ def run_servers(
     start: Callable[[], Coroutine[Any, Any, Stop]], log: LogOptions, stop_at_end_of_input: bool = False
 ) -> None:
     """Starts servers, waits for SIGINT, SIGTERM or, without nohup, SIGHUP (a closed terminal), and stops the servers.
+    SIGQUIT writes the stacks of all threads to standard error, SIGUSR1 and SIGUSR2 do nothing.
 
     Args:
         start: starts everything and returns the function that stops it; after an error nothing is left running.
@@ -59,6 +61,7 @@ def run_servers(
     """
 
     async def serve() -> None:
+        _survive_other_signals()
         manager = ServiceManager(os.environ)
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -102,6 +105,17 @@ def run_servers(
 
 async def _trim_heap() -> None:
     await asyncio.to_thread(trim_heap)
+
+
+def _survive_other_signals() -> None:
+    """Operators of RocketMQ's brokers send SIGQUIT for the stacks, also when nothing else is answered; it is handled
+    without the event loop. A terminal sends it for Ctrl-\\.
+    """
+    for name in ("SIGUSR1", "SIGUSR2"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    if hasattr(faulthandler, "register") and sys.__stderr__ is not None:
+        faulthandler.register(signal.SIGQUIT, sys.__stderr__, all_threads=True)
 
 
 def _ignore(_name: str) -> None:

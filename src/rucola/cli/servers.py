@@ -190,7 +190,8 @@ class UpServers:
             return await asyncio.to_thread(asked)
 
         def trouble() -> str:
-            return ", ".join([f"{broker.name} ended with {broker.ended_with}" for broker in processes.ended])
+            ended = [f"{broker.name} ended with {broker.ended_with}" for broker in processes.ended]
+            return f"{', '.join(ended)}; started again" if ended else ""
 
         self._http.start(Health(trouble, metrics))
         return root, {broker.name: broker.address for broker in processes.brokers}

@@ -2,8 +2,8 @@
 for RocketMQ's brokers also work with Rucola's.
 
 A broker may have very many topics. Only the topics with the most messages since start-up are listed; a separate
-metric counts the others. As in RocketMQ, a group is listed while one of its consumers is connected. If the other
-groups were listed as well, each scrape would open the files of queues that are not in use.
+metric counts the others. The lag of a group is listed while one of its consumers is connected and, unlike in RocketMQ,
+while its consumers are away, for the topics in which it has committed offsets: then the lag grows.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from rucola.remoting.turn import Steps
 TOPICS_MAX = 1000
 """At most this many topics, this many groups, and this many pairs of group and topic are listed."""
 
+_STEP = 64
+"""Number of queues, or of groups that need no look, in one step."""
+_BROKERS_GROUP = "CID_RMQ_SYS_"
+"""Groups with which the broker itself keeps its progress."""
 _NODE = ("cluster", "node_type", "node_id")
 
 
@@ -54,8 +58,9 @@ def topic_metrics(broker: Broker, topics_max: int = TOPICS_MAX) -> Steps[list[Me
 
 
 def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Steps[list[Metric]]:
-    """Members, lag and messages in flight of the groups with connected consumers. A step may have to search the disk
-    for the files of queues that the broker has not used since its start-up.
+    """Members of the groups with connected consumers; lag and messages in flight of these and of the groups whose
+    consumers are away. A step may have to search the disk for the files of queues that the broker has not used since
+    its start-up.
     """
     node, services = _node(broker), broker.services
     connections = GaugeMetricFamily(
@@ -80,14 +85,26 @@ def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Steps[list[Met
                 left_out += 1
                 continue
             pairs += 1
-            behind, handed_out = _behind(broker, group.group, topic)
-            retry = _bool(topic.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)))
-            lag.add_metric((*node, group.group, topic, retry), behind)
-            inflight.add_metric((*node, group.group, topic, retry), handed_out)
+            behind, handed_out = yield from _behind(broker, group.group, topic)
+            lag.add_metric((*node, group.group, topic, _is_retry(topic)), behind)
+            inflight.add_metric((*node, group.group, topic, _is_retry(topic)), handed_out)
+            yield
+    connected = {group.group for group in groups}
+    for number, key in enumerate(list(services.offsets.table)):
+        topic, _, name = key.rpartition("@")
+        known = name in services.groups.table and topic in services.topics.table
+        if known and name not in connected and not name.startswith(_BROKERS_GROUP):
+            if pairs >= pairs_max:
+                left_out += 1
+            else:
+                pairs += 1
+                behind, _ = yield from _behind(broker, name, topic)
+                lag.add_metric((*node, name, topic, _is_retry(topic)), behind)
+        if number % _STEP == 0:
             yield
     subscriptions_out = GaugeMetricFamily(
         "rucola_subscriptions_not_listed",
-        "Subscriptions left out of /metrics although their group is listed.",
+        "Pairs of group and topic left out of /metrics.",
         left_out,
     )
     groups_out = GaugeMetricFamily(
@@ -125,7 +142,7 @@ def broker_metrics(broker: Broker) -> Iterator[Metric]:
         yield family
 
 
-def _behind(broker: Broker, group: str, topic: str) -> tuple[int, int]:
+def _behind(broker: Broker, group: str, topic: str) -> Steps[tuple[int, int]]:
     """Returns how many messages of the topic the group has not consumed, and how many of these messages were delivered
     to the group.
     """
@@ -140,11 +157,17 @@ def _behind(broker: Broker, group: str, topic: str) -> tuple[int, int]:
             consumed = broker.store.min_queue_offset(name, queue_id)
         behind += max(broker.store.max_queue_offset(name, queue_id) - consumed, 0)
         handed_out += max(offsets.query_pulled(group, topic, queue_id) - consumed, 0)
+        if queue_id % _STEP == _STEP - 1:
+            yield
     return behind, handed_out
 
 
 def _node(broker: Broker) -> tuple[str, str, str]:
     return broker.config.broker_cluster_name, "broker", broker.config.broker_name
+
+
+def _is_retry(topic: str) -> str:
+    return _bool(topic.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)))
 
 
 def _bool(value: bool) -> str:

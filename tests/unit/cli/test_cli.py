@@ -178,6 +178,27 @@ def test_a_person_gets_one_block_and_ready(tmp_path):
     assert all(line.split()[1] == "INFO" for line in log.splitlines())
 
 
+@pytest.mark.parametrize("command", ["up", "namesrv", "broker"])
+def test_other_signals_do_not_end_a_server(command, tmp_path):
+    """SIGQUIT writes the stacks, also when the event loop hangs; SIGUSR1 and SIGUSR2 do nothing."""
+    conf = config_file(tmp_path / "store", f"{SMALL}storePathRootDir={tmp_path}/store\nlistenPort=0\n")
+    arguments = {"up": ["--config", str(conf), *FREE_PORTS], "namesrv": ["--port", "0"], "broker": ["-c", str(conf)]}
+    process = start(command, *arguments[command], "--json")
+    assert process.stdout is not None and process.stderr is not None and process.stdout.readline()
+    try:
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT):
+            process.send_signal(number)
+        assert next(line for line in process.stderr if "most recent call first" in line)
+        assert next(line for line in process.stderr if "asyncio/runners.py" in line)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.communicate()
+    assert not (tmp_path / "store" / "abort").exists()
+
+
 def test_the_log_can_be_json_and_quieter(tmp_path):
     conf = tmp_path / "broker.conf"
     conf.write_text(f"{SMALL}haListenPort=1\n")

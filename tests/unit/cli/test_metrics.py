@@ -20,6 +20,7 @@ from rucola.cli import http
 from rucola.cli.http import Health, HttpServer, SharedMetrics
 from rucola.cli.metrics import BrokerCollector, metrics_of
 from rucola.cli.topic_metrics import group_metrics, topic_metrics
+from rucola.common.topic_config import TopicConfig
 from rucola.remoting.turn import at_once, in_turns
 from rucola.testing.event_loop import run_stepped, settle
 
@@ -49,6 +50,45 @@ def test_topics_and_groups_have_rocketmq_s_names(tmp_path: Path) -> None:
             assert figure(there, "rocketmq_consumer_connections", consumer_group="G_live", consume_mode="push") == 1
             assert figure(there, "rocketmq_topic_number") == len(there.cluster.broker.topics.table)
             assert figure(there, "rucola_topics_not_listed") == figure(there, "rucola_subscriptions_not_listed") == 0
+
+    run(play())
+
+
+def test_the_lag_stays_when_the_consumers_are_away(tmp_path: Path) -> None:
+    """It grows then, and an alert on it must fire. Groups of the broker, deleted groups and topics have no lag."""
+
+    async def play() -> None:
+        async with administered(tmp_path) as there:
+            broker = there.cluster.broker
+            for name, topic in (("CID_RMQ_SYS_TRANS", "T_live"), ("G_deleted", "T_live"), ("G_live", "T_deleted")):
+                broker.offsets.commit(name, topic, 0, 0)
+            broker.offsets.commit("G_away", "T_live", 0, 1)
+            broker.groups.find("CID_RMQ_SYS_TRANS"), broker.groups.find("G_away")
+            await there.consumer.close()
+            while broker.services.consumers.groups():
+                await asyncio.sleep(0.01)
+            await there.cluster.send("T_live", b"later", "")
+
+            def lags(pairs_max: int = 1000) -> dict[tuple[str, str], float]:
+                _, lag, *_ = at_once(group_metrics(broker, pairs_max))
+                return {(one.labels["consumer_group"], one.labels["topic"]): one.value for one in lag.samples}
+
+            broker.store.dispatch()
+            assert lags() == {("G_live", "T_live"): 5, ("G_away", "T_live"): 8}
+            _, lag, _, left_out, _ = at_once(group_metrics(broker, pairs_max=1))
+            assert (len(lag.samples), left_out.samples[0].value) == (1, 1)
+
+    run(play())
+
+
+def test_the_lag_of_a_wide_topic_is_counted_in_steps(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with administered(tmp_path) as there:
+            broker = there.cluster.broker
+            broker.topics.update(TopicConfig("wide", 1000, 1000, 6))
+            broker.groups.find("G_away")
+            broker.offsets.commit("G_away", "wide", 0, 0)
+            assert len(list(group_metrics(broker))) >= 1000 // 64
 
     run(play())
 

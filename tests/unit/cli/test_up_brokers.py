@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from tests.brokers import run
 from tests.unit.cli.test_cli import FREE_PORTS, TIMEOUT_S, config_file, refused, start
 
-from rucola.cli.broker_processes import configs_of
+from rucola.cli import broker_processes
+from rucola.cli.broker_processes import BrokerProcess, configs_of
+from rucola.cli.exit_codes import BrokerStartError
+from rucola.cli.serve import LogOptions
 from rucola.client.config import ProducerConfig
 from rucola.client.producer import Producer
 from rucola.common.message import Message
+from rucola.testing.event_loop import advance, run_stepped, settle
 
 
 @contextlib.contextmanager
@@ -90,17 +99,27 @@ def test_a_topic_is_spread_and_all_stop_together(tmp_path):
         assert not list(store.glob("*/abort"))
 
 
-def test_a_broker_that_dies_is_reported_and_the_others_go_on(tmp_path):
+def test_a_broker_that_dies_is_reported_and_started_again_while_the_others_go_on(tmp_path):
     with brokers(tmp_path / "store", 2) as (facts, process):
         assert get(facts, "/readyz")[0] == 200
         os.kill(children_of(process.pid)[0], signal.SIGKILL)
         assert process.stderr is not None
-        line = next(line for line in process.stderr if "broker ended, the other brokers continue" in line)
+        line = next(line for line in process.stderr if "broker ended and is started again" in line)
         assert "exit=-9" in line
         code, text = get(facts, "/readyz")
-        assert (code, text.partition(" ")[2]) == (503, "ended with -9\n")
+        assert (code, text.partition(" ")[2]) == (503, "ended with -9; started again\n")
         dead = text.partition(" ")[0]
         assert f'rucola_broker_up{{broker="{dead}"}} 0.0' in get(facts, "/metrics")[1]
+        deadline = time.monotonic() + TIMEOUT_S
+        while get(facts, "/readyz") != (200, "ok\n"):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert f'rucola_broker_up{{broker="{dead}"}} 1.0' in get(facts, "/metrics")[1]
+        for address in facts["brokers"]:  # the same addresses as before
+            host, port = address.rsplit(":", 1)
+            socket.create_connection((host, int(port)), TIMEOUT_S).close()
+        assert run(spread(facts["namesrv"], "T", 20)) == {"broker-0", "broker-1"}
+        assert len(children_of(process.pid)) == 2
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=TIMEOUT_S)
         assert process.returncode == 0
@@ -145,3 +164,93 @@ def test_names_ports_and_directories() -> None:
     assert {entries["rocketmqHome"] for entries in guarded.values()} == {"/data"}, "one file of accounts for all"
     elsewhere = configs_of(2, {"aclEnable": "true", "rocketmqHome": "/home"}, "/data", 0, "n")
     assert {entries["rocketmqHome"] for entries in elsewhere.values()} == {"/home"}
+
+
+class Started:
+    """Stands in for a process: ``lives_s`` long; without a line it ends before it serves."""
+
+    def __init__(self, lives_s: float | None, line: bytes) -> None:
+        self.pid, self.returncode, self.stdin = 7, None, SimpleNamespace(close=self.end)
+        self.stdout = SimpleNamespace(readline=lambda: self._value(line))
+        self._ended = asyncio.Event()
+        if lives_s is not None:
+            asyncio.get_running_loop().call_later(lives_s, self.end)
+
+    def end(self) -> None:
+        self.returncode = 5
+        self._ended.set()
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    async def _value(self, line: bytes) -> bytes:
+        return line
+
+
+async def pass_by(seconds: float) -> None:
+    advance(seconds)
+    await settle()
+
+
+def test_the_pauses_before_the_next_starts_grow_until_one_lasts(tmp_path, monkeypatch):
+    served = b'{"brokers":["127.0.0.1:10911"],"http":"127.0.0.1:1"}\n'
+    lives = [(0.5, served), (0, b""), (0, b""), (OSError("no memory"), b""), (0, b""), *[(1.0, served)] * 4]
+    lives += [(70.0, served), (5.0, served), (None, served)]
+    begun: list[float] = []
+
+    async def begin(*command: str, **_options: object) -> Started:
+        begun.append(asyncio.get_running_loop().time())
+        config = Path(command[command.index("-c") + 1])
+        assert ("listenPort=0" in config.read_text()) is (len(begun) == 1), "the address stays the same"
+        config.unlink()
+        config.parent.rmdir()  # as a system does with old temporary files
+        seconds, line = lives[len(begun) - 1]
+        if isinstance(seconds, OSError):
+            raise seconds
+        return Started(seconds, line)
+
+    async def scene() -> None:
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        broker = BrokerProcess("b", {"listenPort": "0"}, folder, LogOptions())
+        await broker.start()
+        assert (broker.address, broker.ended_with) == ("127.0.0.1:10911", None)
+        await pass_by(0.6)
+        assert broker.ended_with == 5
+        while len(begun) < len(lives):
+            await pass_by(0.5)
+        await settle()
+        assert broker.ended_with is None
+        await broker.stop()
+
+    monkeypatch.setattr(broker_processes.asyncio, "create_subprocess_exec", begin)
+    run_stepped(scene())
+    pauses = [later - earlier for earlier, later in itertools.pairwise(begun)]
+    lived = [seconds if isinstance(seconds, float) else 0 for seconds, _ in lives]
+    assert [int(pause - life) for pause, life in zip(pauses, lived, strict=False)] == [
+        1,
+        2,
+        4,
+        8,
+        16,
+        32,
+        60,
+        60,
+        60,
+        1,
+        2,
+    ]
+    assert len(lives) == len(begun)
+
+
+def test_a_broker_that_never_served_is_not_started_again(tmp_path, monkeypatch):
+    async def begin(*_command: str, **_options: object) -> Started:
+        return Started(0, b"")
+
+    monkeypatch.setattr(broker_processes.asyncio, "create_subprocess_exec", begin)
+    broker = BrokerProcess("b", {}, tmp_path, LogOptions())
+    with pytest.raises(BrokerStartError):
+        run_stepped(broker.start())
+    run_stepped(broker.stop())
