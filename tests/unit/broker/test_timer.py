@@ -231,6 +231,36 @@ def test_withdrawn(life, clock):
     assert len(life.bodies()) == 2
 
 
+@pytest.mark.parametrize("roll_window_ms", [172_800_000, 3000])
+@pytest.mark.parametrize(
+    ("messages", "recalls"), [(1, 1), (1, 3), (0, 2), (2, 1), (3, 2)], ids=lambda count: f"{count}"
+)
+def test_nothing_is_counted_when_nothing_waits(messages, recalls, roll_window_ms, tmp_path, clock):
+    """Whatever was recalled, how often, and however often it was stored again because its delay was long."""
+    life = Life(tmp_path, clock, roll_window_ms)
+    due = clock.wall_ms() + 9000
+    for number in range(messages):
+        life.wait(b"%d" % number, due, key="goes")
+    for _ in range(recalls):
+        life.wait(b"0", due, key="goes", TIMER_DEL_UNIQKEY="T+goes")
+    life.wait(b"stays", due + 1000)
+    for _ in range(14):
+        life.work()
+        clock.advance(1000)
+    life.work()
+    assert life.bodies() == [b"stays"]
+    assert life.timers.metrics.topics["T"].count == 0
+    life.stop()
+
+
+def test_a_message_without_a_destination_is_skipped_and_not_counted_for_ever(life, clock):
+    life.wait(b"x", clock.wall_ms() + 1000, REAL_QID="x")
+    life.work()
+    clock.advance(3000)
+    life.work()
+    assert life.timers.metrics.topics["T"].count == 0
+
+
 @pytest.mark.parametrize("prepared", [True, False])
 def test_very_many_withdrawals_of_one_time_are_read_in_pieces(life, clock, prepared):
     """Before the fix, 30,000 recalls of one time made a turn of the event loop last 0.4 s."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator
 
 from rucola.common.message import StoreMessage
@@ -22,13 +23,13 @@ class TimeStep:
     def __init__(self, time_ms: int, position: int, units: array[int]) -> None:
         self.time_ms = time_ms
         self.position = position
-        self.ready: list[tuple[StoreMessage, str]] = []
-        """The messages to store, each with the topic under which it is counted."""
+        self.ready: list[tuple[StoreMessage, str, int]] = []
+        """The messages to store, each with the topic under which it is counted, and the change of this count."""
         self.ready_bytes = 0
         self.withdrawn: dict[str, str] = {}
         """Maps topic and unique key of each recalled message to the topic of the message that recalls it."""
-        self.met: set[str] = set()
-        """The keys of the recalled messages that were found."""
+        self.recalls: Counter[str] = Counter()
+        """Number of messages that recall a key, less the number of recalled messages that were found."""
         columns = range(0, len(units), UNIT_COLUMNS)
         self.withdrawals = [units[at] for at in columns if units[at + 2] & _KIND == MAGIC_DELETE]
         """Physical offsets of the unread messages that recall others, oldest last."""

@@ -300,9 +300,12 @@ class TimerMessageService:
                 return 0
             self._make_ready(step, _TAKE)
             batch = step.ready[:_TAKE]
-            done = self._put([message for message, _ in batch])
-            for topic, count in Counter([topic for _, topic in batch[:done]]).items():
-                timers.metrics.add(topic, -count, self._wall_ms())
+            done = self._put([message for message, _, _ in batch])
+            counts: Counter[str] = Counter()
+            for _, topic, change in batch[:done]:
+                counts[topic] += change
+            for topic, change in counts.items():
+                timers.metrics.add(topic, change, self._wall_ms())
             step.ready = step.ready[done:]
             if done < len(batch):
                 return 0 if self._new_queues >= NEW_QUEUES else RETRY_MS
@@ -344,14 +347,19 @@ class TimerMessageService:
                 if not key.startswith(f"{topic}+"):
                     key = str(len(step.withdrawn))  # no message has this key; older versions took keys of any topic
                 step.withdrawn[key] = topic
+                step.recalls[key] += 1
         return not unread
 
     def _close_step(self, step: TimeStep) -> None:
         timers = self._timers
-        # Each recall lowered its topic's count when it was taken from the queue. If no message had the key of the
-        # recall, the count is raised again.
-        for topic, count in Counter([step.withdrawn[key] for key in step.withdrawn.keys() - step.met]).items():
-            timers.metrics.add(topic, count, self._wall_ms())
+        # Each recall lowered its topic's count when it was taken from the queue. A recall without a message of its own,
+        # because there was none or another recall named it too, raises the count again.
+        counts: Counter[str] = Counter()
+        for key, count in step.recalls.items():
+            counts[step.withdrawn[key]] += count
+        for topic, count in counts.items():
+            if count:
+                timers.metrics.add(topic, count, self._wall_ms())
         self._step = None
         self._delivering = False
         timers.read_time_ms += self._step_ms
@@ -391,7 +399,7 @@ class TimerMessageService:
             topic = waiting.properties.get(REAL_TOPIC, "")
             key = f"{topic}+{waiting.properties.get(UNIQ_KEY, '')}"
             if key in step.withdrawn:
-                step.met.add(key)
+                step.recalls[key] -= 1
                 continue
             try:
                 if self._is_deleted(topic, unit.physical_offset):
@@ -400,8 +408,10 @@ class TimerMessageService:
                 message = waiting.delivered(unit.write_time_ms, dequeue_ms, None if roll else self._read_queue)
             except FormatError as error:
                 set_aside(self._store.stats, _WORK, unit.physical_offset, error)
+                self._timers.metrics.add(topic, -1, self._wall_ms())
                 continue
-            step.ready.append((message, topic))
+            # A recall that rolls lowers the count again when it is taken from the queue again.
+            step.ready.append((message, topic, 1 if unit.magic & MAGIC_DELETE else -1))
             step.ready_bytes += len(message.body)
         return step.unread or bool(step.ready)
 
