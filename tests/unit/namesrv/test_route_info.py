@@ -385,3 +385,13 @@ def test_the_permission_to_write_does_not_come_back_to_a_group_without_a_master(
     routes.channel_closed("m")
     routes.add_write_perm("broker-a")
     assert routes.route("T").queue_datas[0].perm == 4
+
+
+def test_who_lost_its_id_to_another_address_is_unknown(routes):
+    """Each registration belongs to a member of a group; what has lost its place does not count as a broker."""
+    routes.register(MASTER, topics("T", "U"), V1, "old")
+    moved = MASTER._replace(address="10.0.0.7:10911")
+    routes.register(moved, topics("T", "U"), V2, "new")
+    assert routes.data_version("C", MASTER.address) is None
+    assert routes.channel_closed("old") == []
+    assert routes.members("broker-a").broker_addrs == {0: moved.address}
