@@ -36,7 +36,12 @@ def opened(path: Path, files: Files | None = None, clock: ManualClock | None = N
     """Opens and runs a store whose clock advances by a millisecond with each reading."""
     store = MessageStore(config(path, **options), files or Files(), clock or ManualClock(step_ms=1))
     store.load()
-    store.start()
+    try:
+        store.start()
+    except BaseException:
+        store._log.stop()
+        store.shutdown()
+        raise
     return store
 
 
