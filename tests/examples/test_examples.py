@@ -134,9 +134,9 @@ def open_namesrv() -> Iterator[str]:
 
 
 @pytest.fixture
-def namesrv(request: pytest.FixtureRequest, example: str) -> Iterator[str]:
+def namesrv(open_namesrv: str, example: str) -> Iterator[str]:
     if example not in CONFIGS:
-        yield request.getfixturevalue("open_namesrv")
+        yield open_namesrv
         return
     with broker(EXAMPLES / CONFIGS[example]) as guarded:
         yield guarded

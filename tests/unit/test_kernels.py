@@ -87,6 +87,7 @@ OTHERS = {
     "EACH_LOW": int.from_bytes(b"\x01" * 8, "big"),
     "EACH_HIGH": int.from_bytes(b"\x80" * 8, "big"),
     "FORMS": 8,
+    "BROKERS_FLAGS": int(TRANSACTION_MASK | MessageSysFlag.INNER_BATCH),
     "CRC_NAME": int.from_bytes(b"__CRC32#", "big"),
     "SHAPE_START": 0,
     "SHAPE_LEN": 1,

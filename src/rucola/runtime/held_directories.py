@@ -31,8 +31,10 @@ DIRECTORY = getattr(os, "O_DIRECTORY", 0) | NO_FOLLOW | BINARY
 BY_DESCRIPTOR = bool(NO_FOLLOW and os.supports_dir_fd)
 _PASS = DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
 _NO_NAMES = frozenset(("", ".", ".."))
-_KEPT_MAX = 64
+_KEPT_MAX = 16
 """Number of directories below a held one that stay open."""
+_KEPT_FROM = 1024
+"""Smallest limit on the descriptors of a process that lets directories stay open."""
 _changing = threading.Lock()
 """Guards changes of the lists of directories that stay open."""
 LINK = "a symbolic link"
@@ -158,6 +160,12 @@ class HeldDirectories:
         for one in self._held:
             if one.path == path and one.descriptor >= 0:
                 one.kept = {} if is_alone else None
+
+    def limit_descriptors(self, limit: int) -> None:
+        """Closes the directories that stay open if the process may open only ``limit`` files, and these are few."""
+        if limit < _KEPT_FROM:
+            for one in self._held:
+                one.kept = None
 
     def forget(self, path: str) -> None:
         """Ends the hold of a directory that got another name or was removed, and of those below it."""

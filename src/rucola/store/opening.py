@@ -95,6 +95,7 @@ class StoreOpening:
         """
         if limit := raise_file_limit():
             self._queues.limit_descriptors(limit)
+            self._files.held.limit_descriptors(limit)
         for path in Journal.close(self._files, self._root):
             event(_log, logging.WARNING, "repair can no longer be undone, the store is in use again", path=path)
         if self._serves_around_damage:

@@ -30,7 +30,7 @@ def hold_store(files: Files, path: str, *others: str) -> str:
     """
     root = files.expand(path)
     if not files.exists(root):
-        raise StoreDamagedError(root, 0, "no such directory", "give the path of a store")
+        raise StoreDamagedError(root, 0, "no store here: there is no such directory", "give the path of a store")
     files.hold(root)
     linked = [f"{root}/{name}" for name in MAY_BE_LINKS if files.is_link(f"{root}/{name}")]
     for other in (*linked, *others):

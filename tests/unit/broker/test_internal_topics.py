@@ -66,8 +66,8 @@ def test_not_even_an_administrator_does(tmp_path: Path) -> None:
 
 
 def test_who_reads() -> None:
-    assert topic("TRANS_CHECK_MAX_TIME_TOPIC", SUB) is topic("TRANS_CHECK_MAX_TIME_TOPIC", ANY) is NOTHING
-    assert topic("TRANS_CHECK_MAX_TIME_TOPIC", PUB) is not NOTHING
+    for needed in (SUB, ANY, PUB):
+        assert topic("TRANS_CHECK_MAX_TIME_TOPIC", needed) is NOTHING
     for name in HELD:
         assert (holds_waiting(name), needs_named_rule(name), only_administrators_read(name)) == (True, True, False)
     for name in ("RMQ_SYS_TRACE_TOPIC", "rmq_sys_TRACE_DATA_x", "RMQ_SYS_x", "SCHEDULE_TOPIC_x", "rmq_sys_"):

@@ -258,7 +258,8 @@ def test_a_message_without_a_destination_is_skipped_and_not_counted_for_ever(lif
     life.work()
     clock.advance(3000)
     life.work()
-    assert life.timers.metrics.topics["T"].count == 0
+    counted = life.timers.metrics.topics.get("T")
+    assert counted is None or counted.count == 0
 
 
 @pytest.mark.parametrize("prepared", [True, False])

@@ -680,9 +680,9 @@ def test_a_half_message_that_cannot_even_be_given_up_is_finished(life, monkeypat
     life.online()
     life.prepare("A")
     life.clock.advance(7000)
-    put = life.store.put_message
+    put = life.store.put_copy
     refused = PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
-    monkeypatch.setattr(life.store, "put_message", lambda m: put(m) if m.topic == OP else refused)
+    monkeypatch.setattr(life.store, "put_copy", lambda m: put(m) if m.topic == OP else refused)
     life.check()
     assert not life.halves.pending
     assert life.store.stats.set_aside_messages == 2

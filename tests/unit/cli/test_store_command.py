@@ -284,6 +284,7 @@ def test_wrong_usage_is_2_and_one_line(arguments: list[str], store: Path, capsys
 
 def test_what_cannot_be_read_is_5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unpack("refused_stray_file", tmp_path / "stray")
+    (tmp_path / "stray/commitlog/notes.txt").rename(tmp_path / "stray/commitlog" / f"{7:020d}")
     (tmp_path / "file").write_text("no directory")
     (tmp_path / "empty").mkdir()
     for path, code in ((tmp_path / "none", 2), (tmp_path / "file", 2), (tmp_path / "empty", 5)):

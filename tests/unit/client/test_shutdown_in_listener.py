@@ -205,6 +205,7 @@ def test_other_methods_may_be_called_inside_a_listener(orderly, model, tmp_path)
     asyncio.run(scene())
 
 
+@pytest.mark.ends_with_loop
 def test_a_consumer_forgotten_after_shutdown_in_a_listener_raises_nothing(tmp_path):
     """``shutdown`` may be the last call: the loop ends at once."""
 

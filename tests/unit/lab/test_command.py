@@ -56,7 +56,7 @@ def test_a_moment_of_the_crash_lesson(capsys: Capture) -> None:
     printed = capsys.readouterr().out
     assert "Power fails at moment 39" in printed and "nothing lost" in printed and "all lost" in printed
     code, error = refused(capsys, "run", "crash", "--moment", "1")
-    assert code == 2 and "'1'" in error and "29 to" in error
+    assert code == 2 and "'1'" in error and "30 to" in error
     code, error = refused(capsys, "run", "group-commit", "--moment", "1")
     assert code == 2 and "crash" in error
 

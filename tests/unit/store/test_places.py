@@ -219,7 +219,9 @@ def test_files_of_others_are_passed_over(
     if name.startswith(("commitlog", "consumequeue/T0/0")) and not name.endswith("/"):
         told = [record.message for record in caplog.records if record.message.startswith("file of somebody else")]
         assert len(told) == 1 and str(path) in told[0]
-    assert not opened(store).recovered
+    again = opened(store)
+    assert not again.recovered
+    again.shutdown()
     offline = OfflineStore(str(store))
     assert offline.queue_range("T0", 0).max_offset == 76
     offline.close()
