@@ -395,7 +395,7 @@ BETWEEN_THREADS: dict[str, tuple[str, int, Defect]] = {
     ),
     "1.2 index file taken as synced before it was written": (
         "index_roll",
-        388,
+        66,
         plant(Dispatcher, "sync", _sync_what_is_being_written),
     ),
     "1.3 files that gave up their maps synced by path": ("parked", 22, _parked_files_synced_by_path),
