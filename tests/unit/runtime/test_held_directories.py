@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Callable
@@ -287,3 +289,77 @@ def test_a_private_file_stays_private(tmp_path: Path) -> None:
     files.write_file(f"{tmp_path}/open", b"x")
     assert files.is_private(f"{tmp_path}/secret") and not files.is_private(f"{tmp_path}/open")
     assert not files.is_private(f"{tmp_path}/absent")
+
+
+@pytest.mark.parametrize("kind", ["a symbolic link", "a FIFO"])
+@pytest.mark.parametrize("operation", ["read_file", "read_at", "write_at", "write_file", "open_segment"])
+def test_what_takes_the_place_of_a_file_after_the_look_is_not_used(
+    operation: str, kind: str, tree: tuple[Files, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, root, victim = tree
+    before, path = seen(victim), root / "inside/file"
+    look = held_directories.Place.file_status
+
+    def look_and_lose(place: held_directories.Place) -> os.stat_result:
+        status = look(place)
+        path.unlink()
+        STRANGERS[kind](path, victim)
+        return status
+
+    monkeypatch.setattr(held_directories.Place, "file_status", look_and_lose)
+    ended = threading.Event()
+
+    def attempt() -> None:
+        with contextlib.suppress(DiskError, ValueError):  # a FIFO has no bytes to map
+            OPERATIONS[operation](files, str(path))
+        ended.set()
+
+    threading.Thread(target=attempt, daemon=True).start()
+    assert ended.wait(10)
+    assert seen(victim) == before
+
+
+def test_a_temporary_is_never_one_that_somebody_made_meanwhile(
+    tree: tuple[Files, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, root, victim = tree
+    before, remove = seen(victim), os.remove
+    (root / "inside/file.tmp").write_bytes(b"left by a killed process")
+
+    def remove_and_lose(name: str, *, dir_fd: int | None = None) -> None:
+        remove(name, dir_fd=dir_fd)
+        (root / "inside/file.tmp").hardlink_to(victim / "precious")
+
+    monkeypatch.setattr(os, "remove", remove_and_lose)
+    with pytest.raises(DiskError, match="File exists"):
+        files.replace_file(f"{root}/inside/file", b"new")
+    assert seen(victim) == before and (root / "inside/file").read_bytes() == b"content"
+
+
+def test_directories_of_a_locked_store_are_those_that_have_the_names(tmp_path: Path) -> None:
+    """While a store is locked, directories below it stay open between operations."""
+    files = Files()
+    files.hold(str(tmp_path))
+    lock = files.lock_directory(str(tmp_path))
+    queue = f"{tmp_path}/consumequeue/T/0"
+    files.make_directory(queue)
+    files.write_file(f"{queue}/file", b"old")
+    files.rename(f"{tmp_path}/consumequeue/T", f"{tmp_path}/away")
+    files.make_directory(queue)
+    files.write_file(f"{queue}/file", b"new")
+    assert (seen(tmp_path / "away"), seen(tmp_path / "consumequeue")) == ({"0/file": b"old"}, {"T/0/file": b"new"})
+    files.remove_tree(f"{tmp_path}/consumequeue")
+    files.make_directory(queue)
+    files.write_file(f"{queue}/file", b"newer")
+    shutil.rmtree(tmp_path / "consumequeue")  # by somebody else
+    assert not files.exists(f"{queue}/file")
+    files.make_directory(queue)
+    files.write_file(f"{queue}/file", b"newest")
+    assert seen(tmp_path / "consumequeue") == {"T/0/file": b"newest"}
+    before = open_descriptors()
+    for number in range(100):
+        files.make_directory(f"{tmp_path}/consumequeue/T/{number}")
+        files.write_file(f"{tmp_path}/consumequeue/T/{number}/file", b"")
+    assert open_descriptors() < before + 20
+    lock.release()
+    assert open_descriptors() < before
