@@ -268,7 +268,7 @@ FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, Defect]] = {
     "index files rebuilt by a recovery not synced when they are full": (
         "kill",
         1,
-        23,
+        29,
         plant(IndexService, "_next_file", _next_file_without_sync),
     ),
     "kept bytes overwritten by what an interrupted recovery left": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.crash.faults import FAULTS
 from tests.crash.workloads import WORKLOADS, config
 
 from rucola.runtime.files import Files
+from rucola.store.message_store import MessageStore
 from rucola.testing import crash_explorer
 from rucola.testing.crash_explorer import CrashExplorer, Violation
 from rucola.testing.fault_plan import FaultPlan
@@ -100,6 +102,23 @@ def test_turns_of_threads_notice(name: str) -> None:
         CrashExplorer(config(True), seed, sample=2, interleaved=True).run(WORKLOADS[workload])
 
 
+@pytest.fixture
+def _stores_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Closes the stores that tests which fail on purpose leave open."""
+    loaded: list[MessageStore] = []
+    load = MessageStore.load
+
+    def noted(store: MessageStore) -> None:
+        loaded.append(store)
+        load(store)
+
+    monkeypatch.setattr(MessageStore, "load", noted)
+    yield
+    for store in loaded:
+        store.shutdown()
+
+
+@pytest.mark.usefixtures("_stores_end")
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_unit_tests_notice(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     test, defect = ELSEWHERE[name]
