@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rucola.common.java import parse_properties
 from rucola.errors import ConfigError, MissingFileError
 from rucola.runtime.files import Files
@@ -24,7 +22,7 @@ def read_properties(path: str) -> dict[str, str]:
     Raises:
         ConfigError: the file does not exist, or is not a properties file.
     """
-    if Path(path).is_dir():
+    if Files().is_directory(path):
         raise MissingFileError("--config", path, "is a directory")
     content = Files().read_file(path)
     if content is None:

@@ -15,6 +15,7 @@ import typer
 from rucola.cli.lines import print_json_line, print_text
 from rucola.cli.times import time_ms
 from rucola.errors import ConfigError
+from rucola.runtime.files import Files
 from rucola.spark.options import SourceOptions, parse_options
 from rucola.spark.replay_source import Checkpoint, Done, Plan, plan_replay
 from rucola.spark.sink_options import SinkOptions, parse_sink_options
@@ -94,7 +95,7 @@ class Request:
         Raises:
             ConfigError: an option is wrong.
         """
-        if self.store is not None and not Path(self.store).expanduser().is_dir():
+        if self.store is not None and not Files().is_directory(self.store):
             raise ConfigError("--store", self.store, "an existing directory")
         given = {
             "storePath": str(Path(self.store).expanduser()) if self.store is not None else "",

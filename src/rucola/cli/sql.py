@@ -15,6 +15,7 @@ from rucola.cli import sql_output
 from rucola.cli.closed_output import OutputClosedError, drop_output
 from rucola.cli.exit_codes import ExitCode
 from rucola.errors import ConfigError
+from rucola.runtime.files import Files
 
 _BY_ENDING = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 
@@ -43,7 +44,7 @@ def _query(options: argparse.Namespace) -> None:
 
     store, namesrv, target = options.store, options.namesrv, options.output
     form = _form(options.format, options.json, target)
-    if store is not None and not Path(store).expanduser().is_dir():
+    if store is not None and not Files().is_directory(store):
         raise ConfigError("--store", store, "an existing directory")
     if (store is None) is (namesrv is None):
         raise ConfigError("--store, -n", "both" if store else "neither", "exactly one of --store and -n")

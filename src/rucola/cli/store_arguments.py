@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rucola.cli.times import time_ms
 from rucola.errors import ConfigError
+from rucola.runtime.files import Files
 from rucola.store.offline.search import MessageQuery
 
 
@@ -20,7 +20,7 @@ def existing(directory: str) -> str:
     Raises:
         ConfigError: the directory does not exist.
     """
-    if not Path(directory).expanduser().is_dir():
+    if not Files().is_directory(directory):
         raise ConfigError("DIR", directory, "an existing directory")
     return directory
 

@@ -93,6 +93,10 @@ class Files:
         """Returns ``path`` as an absolute path; a leading ``~`` is replaced by the home directory."""
         return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 - text in, text out
 
+    def is_directory(self, path: str) -> bool:
+        """Whether ``path``, which a user gave, is a directory; False if this process may not look there."""
+        return os.path.isdir(self.expand(path))  # noqa: PTH112
+
     def hold(self, path: str) -> None:
         """Opens a directory and keeps it open. Links in ``path`` are followed now; from now on, no path below it leads
         through a link, or out of it.

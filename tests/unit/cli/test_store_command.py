@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from base64 import b64decode
@@ -490,3 +492,17 @@ def test_find_and_stats_of_several_stores(store: Path, tmp_path: Path, capsys: p
     assert "T0" in text(capsys, "stats", other, "--jobs", "1", "--plot", str(plot))
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert main(["store", "stats", str(other), "--by", "colour"]) == 2
+
+
+@pytest.mark.parametrize("command", [["store", "info", "DIR"], ["sql", "--store", "DIR", "select 1"]])
+def test_a_directory_that_may_not_be_looked_at_is_2(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(path: object, **_: object) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "stat", refuse)
+    code = main([argument.replace("DIR", f"{tmp_path}/private/store") for argument in command])
+    monkeypatch.undo()
+    error = capsys.readouterr().err
+    assert code == 2 and "an existing directory" in error and error.count("\n") == 1
