@@ -516,3 +516,21 @@ def test_files_with_secrets_are_the_owner_s(tmp_path: Path) -> None:
             assert cluster.accounts_file.stat().st_mode & 0o077 == 0
 
     run(body())
+
+
+def test_the_name_in_a_refused_request_changes_no_account(tmp_path: Path) -> None:
+    """The share of an account must not be used up by others who only name it."""
+
+    async def body() -> None:
+        async with Guarded(tmp_path) as cluster:
+            await cluster.made("A")
+            assert await cluster.code(BOB, cluster.send_command("A")) == 16
+            assert await cluster.code(ALICE, cluster.send_command("A")) == 0
+            (channel,) = cluster.broker._server.channels
+            account_on = cluster.broker.services.senders.account_on
+            assert account_on(channel) == ALICE[0]
+            for forger in ((BOB[0], "a wrong secret, long enough"), BOB, ("nobody", "a secret that is long enough")):
+                assert await cluster.code(forger, cluster.send_command("A")) == 16
+                assert (account_on(channel), cluster.access.guard.account) == (ALICE[0], "")
+
+    run(body())

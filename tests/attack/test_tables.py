@@ -69,7 +69,6 @@ TABLES = {
     "broker/longpolling/cold_reads:ColdReads._served": WAITING_PULLS,
     "broker/longpolling/connection_share:ConnectionShare._requests": CONNECTION,
     "broker/longpolling/connection_share:ConnectionShare._accounts": CONNECTION,
-    "broker/longpolling/connection_share:ConnectionShare._of": ACCOUNTS,
     "broker/longpolling/deadlines:Deadlines._moments": WAITING_PULLS,
     "broker/longpolling/deadlines:Deadlines._order": WAITING_PULLS,
     "broker/longpolling/pull_request_hold:PullRequestHold._woken": WAITING_PULLS,
@@ -224,6 +223,6 @@ def test_one_account_does_not_take_the_places_of_waiting_requests(monkeypatch: p
     assert share.enter(first, 6) and not share.enter(second, 7), "counted for the account with which it began to wait"
     for channel, number in ((first, 3), (first, 6), (second, 2), (other, 5)):
         share.leave(channel, number)
-    assert (len(share), share._accounts, dict(share._of)) == (0, {}, {})
+    assert (len(share), share._accounts, share._shares.count) == (0, {}, 0)
     accounts["a1"] = ""
     assert all(share.enter(first, number) for number in range(10)), "without accounts, connections have limits only"

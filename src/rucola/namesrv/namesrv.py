@@ -20,6 +20,7 @@ from rucola.namesrv.route_info import RouteInfoManager, RouteLimits
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch
+from rucola.protocol.signature import TOO_EARLY
 from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel, RemotingServer, ServerOptions, server_tls
 from rucola.runtime.clock import Clock, SystemClock
@@ -214,9 +215,7 @@ class NameServer:
                 self._processors.process(channel, command)
                 channel.took(self._monotonic() - began_s)
             elif not command.is_oneway:
-                # A refusal of access control that does not say "access denied" concerns this moment only.
-                later = refusal.startswith("SignTime")
-                code = ResponseCode.SYSTEM_BUSY if later else ResponseCode.NO_PERMISSION
+                code = ResponseCode.SYSTEM_BUSY if refusal.startswith(TOO_EARLY) else ResponseCode.NO_PERMISSION
                 channel.send(command.answer(code, refusal).encode())
 
     def channel_closed(self, channel: Channel) -> None:

@@ -31,6 +31,11 @@ SIGN_TARGET = "SignTarget"
 the client asked for, ``host:port``.
 """
 
+TOO_EARLY = f"{SIGN_TIME} is before the server's start"
+"""How the remark begins if a request was signed before the server started. It concerns this moment only, so its code is
+SYSTEM_BUSY, and a client repeats the request with a new signature.
+"""
+
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _V4_9_3 = 399
 """Ordinal of the last version whose clients do not sign the field ``_UNIQUE_KEY_QUERY``."""

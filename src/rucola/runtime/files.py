@@ -29,6 +29,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
+from typing import TypeVar
 
 from rucola.errors import DiskError, ForeignEntryError, StoreLockedError
 from rucola.runtime.disk_calls import DiskCall, read_at, write_all
@@ -52,6 +53,7 @@ except ImportError:  # Windows
 else:
     _LOCKS_OF = "fcntl"
 
+L = TypeVar("L")
 _ZEROS = bytes(1 << 20)
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
@@ -224,15 +226,9 @@ class Files:
 
     def list_foreign(self, path: str) -> dict[str, str]:
         """Maps the names in directory ``path`` that are neither files nor directories to what they are, such as
-        ``a symbolic link``.
+        ``a symbolic link``; empty when it does not exist.
         """
-        found: dict[str, str] = {}
-        for name in [*self.list_files(path), *self.list_directories(path)]:
-            with Place(self, f"{path}/{name}", "stat") as place:
-                kind = place.kind()
-            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                found[name] = kind_of(kind)
-        return found
+        return self._listed(path, _foreign_in, {})
 
     def list_directories(self, path: str) -> list[str]:
         """Returns the names of the directories in directory ``path``, sorted; empty when it does not exist. Links to
@@ -376,7 +372,7 @@ class Files:
         Raises:
             ForeignEntryError: in a held directory, something else has the name.
         """
-        if self._is_directory(path):
+        if self._has_directory(path):
             return
         parent = os.path.dirname(path) or "."  # noqa: PTH120
         self.make_directory(parent)
@@ -384,7 +380,7 @@ class Files:
             try:
                 os.mkdir(place.name, _DIRECTORY_MODE, dir_fd=place.descriptor)
             except FileExistsError:
-                if not self._is_directory(path):
+                if not self._has_directory(path):
                     raise
         try:
             self.sync_directory(parent)
@@ -586,7 +582,7 @@ class Files:
                 return 0, 0
             return status.st_dev, status.st_ino
 
-    def _is_directory(self, path: str) -> bool:
+    def _has_directory(self, path: str) -> bool:
         """Whether there is a directory at ``path``.
 
         Raises:
@@ -627,19 +623,25 @@ class Files:
                 os.close(descriptor)
 
     def _names(self, path: str, directories: bool, refuse_links: bool = False) -> list[str]:
+        return self._listed(path, partial(_names_in, path=path, directories=directories, refuse_links=refuse_links), [])
+
+    def _listed(self, path: str, collect: Callable[[str | int], L], absent: L) -> L:
+        """Calls ``collect`` with directory ``path``, as a descriptor where it can be one; returns ``absent`` if there
+        is no such directory.
+        """
         try:
             with Place(self, path, "list") as place:
                 if place.descriptor is None:
-                    self._is_directory(path)
-                    return _names_in(path, path, directories, refuse_links)
+                    self._has_directory(path)
+                    return collect(path)
                 descriptor = place.open_directory()
                 try:
-                    return _names_in(descriptor, path, directories, refuse_links)
+                    return collect(descriptor)
                 finally:
                     os.close(descriptor)
         except DiskError as error:
             if isinstance(error.__cause__, FileNotFoundError):
-                return []
+                return absent
             raise
 
 
@@ -650,6 +652,15 @@ def _names_in(directory: str | int, path: str, directories: bool, refuse_links: 
         if entry.is_symlink():
             raise ForeignEntryError(f"{path}/{entry.name}", "list", f"is {LINK}, not a directory")
     return sorted(entry.name for entry in found)
+
+
+def _foreign_in(directory: str | int) -> dict[str, str]:
+    with os.scandir(directory) as entries:
+        return {
+            entry.name: kind_of(entry.stat(follow_symlinks=False).st_mode)
+            for entry in entries
+            if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
+        }
 
 
 def _leads_to_directory(entry: os.DirEntry[str]) -> bool:

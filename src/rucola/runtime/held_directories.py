@@ -36,7 +36,7 @@ _KEPT_MAX = 16
 _KEPT_FROM = 1024
 """Smallest limit on the descriptors of a process that lets directories stay open."""
 _changing = threading.Lock()
-"""Guards changes of the lists of directories that stay open."""
+"""Guards changes of the lists of held directories and of those that stay open. Readers need no lock."""
 LINK = "a symbolic link"
 _KINDS = {
     stat.S_IFLNK: LINK,
@@ -150,8 +150,10 @@ class HeldDirectories:
         if known is not None and known.is_same():
             return
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | BINARY) if BY_DESCRIPTOR else -1
-        others = [one for one in self._held if one is not known]
-        self._held = tuple(sorted([*others, HeldDirectory(path, descriptor)], key=lambda one: -len(one.path)))
+        held = HeldDirectory(path, descriptor)
+        with _changing:  # other threads may hold other directories
+            others = [one for one in self._held if one.path != path]
+            self._held = tuple(sorted([*others, held], key=lambda one: -len(one.path)))
 
     def keep_open(self, path: str, is_alone: bool) -> None:
         """Sets whether directories below the held directory ``path`` stay open after their use. They may do so while
@@ -170,13 +172,12 @@ class HeldDirectories:
     def forget(self, path: str) -> None:
         """Ends the hold of a directory that got another name or was removed, and of those below it."""
         inside = f"{path}/"
-        if any(one.path == path or one.path.startswith(inside) for one in self._held):
-            self._held = tuple(one for one in self._held if one.path != path and not one.path.startswith(inside))
-        for one in self._held:
-            if one.kept:
-                with _changing:
-                    for known in [known for known in one.kept if known == path or known.startswith(inside)]:
-                        del one.kept[known]
+        with _changing:
+            if any(one.path == path or one.path.startswith(inside) for one in self._held):
+                self._held = tuple(one for one in self._held if one.path != path and not one.path.startswith(inside))
+            for kept in [one.kept for one in self._held if one.kept is not None]:
+                for known in [known for known in kept if known == path or known.startswith(inside)]:
+                    del kept[known]
 
     def find(self, path: str, above: bool = False) -> HeldDirectory | None:
         """Returns the innermost held directory that ``path`` lies in, or, unless ``above``, that it names."""
@@ -206,7 +207,6 @@ class Place:
 
     Attributes:
         descriptor: descriptor of the directory that holds ``name``.
-        flags: what to add to the flags of ``os.open``; empty outside of held directories.
         is_held: whether the path lies in a held directory.
 
     Raises:
@@ -214,12 +214,11 @@ class Place:
         DiskError: a directory on the way cannot be opened.
     """
 
-    __slots__ = ("_directory", "_held", "_operation", "descriptor", "flags", "is_held", "name", "path")
+    __slots__ = ("_directory", "_held", "_operation", "descriptor", "is_held", "name", "path")
 
     def __init__(self, files: HoldsDirectories, path: str, operation: str, above: bool = False) -> None:
         self.path = self.name = path
         self.descriptor: int | None = None
-        self.flags = BINARY
         self._operation = operation
         self._directory: HeldDirectory | None = None
         self._held = files.held.find(path, above)
@@ -234,6 +233,7 @@ class Place:
                 try:
                     directory, name = held.parent_of(self.path, self._operation)
                 except OSError as error:
+                    self._doubt(error)
                     raise disk_error(self.path, self._operation, error) from error
             if directory.descriptor >= 0:
                 # The reference keeps the descriptor open until the operation ends.
@@ -245,15 +245,18 @@ class Place:
     ) -> None:
         self._directory = None
         if isinstance(error, OSError):
-            if isinstance(error, FileNotFoundError):
-                self._doubt()
+            self._doubt(error)
             raise disk_error(self.path, self._operation, error) from error
 
-    def _doubt(self) -> None:
-        """Closes the directory if it stays open: somebody may have removed it, and made another one."""
-        if self._held is not None and self._held.kept is not None:
+    def _doubt(self, error: OSError) -> None:
+        """If something was not found, closes the directories on the way that stay open: somebody may have removed one
+        of them, and made another one.
+        """
+        kept = None if self._held is None else self._held.kept
+        if kept and isinstance(error, FileNotFoundError):
             with _changing:
-                self._held.kept.pop(self.path.rpartition("/")[0], None)
+                for known in [known for known in kept if self.path.startswith(f"{known}/")]:
+                    del kept[known]
 
     def kind(self) -> int:
         """Returns the type of what is at the path, as in ``stat.S_IFMT``; 0 if nothing is there. In a held directory, a
@@ -261,8 +264,8 @@ class Place:
         """
         try:
             return stat.S_IFMT(self.status().st_mode)
-        except FileNotFoundError:
-            self._doubt()
+        except FileNotFoundError as error:
+            self._doubt(error)
             return 0
 
     def status(self) -> os.stat_result:
@@ -287,13 +290,13 @@ class Place:
             ForeignEntryError: in a held directory, something other than a file is at the path.
         """
         if not self.is_held:
-            return os.open(self.name, flags | self.flags, mode)
+            return os.open(self.name, flags | BINARY, mode)
         try:
             self.file_status()  # some devices act when they are opened
         except FileNotFoundError:
             if not flags & os.O_CREAT:
                 raise
-        flags |= self.flags | NO_FOLLOW | getattr(os, "O_NONBLOCK", 0)
+        flags |= BINARY | NO_FOLLOW | getattr(os, "O_NONBLOCK", 0)
         return os.open(self.name, flags, mode, dir_fd=self.descriptor)
 
     def open_directory(self) -> int:
@@ -303,7 +306,7 @@ class Place:
             ForeignEntryError: in a held directory, something else is at the path.
         """
         if not self.is_held:
-            return os.open(self.name or ".", os.O_RDONLY | self.flags)
+            return os.open(self.name or ".", os.O_RDONLY | BINARY)
         try:
             return os.open(self.name, os.O_RDONLY | DIRECTORY, dir_fd=self.descriptor)
         except OSError as error:

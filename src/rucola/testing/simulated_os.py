@@ -103,11 +103,14 @@ class _Entry:
     name: str
     directory: bool
 
-    def is_dir(self) -> bool:
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
         return self.directory
 
     def is_symlink(self) -> bool:
         return False
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        return not self.directory
 
 
 class SimulatedOs:

@@ -24,7 +24,7 @@ def tree(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     if request.param == "by name":  # as on a system that cannot open files below a descriptor
         monkeypatch.setattr(held_directories, "BY_DESCRIPTOR", False)
         monkeypatch.setattr(files_module, "BY_DESCRIPTOR", False)
-    root, victim = tmp_path / "root", tmp_path / "victim"
+    root, victim = tmp_path / "held", tmp_path / "victim"
     for path in (root / "inside/file", victim / "sub/precious", victim / "precious"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"content")
@@ -112,8 +112,8 @@ CHANGES: dict[str, Callable[[Files, str], object]] = OPERATIONS | {
     "remove": lambda files, path: files.remove(path),
     "remove_tree": lambda files, path: files.remove_tree(path),
     "make_directory": lambda files, path: files.make_directory(f"{path}/new"),
-    "rename from": lambda files, path: files.rename(path, f"{path.partition('/root/')[0]}/root/taken"),
-    "rename to": lambda files, path: files.rename(f"{path.partition('/root/')[0]}/root/inside/file", path),
+    "rename from": lambda files, path: files.rename(path, f"{path.partition('/held/')[0]}/held/taken"),
+    "rename to": lambda files, path: files.rename(f"{path.partition('/held/')[0]}/held/inside/file", path),
     "publish_directory": lambda files, path: files.publish_directory(path, f"{path}2"),
     "create_segment": lambda files, path: files.create_segment(path, f"{path}.tmp", 4096),
     "list_files": lambda files, path: files.list_files(path),
@@ -131,7 +131,7 @@ def test_no_operation_goes_through_a_link(operation: str, tree: tuple[Files, Pat
     files, root, victim = tree
     (root / "link").symlink_to(victim)
     before = seen(victim)
-    with pytest.raises(ForeignEntryError, match=r"/root/link is a symbolic link, not a directory"):
+    with pytest.raises(ForeignEntryError, match=r"/held/link is a symbolic link, not a directory"):
         CHANGES[operation](files, f"{root}/link/sub")
     assert seen(victim) == before
 
@@ -352,6 +352,11 @@ def test_directories_of_a_locked_store_are_those_that_have_the_names(tmp_path: P
     files.make_directory(queue)
     files.write_file(f"{queue}/file", b"newer")
     shutil.rmtree(tmp_path / "consumequeue")  # by somebody else
+    (tmp_path / "consumequeue/T/0").mkdir(parents=True)
+    (tmp_path / "consumequeue/T/0/file").write_bytes(b"theirs")
+    assert files.length(f"{queue}/file") == -1  # it looked into a directory that is gone, and notices it
+    assert files.read_file(f"{queue}/file") == b"theirs"
+    shutil.rmtree(tmp_path / "consumequeue")
     assert not files.exists(f"{queue}/file")
     files.make_directory(queue)
     files.write_file(f"{queue}/file", b"newest")

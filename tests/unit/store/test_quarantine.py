@@ -4,6 +4,7 @@ lost.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +16,11 @@ from tests.unit.store.stores import SEGMENT, config, contents, crashed, fill, me
 
 from rucola.errors import StoreDamagedError
 from rucola.formats.message import MAGIC_V1, decode_message
-from rucola.runtime.files import Files
+from rucola.runtime.files import FILE_BYTES_MAX, Files
 from rucola.store.log.log_reader import Gap
 from rucola.store.message_store import MessageStore
 from rucola.store.offline.offline_store import OfflineStore
+from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.repair import FILLER_BYTES_MIN, filler
 from rucola.store.recovery.watermark import Watermark, WatermarkFile
 from rucola.store.results import GetMessageStatus, PutMessageStatus
@@ -291,3 +293,13 @@ def test_a_filler_is_a_rolled_back_message_of_its_size(size: int) -> None:
     assert len(record) == size
     decoded = decode_message(record)
     assert (decoded.physical_offset, decoded.sys_flag & 12) == (12345, 12)
+
+
+def test_bytes_of_a_whole_segment_are_compared_with_those_kept_before(tmp_path: Path) -> None:
+    """A segment may be longer than what other files of a store may be."""
+    kept = tmp_path / "quarantine" / f"{0:020d}"
+    kept.parent.mkdir()
+    kept.write_bytes(b"record")
+    os.truncate(kept, FILE_BYTES_MAX + 1)
+    Quarantine(Files(), str(tmp_path)).keep(0, b"record", 0, "a test")
+    assert sorted(path.name for path in kept.parent.iterdir()) == [kept.name, f"{kept.name}.json"]

@@ -16,7 +16,7 @@ from rucola.broker.acl.address_strategy import address_of
 from rucola.broker.acl.replay import WINDOW_S, NonceTable
 from rucola.common.hosts import is_loopback, split_address
 from rucola.errors import FormatError
-from rucola.protocol.signature import SIGN_NONCE, SIGN_TARGET, SIGN_TIME
+from rucola.protocol.signature import SIGN_NONCE, SIGN_TARGET, SIGN_TIME, TOO_EARLY
 from rucola.remoting.server import Channel
 from rucola.runtime.clock import Clock
 from rucola.runtime.table_writer import Keep, Pieces
@@ -61,7 +61,7 @@ class Freshness:
         """
         latest_ms = self._clock.wall_ms() + round(WINDOW_S * 1000)
         try:
-            times = orjson.loads(content or b"{}")["ahead"] if content else {}
+            times = orjson.loads(content)["ahead"] if content else {}
             self._floors = {str(name): min(int(time_ms), latest_ms) for name, time_ms in times.items()}
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError("signed times", 0, "an object with times by account", repr(error)[:64]) from error
@@ -76,7 +76,7 @@ class Freshness:
     def refusal(self, channel: Channel, account: str, fields: Mapping[str, str]) -> str:
         """Why a request with a correct signature is refused; empty if it is accepted, which uses up its nonce.
 
-        A reason that does not begin with ``access denied`` concerns this moment only, and a repetition may succeed.
+        After a reason that begins with ``TOO_EARLY``, a repetition may succeed.
         """
         target = fields.get(SIGN_TARGET)
         if target is None:
@@ -93,7 +93,7 @@ class Freshness:
         if (time_ms < self._start_ms and age_s < WINDOW_S) or (
             time_ms <= self._floors.get(account, 0) and age_s < 2 * WINDOW_S
         ):
-            return f"{SIGN_TIME} is before the server's start, try again; the server's time is {now_ms}"
+            return f"{TOO_EARLY}, try again; the server's time is {now_ms}"
         if not self._nonces.take(account, fields.get(SIGN_NONCE, ""), now_s):
             return f"access denied: {SIGN_NONCE} was used, is too old or malformed, or the account has too many clients"
         if time_ms > now_ms and time_ms > self._ahead.get(account, 0):

@@ -34,6 +34,7 @@ from rucola.protocol.signature import (
     ACCESS_KEY,
     SIGNATURE,
     SIGNATURE_V2,
+    TOO_EARLY,
     equal,
     legacy_signature,
     v2_signature,
@@ -169,7 +170,7 @@ class AccessGuard:
     def refuse(self, channel: Channel, batch: FrameBatch, first: int, last: int) -> int:
         """Answers the forbidden requests in rows ``first`` to ``last`` (excluded) and marks their rows as done. Stops
         before a request that names another account than the requests before it. ``batch.account`` is then the account
-        of the remaining requests.
+        of the allowed requests; empty if none is allowed.
 
         Some requests can be judged only after a message is fetched or a long body is read. Their rows are marked as
         done, too, and these requests are served or refused after the read.
@@ -177,7 +178,7 @@ class AccessGuard:
         Returns:
             The end (excluded) of the judged rows.
         """
-        table = batch.table
+        table, allowed = batch.table, False
         name: str | None = None
         for row in range(first, last):
             base = row * ROW_WIDTH
@@ -186,9 +187,10 @@ class AccessGuard:
             command = batch.command(row)
             sender = command.ext_fields.get(ACCESS_KEY, "")
             if name is None:
-                name = batch.account = sender
+                name = sender
             elif sender != name:
-                return row
+                last = row
+                break
             try:
                 reason = self.judge(channel, command)
             except NotInMemoryError as missing:
@@ -204,6 +206,9 @@ class AccessGuard:
             if reason:
                 self._answer(channel, command, reason)
                 batch.pass_over(row)
+            else:
+                allowed = True
+        batch.account = name if name is not None and allowed else ""
         return last
 
     def judge(self, channel: Channel, command: RemotingCommand) -> str:
@@ -278,11 +283,13 @@ class AccessGuard:
             self._answer(channel, command, reason)
 
     def _serve(self, channel: Channel, name: str) -> None:
-        """Notes the account whose requests are served next. Unless it is an administrator's, the number of topics and
-        groups that it may create is limited.
+        """Notes the account whose requests are served next; empty if there are none. Unless it is an administrator's,
+        the number of topics and groups that it may create is limited.
         """
         account = self._snapshot().accounts.get(name)
-        self.account = channel.attributes[ACCOUNT] = name
+        self.account = name
+        if name:  # requests of this connection may still wait, and the name in a refused request proves nothing
+            channel.attributes[ACCOUNT] = name
         self._quota.account = "" if account is None or account.admin else name
 
     def _stale(self, channel: Channel, account: Sender, peer: _Peer, command: RemotingCommand) -> str:
@@ -328,8 +335,7 @@ class AccessGuard:
     def _answer(self, channel: Channel, command: RemotingCommand, reason: str) -> None:
         self.refused += 1
         if not command.is_oneway:
-            final = reason.startswith("access denied")
-            code = ResponseCode.NO_PERMISSION if final else ResponseCode.SYSTEM_BUSY
+            code = ResponseCode.SYSTEM_BUSY if reason.startswith(TOO_EARLY) else ResponseCode.NO_PERMISSION
             channel.send(command.answer(code, reason[:_REMARK_CHARACTERS_MAX]).encode())
         now_s = self._clock.monotonic()
         if now_s - self._logged_at >= _LOG_INTERVAL_S:

@@ -8,10 +8,10 @@ the connection's heartbeats must be served, too.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from rucola.broker.shares import Shares
 from rucola.remoting.peer import Peer
 
 REQUESTS_MAX = 4096
@@ -32,8 +32,7 @@ class ConnectionShare(Generic[W]):
         self._requests: dict[Peer, dict[W, None]] = {}
         self._accounts: dict[Peer, str] = {}
         """The account of each connection when its first request began to wait."""
-        self._of: Counter[str] = Counter()
-        """Number of waiting requests of each account."""
+        self._shares = Shares(REQUESTS_MAX * ACCOUNT_MAX, ACCOUNT_MAX, 0)
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -42,17 +41,15 @@ class ConnectionShare(Generic[W]):
         """Adds a waiting ``request`` of ``channel``; returns False if too many of its requests wait."""
         requests = self._requests.get(channel)
         account = self._account_of(channel) if requests is None else self._accounts.get(channel, "")
-        if account and self._of[account] >= ACCOUNT_MAX:
+        if requests is not None and len(requests) >= REQUESTS_MAX:
+            return False
+        if account and not self._shares.take(account):
             return False
         if requests is None:
             requests = self._requests[channel] = {}
             if account:
                 self._accounts[channel] = account
-        elif len(requests) >= REQUESTS_MAX:
-            return False
         requests[request] = None
-        if account:
-            self._of[account] += 1
         return True
 
     def leave(self, channel: Peer, request: W) -> None:
@@ -61,9 +58,7 @@ class ConnectionShare(Generic[W]):
         del requests[request]
         account = self._accounts.get(channel, "")
         if account:
-            self._of[account] -= 1
-            if not self._of[account]:
-                del self._of[account]
+            self._shares.give_back(account)
         if not requests:
             del self._requests[channel]
             self._accounts.pop(channel, None)

@@ -44,9 +44,11 @@ class QueueLockProcessor:
         return success(command)
 
     def _body(self, channel: Channel, command: RemotingCommand) -> LockBatchRequestBody:
-        """Raises:
-        BrokerError: the connection has sent no heartbeat of this client for this group. A client repeats the request
-            until its next heartbeat.
+        """The body of a request.
+
+        Raises:
+            BrokerError: the connection has sent no heartbeat of this client for this group. A client repeats the
+                request until its next heartbeat.
         """
         body = LockBatchRequestBody.decode(command.body)
         group = self._consumers.group(body.consumer_group)

@@ -242,7 +242,9 @@ def task(files: Files, phase: str, staging: str, number: int, name: str) -> dict
     files.remove_tree(f"{staging}/{name}")  # an interrupted attempt may have had the same name
     files.make_directory(f"{staging}/{name}")
     path = f"{name}/{segment_name(work.start)}"
-    gaps = _NewSegment(files, job, work, f"{staging}/{path}").write(_rows(files, f"{staging}/{work.rows}"))
+    gaps = _NewSegment(files, job, work, f"{staging}/{path}").write(
+        _rows(files, f"{staging}/{work.rows}", job.segment_bytes)
+    )
     return {"path": path, "gaps": gaps}
 
 
@@ -447,9 +449,9 @@ def _segment_works(files: Files, staging: str, length: int, chosen: list[Found])
         start, first = start + length, last
 
 
-def _rows(files: Files, path: str) -> list[Found]:
+def _rows(files: Files, path: str, segment_bytes: int) -> list[Found]:
     rows = array("q")
-    rows.frombytes(files.read_file(path) or b"")
+    rows.frombytes(files.read_file(path, max(segment_bytes, FILE_BYTES_MAX)) or b"")
     width = len(Found._fields)
     return [Found(*rows[at : at + width]) for at in range(0, len(rows), width)]
 

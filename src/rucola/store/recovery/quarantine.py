@@ -19,6 +19,8 @@ from rucola.store.log.log_reader import Gap
 
 _log = logging.getLogger(__name__)
 _SECTOR = 512
+_KEPT_BYTES_MAX = 1 << 31
+"""Longest file that recovery writes: the bytes of a whole segment."""
 
 
 class Quarantine:
@@ -102,7 +104,9 @@ class Quarantine:
         bytes, from an earlier cut at the same offset, ``content`` gets a file of its own.
         """
         path, number = f"{self.path}/{offset:020d}", 0
-        while (kept := self._files.read_file(path)) is not None and not _is_rest(content, kept, offset):
+        while (kept := self._files.read_file(path, _KEPT_BYTES_MAX)) is not None:
+            if _is_rest(content, kept, offset):
+                break
             number += 1
             path = f"{self.path}/{offset:020d}.{number}"
         return path, kept
