@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -40,12 +39,11 @@ class BrokerProcess:
         ended_with: exit status of the process that ended last; None while the broker serves requests.
     """
 
-    def __init__(self, name: str, values: Mapping[str, str], folder: Path, log: LogOptions) -> None:
+    def __init__(self, name: str, values: Mapping[str, str], log: LogOptions) -> None:
         self.name = name
         self.address = self.http = ""
         self.ended_with: int | None = None
         self._values = dict(values)
-        self._folder = folder
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -78,10 +76,22 @@ class BrokerProcess:
 
     async def _begin(self) -> None:
         """See ``start``."""
-        # The file is written each time, because it lies among the temporary files, which systems remove after days.
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        config_file = self._folder / f"{self.name}.conf"
-        config_file.write_text(format_properties(self._values), encoding="utf-8")
+        # The configuration may hold a password. A directory that outlives the start could be removed by the system, and
+        # made again by another user.
+        with tempfile.TemporaryDirectory(prefix="rucola-up-") as folder:
+            config_file = Path(folder, f"{self.name}.conf")
+            config_file.write_text(format_properties(self._values), encoding="utf-8")
+            line = await self._first_line(config_file)
+        if not line:
+            assert self._process is not None
+            status = await self._process.wait()
+            raise BrokerStartError(status if status > 0 else 1)
+        facts = orjson.loads(line)
+        self.address, self.http = facts["brokers"][0], facts["http"]
+        self._values["listenPort"] = self.address.rpartition(":")[2]
+
+    async def _first_line(self, config_file: Path) -> bytes:
+        """Starts the process; returns the line that it writes when it serves, empty if it ends before."""
         command = [sys.executable, "-P", "-m", "rucola", "broker", "-c", str(config_file), "--json", "--under-up"]
         command += ["--http-port", "0"]
         command += ["--log-level", self._log.level, "--log-format", self._log.form]
@@ -89,13 +99,7 @@ class BrokerProcess:
             *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
         assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
-        if not line:
-            status = await self._process.wait()
-            raise BrokerStartError(status if status > 0 else 1)
-        facts = orjson.loads(line)
-        self.address, self.http = facts["brokers"][0], facts["http"]
-        self._values["listenPort"] = self.address.rpartition(":")[2]
+        return await self._process.stdout.readline()
 
     async def _keep_alive(self) -> None:
         """Starts the process again whenever it ends: after 1 s, then after pauses that double up to ``_PAUSE_MAX_S``,
@@ -143,7 +147,6 @@ class BrokerProcesses:
     def __init__(self, configs: Mapping[str, Mapping[str, str]], log: LogOptions) -> None:
         self._configs = configs
         self._log = log
-        self._folder: Path | None = None
         self.brokers: Sequence[BrokerProcess] = ()
 
     @property
@@ -157,9 +160,7 @@ class BrokerProcesses:
         Raises:
             BrokerStartError: a broker did not start; the others have been stopped.
         """
-        self._folder = Path(tempfile.mkdtemp(prefix="rucola-up-"))
-        folder = self._folder
-        brokers = [BrokerProcess(name, values, folder, self._log) for name, values in self._configs.items()]
+        brokers = [BrokerProcess(name, values, self._log) for name, values in self._configs.items()]
         self.brokers = brokers
         outcomes = await asyncio.gather(*[broker.start() for broker in brokers], return_exceptions=True)
         failure = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
@@ -170,8 +171,6 @@ class BrokerProcesses:
     async def stop(self) -> None:
         """Stops the brokers that still run."""
         await asyncio.gather(*[broker.stop() for broker in self.brokers])
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def configs_of(

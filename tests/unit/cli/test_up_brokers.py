@@ -194,27 +194,26 @@ async def pass_by(seconds: float) -> None:
     await settle()
 
 
-def test_the_pauses_before_the_next_starts_grow_until_one_lasts(tmp_path, monkeypatch):
+def test_the_pauses_before_the_next_starts_grow_until_one_lasts(monkeypatch):
     served = b'{"brokers":["127.0.0.1:10911"],"http":"127.0.0.1:1"}\n'
     lives = [(0.5, served), (0, b""), (0, b""), (OSError("no memory"), b""), (0, b""), *[(1.0, served)] * 4]
     lives += [(70.0, served), (5.0, served), (None, served)]
     begun: list[float] = []
+    folders: list[Path] = []
 
     async def begin(*command: str, **_options: object) -> Started:
         begun.append(asyncio.get_running_loop().time())
         config = Path(command[command.index("-c") + 1])
         assert ("listenPort=0" in config.read_text()) is (len(begun) == 1), "the address stays the same"
-        config.unlink()
-        config.parent.rmdir()  # as a system does with old temporary files
+        assert config.parent.stat().st_mode & 0o777 == 0o700
+        folders.append(config.parent)
         seconds, line = lives[len(begun) - 1]
         if isinstance(seconds, OSError):
             raise seconds
         return Started(seconds, line)
 
     async def scene() -> None:
-        folder = tmp_path / "folder"
-        folder.mkdir()
-        broker = BrokerProcess("b", {"listenPort": "0"}, folder, LogOptions())
+        broker = BrokerProcess("b", {"listenPort": "0"}, LogOptions())
         await broker.start()
         assert (broker.address, broker.ended_with) == ("127.0.0.1:10911", None)
         await pass_by(0.6)
@@ -243,14 +242,15 @@ def test_the_pauses_before_the_next_starts_grow_until_one_lasts(tmp_path, monkey
         2,
     ]
     assert len(lives) == len(begun)
+    assert len(set(folders)) == len(folders) and not any(map(Path.exists, folders)), "another user made none of them"
 
 
-def test_a_broker_that_never_served_is_not_started_again(tmp_path, monkeypatch):
+def test_a_broker_that_never_served_is_not_started_again(monkeypatch):
     async def begin(*_command: str, **_options: object) -> Started:
         return Started(0, b"")
 
     monkeypatch.setattr(broker_processes.asyncio, "create_subprocess_exec", begin)
-    broker = BrokerProcess("b", {}, tmp_path, LogOptions())
+    broker = BrokerProcess("b", {}, LogOptions())
     with pytest.raises(BrokerStartError):
         run_stepped(broker.start())
     run_stepped(broker.stop())
