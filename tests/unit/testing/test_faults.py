@@ -22,6 +22,7 @@ from rucola import (
 )
 from rucola.errors import BrokerError, RemotingError
 from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.runtime.files import Files
 from rucola.sync import Producer as BlockingProducer
 from rucola.testing.rocketmq import RocketMQ
 
@@ -192,6 +193,14 @@ def test_a_full_disk_refuses_messages_until_there_is_space() -> None:
             assert _bodies(servers, "full") == [b"before"]
         producer.send(Message("full", b"after"))
         assert _bodies(servers, "full") == [b"before", b"after"]
+
+
+def test_a_nearly_full_disk_of_the_computer_concerns_no_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Files, "disk_usage", lambda _self, _path: (99 << 30, 1 << 30))
+    with RocketMQ() as servers, BlockingProducer("pg", servers.namesrv, ONCE) as producer:
+        servers.clock.advance(minutes=2)
+        producer.send(Message("nearly", b"accepted"))
+        assert _bodies(servers, "nearly") == [b"accepted"]
 
 
 @pytest.mark.parametrize("model", list(MessageModel))
