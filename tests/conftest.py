@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +38,21 @@ _LONGEST_FIRST = (
     "unit/cli/",
 )
 """Files that begin first, because they take longest: their tests wait for processes while others compute."""
+
+
+_DISK_USED_MAX = 0.85
+"""From here on a store removes segments before they expire (``diskSpaceCleanForciblyRatio``)."""
+
+
+def pytest_sessionstart() -> None:
+    """Ends the run if stores in the temporary directory would refuse messages: hundreds of tests would fail oddly."""
+    place = tempfile.gettempdir()
+    size, _, free = shutil.disk_usage(place)
+    if free < size * (1 - _DISK_USED_MAX):
+        raise pytest.UsageError(
+            f"{place} is on a disk of which {1 - free / size:.0%} are used; the tests need one with at most "
+            f"{_DISK_USED_MAX:.0%}: make space, or set TMPDIR"
+        )
 
 
 def pytest_report_header() -> str:

@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from random import Random
 
+from tests.crash.loop_disk import loop_disk, run
+
 from rucola.cli.exit_codes import exit_code
 from rucola.common.message import StoreMessage
 from rucola.errors import RucolaError
@@ -29,7 +31,6 @@ from rucola.store import retention
 from rucola.store.config import FlushDiskType, MessageStoreConfig
 from rucola.store.message_store import MessageStore
 
-IMAGE_MIB = 320
 TOPICS, QUEUES = 6, 3
 EVERY_HOUR = ";".join(f"{hour:02d}" for hour in range(24))
 
@@ -71,24 +72,14 @@ def write(root: str, seed: int) -> int:
     return 0
 
 
-def run(*command: str) -> bool:
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
 def cuts(directory: Path, kind: str, rounds: int, seed: int, ballast_mib: int) -> list[str]:
     """Runs the rounds on an image in ``directory``; returns what the failed starts said."""
-    random, image, mount = Random(seed), directory / "disk", directory / "mounted"
-    mount.mkdir()
-    with image.open("wb") as file:
-        file.truncate(IMAGE_MIB << 20)
-    if not run(f"mkfs.{kind}", "-q", str(image)) or not run("mount", "-o", "loop", str(image), str(mount)):
-        raise OSError(f"no {kind} on a loop device here")
-    failed = []
-    try:
+    random, failed = Random(seed), []
+    with loop_disk(directory, kind) as disk:
         if ballast_mib:
-            run("fallocate", "-l", f"{ballast_mib}M", str(mount / "ballast"))
+            run("fallocate", "-l", f"{ballast_mib}M", str(disk.path / "ballast"))
         for number in range(rounds):
-            command = [sys.executable, "-m", "tests.crash.file_system_cuts", "--write", str(mount / "store")]
+            command = [sys.executable, "-m", "tests.crash.file_system_cuts", "--write", str(disk.path / "store")]
             command += ["--seed", str(seed * 10_000 + number)]
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as writer:
                 assert writer.stdout is not None
@@ -96,14 +87,9 @@ def cuts(directory: Path, kind: str, rounds: int, seed: int, ballast_mib: int) -
                     failed.append(f"round {number}: {line or 'no line'}")
                     break
                 time.sleep(random.choice([0.05, 0.3, 1, 2]) * (0.5 + random.random()))
-                call = random.choice(["shutdown", "shutdown", "shutdown -f"])
-                run("xfs_io", "-x", "-c", call, str(mount))
+                disk.cut(random.choice(["shutdown", "shutdown", "shutdown -f"]))
                 writer.kill()
-            while not run("umount", str(mount)):
-                time.sleep(0.05)
-            run("mount", "-o", "loop", str(image), str(mount))
-    finally:
-        run("umount", str(mount))
+            disk.remount()
     return failed
 
 

@@ -42,7 +42,7 @@ from rucola.runtime.held_directories import (
     Place,
     kind_of,
 )
-from rucola.runtime.mapped_segment import MappedSegment
+from rucola.runtime.mapped_segment import MappedSegment, whole_pages
 
 try:
     import fcntl
@@ -444,15 +444,15 @@ class Files:
             temporary: path at which the file is built, in a different directory of the same file system, so that a
                 partial file is never mistaken for a segment.
             size: length in bytes.
-            allocated: number of bytes to allocate from position 0; the owner allocates the rest step by step, before it
-                writes there (``MappedSegment.allocate``). None allocates all.
+            allocated: number of bytes to allocate from position 0, rounded up to whole pages; the owner allocates the
+                rest step by step, before it writes there (``MappedSegment.allocate``). None allocates all.
 
         Raises:
             DiskFullError: there is not enough space; nothing is left behind.
         """
         try:
             with self._temporary(temporary, path, "allocate") as descriptor:
-                self.allocate(descriptor, 0, size if allocated is None else min(size, allocated))
+                self.allocate(descriptor, 0, size if allocated is None else min(size, whole_pages(allocated)))
                 os.ftruncate(descriptor, size)
                 os.fsync(descriptor)
             self.rename(temporary, path)
@@ -486,18 +486,24 @@ class Files:
         Where ``posix_fallocate`` does not exist or the file system does not support it, zeros are written. The range
         must therefore hold no data.
         """
-        if length <= 0:
-            return
-        if self.fallocate is not None:
-            try:
-                self.fallocate(descriptor, position, length)
-            except OSError as error:
-                if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
-                    raise
-            else:
-                return
-        for start in range(position, position + length, len(_ZEROS)):
-            write_all(descriptor, _ZEROS[: min(len(_ZEROS), position + length - start)], start)
+        if length > 0 and not self.fill_holes(descriptor, position, length):
+            for start in range(position, position + length, len(_ZEROS)):
+                write_all(descriptor, _ZEROS[: min(len(_ZEROS), position + length - start)], start)
+
+    def fill_holes(self, descriptor: int, position: int, length: int) -> bool:
+        """Allocates blocks where ``length`` bytes from ``position`` have none, and keeps the data of the others.
+        Returns False, and changes nothing, where ``posix_fallocate`` does not exist or the file system does not
+        support it; raises the operating system's error.
+        """
+        if self.fallocate is None:
+            return False
+        try:
+            self.fallocate(descriptor, position, length)
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                return False
+            raise
+        return True
 
     def foreign_entry(self, path: str) -> str:
         """Describes how other users could put data into directory ``path``: this directory, or one in it, belongs to

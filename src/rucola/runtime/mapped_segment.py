@@ -6,11 +6,13 @@ import errno
 import mmap
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from rucola.errors import DiskError
 from rucola.runtime.disk_calls import DiskCall, disk_error, read_at, read_into, write_all
+from rucola.runtime.extents import has_blocks
 from rucola.runtime.memory import lock_memory
 
 if TYPE_CHECKING:
@@ -24,6 +26,11 @@ _READ_STEP = 256 * 1024
 """Number of bytes read at a time; a buffer of this size stays in the CPU cache."""
 _PAGE = 4096
 _NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+
+
+def whole_pages(length: int) -> int:
+    """``length`` rounded up to whole pages of memory."""
+    return -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 class MappedSegment:
@@ -91,9 +98,31 @@ class MappedSegment:
             self._descriptor = -1
 
     def allocate(self, position: int, length: int) -> None:
-        """Allocates blocks for a part of the file that holds no data yet; see ``Files.allocate``."""
+        """Allocates blocks for a part of the file that holds no data yet; see ``Files.allocate``.
+
+        The part is extended to the end of its last page: the first write to a mapped page needs blocks for all of it,
+        and where blocks are smaller than pages, a full disk would kill the process.
+
+        Raises:
+            DiskFullError: there is no space. A disk that refuses to allocate what has blocks already, as a full xfs
+                does, is no reason.
+        """
+        self._blocks(self._files.allocate, position, length)
+
+    def fill_holes(self, position: int, length: int) -> None:
+        """Allocates blocks for a part of the file that may hold data: other writers leave holes. Does nothing where
+        the system cannot allocate without writing. Otherwise as ``allocate``.
+        """
+        self._blocks(self._files.fill_holes, position, length)
+
+    def _blocks(self, allocate: Callable[[int, int, int], object], position: int, length: int) -> None:
+        length = min(whole_pages(position + length), self.size) - position
         with DiskCall(self.path, "allocate"):
-            self._files.allocate(self._descriptor, position, length)
+            try:
+                allocate(self._descriptor, position, length)
+            except OSError as error:
+                if error.errno != errno.ENOSPC or not has_blocks(self._descriptor, position, length):
+                    raise
 
     def populate(self, position: int, length: int) -> None:
         """Triggers, in one call, the page faults that later writes to ``length`` bytes from ``position`` would cause

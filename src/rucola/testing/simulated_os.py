@@ -42,7 +42,9 @@ def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Fil
     """
     system = SimulatedOs(disk) if interleaver is None else InterleavedOs(disk, interleaver)
     memory = types.SimpleNamespace(lock_memory=lambda *_: "")
+    extents = types.SimpleNamespace(has_blocks=lambda *_: False)
     modules: dict[str, Any] = {"os": system, "mmap": _Mmap(system), "fcntl": _Fcntl(), "rucola.runtime.memory": memory}
+    modules["rucola.runtime.extents"] = extents
     if interleaver is not None:
         # A thread may pause at a system call while it holds a segment's lock. Threads that wait for this lock are not
         # chosen.
@@ -451,6 +453,7 @@ class _Mmap:
 
     ACCESS_READ = 1
     ACCESS_WRITE = 2
+    PAGESIZE = PAGE
 
     def __init__(self, system: SimulatedOs) -> None:
         self._system = system

@@ -22,6 +22,7 @@ from rucola.store.config import FlushDiskType, MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
 from rucola.store.timer.timer_store import TimerGeometry, TimerStore
+from rucola.store.timer.timer_wheel import TimerWheel
 from rucola.testing.clock import ManualClock
 
 TIMER = b"rmq_sys_wheel_timer"
@@ -405,6 +406,15 @@ def test_a_stop_longer_than_the_wheel_spans(tmp_path, clock):
     life.work()
     assert life.bodies() == [b"old", b"new"]
     life.stop()
+
+
+def test_a_wheel_with_holes_gets_its_blocks_at_the_start(tmp_path: Path) -> None:
+    wheel = TimerWheel(Files(), f"{tmp_path}/timerwheel", 20_000, 1000)
+    with (tmp_path / "timerwheel").open("wb") as file:  # as RocketMQ leaves it
+        file.truncate(20_000 * 32)
+    assert wheel.open()
+    wheel.segment.close()
+    assert (tmp_path / "timerwheel").stat().st_blocks * 512 >= 20_000 * 32
 
 
 def damage_wheel(root: Path) -> None:

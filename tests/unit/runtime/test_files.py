@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from rucola.errors import DiskError, DiskFullError, StoreLockedError
 from rucola.runtime import mapped_segment
+from rucola.runtime.extents import has_blocks
 from rucola.runtime.files import Files
 
 
@@ -322,3 +325,94 @@ def test_whether_bytes_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "preadv", lambda _descriptor, buffers, position, _flags: 10 * (position == 90))
     assert segment.is_resident(90, 20)
     segment.close()
+
+
+class Recorded(Files):
+    """Notes what is allocated."""
+
+    ends: ClassVar[list[int]] = []
+
+    @staticmethod
+    def fallocate(descriptor: int, position: int, length: int) -> None:
+        Recorded.ends.append(position + length)
+        os.posix_fallocate(descriptor, position, length)
+
+
+def test_blocks_are_allocated_up_to_the_end_of_a_page_because_a_write_to_a_map_needs_them(tmp_path: Path) -> None:
+    page, files = mmap.PAGESIZE, Recorded()
+    Recorded.ends.clear()
+    files.create_segment(f"{tmp_path}/segment", f"{tmp_path}/making", 3 * page + 7, allocated=5)
+    segment = files.open_segment(f"{tmp_path}/segment")
+    segment.allocate(5, page)
+    segment.fill_holes(0, 2 * page)
+    segment.allocate(2 * page, page + 1)
+    segment.close()
+    assert Recorded.ends == [page, 2 * page, 2 * page, 3 * page + 7]
+
+
+def test_a_disk_that_refuses_to_allocate_what_has_blocks_is_not_full(tmp_path: Path) -> None:
+    Files().create_segment(f"{tmp_path}/whole", f"{tmp_path}/making", 1 << 20)
+    Files().create_segment(f"{tmp_path}/half", f"{tmp_path}/making", 1 << 20, allocated=1 << 19)
+    with (tmp_path / "whole").open("rb") as whole, (tmp_path / "half").open("rb") as half:
+        if not has_blocks(whole.fileno(), 0, 1 << 20):
+            pytest.skip("this file system does not tell which blocks a file has")
+        assert has_blocks(half.fileno(), 0, 1 << 19)
+        assert not has_blocks(half.fileno(), 0, (1 << 19) + 1)
+        assert not has_blocks(half.fileno(), 1 << 19, 1)
+        assert not has_blocks(half.fileno(), 1 << 20, 1)
+    whole_segment, half_segment = Full().open_segment(f"{tmp_path}/whole"), Full().open_segment(f"{tmp_path}/half")
+    whole_segment.allocate(0, 1 << 20)
+    whole_segment.fill_holes(0, 1 << 20)
+    half_segment.allocate(0, 1 << 19)
+    with pytest.raises(DiskFullError):
+        half_segment.allocate(1 << 19, 1 << 19)
+    with pytest.raises(DiskFullError):
+        half_segment.fill_holes(0, 1 << 20)
+    whole_segment.close()
+    half_segment.close()
+
+
+def test_a_file_of_many_pieces_is_looked_through_to_its_end(tmp_path: Path) -> None:
+    path, piece = tmp_path / "pieces", 64 << 10
+    with path.open("w+b") as file:
+        for number in range(200):
+            file.seek(2 * number * piece)
+            file.write(b"x" * piece)
+        file.flush()
+        os.fsync(file.fileno())
+        assert not has_blocks(file.fileno(), 0, 399 * piece)
+        for number in range(200):
+            file.seek((2 * number + 1) * piece)
+            file.write(b"x" * piece)
+        file.flush()
+        os.fsync(file.fileno())
+        if not has_blocks(file.fileno(), 0, piece):
+            pytest.skip("this file system does not tell which blocks a file has")
+        assert has_blocks(file.fileno(), 0, 400 * piece)
+        assert has_blocks(file.fileno(), 7, 150 * piece + 1)
+
+
+class Failing(Files):
+    """A disk that fails."""
+
+    @staticmethod
+    def fallocate(descriptor: int, position: int, length: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_an_error_of_the_disk_is_one_also_where_there_are_blocks(tmp_path: Path) -> None:
+    (tmp_path / "segment").write_bytes(b"x" * 10_000)
+    segment = Failing().open_segment(f"{tmp_path}/segment")
+    with pytest.raises(DiskError):
+        segment.allocate(0, 10_000)
+    segment.close()
+
+
+@pytest.mark.parametrize("kind", [Portable, Refusing])
+def test_holes_stay_where_the_system_cannot_fill_them_without_writing(kind: type[Files], tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"x" * 10_000)
+    segment = kind().open_segment(str(path))
+    segment.fill_holes(0, 10_000)
+    segment.close()
+    assert path.read_bytes() == b"x" * 10_000

@@ -381,3 +381,25 @@ def test_records_of_a_kind_end_where_nothing_follows(tmp_path: Path) -> None:
     assert list(store.records_of_kind(0, 4, 4, b"x")) == []
     store._log.max_offset += 1
     store.shutdown()
+
+
+def test_the_slots_of_an_index_file_with_holes_get_blocks_before_a_key_is_put(tmp_path: Path) -> None:
+    options = {"max_hash_slot_num": 50_000, "max_index_num": 1000}
+    store = opened(tmp_path, **options)
+    fill(store, 1)
+    store.shutdown()
+    (path,) = (tmp_path / "index").iterdir()
+    content = path.read_bytes()
+    path.unlink()
+    with path.open("wb") as file:  # as RocketMQ, which writes through a map of a file of its final length
+        file.truncate(len(content))
+        for start in range(0, len(content), 4096):
+            if any(piece := content[start : start + 4096]):
+                file.seek(start)
+                file.write(piece)
+    assert path.stat().st_blocks * 512 < 100_000
+    store = opened(tmp_path, **options)
+    assert path.stat().st_blocks * 512 < 100_000
+    fill(store, 1, first=1)
+    assert path.stat().st_blocks * 512 > 200_000
+    store.shutdown()

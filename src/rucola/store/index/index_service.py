@@ -62,7 +62,7 @@ class IndexFile:
         on_disk: whether the whole file was synced after it became full.
     """
 
-    __slots__ = ("_file", "entries_at", "entry_max", "name", "on_disk", "slot_count")
+    __slots__ = ("_file", "_holes", "entries_at", "entry_max", "name", "on_disk", "slot_count")
 
     def __init__(self, files: Files, directory: str, name: str, config: MessageStoreConfig, writable: bool) -> None:
         self.name = name
@@ -70,6 +70,8 @@ class IndexFile:
         self.entry_max = config.max_index_num
         self.on_disk = True
         self.entries_at = INDEX_HEADER.size + INDEX_SLOT.size * self.slot_count
+        self._holes = True
+        """Whether slots may lack blocks, as RocketMQ leaves them in a file that it created."""
         size = index_file_bytes(self.slot_count, self.entry_max)
         self._file = MappedFile(files, f"{directory}/{name}", 0, size, writable, 0, scattered=True)
 
@@ -123,8 +125,8 @@ class IndexFile:
         return bool(sound)
 
     def begin(self) -> None:
-        """Allocates blocks for header and slots. The first entry has number 1."""
-        self._file.allocated = self.entries_at
+        """Writes the header of a new file, whose header and slots have blocks. The first entry has number 1."""
+        self._file.allocated, self._holes = self.entries_at, False
         self._file.segment.view[: INDEX_HEADER.size] = _FRESH.encode()
 
     def room(self, entries: int) -> int:
@@ -132,7 +134,13 @@ class IndexFile:
 
         Returns:
             The number of entries that the file may hold now, at most ``maxIndexNum``.
+
+        Raises:
+            DiskFullError: there is no space; nothing was changed.
         """
+        if self._holes:
+            self._file.segment.fill_holes(0, self.entries_at)
+            self._holes = False
         # Reads one field, not the whole header, because this runs once per socket read.
         count = max(INDEX_HEADER.unpack(self._file.segment.view)[-1], 1)
         used = self.entries_at + INDEX_ENTRY.size * count
