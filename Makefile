@@ -80,8 +80,9 @@ $(VENV)/.release: $(VENV)/.dev
 demo: $(VENV)/.demo
 	@$(BIN)/python -m demo.flights
 
+# Python 3.11 may fail to parse the source of a failed test while other threads run; --tb=native does not parse it.
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest --tb=native --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

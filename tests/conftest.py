@@ -47,10 +47,11 @@ _DISK_USED_MAX = 0.85
 def pytest_sessionstart() -> None:
     """Ends the run if stores in the temporary directory would refuse messages: hundreds of tests would fail oddly."""
     place = tempfile.gettempdir()
-    size, _, free = shutil.disk_usage(place)
-    if free < size * (1 - _DISK_USED_MAX):
+    usage = shutil.disk_usage(place)
+    used = usage.used / max(usage.used + usage.free, 1)
+    if used > _DISK_USED_MAX:
         raise pytest.UsageError(
-            f"{place} is on a disk of which {1 - free / size:.0%} are used; the tests need one with at most "
+            f"{place} is on a disk of which {used:.0%} are used; the tests need one with at most "
             f"{_DISK_USED_MAX:.0%}: make space, or set TMPDIR"
         )
 

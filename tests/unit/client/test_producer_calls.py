@@ -269,6 +269,7 @@ def test_every_client_can_check_its_loop(broker):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="the system does not tell of forks")
 def test_a_producer_of_the_parent_is_refused_in_the_child_of_a_fork(broker):
     """Also if the parent's loop was running at the fork, so that the child seems to run on it."""
 
