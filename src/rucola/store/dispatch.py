@@ -109,7 +109,7 @@ class Dispatcher:
         deleted: for each deleted topic, the physical offset below which its records get no entry
             (``TopicDeletion.ends``).
         levels_ms: the delay of each level of the schedule topic.
-        paused: whether the last ``dispatch`` ended early because of ``maps_max``.
+        paused: whether the last ``dispatch`` ended early because of ``maps_max`` or ``rows_max``.
 
     Args:
         log, queues, index, deleted: become the attributes ``log``, ``queues``, ``index_service`` and ``deleted``.
@@ -146,7 +146,9 @@ class Dispatcher:
         self._multi = MultiDispatch(queues, stats or StoreStats()) if light else None
         self._by_record = queues.factory.by_record
 
-    def dispatch(self, end: int, queues_from: int = 0, index_from: int = 0, maps_max: float = inf) -> int:
+    def dispatch(
+        self, end: int, queues_from: int = 0, index_from: int = 0, maps_max: float = inf, rows_max: float = inf
+    ) -> int:
         """Dispatches the records from ``position`` up to ``end``.
 
         Args:
@@ -154,8 +156,9 @@ class Dispatcher:
             queues_from: physical offset; a batch that ends at or below this offset is not put into the queues, because
                 recovery knows that the queues have the batch's entries.
             index_from: the same for the index.
-            maps_max: number of newly mapped queue segments after which the dispatch ends early, at the next change of
-                topic within a batch.
+            maps_max: number of newly mapped queue segments after which the dispatch ends early. It may map up to twice
+                as many.
+            rows_max: number of records after which the dispatch ends early, at the next end of a batch.
 
         Returns:
             The number of records dispatched.
@@ -165,7 +168,7 @@ class Dispatcher:
             ResourceError: no descriptor or memory for a queue file; the next call begins with the same batch.
             StoreDamagedError: the log cannot be read further.
         """
-        count = 0
+        count, awaited = 0, self.queues.maps_awaited
         self.paused = self.queues.maps_awaited = False
         self._maps_end = self.queues.maps_made + maps_max
         try:
@@ -179,7 +182,9 @@ class Dispatcher:
                     raise StoreDamagedError(
                         file.path, position - file.start, f"no record ends before {end}", "run rucola store verify"
                     )
-            self.queues.maps_awaited = self.paused
+                if self.position < end and (self.queues.maps_made >= self._maps_end or count >= rows_max):
+                    self.paused = True
+            self.queues.maps_awaited = self.paused and (awaited or self.queues.maps_made >= self._maps_end)
             if self.index is not None and self.index.due:
                 self.index.catch_up(self.position)
         finally:
@@ -293,6 +298,11 @@ class Dispatcher:
                     first += 1
                 if first == last:
                     continue
+            queue_ids = set(table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
+            room = self._maps_end - self.queues.maps_made
+            if len(queue_ids) > room and self.queues.unmapped(topic, queue_ids) > room:
+                last = first + int(room)  # the number of maps is looked at again after so many rows
+                queue_ids = set(table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
             if self.screen is not None and not self.screen.passes(topic, table, first, last):
                 self._put_screened(self.screen, topic, file, table, first, last)
                 first = last
@@ -301,7 +311,6 @@ class Dispatcher:
                 self._put_records(topic, file, table, first, last)
                 first = last
                 continue
-            queue_ids = set(table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
             few = len(queue_ids) * _ROWS_PER_QUEUE_MIN <= last - first and topic != SCHEDULE_TOPIC
             if not few or not self._put_queues(topic, queue_ids, table, first, last, file.start):
                 self._put_rows(topic, file, table, first, last)

@@ -199,13 +199,13 @@ class MessageStore:
         """
         return self._appender.put_messages(messages, copies=True)
 
-    def dispatch(self, maps_max: float = inf) -> int:
+    def dispatch(self, maps_max: float = inf, rows_max: float = inf) -> int:
         """Makes appended messages visible: adds them to queues and index, and records their arrival. With SYNC_FLUSH,
         only synced messages become visible.
 
         Args:
-            maps_max: number of mapped queue segments after which the dispatch ends early; ``dispatch_paused`` is then
-                True.
+            maps_max, rows_max: numbers of mapped queue segments and of messages after which the dispatch ends early;
+                ``dispatch_paused`` is then True. See ``Dispatcher.dispatch``.
 
         Returns:
             The number of messages dispatched.
@@ -213,7 +213,7 @@ class MessageStore:
         if self._retention.waiting:
             self._retention.hand_over()
         try:
-            count = self._dispatch_with_resources(maps_max)
+            count = self._dispatch_with_resources(maps_max, rows_max)
         except ResourceError:
             return 0  # The maintenance thread requests the next attempt.
         except DiskFullError as error:
@@ -231,14 +231,14 @@ class MessageStore:
             self._condition.tell()
         return count
 
-    def _dispatch_with_resources(self, maps_max: float) -> int:
+    def _dispatch_with_resources(self, maps_max: float, rows_max: float) -> int:
         """Dispatches; if no descriptor or memory is left, closes the files of some queues and tries once more."""
         try:
-            count = self._dispatcher.dispatch(self.confirm_offset, maps_max=maps_max)
+            count = self._dispatcher.dispatch(self.confirm_offset, maps_max=maps_max, rows_max=rows_max)
         except ResourceError as error:
             self._condition.resources_are_gone(error)
             self._queues.free_descriptors()
-            count = self._dispatcher.dispatch(self.confirm_offset, maps_max=maps_max)
+            count = self._dispatcher.dispatch(self.confirm_offset, maps_max=maps_max, rows_max=rows_max)
         self._condition.resources_are_back()
         return count
 
@@ -505,7 +505,7 @@ class MessageStore:
 
     @property
     def dispatch_paused(self) -> bool:
-        """Whether the last ``dispatch`` ended early because of ``maps_max``."""
+        """Whether the last ``dispatch`` ended early because of ``maps_max`` or ``rows_max``."""
         return self._dispatcher.paused
 
     @property

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rucola.broker.dispatching import MAPS_A_TURN, Dispatching
+from rucola.broker.dispatching import MAPS_A_TURN, ROWS_A_TURN, Dispatching
 from rucola.broker.timer.timer_rewrite import TIMER
 from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.runtime.supervision import Supervisor
@@ -71,8 +71,8 @@ class Scene:
             raise ValueError(what)
         self.heard.append(what)
 
-    def _dispatch(self, maps_max: float) -> int:
-        assert maps_max == MAPS_A_TURN
+    def _dispatch(self, maps_max: float, rows_max: float) -> int:
+        assert (maps_max, rows_max) == (MAPS_A_TURN, ROWS_A_TURN)
         assert not self.heard or self.heard[0] != "pull", "a request was notified inside the store's call"
         if self.error is not None:
             raise self.error
