@@ -21,7 +21,7 @@ from rucola.store.results import StoreState
 _log = logging.getLogger(__name__)
 _DELAY_S = 0.001
 """Delay of a dispatch in seconds. RocketMQ's dispatcher pauses for the same time between two rounds."""
-MAPS_A_TURN = 8
+MAPS_A_TURN = 4
 """Number of queue segments that a dispatch maps before it pauses until the next iteration of the event loop. Mapping a
 segment takes several system calls and up to 0.4 ms; making its file takes 1 ms, and the disk must sync directories.
 """

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.brokers import COMMIT, SUBSCRIPTION, SUSPEND, Cluster, run
 
+from rucola.broker.processor import offset_reset
+from rucola.broker.topic.topic_removal import TopicRemoval
 from rucola.common.message_queue import MessageQueue
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
+from rucola.errors import RemotingError
 from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from rucola.protocol.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody, ResetOffsetBodyForC
 from rucola.protocol.codes import LanguageCode, RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.offset import ResetOffsetRequestHeader
+from rucola.remoting import turn
 from rucola.remoting.client import RemotingClient
 
 
@@ -206,5 +215,135 @@ def test_a_forbidden_pull_says_what_forbids_it(tmp_path):
             cluster.broker.topics.update(TopicConfig("T", 2, 2, 2))
             assert (await cluster.pull(group="other")).ext_fields == {"forbiddenType": "3"}
             await client.close()
+
+    run(scene())
+
+
+WIDE = 300
+
+
+@asynccontextmanager
+async def wide(path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> AsyncIterator[tuple[Cluster, list[int]]]:
+    """A cluster with a topic of ``WIDE`` queues with a message each. In the list is, for each turn of a reset, the
+    number of queues that were looked at. A look at the clock always finds that the turn is over.
+    """
+    monkeypatch.setattr(turn, "PIECE_S", -1.0)
+    async with Cluster(path, **options) as cluster:
+        await cluster.broker.topics.update(TopicConfig("T", WIDE, WIDE, 6))
+        cluster.broker.groups.update(SubscriptionGroupConfig("cg"))
+        await asyncio.gather(*[cluster.send("T", queue_id=queue_id) for queue_id in range(WIDE)])
+        store, looks = cluster.broker.store, list[int]()
+        while store.dispatch_behind_bytes:
+            await asyncio.sleep(0.001)
+        find = store.max_queue_offset
+
+        def counted(topic: bytes, queue_id: int) -> int:
+            if not looks or queue_id == 0:
+                looks.append(0)
+                asyncio.get_running_loop().call_soon(ended)
+            looks[-1] += 1
+            return find(topic, queue_id)
+
+        def ended() -> None:
+            if len(looks) < WIDE:
+                looks.append(0)
+                asyncio.get_running_loop().call_soon(ended)
+
+        monkeypatch.setattr(store, "max_queue_offset", counted)
+        yield cluster, looks
+        monkeypatch.setattr(store, "max_queue_offset", find)
+
+
+@pytest.mark.parametrize("by_clients", [False, True])
+def test_the_queues_of_a_wide_topic_take_several_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_clients: bool
+) -> None:
+    """Before the fix, the reset of a topic with 4,096 queues took a turn of 120 ms."""
+
+    async def scene() -> None:
+        async with wide(tmp_path, monkeypatch, use_server_side_reset_offset=not by_clients) as (cluster, looks):
+            if by_clients:
+                for queue_id in range(WIDE):
+                    cluster.broker.offsets.commit("cg", "T", queue_id, 0)
+            answer = await reset(cluster)
+            assert answer.code == (206 if by_clients else 0)
+            assert max(looks) <= 2 and sum(looks) >= WIDE
+            if not by_clients:
+                assert set(ResetOffsetBody.decode(answer.body).offset_table.values()) == {1}
+                assert {int(await committed(cluster, queue_id)) for queue_id in (0, 7, WIDE - 1)} == {1}
+
+    run(scene())
+
+
+async def begun(looks: list[int]) -> None:
+    while sum(looks) < 10:
+        await asyncio.sleep(0)
+
+
+def test_what_happens_while_a_reset_looks_at_the_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        async with wide(tmp_path, monkeypatch) as (cluster, looks):
+            removal = TopicRemoval(cluster.broker.services)
+            first = asyncio.ensure_future(reset(cluster))
+            await begun(looks)
+            assert cluster.broker.offsets.query("cg", "T", 0) is None, "nothing is set before everything is found"
+            second = asyncio.ensure_future(reset(cluster, queueId=3, offset=0))
+            assert [(await first).code, (await second).code] == [0, 0]
+            assert [cluster.broker.offsets.query("cg", "T", queue_id) for queue_id in (2, 3)] == [1, 0], (
+                "in their order"
+            )
+
+            looks.clear()
+            again = asyncio.ensure_future(reset(cluster))
+            await begun(looks)
+            removal.remove("T")
+            assert ((await again).code, cluster.broker.offsets.query("cg", "T", 0)) == (17, None), "the topic is gone"
+
+            await cluster.broker.topics.update(TopicConfig("T", WIDE, WIDE, 6))
+            await cluster.send("T")
+            looks.clear()
+            again = asyncio.ensure_future(reset(cluster))
+            await begun(looks)
+            removal.remove("T")
+            cluster.broker.topics.update(TopicConfig("T", 2, 2, 6))
+            assert set(ResetOffsetBody.decode((await again).body).offset_table.values()) == {0}, "another topic"
+            assert cluster.broker.offsets.table["T@cg"] == {0: 0, 1: 0}
+
+            await cluster.broker.topics.update(TopicConfig("T", WIDE, WIDE, 6))
+            looks.clear()
+            again = asyncio.ensure_future(reset(cluster))
+            await begun(looks)
+            cluster.broker.groups.delete("cg")
+            assert (await again).code == 26, "the group is gone"
+
+    run(scene())
+
+
+def test_a_reset_ends_without_its_connection_and_not_after_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with wide(tmp_path, monkeypatch) as (cluster, looks):
+            connection = await cluster.connect()
+            fields = ResetOffsetRequestHeader("T", "cg", -1, True).to_ext_fields()
+            connection.send(RemotingCommand(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext_fields=fields), 1)
+            await begun(looks)
+            connection.close()
+            while cluster.broker.offsets.query("cg", "T", 0) is None:
+                await asyncio.sleep(0)
+            assert set(cluster.broker.offsets.table["T@cg"].values()) == {1} and len(looks) > 10
+
+            async def for_ever(_steps: Any) -> None:
+                asked.set()
+                await asyncio.Event().wait()
+
+            asked = asyncio.Event()
+            monkeypatch.setattr(offset_reset, "in_turns", for_ever)
+            stopped = asyncio.ensure_future(reset(cluster, queueId=0, offset=0))
+            await asked.wait()
+            await cluster.stop_broker()
+            with contextlib.suppress(RemotingError):
+                assert (await stopped).code != 0
+            assert cluster.broker.offsets.query("cg", "T", 0) == 1
 
     run(scene())

@@ -6,17 +6,16 @@ their offsets (request 223). The clients receive request 220 for a reset, and re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 
 from rucola.broker.client.client_channel import ClientChannel
 from rucola.broker.offset.offset_resets import Reset
-from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
 from rucola.common.message_queue import MessageQueue
 from rucola.common.mq_version import version_name
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError, FormatError, RemotingError
+from rucola.protocol.bodies import Body
 from rucola.protocol.bodies.offsets import (
     GetConsumerStatusBody,
     MessageQueueForC,
@@ -26,9 +25,9 @@ from rucola.protocol.bodies.offsets import (
 from rucola.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.offset import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
-from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
-from rucola.store.log.cold_read import ColdRecords
+from rucola.remoting.turn import Steps, in_turns
+from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 CLIENT_VERSION_MIN = 28
 """V3_0_7_SNAPSHOT."""
@@ -38,7 +37,13 @@ _NO_CODE = "not set any response code"
 
 
 class OffsetResetProcessor:
-    """Serves requests 222 and 223."""
+    """Serves requests 222 and 223.
+
+    A topic may have thousands of queues. Their new offsets are found one by one, and other requests are served in
+    between. All offsets are then set at once, unless the topic was changed or deleted meanwhile: the offsets of a
+    deleted topic must not be set for a new one. One reset is served at a time, so resets take effect in the order of
+    their requests.
+    """
 
     def __init__(self, services: BrokerServices) -> None:
         self._config = services.config
@@ -50,13 +55,32 @@ class OffsetResetProcessor:
         self._resets = services.resets
         self._wake = services.hold.wake
         self._cold_reads = services.cold_reads
+        self._one = asyncio.Lock()
 
-    def reset_offset(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+    async def reset_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 222: resets the offsets of a group."""
-        return self._cold_reads.serve(partial(self._reset_offset, command))
-
-    def _reset_offset(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
         header = ResetOffsetRequestHeader.from_ext_fields(command.ext_fields)
+        async with self._one:
+            topic = self._topic(header)
+            while True:
+                table = await self._new_offsets(header, topic)
+                topic, before = self._topic(header), topic
+                if topic is before:
+                    break
+            if not self._config.use_server_side_reset_offset:
+                return await self._reset_by_clients(command, header, table)
+            for queue_id, offset in table.items():
+                self._offsets.reset(header.group, header.topic, queue_id, offset)
+                self._resets.add(header.group, header.topic, queue_id, Reset(offset))
+                self._wake(header.topic.encode(), queue_id, header.group)
+            return command.answer(ResponseCode.SUCCESS, body=await _encoded(self._body(header.topic, table)))
+
+    def _topic(self, header: ResetOffsetRequestHeader) -> TopicConfig:
+        """The topic of a reset.
+
+        Raises:
+            BrokerError: there is no such topic, or no such group.
+        """
         topic = self._topics.get(header.topic)
         if not self._config.use_server_side_reset_offset:
             if topic is None:
@@ -64,17 +88,12 @@ class OffsetResetProcessor:
                     ResponseCode.TOPIC_NOT_EXIST,
                     f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
                 )
-            return self._reset_by_clients(command, header, topic, cold)
+            return topic
         if topic is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
         if header.group not in self._groups.table:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
-        table = self._new_offsets(header, topic, cold)
-        for queue_id, offset in table.items():
-            self._offsets.reset(header.group, header.topic, queue_id, offset)
-            self._resets.add(header.group, header.topic, queue_id, Reset(offset))
-            self._wake(header.topic.encode(), queue_id, header.group)
-        return success(command, None, self._body(header.topic, table))
+        return topic
 
     async def consumer_status(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 223: asks the group's clients in parallel for their offsets, or only the client that the request
@@ -109,37 +128,69 @@ class OffsetResetProcessor:
         except (RemotingError, FormatError):
             return None
 
-    def _new_offsets(self, header: ResetOffsetRequestHeader, topic: TopicConfig, cold: ColdRecords) -> dict[int, int]:
-        """The new offset of each queue to reset: of one queue, or of all if the request names none."""
-        name = header.topic.encode()
-        queues = range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
-        if header.queue_id < 0 or header.offset is None or header.offset == -1:
-            return {queue_id: self._offset_at(name, queue_id, header.timestamp, cold) for queue_id in queues}
-        minimum = self._store.min_queue_offset(name, header.queue_id)
-        maximum = self._store.max_queue_offset(name, header.queue_id)
-        if not minimum <= header.offset <= maximum + 1:
+    async def _new_offsets(self, header: ResetOffsetRequestHeader, topic: TopicConfig) -> dict[int, int]:
+        """The new offset of each queue to reset."""
+        table: dict[int, int] = {}
+        cold = ColdRecords()
+        while True:
+            try:
+                await in_turns(self._find(header, topic, table, cold))
+                return table
+            except NotInMemoryError:
+                await self._cold_reads.fetched(cold)
+
+    def _find(
+        self, header: ResetOffsetRequestHeader, topic: TopicConfig, table: dict[int, int], cold: ColdRecords
+    ) -> Steps[None]:
+        """Puts the new offset of each queue into ``table``, except of those that are already there: of one queue, or of
+        all if the request names none.
+
+        Raises:
+            NotInMemoryError: a message must be fetched for the next queue.
+        """
+        find: Callable[[ResetOffsetRequestHeader, int, ColdRecords], int] = self._offset_at
+        if not self._config.use_server_side_reset_offset:
+            queues, find = range(topic.write_queue_nums), self._offset_for_clients
+        elif header.queue_id < 0:
+            queues = range(topic.read_queue_nums)
+        else:
+            queues = range(header.queue_id, header.queue_id + 1)
+            if header.offset is not None and header.offset != -1:
+                find = self._offset_named
+        for queue_id in queues:
+            if queue_id not in table:
+                table[queue_id] = find(header, queue_id, cold)
+                yield
+
+    def _offset_named(self, header: ResetOffsetRequestHeader, queue_id: int, _cold: ColdRecords) -> int:
+        """The offset that the request names."""
+        name, offset = header.topic.encode(), header.offset
+        minimum, maximum = self._store.min_queue_offset(name, queue_id), self._store.max_queue_offset(name, queue_id)
+        if offset is None or not minimum <= offset <= maximum + 1:
             raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"Target offset {header.offset} not in consume queue range [{minimum}-{maximum}]",
+                ResponseCode.SYSTEM_ERROR, f"Target offset {offset} not in consume queue range [{minimum}-{maximum}]"
             )
-        return {header.queue_id: header.offset}
+        return offset
 
-    def _offset_at(self, topic: bytes, queue_id: int, timestamp_ms: int, cold: ColdRecords) -> int:
-        if timestamp_ms < 0:
-            return self._store.max_queue_offset(topic, queue_id)
-        return self._store.offset_by_time(topic, queue_id, timestamp_ms, cold=cold)
+    def _offset_at(self, header: ResetOffsetRequestHeader, queue_id: int, cold: ColdRecords) -> int:
+        """The offset at the request's time."""
+        name = header.topic.encode()
+        if header.timestamp < 0:
+            return self._store.max_queue_offset(name, queue_id)
+        return self._store.offset_by_time(name, queue_id, header.timestamp, cold=cold)
 
-    def _reset_by_clients(
-        self, command: RemotingCommand, header: ResetOffsetRequestHeader, topic: TopicConfig, cold: ColdRecords
+    def _offset_for_clients(self, header: ResetOffsetRequestHeader, queue_id: int, cold: ColdRecords) -> int:
+        """As ``_offset_at``; without ``is_force``, an offset does not become larger."""
+        consumed = self._offsets.query(header.group, header.topic, queue_id)
+        if consumed is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
+        offset = self._offset_at(header, queue_id, cold)
+        return offset if header.is_force else min(offset, consumed)
+
+    async def _reset_by_clients(
+        self, command: RemotingCommand, header: ResetOffsetRequestHeader, table: Mapping[int, int]
     ) -> RemotingCommand:
         """Resets offsets as RocketMQ 4.9 does: sends the new offsets to every client of the group."""
-        table = {}
-        for queue_id in range(topic.write_queue_nums):
-            consumed = self._offsets.query(header.group, header.topic, queue_id)
-            if consumed is None:
-                raise BrokerError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
-            offset = self._offset_at(header.topic.encode(), queue_id, header.timestamp, cold)
-            table[queue_id] = offset if header.is_force else min(offset, consumed)
         info = self._consumers.group(header.group)
         if info is None:
             raise BrokerError(
@@ -147,25 +198,36 @@ class OffsetResetProcessor:
                 f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
                 f"Timestamp: {header.timestamp}",
             )
-        _refuse_old(info.clients.values())
+        clients = list(info.clients.values())
+        _refuse_old(clients)
         fields = ResetOffsetRequestHeader(header.topic, header.group, header.timestamp).to_ext_fields()
         body = self._body(header.topic, table)
-        sent = body.encode()
+        encoded = sent = await _encoded(body)
         if command.language is LanguageCode.CPP:
             queues = [
                 MessageQueueForC(queue.topic, queue.broker_name, queue.queue_id, offset)
                 for queue, offset in body.offset_table.items()
             ]
-            sent = ResetOffsetBodyForC(queues).encode()
-        for client in info.clients.values():
-            client.channel.invoke_oneway(
-                RemotingCommand(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext_fields=dict(fields), body=sent)
-            )
-        return command.answer(ResponseCode.SUCCESS, _NO_CODE, body=body.encode())
+            sent = await _encoded(ResetOffsetBodyForC(queues))
 
-    def _body(self, topic: str, table: dict[int, int]) -> ResetOffsetBody:
+        def send() -> Steps[None]:
+            for client in clients:
+                client.channel.invoke_oneway(
+                    RemotingCommand(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext_fields=dict(fields), body=sent)
+                )
+                yield
+
+        await in_turns(send())
+        return command.answer(ResponseCode.SUCCESS, _NO_CODE, body=encoded)
+
+    def _body(self, topic: str, table: Mapping[int, int]) -> ResetOffsetBody:
         name = self._config.broker_name
         return ResetOffsetBody({MessageQueue(topic, name, queue_id): offset for queue_id, offset in table.items()})
+
+
+async def _encoded(body: Body) -> bytes:
+    """Encodes ``body`` in a thread: the offsets of 4,096 queues take 20 ms."""
+    return await asyncio.to_thread(body.encode)
 
 
 def _refuse_old(clients: Iterable[ClientChannel]) -> None:
