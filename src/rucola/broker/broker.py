@@ -236,6 +236,7 @@ class Broker:
         await services.timers.stop()
         await self._checks.stop()
         await services.cold_reads.close()
+        await services.expressions.close()
         self._checks.write_ops()
         services.persist_now()
         self.store.shutdown()

@@ -6,7 +6,7 @@ it. ``acl.senders`` has the rules for a broker with accounts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rucola.broker.client.client_channel import ClientChannel
@@ -32,6 +32,12 @@ class Senders:
     def account_on(self, channel: Peer) -> str:
         """Name of the account that sent the last allowed request of a connection; empty if there is none."""
         return ""
+
+    def resumption(self) -> Callable[[], None]:
+        """Returns a function to call when the request that is being served now is served again after a wait: from then
+        on, it counts as the request of the same account.
+        """
+        return _nothing
 
     def mark(self) -> str:
         """Mark of the account whose requests are being served, for the property ``SENDER`` of a half message; empty if
@@ -61,3 +67,7 @@ class Senders:
         Raises:
             BrokerError: NO_PERMISSION, they are different accounts.
         """
+
+
+def _nothing() -> None:
+    """Without accounts, all requests are from the same sender."""

@@ -23,6 +23,7 @@ from rucola.broker.cold_data_flow import ColdDataFlow
 from rucola.broker.config import BrokerConfig
 from rucola.broker.config_files import ConfigFiles
 from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
+from rucola.broker.filter.sql_expressions import SqlExpressions
 from rucola.broker.lazy_pop_services import LazyPopServices, Pops
 from rucola.broker.offset import offset_resets
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
@@ -127,8 +128,12 @@ class BrokerServices:
         self._offsets_name = "lmqConsumerOffset.json" if light else _CONSUMER_OFFSETS
         self.offsets = ConsumerOffsetManager(self.keep(self._offsets_name), wall_ms, light)
         self.resets = OffsetResets(self.keep(offset_resets.FILE_NAME))
+        self.expressions = SqlExpressions(lambda: self.senders)
         self.filters = ConsumerFilterManager(
-            self.keep("consumerFilter.json"), wall_ms, lambda topic: self.topics.get(topic) is not None
+            self.keep("consumerFilter.json"),
+            wall_ms,
+            lambda topic: self.topics.get(topic) is not None,
+            self.expressions.compile,
         )
         self.access: BrokerAccess | None = None
         self.senders = Senders()

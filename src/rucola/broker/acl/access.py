@@ -52,7 +52,7 @@ class BrokerAccess:
         self.guard = AccessGuard(
             self.snapshot, self._topic_at, clock, self.freshness, config.insecure, config.acl_require_v2, self.quota
         )
-        self.senders = AccountSenders(self.snapshot, lambda: self.guard.account, clock.monotonic)
+        self.senders = AccountSenders(self.snapshot, lambda: self.guard.account, self.guard.serve, clock.monotonic)
 
     def load(self) -> None:
         """Reads the ACL files. ``load_users`` reads the users.

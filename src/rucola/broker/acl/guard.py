@@ -283,13 +283,17 @@ class AccessGuard:
             self._answer(channel, command, reason)
 
     def _serve(self, channel: Channel, name: str) -> None:
+        """Calls ``serve`` for requests of ``channel``."""
+        if name:  # requests of this connection may still wait, and the name in a refused request proves nothing
+            channel.attributes[ACCOUNT] = name
+        self.serve(name)
+
+    def serve(self, name: str) -> None:
         """Notes the account whose requests are served next; empty if there are none. Unless it is an administrator's,
         the number of topics and groups that it may create is limited.
         """
         account = self._snapshot().accounts.get(name)
         self.account = name
-        if name:  # requests of this connection may still wait, and the name in a refused request proves nothing
-            channel.attributes[ACCOUNT] = name
         self._quota.account = "" if account is None or account.admin else name
 
     def _stale(self, channel: Channel, account: Sender, peer: _Peer, command: RemotingCommand) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from rucola.broker.acl.address_strategy import Segments, address_of
 from rucola.broker.acl.permission import PUB, SUB, AclSnapshot, Sender, topic
@@ -39,14 +39,20 @@ class AccountSenders(Senders):
     Args:
         snapshot: returns the current accounts.
         serving: returns the account whose requests are being served.
+        serve: sets this account.
         monotonic: monotonic seconds, for the log.
     """
 
     def __init__(
-        self, snapshot: Callable[[], AclSnapshot], serving: Callable[[], str], monotonic: Callable[[], float]
+        self,
+        snapshot: Callable[[], AclSnapshot],
+        serving: Callable[[], str],
+        serve: Callable[[str], None],
+        monotonic: Callable[[], float],
     ) -> None:
         self._snapshot = snapshot
         self._serving = serving
+        self._serve = serve
         self._monotonic = monotonic
         self._seen: AclSnapshot | None = None
         self._names: Mapping[str, str] = {}
@@ -62,6 +68,10 @@ class AccountSenders(Senders):
         """See ``Senders``."""
         account: str = channel.attributes.get(ACCOUNT, "")
         return account
+
+    def resumption(self) -> Callable[[], None]:
+        """See ``Senders``."""
+        return partial(self._serve, self._serving())
 
     def mark(self) -> str:
         """See ``Senders``."""

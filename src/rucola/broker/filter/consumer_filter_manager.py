@@ -42,10 +42,18 @@ class ConsumerFilterManager:
         wall_ms: the wall clock, in ms, which dates changes.
         exists: whether there is a topic with this name. Filters without consumers are kept for a day, but not those of
             other names, of which clients can invent any number.
+        compile_sql: compiles an expression, or raises ``FormatError``.
     """
 
-    def __init__(self, keep: Keep, wall_ms: Callable[[], int], exists: Callable[[str], bool] = lambda _: True) -> None:
+    def __init__(
+        self,
+        keep: Keep,
+        wall_ms: Callable[[], int],
+        exists: Callable[[str], bool] = lambda _: True,
+        compile_sql: Callable[[str], sql.SqlExpression] | None = None,
+    ) -> None:
         self._exists = exists
+        self._compile_sql = compile_sql
         self._kept = keep(self._snapshot, self._written)
         self._wall_ms = wall_ms
         self._table: dict[str, dict[str, ConsumerFilter]] = {}
@@ -65,7 +73,7 @@ class ConsumerFilterManager:
         gone_ms = self._wall_ms() - _DEAD_BEFORE_LOAD_MS
         for topic, groups in self._table.items():
             for group, data in list(groups.items()):
-                expression = _compile(group, topic, data.expression_type, data.expression)
+                expression = self._compile(group, topic, data.expression_type, data.expression)
                 if expression is None:
                     del groups[group]
                     continue
@@ -124,7 +132,7 @@ class ConsumerFilterManager:
             # A new expression that cannot be compiled removes the filter, and the client's pulls are then refused.
             del groups[group]
         self._changed = True
-        expression = _compile(group, new.topic, SQL92, new.sub_string)
+        expression = self._compile(group, new.topic, SQL92, new.sub_string)
         if expression is not None:
             now_ms = self._wall_ms()
             groups[group] = ConsumerFilter(group, new.topic, new.sub_string, SQL92, now_ms, 0, new.sub_version)
@@ -148,13 +156,12 @@ class ConsumerFilterManager:
             if not groups:
                 del self._table[topic]
 
-
-def _compile(group: str, topic: str, expression_type: str, text: str) -> sql.SqlExpression | None:
-    """The compiled expression; None, with a line in the log, if it cannot be compiled."""
-    try:
-        if expression_type != SQL92:
-            raise FormatError("subscription", 0, SQL92, expression_type)
-        return sql.compile_sql(text)
-    except FormatError as error:
-        event(_log, logging.WARNING, "filter not usable", group=group, topic=topic, error=error)
-        return None
+    def _compile(self, group: str, topic: str, expression_type: str, text: str) -> sql.SqlExpression | None:
+        """The compiled expression; None, with a line in the log, if it cannot be compiled."""
+        try:
+            if expression_type != SQL92:
+                raise FormatError("subscription", 0, SQL92, expression_type)
+            return (self._compile_sql or sql.compile_sql)(text)
+        except FormatError as error:
+            event(_log, logging.WARNING, "filter not usable", group=group, topic=topic, error=error)
+            return None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from rucola.broker.client.client_channel import ClientChannel
@@ -15,9 +16,8 @@ from rucola.broker.registration import answer_when_told
 from rucola.broker.services import BrokerServices
 from rucola.common.key_builder import retry_topic
 from rucola.errors import BrokerError, FormatError
-from rucola.filter.sql import compile_sql
 from rucola.filter.tag import parse_tag_expression
-from rucola.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
+from rucola.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData, SubscriptionData
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.client import HeartbeatResponseHeader, UnregisterClientRequestHeader
@@ -26,6 +26,8 @@ from rucola.remoting.server import Channel
 
 TAG = "TAG"
 _LAST_HEARTBEAT = "heartbeat"
+_WAITING = "heartbeat-waiting"
+"""Key of the attribute of a connection with the future of its newest heartbeat that waits."""
 _ANSWER = HeartbeatResponseHeader(is_support_heart_beat_v2=True, is_sub_change=True)
 
 
@@ -59,6 +61,7 @@ class ClientManageProcessor:
         self._producers = services.producers
         self._consumers = services.consumers
         self._filters = services.filters
+        self._expressions = services.expressions
         self._pops = services.pops
         self._monotonic = services.clock.monotonic
 
@@ -70,11 +73,16 @@ class ClientManageProcessor:
         client again. If the connection closed earlier, for example while a thread read a long body, the client is not
         registered, because nothing would remove it.
 
+        A heartbeat with long new expressions waits until they are compiled. Later heartbeats and unregistrations of its
+        connection wait for it, so that the newest one counts.
+
         Raises:
             BrokerError: another account uses the client id, or there are too many registrations.
         """
         if channel.closed:
             return None
+        if channel.attributes.get(_WAITING) is not None:
+            return self._when_compiled(channel, command, HeartbeatData.decode(command.body))
         now = self._monotonic()
         last: _Heartbeat | None = channel.attributes.get(_LAST_HEARTBEAT)
         account = self._account_of(command)
@@ -82,8 +90,38 @@ class ClientManageProcessor:
             for client in last.clients:
                 client.last_update_s = now
             return success(command, _ANSWER)
-        channel.attributes.pop(_LAST_HEARTBEAT, None)
         data = HeartbeatData.decode(command.body)
+        if self._expressions.must_wait(_expressions(data)):
+            return self._when_compiled(channel, command, data)
+        return self._register(channel, command, data, account, now)
+
+    def _when_compiled(self, channel: Channel, command: RemotingCommand, data: HeartbeatData) -> Awaitable[Answer]:
+        """Processes a heartbeat after the earlier one of its connection, when its expressions are compiled."""
+        compiled = self._expressions.compiled(_expressions(data))
+        before: asyncio.Future[None] | None = channel.attributes.get(_WAITING)
+        done = channel.attributes[_WAITING] = asyncio.get_running_loop().create_future()
+
+        async def process() -> Answer:
+            try:
+                if before is not None:
+                    await asyncio.wait([before])
+                async with compiled:
+                    if channel.closed:
+                        return None
+                    answer = self._register(channel, command, data, self._account_of(command), self._monotonic())
+            finally:
+                done.set_result(None)
+                if channel.attributes.get(_WAITING) is done:
+                    del channel.attributes[_WAITING]
+            return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
+
+        return process()
+
+    def _register(
+        self, channel: Channel, command: RemotingCommand, data: HeartbeatData, account: str, now: float
+    ) -> Answer | Awaitable[Answer]:
+        """Registers the client of a heartbeat."""
+        channel.attributes.pop(_LAST_HEARTBEAT, None)
         self._registrations.check(data.client_id, account)
         clients: list[ClientChannel] = []
         groups: list[tuple[ConsumerGroup, int, str]] = []
@@ -120,8 +158,20 @@ class ClientManageProcessor:
         channel.attributes[_LAST_HEARTBEAT] = _Heartbeat(bytes(command.body), account, clients, groups)
         return answer_when_told(success(command, _ANSWER), registrations)
 
-    def unregister(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    def unregister(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 35: a client unregisters."""
+        waiting: asyncio.Future[None] | None = channel.attributes.get(_WAITING)
+        return (
+            self._unregister(channel, command) if waiting is None else self._unregister_after(waiting, channel, command)
+        )
+
+    async def _unregister_after(
+        self, waiting: asyncio.Future[None], channel: Channel, command: RemotingCommand
+    ) -> RemotingCommand:
+        await asyncio.wait([waiting])
+        return self._unregister(channel, command)
+
+    def _unregister(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         header = UnregisterClientRequestHeader.from_ext_fields(command.ext_fields)
         channel.attributes.pop(_LAST_HEARTBEAT, None)
         if header.producer_group:
@@ -130,9 +180,20 @@ class ClientManageProcessor:
             self._consumers.unregister(header.consumer_group, channel)
         return success(command)
 
-    def check_client_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    def check_client_config(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 46: whether a consumer may subscribe with this expression."""
         subscription = CheckClientRequestBody.decode(command.body).subscription_data
+        if subscription.expression_type == SQL92 and self._expressions.must_wait([subscription.sub_string]):
+            return self._check_when(self._expressions.compiled([subscription.sub_string]), command, subscription)
+        return self._check(command, subscription)
+
+    async def _check_when(
+        self, compiled: AbstractAsyncContextManager[None], command: RemotingCommand, subscription: SubscriptionData
+    ) -> RemotingCommand:
+        async with compiled:
+            return self._check(command, subscription)
+
+    def _check(self, command: RemotingCommand, subscription: SubscriptionData) -> RemotingCommand:
         try:
             if subscription.expression_type == TAG:
                 parse_tag_expression(subscription.sub_string)
@@ -141,7 +202,7 @@ class ClientManageProcessor:
                     refusal = f"nothing filters by {subscription.expression_type}"
                     raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, refusal)
                 check_expression_type(self._config, subscription.expression_type)
-                compile_sql(subscription.sub_string)
+                self._expressions.compile(subscription.sub_string)
         except FormatError as error:
             raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         return success(command)
@@ -168,3 +229,12 @@ class ClientManageProcessor:
             return ""
         topic, _ = self._topics.create_for_group(retry_topic(consumer.group_name), group.retry_queue_nums)
         return topic.topic_name
+
+
+def _expressions(data: HeartbeatData) -> Iterable[str]:
+    """The SQL92 expressions of a heartbeat."""
+    if not data.without_sub:
+        for consumer in data.consumer_data_set:
+            for subscription in consumer.subscription_data_set:
+                if subscription.expression_type == SQL92:
+                    yield subscription.sub_string

@@ -17,7 +17,7 @@ from rucola.broker.processor.pop_checks import check_place
 from rucola.broker.services import BrokerServices
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError, FormatError
-from rucola.filter.sql import SqlExpression, compile_sql
+from rucola.filter.sql import SqlExpression
 from rucola.filter.tag import parse_tags
 from rucola.formats.pop import MESSAGES_MAX
 from rucola.protocol.codes import ResponseCode
@@ -60,6 +60,7 @@ class PopMessageProcessor:
         self._now_ms = services.store.now_ms
         self._ages = ages
         self._random_below = services.random_below
+        self._expressions = services.expressions
 
     def pop(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """Request 200050: pops messages; None if the request waits."""
@@ -72,6 +73,11 @@ class PopMessageProcessor:
         header = PopMessageRequestHeader.from_ext_fields(command.ext_fields)
         try:
             self._check(channel, header, began_ms)
+            text = _sql_text(header)
+            if self._expressions.must_wait([text]):
+                again = partial(serve_again, channel, command, partial(self._pop, began_ms=began_ms))
+                self._expressions.start(channel, text, again)
+                return None
             tag_codes, expression = self._filter(header)
         except BrokerError as refusal:
             return command.answer(refusal.code, refusal.remark, PopMessageResponseHeader().to_ext_fields())
@@ -132,7 +138,8 @@ class PopMessageProcessor:
         try:
             if (header.exp_type or _TAG) == _TAG:
                 return parse_tags(header.exp), None
-            return None, compile_sql(header.exp) if header.exp else None
+            text = _sql_text(header)
+            return None, self._expressions.compile(text) if text else None
         except FormatError:
             raise BrokerError(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
@@ -167,6 +174,11 @@ class PopMessageProcessor:
         if not channel.closed:
             again = pop.again(self._now_ms())
             serve_again(channel, command, lambda channel, command: self._serve(channel, command, again))
+
+
+def _sql_text(header: PopMessageRequestHeader) -> str:
+    """The SQL92 expression of a pop; empty if it has none."""
+    return "" if (header.exp_type or _TAG) == _TAG else header.exp or ""
 
 
 def _deadline_ms(pop: Pop) -> int:

@@ -11,7 +11,7 @@ from rucola.broker.client.consumer_manager import CONSUME_ACTIVELY
 from rucola.broker.filter.filtered_read import FilterTime, read_filtered
 from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.longpolling.pull_request_hold import Admission, PullRequest, PullRequestHold
-from rucola.broker.processor.pull_admission import TAG, Asked, PullAdmissions, PullForbiddenError
+from rucola.broker.processor.pull_admission import TAG, Asked, NotCompiledError, PullAdmissions, PullForbiddenError
 from rucola.broker.services import BrokerServices
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.sysflag import PullSysFlag
@@ -80,6 +80,7 @@ class PullMessageProcessor:
         self._consumers = services.consumers
         self._cold_flow = services.cold_flow
         self._admissions = PullAdmissions(services)
+        self._expressions = services.expressions
         self._monotonic = services.clock.monotonic
 
     def process_row(self, channel: Peer, source: bytearray, table: array[int], row: int) -> None:
@@ -106,7 +107,13 @@ class PullMessageProcessor:
             expression_type,
         )
         opaque, serialize = columns[_OPAQUE], columns[_SERIALIZE]
-        admission = self._admitted(channel, opaque, serialize, asked)
+        try:
+            admission = self._admitted(channel, opaque, serialize, asked)
+        except NotCompiledError as missing:
+            place = columns[_QUEUE_OFFSET], columns[_MAX_MESSAGES]
+            wait = sys_flag, columns[_COMMIT_OFFSET], columns[_SUSPEND_TIMEOUT]
+            self._compile(channel, opaque, serialize, asked, missing, place, wait)
+            return
         if admission is not None:
             request = PullRequest(channel, opaque, serialize, admission, columns[_QUEUE_OFFSET], columns[_MAX_MESSAGES])
             self._begin(request, sys_flag, columns[_COMMIT_OFFSET], columns[_SUSPEND_TIMEOUT])
@@ -130,12 +137,50 @@ class PullMessageProcessor:
             (header.subscription or "").encode() if own else b"",
             (header.expression_type or "").encode() or TAG if own else b"",
         )
-        admission = self._admitted(channel, command.opaque, command.serialize, asked)
+        opaque, serialize = command.opaque, command.serialize
+        place = header.queue_offset, header.max_msg_nums
+        wait = header.sys_flag, header.commit_offset, header.suspend_timeout_millis
+        try:
+            admission = self._admitted(channel, opaque, serialize, asked)
+        except NotCompiledError as missing:
+            self._compile(channel, opaque, serialize, asked, missing, place, wait)
+            return
         if admission is not None:
-            request = PullRequest(
-                channel, command.opaque, command.serialize, admission, header.queue_offset, header.max_msg_nums
-            )
-            self._begin(request, header.sys_flag, header.commit_offset, header.suspend_timeout_millis)
+            self._begin(PullRequest(channel, opaque, serialize, admission, *place), *wait)
+
+    def _compile(
+        self,
+        channel: Peer,
+        opaque: int,
+        serialize: int,
+        asked: tuple[Any, ...],
+        missing: NotCompiledError,
+        place: tuple[int, int],
+        wait: tuple[int, int, int],
+    ) -> None:
+        """Serves a pull when its expression is compiled.
+
+        Args:
+            place: queue offset and largest number of messages.
+            wait: sysFlag, offset to commit, and time to wait for messages in ms.
+        """
+
+        def resume() -> None:
+            try:
+                admission = self._admissions.find(asked, channel)
+            except BrokerError as refusal:
+                _refuse(channel, opaque, serialize, refusal)
+                return
+            request = PullRequest(channel, opaque, serialize, admission, *place)
+            try:
+                self._begin(request, *wait)
+            except Exception as error:  # noqa: BLE001 - see resume
+                _fail(request, error)
+
+        try:
+            self._expressions.start(channel, missing.text, resume)
+        except BrokerError as refusal:
+            _refuse(channel, opaque, serialize, refusal)
 
     def resume(self, request: PullRequest) -> None:
         """Runs a held request again.
@@ -154,11 +199,17 @@ class PullMessageProcessor:
                 if self._topics.get(request.admission.consumer[1]) is None:
                     self._answer_reset(request, 0)
                     return
-                admission = self._admitted(channel, request.opaque, request.serialize, request.admission.asked)
+                try:
+                    admission = self._admitted(channel, request.opaque, request.serialize, request.admission.asked)
+                except NotCompiledError as missing:
+                    self._expressions.start(channel, missing.text, partial(self.resume, request))
+                    return
                 if admission is None:
                     return
                 request.admission = admission
             self._read(request, may_wait=False)
+        except BrokerError as refusal:
+            _refuse(channel, request.opaque, request.serialize, refusal)
         except Exception as error:  # noqa: BLE001 - one failure costs one request, which is answered all the same
             _fail(request, error)
 

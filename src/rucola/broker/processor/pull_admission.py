@@ -34,7 +34,6 @@ _CHEAP_EXPRESSION_BYTES = 2048
 _KEPT_MAX = 16_384
 _KEPT_EXPRESSION_BYTES_MAX = 256
 """The decision on a pull with a longer expression is not kept, because a client may send a new expression each time."""
-_SQL_EXPRESSIONS_MAX = 256
 
 
 class Asked(NamedTuple):
@@ -73,6 +72,18 @@ class PullForbiddenError(BrokerError):
         self.ext_fields = {"forbiddenType": str(int(forbidden_type))}
 
 
+class NotCompiledError(Exception):
+    """The expression of a pull must be compiled before the pull can be admitted.
+
+    Attributes:
+        text: the expression.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__("expression is not compiled")
+        self.text = text
+
+
 class PullAdmissions:
     """Checks pulls and keeps the decisions. Event loop only."""
 
@@ -83,7 +94,7 @@ class PullAdmissions:
         self._consumers = services.consumers
         self._filters = services.filters
         self._kept: dict[tuple[Any, ...], Admission] = {}
-        self._sql_expressions: dict[bytes, sql.SqlExpression | None] = {}
+        self._expressions = services.expressions
         self._changes = 0
         services.topics.on_change(self._changed)
         services.groups.on_change(self._changed)
@@ -96,6 +107,7 @@ class PullAdmissions:
 
         Raises:
             BrokerError: the request is refused, with the reason.
+            NotCompiledError: the request must wait until its expression is compiled.
         """
         admission = self._kept.get(asked)
         if admission is None or not self.stands(admission):
@@ -219,14 +231,13 @@ class PullAdmissions:
         if not expression:
             raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
         check_expression_type(self._config, _text(expression_type))
-        if expression not in self._sql_expressions:
-            if len(self._sql_expressions) >= _SQL_EXPRESSIONS_MAX:
-                self._sql_expressions.clear()
-            try:
-                self._sql_expressions[expression] = sql.compile_sql(_text(expression))
-            except FormatError:
-                self._sql_expressions[expression] = None
-        return self._sql_expressions[expression]
+        text = _text(expression)
+        if self._expressions.must_wait([text]):
+            raise NotCompiledError(text)
+        try:
+            return self._expressions.compile(text)
+        except FormatError:
+            return None
 
 
 def _text(data: bytes) -> str:

@@ -6,6 +6,7 @@ grow only with the length of the text. What follows a complete expression is ign
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, NoReturn
 
 from lark import Lark, Token, Transformer
@@ -19,6 +20,7 @@ LENGTH_MAX = 16 * 1024
 DEPTH_MAX = 1024
 """Maximum nesting of parentheses, signs and NOTs."""
 INSTRUCTIONS_MAX = 65_536
+_STEP_TOKENS = 32
 _WHAT = "SQL92 expression"
 _LONG_MAX = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1
@@ -91,8 +93,8 @@ _CONSTANTS = frozenset({Kind.NUMBER, Kind.STRING, Kind.BOOLEAN, Kind.NULL})
 _BOOLEANS = frozenset({Kind.BOOLEAN, Kind.NULL, Kind.CONDITION})
 
 
-def parse(text: str) -> Condition:
-    """Compiles the condition in ``text``.
+def parse_steps(text: str) -> Generator[None, None, Condition]:
+    """Compiles the condition in ``text``, in steps of ``_STEP_TOKENS`` tokens.
 
     Raises:
         FormatError: the condition is invalid in Java as well, or it exceeds ``LENGTH_MAX``, ``DEPTH_MAX`` or
@@ -102,7 +104,9 @@ def parse(text: str) -> Condition:
         raise FormatError(_WHAT, LENGTH_MAX, f"at most {LENGTH_MAX} characters", f"{len(text)}")
     parser: Any = _PARSER.parse_interactive(text)
     try:
-        for token in parser.lexer_thread.lex(parser.parser_state):
+        for number, token in enumerate(parser.lexer_thread.lex(parser.parser_state)):
+            if number % _STEP_TOKENS == 0:
+                yield
             try:
                 parser.feed_token(token)
             except UnexpectedToken:
