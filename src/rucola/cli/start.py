@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 
 import orjson
@@ -22,6 +22,7 @@ def up(options: Namespace) -> int:
     """Runs a name server and a broker in this process; several brokers each have a process of their own."""
     if options.ephemeral and options.store is not None:
         raise ConfigError("--store", options.store, "no value, because --ephemeral is given")
+    _prepare(options)
     with temporary_store() if options.ephemeral else nullcontext(options.store) as directory:
 
         async def start() -> Stop:
@@ -66,6 +67,7 @@ def up(options: Namespace) -> int:
 
 def namesrv(options: Namespace) -> int:
     """Runs only a name server."""
+    _prepare(options)
 
     async def start() -> Stop:
         one = NamesrvServer(namesrv_config(options.config, options.host, options.port))
@@ -80,6 +82,7 @@ def namesrv(options: Namespace) -> int:
 
 def broker(options: Namespace) -> int:
     """Runs only a broker."""
+    _prepare(options)
 
     async def start() -> Stop:
         server = broker_of(options.config, options.namesrv, options.quarantine)
@@ -98,27 +101,24 @@ def broker(options: Namespace) -> int:
     return ExitCode.CLEAN
 
 
+def _prepare(options: Namespace) -> None:
+    if not options.json:
+        _ready_text()
+
+
 def _say_ready(json: bool, title: str, lines: dict[str, str], facts: Mapping[str, object]) -> None:
     """Reports that all servers run, with their addresses: as text for people, or with ``json`` as JSON for scripts."""
-    text = orjson.dumps({"pid": process_id(), **facts}).decode() if json else _ready_text(title, lines)
+    text = orjson.dumps({"pid": process_id(), **facts}).decode() if json else _ready_text()(title, lines)
     try:
         print(text, flush=True)  # noqa: T201 - this is the output
     except BrokenPipeError:  # nobody reads the output any more; the servers keep running
         drop_output()
 
 
-def _ready_text(title: str, lines: dict[str, str]) -> str:
-    from rich.panel import Panel
-    from rich.table import Table
-    from rich.text import Text
+def _ready_text() -> Callable[[str, dict[str, str]], str]:
+    """The function that writes the text for people. Its import takes 50 ms and more. The commands call this before they
+    start servers, because afterwards the import would delay the first clients.
+    """
+    from rucola.cli.ready_text import ready_text
 
-    from rucola.cli.terminal import Terminal
-
-    grid = Table.grid(padding=(0, 2))
-    for name, value in lines.items():
-        grid.add_row(f"[dim]{name}", Text(value))
-    console = Terminal()
-    with console.capture() as captured:
-        console.print(Panel(grid, title=title, expand=False))
-        console.print("ready", end="")
-    return captured.get()
+    return ready_text

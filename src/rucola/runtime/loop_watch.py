@@ -56,6 +56,7 @@ class LoopWatch:
         self._loop: asyncio.AbstractEventLoop
         self._call: asyncio.Handle | None = None
         self._thread_id = 0
+        self._began = False
         self._worker = Worker("rucola-loop-watch", self._look, LIMIT_S / 2)
         self._due_s = 0.0
         self._window_began_s = 0.0
@@ -80,18 +81,25 @@ class LoopWatch:
         return max(self._longest_cpu_s)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Watches ``loop``, which runs in this thread."""
+        """Watches ``loop``, which runs in this thread, from its next turn on. The current turn still belongs to the
+        start of the server.
+        """
         self._loop = loop
         self._thread_id = threading.get_ident()
-        self._window_began_s = self._monotonic()
-        self._wait()
-        self._worker.start()
+        self._call = loop.call_soon(self._begin)
 
     def stop(self) -> None:
         """Stops watching."""
         if self._call is not None:
             self._call.cancel()
-            self._worker.stop()
+            if self._began:
+                self._worker.stop()
+
+    def _begin(self) -> None:
+        self._began = True
+        self._window_began_s = self._monotonic()
+        self._wait()
+        self._worker.start()
 
     def _wait(self) -> None:
         self._due_s = self._monotonic() + PERIOD_S

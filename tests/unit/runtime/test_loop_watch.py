@@ -15,13 +15,17 @@ from rucola.testing.manual_worker import ManualWorker, manual_workers
 
 
 class Watched:
-    def __init__(self) -> None:
+    """A watched loop; ``start_ms`` is the rest of the turn in which the watch is started."""
+
+    def __init__(self, start_ms: int = 0) -> None:
         self.clock = ManualClock()
         self.used_s = 0.0
         self.loop = ManualLoop(self.clock)
         with manual_workers("rucola.runtime.loop_watch"):
             self.watch = LoopWatch(self.clock.monotonic, lambda: self.used_s)
         self.watch.start(cast(Any, self.loop))
+        self.clock.advance(start_ms)
+        self.loop.run()
 
     def turn(self, milliseconds: int, look_after_ms: int = 0) -> None:
         """Runs a turn that begins when a tick is due and takes ``milliseconds``."""
@@ -53,6 +57,28 @@ def test_the_longest_turn_is_that_of_the_last_two_minutes() -> None:
     watched.watch.stop()
     watched.turn(80)
     assert watched.watch.slow_turns == 1
+
+
+def test_the_turn_that_starts_the_server_is_not_watched(caplog: pytest.LogCaptureFixture) -> None:
+    """Before the fix, every start of a broker logged a long turn, in which the text for its user was prepared."""
+    watched = Watched(start_ms=300)
+    caplog.set_level(logging.INFO)
+    watched.turn(0)
+    assert (watched.watch.slow_turns, watched.watch.longest_s, caplog.records) == (0, 0, [])
+    watched.turn(70)
+    assert watched.watch.slow_turns == len(caplog.records) == 1
+
+
+def test_a_watch_that_has_not_begun_can_be_stopped() -> None:
+    clock = ManualClock()
+    loop = ManualLoop(clock)
+    with manual_workers("rucola.runtime.loop_watch"):
+        watch = LoopWatch(clock.monotonic)
+    watch.start(cast(Any, loop))
+    watch.stop()
+    clock.advance(100)
+    loop.run()
+    assert watch._due_s == 0.0
 
 
 def test_processor_time_of_turns_is_told_beside_their_length(caplog: pytest.LogCaptureFixture) -> None:
