@@ -370,7 +370,7 @@ def test_s18_a_batch_of_too_many_messages_is_refused(tmp_path: Path, monkeypatch
 
 def test_batches_share_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the fix, each batch of more than 64 messages made a table of 4,096 rows, which took longer than storing
-    the batch.
+    the batch. Later, each batch of 32,768 messages made one of 10 MiB: 10 of 50 ms.
     """
     rows: list[int] = []
 
@@ -389,6 +389,11 @@ def test_batches_share_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             assert rows == []
             larger = await cluster.send("T", member * 5000, batch=True)
             assert (larger.code, larger.ext_fields["msgId"].count(","), rows) == (0, 4999, [5000 * 23 // 22])
+            for count, made in ((5000, 0), (5227, 0), (7000, 1), (1024, 0), (1025, 1)):
+                rows.clear()
+                assert (await cluster.send("T", member * count, batch=True)).code == 0
+                assert len(rows) == made, f"{count}: a larger table is kept until a batch does not need it"
+            assert len(await cluster.bodies("T", queue_offset=2025 + 10_000)) == 5227 + 7000 + 1024 + 1025
 
     run(scene())
 

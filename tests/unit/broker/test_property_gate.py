@@ -316,7 +316,7 @@ def test_a_batch_with_too_many_such_members_is_refused(tmp_path: Path) -> None:
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
-            for count, code in ((4096, 0), (4097, ILLEGAL)):
+            for count, code in ((2048, 0), (2049, ILLEGAL)):
                 body = member("POP_CK\x01x\x02UNIQ_KEY\x01U\x02") * count
                 command = RemotingCommand(320, ext_fields=header("T", "", batch=True), body=body)
                 assert (await cluster.client.invoke(cluster.broker.address, command, 5000)).code == code
