@@ -64,15 +64,17 @@ class FrameBatch:
         send_answers: the send results in the frames, cached here by the client.
         judged: number of rows that access control has examined. Used only by access control.
         account: the account that sent the examined requests. Used only by access control.
+        hashing: what access control knows about the next request, whose body is hashed in several turns; or None.
         kept_bytes: size in bytes of a copied batch (``SharedFrameReader.keep``); 0 for a batch in its reader's memory.
     """
 
-    __slots__ = ("account", "count", "judged", "kept_bytes", "send_answers", "source", "table", "view")
+    __slots__ = ("account", "count", "hashing", "judged", "kept_bytes", "send_answers", "source", "table", "view")
 
     def __init__(self, source: bytearray, view: memoryview, table: array[int], count: int) -> None:
         self.send_answers: list[SendAnswer | None] | None = None
         self.judged = 0
         self.account = ""
+        self.hashing: object = None
         self.kept_bytes = 0
         self.source = source
         self.view = view
@@ -98,6 +100,11 @@ class FrameBatch:
             self.table[base + _SERIALIZE],
             bytes(self.view[body : body + self.table[base + _BODY_LEN]]),
         )
+
+    def head(self, row: int) -> RemotingCommand:
+        """As ``command``, but without the body."""
+        base = row * ROW_WIDTH
+        return decode_header(self._header(base), self.table[base + _SERIALIZE], b"")
 
     def pass_over(self, row: int) -> None:
         """Marks frame ``row`` as a response, so that it is not served. Consecutive sends to one topic are served as one

@@ -122,7 +122,7 @@ class SharedFrameReader(FrameReader):
                 batch = FrameBatch(self._source, self._view, self._table, rows)
             else:
                 batch = self._space.batch
-                batch.count, batch.judged = rows, 0
+                batch.count, batch.judged, batch.hashing = rows, 0, None
             if unread:
                 self._read_others(batch)
         if self.has_more:
@@ -160,7 +160,7 @@ class SharedFrameReader(FrameReader):
             source = bytearray(view[: batch.end])
             view = memoryview(source)
         kept = FrameBatch(source, view, table, batch.count)
-        kept.judged, kept.account = batch.judged, batch.account
+        kept.judged, kept.account, kept.hashing = batch.judged, batch.account, batch.hashing
         kept.kept_bytes = len(source) + len(table) * table.itemsize
         self._space.kept_bytes += kept.kept_bytes
         return kept

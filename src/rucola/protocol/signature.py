@@ -52,6 +52,11 @@ def legacy_content(fields: Mapping[str, str], body: Body, version: int) -> bytes
         body: body of the request.
         version: version ordinal in the request's header; clients up to 4.9.3 do not sign ``_UNIQUE_KEY_QUERY``.
     """
+    return b"".join((_legacy_text(fields, version), body))
+
+
+def _legacy_text(fields: Mapping[str, str], version: int) -> bytes:
+    """Returns the signed bytes before the body."""
     names = list(fields)
     if all(map(str.isascii, names)):
         names.sort()
@@ -60,7 +65,7 @@ def legacy_content(fields: Mapping[str, str], body: Body, version: int) -> bytes
         names.sort(key=lambda name: name.encode("utf-16-be", "surrogatepass"))
     skipped = _UNIQUE_KEY_QUERY if version <= _V4_9_3 else SIGNATURE
     text = "".join([fields[name] for name in names if name not in (SIGNATURE, skipped)])
-    return b"".join((text.encode("utf-8", "surrogatepass"), body))
+    return text.encode("utf-8", "surrogatepass")
 
 
 def legacy_signature(secret_key: bytes, fields: Mapping[str, str], body: Body, version: int) -> bytes:
@@ -76,6 +81,10 @@ def v2_content(code: int, fields: Mapping[str, str], body: Body) -> bytes:
         fields: all ext fields, including time and nonce.
         body: body of the request.
     """
+    return _v2_content(code, fields, hashlib.sha256(body).digest())
+
+
+def _v2_content(code: int, fields: Mapping[str, str], body_digest: bytes) -> bytes:
     parts = [b"rucola-signature-2", code.to_bytes(4, "big", signed=True)]
     names = sorted(name for name in fields if name not in _UNSIGNED_V2)
     parts.append(len(names).to_bytes(4, "big"))
@@ -83,13 +92,35 @@ def v2_content(code: int, fields: Mapping[str, str], body: Body) -> bytes:
         for text in (name, fields[name]):
             value = text.encode("utf-8", "surrogatepass")
             parts += (len(value).to_bytes(4, "big"), value)
-    parts.append(hashlib.sha256(body).digest())
+    parts.append(body_digest)
     return b"".join(parts)
 
 
 def v2_signature(secret_key: bytes, code: int, fields: Mapping[str, str], body: Body) -> bytes:
     """Returns the value of the field ``SignatureV2``: 44 bytes of ASCII."""
     return b64encode(hmac.digest(secret_key, v2_content(code, fields, body), "sha256"))
+
+
+class LongBodySignature:
+    """Compares the signature of a request with the right one, whose body is hashed piece by piece. It is version 2 if
+    the request has a signature of version 2, otherwise RocketMQ's signature.
+    """
+
+    def __init__(self, secret_key: bytes, code: int, fields: Mapping[str, str], version: int) -> None:
+        self._secret_key, self._code, self._fields = secret_key, code, fields
+        self._mac = None if SIGNATURE_V2 in fields else hmac.new(secret_key, _legacy_text(fields, version), "sha1")
+        self._body = hashlib.sha256()
+
+    def update(self, piece: Body) -> None:
+        """Hashes the next piece of the body."""
+        (self._mac or self._body).update(piece)
+
+    def is_right(self) -> bool:
+        """Whether the request has the right signature, if its whole body was hashed."""
+        if self._mac is not None:
+            return equal(self._fields.get(SIGNATURE, ""), b64encode(self._mac.digest()))
+        content = _v2_content(self._code, self._fields, self._body.digest())
+        return equal(self._fields[SIGNATURE_V2], b64encode(hmac.digest(self._secret_key, content, "sha256")))
 
 
 def equal(given: str, expected: bytes) -> bool:
