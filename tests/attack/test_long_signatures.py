@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.attack.guarded import ALICE, DENIED, Guarded, signed, signed_v2, until
 from tests.brokers import RawConnection, run
 
-from rucola.broker.acl import guard as guard_module
+from rucola.broker.acl import long_body
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.signature import ACCESS_KEY, LongBodySignature
 from rucola.remoting import turn
@@ -29,7 +29,7 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
-    monkeypatch.setattr(guard_module, "HASHED_BYTES", PIECE)
+    monkeypatch.setattr(long_body, "HASHED_BYTES", PIECE)
     sizes: list[int] = []
     update = LongBodySignature.update
 

@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from rucola.broker.acl import long_body
 from rucola.broker.acl.address_strategy import Segments, address_of
 from rucola.broker.acl.freshness import Freshness
+from rucola.broker.acl.long_body import LongBody
 from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import PUB, Account, AclSnapshot, Resource, Sender
 from rucola.broker.acl.requirements import REQUIREMENTS, refusal
@@ -52,7 +54,6 @@ _log = logging.getLogger(__name__)
 _KIND = int(FrameColumn.KIND)
 _CODE = int(FrameColumn.CODE)
 _FLAG = int(FrameColumn.FLAG)
-_BODY_LEN = int(FrameColumn.BODY_LEN)
 _TOPIC_POS = int(FrameColumn.TOPIC_POS)
 _TOPIC_LEN = int(FrameColumn.TOPIC_LEN)
 _GROUP_POS = int(FrameColumn.GROUP_POS)
@@ -67,10 +68,6 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
 _JUDGED_ROWS = 128
 """Number of rows that are judged at a time; each needs a signature check."""
-HASHED_BYTES = 1024 * 1024
-"""Number of bytes of a body that are hashed at a time; this takes up to 4 ms. Before a longer body is hashed, nobody
-knows who sent it. A frame of 16 MiB of an unknown sender would delay others by 61 ms.
-"""
 _LOG_INTERVAL_S = 10.0
 _REMARK_CHARACTERS_MAX = 255
 _PEER = "acl-peer"
@@ -84,22 +81,6 @@ class _Peer:
     host: str
     address: Segments
     private: bool
-
-
-@dataclass(slots=True)
-class _Hashing:
-    """A request whose long body is being hashed.
-
-    Attributes:
-        row: its row.
-        account: the account that it names, or nobody.
-        position: number of bytes that are hashed.
-    """
-
-    row: int
-    account: Sender
-    signature: LongBodySignature
-    position: int = 0
 
 
 class _BodyNotReadError(Exception):
@@ -185,7 +166,7 @@ class AccessGuard:
             ``first`` while the long body of that row is being hashed; the requests then wait for a later turn.
         """
         if first >= batch.judged:
-            if _is_hashed_in_pieces(batch, first) and not self._hash_on(batch, first):
+            if long_body.is_long(batch, first) and not self._hash_on(batch, first):
                 return first
             batch.judged = self.refuse(channel, batch, first, min(first + _JUDGED_ROWS, batch.count))
         # Requests of other connections, served since the rows were judged, may have set a different account.
@@ -210,7 +191,7 @@ class AccessGuard:
             base = row * ROW_WIDTH
             if table[base + _FLAG] & FLAG_RESPONSE:
                 continue
-            if row > first and _is_hashed_in_pieces(batch, row):
+            if row > first and long_body.is_long(batch, row):
                 last = row
                 break
             command = batch.command(row)
@@ -222,7 +203,7 @@ class AccessGuard:
                 break
             try:
                 reason = self.judge(
-                    channel, command, hashing if isinstance(hashing, _Hashing) and row == first else None
+                    channel, command, hashing if isinstance(hashing, LongBody) and row == first else None
                 )
             except NotInMemoryError as missing:
                 self._judge_later(channel, command, missing.cold)
@@ -245,15 +226,12 @@ class AccessGuard:
     def _hash_on(self, batch: FrameBatch, row: int) -> bool:
         """Hashes the next piece of the body of ``row``; returns whether it was the last one."""
         hashing = batch.hashing
-        if not isinstance(hashing, _Hashing) or hashing.row != row:
+        if not isinstance(hashing, LongBody) or hashing.row != row:
             command = batch.head(row)
             account = self._sender(command)[1]
             signature = LongBodySignature(account.secret_key, command.code, command.ext_fields, command.version)
-            hashing = batch.hashing = _Hashing(row, account, signature)
-        body, end = batch.body(row), hashing.position + HASHED_BYTES
-        hashing.signature.update(body[hashing.position : end])
-        hashing.position = end
-        return end >= len(body)
+            hashing = batch.hashing = LongBody(row, account, signature)
+        return hashing.hash_on(batch)
 
     def _sender(self, command: RemotingCommand) -> tuple[bool, Sender]:
         """Whether the account is known that the request names, and this account; if not, nobody, whose signature takes
@@ -262,7 +240,7 @@ class AccessGuard:
         account = self._snapshot().accounts.get(command.ext_fields.get(ACCESS_KEY, ""))
         return (False, self._nobody) if account is None or account.disabled else (True, account)
 
-    def judge(self, channel: Channel, command: RemotingCommand, hashing: _Hashing | None = None) -> str:
+    def judge(self, channel: Channel, command: RemotingCommand, hashing: LongBody | None = None) -> str:
         """The reason why ``command`` is refused; empty if it is allowed.
 
         Args:
@@ -408,11 +386,6 @@ class AccessGuard:
                 reason=reason[:_REMARK_CHARACTERS_MAX],
                 refused=self.refused,
             )
-
-
-def _is_hashed_in_pieces(batch: FrameBatch, row: int) -> bool:
-    base = row * ROW_WIDTH
-    return batch.table[base + _BODY_LEN] > HASHED_BYTES and not batch.table[base + _FLAG] & FLAG_RESPONSE
 
 
 def _signature_matches(account: Sender, command: RemotingCommand) -> bool:
