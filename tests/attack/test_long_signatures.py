@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.attack.guarded import ALICE, DENIED, Guarded, signed, signed_v2, until
 from tests.brokers import RawConnection, run
 
-from rucola.broker.acl import long_body
+from rucola.broker.acl import guard, long_body
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.signature import ACCESS_KEY, LongBodySignature
 from rucola.remoting import turn
@@ -125,6 +125,32 @@ def test_whoever_is_not_known_for_sure_is_refused_after_the_whole_body(tmp_path:
                 assert pieces == [PIECE] * 3 + [500], "the time does not tell which accounts there are"
             assert cluster.access.guard.unknown_senders == 6
             assert cluster.broker.store.stats.put_messages == 0
+
+    run(scene())
+
+
+@pytest.mark.parametrize("judged_rows", [1, 128])
+def test_a_right_signature_counts_for_one_request_only(
+    tmp_path: Path, pieces: list[int], monkeypatch: pytest.MonkeyPatch, judged_rows: int
+) -> None:
+    monkeypatch.setattr(guard, "_JUDGED_ROWS", judged_rows)
+
+    async def scene() -> None:
+        async with Guarded(tmp_path) as cluster:
+            await cluster.made("A")
+            forger = (ALICE[0], "not-the-secret-of-alice")
+            requests = [(4, ALICE), (0, forger), (4, forger), (4, ALICE), (4, forger), (0, ALICE), (0, forger)]
+            connection, frames = await cluster.connect(), b""
+            pieces.clear()
+            for number, (count, account) in enumerate(requests):
+                command = signed(cluster.send_command("A", b"x" * max(count * PIECE, 5)), account)
+                command.opaque = number
+                frames += command.encode()
+            connection._writer.write(frames)
+            wanted = [0 if account is ALICE else DENIED for _, account in requests]
+            assert sorted(await answers(connection, len(requests))) == list(enumerate(wanted))
+            assert pieces == [PIECE] * 16
+            connection.close()
 
     run(scene())
 

@@ -56,7 +56,6 @@ class LoopWatch:
         self._loop: asyncio.AbstractEventLoop
         self._call: asyncio.Handle | None = None
         self._thread_id = 0
-        self._began = False
         self._worker = Worker("rucola-loop-watch", self._look, LIMIT_S / 2)
         self._due_s = 0.0
         self._window_began_s = 0.0
@@ -92,11 +91,9 @@ class LoopWatch:
         """Stops watching."""
         if self._call is not None:
             self._call.cancel()
-            if self._began:
-                self._worker.stop()
+            self._worker.stop()
 
     def _begin(self) -> None:
-        self._began = True
         self._window_began_s = self._monotonic()
         self._wait()
         self._worker.start()

@@ -302,7 +302,6 @@ class Dispatcher:
             room = self._maps_end - self.queues.maps_made
             if len(queue_ids) > room and self.queues.unmapped(topic, queue_ids) > room:
                 last = first + int(room)  # the number of maps is looked at again after so many rows
-                queue_ids = set(table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
             if self.screen is not None and not self.screen.passes(topic, table, first, last):
                 self._put_screened(self.screen, topic, file, table, first, last)
                 first = last

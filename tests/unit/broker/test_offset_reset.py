@@ -25,6 +25,7 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.offset import ResetOffsetRequestHeader
 from rucola.remoting import turn
 from rucola.remoting.client import RemotingClient
+from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 
 async def fill(cluster: Cluster) -> None:
@@ -271,6 +272,30 @@ def test_the_queues_of_a_wide_topic_take_several_turns(
             if not by_clients:
                 assert set(ResetOffsetBody.decode(answer.body).offset_table.values()) == {1}
                 assert {int(await committed(cluster, queue_id)) for queue_id in (0, 7, WIDE - 1)} == {1}
+
+    run(scene())
+
+
+def test_a_queue_is_looked_at_once_however_often_the_disk_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await fill(cluster)
+            store = cluster.broker.store
+
+            def cold_twice(_topic: bytes, queue_id: int, _time_ms: int, *, cold: ColdRecords) -> int:
+                looks.append(queue_id)
+                if queue_id == 1 and looks.count(1) < 3:
+                    raise NotInMemoryError(cold)
+                return 7
+
+            monkeypatch.setattr(store, "offset_by_time", cold_twice)
+            answer = await reset(cluster, timestamp=5)
+            assert set(ResetOffsetBody.decode(answer.body).offset_table.values()) == {7}
+            assert looks == [0, 1, 1, 1]
 
     run(scene())
 

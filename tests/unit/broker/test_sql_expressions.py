@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.attack.guarded import ALICE, Guarded, signed
@@ -96,6 +96,7 @@ def test_others_are_served_while_an_expression_is_compiled(tmp_path: Path, steps
             }
             await cluster.client.invoke(cluster.broker.address, check("a = 1"), 10_000)  # imports the processors
             await cluster.client.invoke(cluster.broker.address, pop("a = 7", "other"), 10_000)
+            await cluster.ask(30, {"topic": "T", "queueId": "0"})
             steps.clear()
             asking = asyncio.ensure_future(cluster.client.invoke(cluster.broker.address, commands[kind], 60_000))
             while not cluster.broker.services.expressions._waiting_chars:
@@ -283,5 +284,46 @@ def test_no_room_is_lost_by_requests_that_are_refused() -> None:
             pass
         async with expressions.compiled(["a = 1"]):
             assert expressions._waiting_chars == 5
+
+    run(scene())
+
+
+class Owing:
+    """A connection that notes what it owes."""
+
+    def __init__(self, closed: bool) -> None:
+        self.closed = closed
+        self.owed: list[int] = []
+
+    def owe(self, size: int) -> None:
+        self.owed.append(size)
+
+    def settle(self, size: int) -> None:
+        self.owed.remove(size)
+
+
+def test_one_request_at_a_time_is_compiled_and_none_for_a_closed_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turn, "PIECE_S", -1.0)
+    seen: list[str] = []
+
+    def noted(text: str) -> sql.Steps[sql.SqlExpression]:
+        seen.append(f"begin {text[0]}")
+        result = yield from compile_steps(text)
+        seen.append(f"end {text[0]}")
+        return result
+
+    monkeypatch.setattr(sql, "compile_steps", noted)
+
+    async def scene() -> None:
+        expressions = SqlExpressions(Senders)
+        peers = {name: Owing(closed=name == "b") for name in "abc"}
+        for name, peer in peers.items():
+            expressions.start(cast(Any, peer), long_text(name), lambda name=name: seen.append(f"serve {name}"))
+            assert peer.owed == [len(long_text(name))], "its memory counts while it waits"
+        await asyncio.gather(*expressions._resuming)
+        assert seen == ["begin a", "end a", "serve a", "begin b", "end b", "begin c", "end c", "serve c"]
+        assert not any(peer.owed for peer in peers.values())
 
     run(scene())

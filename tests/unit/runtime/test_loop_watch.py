@@ -72,8 +72,7 @@ def test_the_turn_that_starts_the_server_is_not_watched(caplog: pytest.LogCaptur
 def test_a_watch_that_has_not_begun_can_be_stopped() -> None:
     clock = ManualClock()
     loop = ManualLoop(clock)
-    with manual_workers("rucola.runtime.loop_watch"):
-        watch = LoopWatch(clock.monotonic)
+    watch = LoopWatch(clock.monotonic)
     watch.start(cast(Any, loop))
     watch.stop()
     clock.advance(100)

@@ -226,7 +226,7 @@ class AccessGuard:
     def _hash_on(self, batch: FrameBatch, row: int) -> bool:
         """Hashes the next piece of the body of ``row``; returns whether it was the last one."""
         hashing = batch.hashing
-        if not isinstance(hashing, LongBody) or hashing.row != row:
+        if not isinstance(hashing, LongBody):
             command = batch.head(row)
             account = self._sender(command)[1]
             signature = LongBodySignature(account.secret_key, command.code, command.ext_fields, command.version)
