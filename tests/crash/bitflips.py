@@ -181,6 +181,7 @@ def base(name: str) -> Base:
         files, version, batch_topic = dict(case.files), "5.3.3", "BatchTopic"
         options |= {key: str(value) for key, value in case.case["config"].items()}
     files.pop("lock", None)
+    files.setdefault("config/topics.json", b'{"topicConfigTable":{}}')  # as if a broker had used the store
     log = read_log(_log_files(files), int(options["mappedFileSizeCommitLog"]))
     return Base(
         name, version, options, files, [(one.physical_offset, len(one.data)) for one in log.records], batch_topic

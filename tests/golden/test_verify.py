@@ -4,13 +4,17 @@ listed in the case.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
-from tests.golden.loader import STORES, unpack
+from tests.golden.loader import BROKER_STORES, STORES, load_broker, unpack, write_files
+from tests.unit.store.stores import opened, with_topics
 
 from rucola.store.verify.check import verify
+from rucola.store.verify.findings import FindingKind
 
+BROKER_CASES = {path.name.removesuffix(".tar.xz") for path in BROKER_STORES.glob("*_clean.tar.xz")}
 CASES = tuple(sorted(path.name.removesuffix(".tar.xz") for path in STORES.glob("*.tar.xz")))
 Expected = list[tuple[str, str, int, int]]
 
@@ -131,6 +135,8 @@ BROKEN_TABLES = {
 @pytest.mark.parametrize("name", CASES)
 def test_finds_the_damage_of_the_case_and_nothing_else(name: str, tmp_path: Path) -> None:
     unpack(name, tmp_path)
+    if not (tmp_path / "config").exists():
+        with_topics(tmp_path)  # no broker has used the store
     report = verify(str(tmp_path))
     found = [(str(finding.kind), finding.file, finding.position, finding.count) for finding in report.findings]
     if name in BROKEN_TABLES:
@@ -151,6 +157,25 @@ def test_counts_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
     assert report.records == sum(1 for entry in case.expect["log"] if "topic" in entry)
     assert report.log_end == case.expect["store"]["maxPhyOffset"]
     assert report.units == sum(len(queue["units"]) for queue in case.expect["queues"])
+
+
+def test_a_store_without_messages_needs_no_topic_table(tmp_path: Path) -> None:
+    opened(tmp_path / "ours").shutdown()
+    assert verify(str(tmp_path / "ours")).clean
+    write_files(load_broker("acl_clean").files, tmp_path / "java")
+    shutil.rmtree(tmp_path / "java/config")
+    assert verify(str(tmp_path / "java")).clean
+
+
+@pytest.mark.parametrize("name", sorted(BROKER_CASES - {"acl_clean"}))
+def test_the_topic_table_of_a_broker_is_missed(name: str, tmp_path: Path) -> None:
+    write_files(load_broker(name).files, tmp_path)
+    before = verify(str(tmp_path)).counts
+    shutil.rmtree(tmp_path / "config")
+    report = verify(str(tmp_path))
+    assert report.counts.pop(FindingKind.TABLE) == 1
+    assert [one.file for one in report.findings if one.kind is FindingKind.TABLE] == ["config"]
+    assert before.items() >= report.counts.items()
 
 
 def test_old_records_behind_the_end_are_no_torn_tail_after_a_crash_either(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ import subprocess
 import sys
 from base64 import b64decode
 from pathlib import Path
+from shutil import copytree, ignore_patterns
 from typing import Any
 
 import pytest
 from tests.golden.loader import unpack
-from tests.unit.store.stores import contents, opened
+from tests.unit.store.stores import contents, opened, with_topics
 from tests.unit.store.stores import fill as put
 
 from rucola.cli.main import main
@@ -40,6 +41,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     writer.put_message(special)
     writer.dispatch()
     writer.shutdown()
+    with_topics(path)
     return path
 
 
@@ -244,13 +246,13 @@ def test_verify(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     unpack("killed_cq_behind", tmp_path)
     assert main(["store", "verify", str(tmp_path), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
-    assert report["counts"] == {"record_without_unit": 5}
-    (finding,) = report["findings"]
+    assert report["counts"] == {"record_without_unit": 5, "table": 1}
+    finding = report["findings"][0]
     assert (finding["kind"], finding["position"], finding["count"]) == ("record_without_unit", 120, 5)
     assert finding["file"] == "consumequeue/Newest/1/00000000000000000000"
     assert main(["store", "verify", str(tmp_path)]) == 1
     shown = capsys.readouterr().out
-    assert "record_without_unit" in shown and "5 findings" in shown and "was not stopped" in shown
+    assert "record_without_unit" in shown and "6 findings" in shown and "was not stopped" in shown
 
 
 def test_what_no_message_has(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -310,6 +312,14 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(name in shown for name in ("info", "ls", "cat", "grep", "hexdump", "verify"))
     assert main(["--help"]) == 0
     assert "store" in capsys.readouterr().out
+
+
+def test_verify_misses_the_topic_table(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = Path(copytree(store, tmp_path / "copy", ignore=ignore_patterns("config")))
+    assert main(["store", "verify", str(copy)]) == 1
+    shown = capsys.readouterr().out
+    assert "there is no such directory, but there are 3 topics with messages" in shown
+    assert "1 findings" in shown
 
 
 def test_no_command_changes_anything(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -447,6 +457,7 @@ def test_rebuild_repair_and_undo(tmp_path: Path, capsys: pytest.CaptureFixture[s
     one = opened(path)
     put(one, 60)
     one.shutdown()
+    with_topics(path)
     (queue,) = (path / "consumequeue/T0/0").iterdir()
     whole = queue.read_bytes()
     queue.write_bytes(bytes(40) + whole[40:])

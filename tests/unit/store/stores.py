@@ -45,6 +45,15 @@ def opened(path: Path, files: Files | None = None, clock: ManualClock | None = N
     return store
 
 
+def with_topics(path: Path) -> str:
+    """Gives a store the topic table that a broker would have written, unless it has one; returns the store's path."""
+    table = path / "config/topics.json"
+    if not table.exists():
+        table.parent.mkdir(exist_ok=True)
+        table.write_text('{"topicConfigTable":{}}')
+    return str(path)
+
+
 def message(number: int, topic: bytes = b"TopicTest", queue_id: int = 0, size: int = 100) -> StoreMessage:
     """Returns message ``number``; its body and keys contain the number."""
     body = (b"%d " % number) * (size // 2 + 1)

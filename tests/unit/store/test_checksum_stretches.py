@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.kernels import kernel
-from tests.unit.store.stores import HOST, SEGMENT, opened
+from tests.unit.store.stores import HOST, SEGMENT, opened, with_topics
 
 from rucola.arrow.ranges import QueueRange
 from rucola.arrow.read_options import ReadOptions, ScanOrder, Subscription
@@ -115,7 +115,7 @@ def test_the_tools_find_it(tmp_path: Path, kind: str) -> None:
         list(offline.rows("T0", 0, 7, 8))
     assert len(list(offline.messages("T0", 0, 8, 200))) == 192
     offline.close()
-    report = verify(str(store_path))
+    report = verify(with_topics(store_path))
     assert report.counts == {FindingKind.RECORD_CRC: 1}
     assert report.findings[0].position == place[0]
     assert "has lost it" in report.findings[0].detail
@@ -133,7 +133,7 @@ def test_the_last_segment_with_such_a_record_refuses_the_start(tmp_path: Path) -
     assert [m.queue_offset for view in result.views for m in decode_messages(view)] == [184, 185, 186, 187, 188, 189]
     put(store, 3, 190)
     store.shutdown()
-    assert not [kind for kind in verify(str(tmp_path)).counts if kind is FindingKind.RECORD_CRC]
+    assert not [kind for kind in verify(with_topics(tmp_path)).counts if kind is FindingKind.RECORD_CRC]
     assert stretches(tmp_path)[0] == 0, "the filled gap does not end the stretch"
 
 
@@ -157,11 +157,11 @@ def test_java_ours_java_ours_with_switches_between(tmp_path: Path) -> None:
         read = result.next_offset
     assert (read, store.stats.damaged_messages) == (400, 0)
     store.shutdown()
-    assert verify(str(tmp_path)).clean
+    assert verify(with_topics(tmp_path)).clean
     record = places(tmp_path)
     for number in (10, 60, 110, 160, 260, 360):
         lose_end(tmp_path, record[number])
-    damaged = {finding.position for finding in verify(str(tmp_path)).findings}
+    damaged = {finding.position for finding in verify(with_topics(tmp_path)).findings}
     assert damaged == {record[number][0] % SEGMENT for number in (60, 160, 360)}
 
 
@@ -207,7 +207,7 @@ def test_a_log_that_was_cut_below_the_mark_and_written_on(tmp_path: Path) -> Non
     offline = OfflineStore(str(tmp_path))
     assert len(list(offline.messages("T0", 0, 0, 1000))) > 100
     offline.close()
-    assert FindingKind.RECORD_CRC not in verify(str(tmp_path)).counts
+    assert FindingKind.RECORD_CRC not in verify(with_topics(tmp_path)).counts
 
 
 def test_an_older_version_knows_no_stretches(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.store.stores import crashed, everything, fill, message, opened, read
+from tests.unit.store.stores import crashed, everything, fill, message, opened, read, with_topics
 
 from rucola.errors import DiskError
 from rucola.runtime.files import Files
@@ -104,7 +104,7 @@ def test_few_are_mapped_and_all_are_served(how: str, mapped: set[str], tmp_path:
     assert {name: messages[:3] for name, messages in everything(store).items()} == before
     assert len(mapped) <= MAPS_MAX
     store.shutdown()
-    assert verify(str(path)).clean
+    assert verify(with_topics(path)).clean
 
 
 @pytest.mark.parametrize("held_max", [3, 20, 60])
@@ -324,7 +324,7 @@ def test_a_queue_keeps_its_maps_while_it_is_used(tmp_path: Path) -> None:
     fill(store, 60, topics=1, queues=1)
     assert len(read(store, b"T0", 0)) == 60
     store.shutdown()
-    assert verify(str(tmp_path)).clean
+    assert verify(with_topics(tmp_path)).clean
 
 
 def test_free_descriptors_unmaps_half(mapped: set[str], tmp_path: Path) -> None:

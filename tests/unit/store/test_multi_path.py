@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.store.stores import SEGMENT, everything, fill, message, opened, sync_config
+from tests.unit.store.stores import SEGMENT, everything, fill, message, opened, sync_config, with_topics
 
 from rucola.errors import ConfigError, DiskFullError, StoreDamagedError
 from rucola.formats.segment_name import segment_name
@@ -130,7 +130,7 @@ def test_the_same_segment_twice_and_a_missing_directory_are_damage(tmp_path: Pat
     shutil.copy(tmp_path / "disks" / "a" / segment_name(0), tmp_path / "disks" / "b")
     with pytest.raises(StoreDamagedError, match="holds the same segment"):
         opened(tmp_path / "store", **options)
-    found = verify(str(tmp_path / "store"), commit_log_path=options["store_path_commit_log"]).findings
+    found = verify(with_topics(tmp_path / "store"), commit_log_path=options["store_path_commit_log"]).findings
     assert [str(one.kind) for one in found] == ["stray_file"]
 
 
@@ -217,7 +217,7 @@ def test_the_offline_reader_finds_what_the_store_has(tmp_path: Path) -> None:
     found = {m.physical_offset for topic in ("T0", "T1") for q in (0, 1) for m in offline.messages(topic, q, 0, 999)}
     assert found == {result.physical_offset for result in results}
     offline.close()
-    report = verify(str(tmp_path / "store"), commit_log_path=options["store_path_commit_log"])
+    report = verify(with_topics(tmp_path / "store"), commit_log_path=options["store_path_commit_log"])
     assert report.clean and report.records == 700
     dump = Hexdump(Files(), str(tmp_path / "store"), options["store_path_commit_log"]).record(SEGMENT)
     assert Path(dump.path) == tmp_path / "disks" / "b" / segment_name(SEGMENT)

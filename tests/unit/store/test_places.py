@@ -8,7 +8,7 @@ from pathlib import Path
 from shutil import copytree
 
 import pytest
-from tests.unit.store.stores import SEGMENT, fill, opened
+from tests.unit.store.stores import SEGMENT, fill, opened, with_topics
 from tests.unit.store.test_rebuild import OPTIONS
 
 from rucola.errors import ForeignEntryError, StoreDamagedError
@@ -87,7 +87,7 @@ def test_a_rebuild_of_what_lies_elsewhere_is_refused_before_its_first_change(
         rebuild(str(store), options=OPTIONS)
     assert seen(store) == before and seen(elsewhere) == there
     # Everything else works through the link.
-    assert verify(str(store)).clean
+    assert verify(with_topics(store)).clean
     again = opened(store)
     assert again.get_message(b"T0", 0, 0, 32, 1 << 20).status is GetMessageStatus.FOUND
     fill(again, 5, first=300)

@@ -8,7 +8,7 @@ from struct import pack
 from typing import Any
 
 import pytest
-from tests.unit.store.stores import HOST, SEGMENT, config, crashed, message
+from tests.unit.store.stores import HOST, SEGMENT, config, crashed, message, with_topics
 
 from rucola.common.message import StoreMessage
 from rucola.errors import StoreDamagedError
@@ -121,7 +121,7 @@ def test_a_crash_leaves_the_batch_queue_as_the_log_says(damage: str, tmp_path: P
         assert batch_bases(store) == bases(25)
         store.shutdown()
         assert files_of(image, "batchconsumequeue") == before
-    assert verify(str(image)).clean
+    assert verify(with_topics(image)).clean
 
 
 def test_a_batch_queue_goes_on_where_it_was_synced(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_batch_units_behind_a_cut_log_are_zeroed(tmp_path: Path) -> None:
     assert batch_bases(store) == bases(8)
     store.shutdown()
     assert len(files_of(image, "batchconsumequeue")) == 1
-    assert verify(str(image)).clean
+    assert verify(with_topics(image)).clean
 
 
 def test_the_batch_queue_begins_with_the_first_record_the_log_still_has(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_the_check_finds_what_is_wrong_with_batch_units(tmp_path: Path) -> None:
     content[3 * BATCH_UNIT_BYTES + 35] ^= 1
     content[5 * BATCH_UNIT_BYTES : 7 * BATCH_UNIT_BYTES] = bytes(BATCH_UNIT_BYTES) + content[:BATCH_UNIT_BYTES]
     file.write_bytes(content)
-    found = [(str(one.kind), one.position // BATCH_UNIT_BYTES) for one in verify(str(tmp_path)).findings]
+    found = [(str(one.kind), one.position // BATCH_UNIT_BYTES) for one in verify(with_topics(tmp_path)).findings]
     assert found == [("record_without_unit", 5), ("unit", 3), ("unit_tags", 2)]
 
 
@@ -273,7 +273,7 @@ def test_a_crash_leaves_the_extension_as_the_log_says(damage: str, tmp_path: Pat
         assert result.message_count == 7
         store.shutdown()
         assert files_of(image, "consumequeue*") == before
-    assert verify(str(image)).clean
+    assert verify(with_topics(image)).clean
 
 
 def test_an_extension_switched_off_is_still_read_and_not_written(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_an_extension_switched_off_is_still_read_and_not_written(tmp_path: Path)
     codes = [int.from_bytes(units[20 * at + 12 : 20 * at + 20], "big", signed=True) for at in range(27)]
     assert [at for at, code in enumerate(codes) if code < 0] == list(range(9, 18))
     assert codes[9:11] == [address_of(0), address_of(27)]
-    assert verify(str(tmp_path)).clean
+    assert verify(with_topics(tmp_path)).clean
 
 
 def test_the_extension_loses_what_lies_before_the_first_entry(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_a_lost_unit_of_the_extension_matches_every_tag(tmp_path: Path) -> None:
     result = store.get_message(b"TopicTest", 0, 0, 32, 1 << 20, frozenset({2598902}))
     assert result.message_count == 3  # two with the tag, and one that the client has to compare
     store.shutdown()
-    report = verify(str(tmp_path))
+    report = verify(with_topics(tmp_path))
     assert [(str(one.kind), one.position) for one in report.findings] == [("unit_tags", 20)]
 
 
@@ -357,7 +357,7 @@ def test_a_name_that_is_none_of_a_light_queue_does_not_stop_dispatch(tmp_path: P
     (record,) = [found for view in store.get_message(b"Parent", 0, 0, 1, 100).views for found in decode_messages(view)]
     assert record.properties["INNER_MULTI_QUEUE_OFFSET"] == "0,,0"
     store.shutdown()
-    assert verify(str(tmp_path)).clean
+    assert verify(with_topics(tmp_path)).clean
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -9,7 +9,7 @@ from shutil import copytree, rmtree
 import pytest
 from tests.crash.damages import TARGETS, damage
 from tests.golden.loader import write_files
-from tests.unit.store.stores import fill, opened
+from tests.unit.store.stores import fill, opened, with_topics
 from tests.unit.store.test_rebuild import OPTIONS, Killed
 
 from rucola.errors import StoreDamagedError
@@ -151,6 +151,7 @@ def test_a_repair_is_not_undone_once_messages_were_stored(tmp_path: Path) -> Non
     store = opened(path)
     fill(store, 50)
     store.shutdown()
+    with_topics(path)
     (queue,) = (path / "consumequeue/T0/0").iterdir()
     queue.write_bytes(bytes(20) + queue.read_bytes()[20:])
     assert repair(str(path), options=OPTIONS).left == 0
@@ -173,6 +174,7 @@ def test_an_index_that_is_gone_is_built_again(tmp_path: Path) -> None:
     store = opened(path, max_index_num=100)
     fill(store, 100)
     store.shutdown()
+    with_topics(path)
     before = contents(path)
     rmtree(path / "index")
     assert repair(str(path), options=OPTIONS | {"maxIndexNum": "100"}).left == 0
@@ -183,6 +185,7 @@ def test_entries_of_expired_messages_stay(tmp_path: Path) -> None:
     store = opened(tmp_path, mapped_file_size_commit_log=8192, mapped_file_size_consume_queue=200)
     fill(store, 200)
     store.shutdown()
+    with_topics(tmp_path)
     min((tmp_path / "commitlog").iterdir()).unlink()
     min((tmp_path / "commitlog").iterdir()).unlink()
     before = contents(tmp_path)

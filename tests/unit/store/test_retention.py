@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.store.stores import SEGMENT, contents, everything, fill, message, opened, snapshot
+from tests.unit.store.stores import SEGMENT, contents, everything, fill, message, opened, snapshot, with_topics
 
 from rucola.errors import DiskError
 from rucola.runtime.clock import local_time_digits
@@ -111,7 +111,7 @@ def test_expired_segments_go_and_the_rest_reads_as_before(life: Life) -> None:
     assert len(life.store.query_by_key(b"T0", b"key-1498").views) == 1
     assert life.store.stats.expired_segments == 3 and life.store.stats.forced_segments == 0
     life.store.shutdown()
-    assert verify(str(life.path)).clean
+    assert verify(with_topics(life.path)).clean
     store = opened(life.path)
     assert not store.recovered
     assert everything(store) == kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from tests.unit.store.stores import SMALL, fill, opened
@@ -87,15 +88,33 @@ def test_one_queue_file_that_was_cut_does_not_set_the_size(source: Path) -> None
 
 
 def test_verify_reports_a_topic_table_that_is_gone(source: Path) -> None:
-    assert verify(str(source)).clean, "no broker has used the store"
-    (source / "config").mkdir()
-    (source / "config" / "delayOffset.json").write_text('{"offsetTable":{}}')
-    assert verify(str(source)).clean, "such a table does not need a broker"
-    (source / "config" / "subscriptionGroup.json").write_text('{"subscriptionGroupTable":{}}')
-    report = verify(str(source))
-    assert report.counts == {FindingKind.TABLE: 1}
-    assert report.findings[0].file.endswith("config/topics.json")
-    (source / "config" / "topics.json").write_text('{"topicConfigTable":{}}')
+    """The next start would know no topic, although there are messages of two."""
+    config = source / "config"
+    [gone] = verify(str(source)).findings
+    assert (gone.kind, gone.file, gone.position) == (FindingKind.TABLE, "config", 0)
+    assert gone.detail == (
+        "there is no such directory, but there are 2 topics with messages; "
+        "the next start knows none of them, and no group and no consumer offset"
+    )
+    config.mkdir()
+    (config / "delayOffset.json").write_text('{"offsetTable":{}}')
+    [gone] = verify(str(source)).findings
+    assert (gone.kind, gone.file, gone.position) == (FindingKind.TABLE, "config/topics.json", 0)
+    assert gone.detail == (
+        "there is no such file, but there are 2 topics with messages; the next start knows none of them"
+    )
+    rmtree(source / "consumequeue")  # the log alone tells of the topics, too
+    assert FindingKind.TABLE in verify(str(source)).counts
+    (config / "topics.json").write_text('{"topicConfigTable":{}}')
+    assert FindingKind.TABLE not in verify(str(source)).counts
+    (config / "topics.json").rename(config / "topics.json.bak")
+    [gone] = [one for one in verify(str(source)).findings if one.kind is FindingKind.TABLE]
+    assert gone.detail == "there is no such file, but there is topics.json.bak"
+
+
+def test_a_broker_that_is_running_is_not_blamed(source: Path) -> None:
+    """Its tables are in its memory."""
+    running = opened(source)
     assert verify(str(source)).clean
-    (source / "config" / "topics.json").rename(source / "config" / "topics.json.bak")
-    assert verify(str(source)).counts == {FindingKind.TABLE: 1}
+    running.shutdown()
+    assert not verify(str(source)).clean

@@ -8,7 +8,7 @@ from pathlib import Path
 from shutil import copytree
 
 import pytest
-from tests.unit.store.stores import config, contents, everything, fill, message, opened, read, snapshot
+from tests.unit.store.stores import config, contents, everything, fill, message, opened, read, snapshot, with_topics
 
 from rucola.errors import DiskError, StoreDamagedError
 from rucola.runtime.files import Files
@@ -49,7 +49,7 @@ def test_it_is_gone_at_once_after_a_stop_and_after_a_crash(tmp_path: Path) -> No
     snapshot(tmp_path / "store", tmp_path / "crashed")
     (tmp_path / "crashed/rucola-watermark").unlink()  # so that all of the log is dispatched again
     store.shutdown()
-    assert verify(str(tmp_path / "store")).clean
+    assert verify(with_topics(tmp_path / "store")).clean
     for directory in ("store", "crashed"):
         store = opened(tmp_path / directory)
         assert store.recovered == (directory == "crashed")
@@ -75,7 +75,7 @@ def test_one_of_the_same_name_begins_at_zero_and_survives_a_crash(tmp_path: Path
         store = opened(tmp_path / directory)
         assert everything(store) == seen
         store.shutdown()
-        assert verify(str(tmp_path / directory)).clean
+        assert verify(with_topics(tmp_path / directory)).clean
 
 
 def test_the_files_go_with_the_keeper(tmp_path: Path) -> None:
@@ -237,5 +237,5 @@ def test_verify_names_a_queue_of_a_deleted_topic_that_came_back(tmp_path: Path) 
     store.delete_topic(GONE)
     store.shutdown()
     copytree(tmp_path / "copy", queue)
-    found = verify(str(tmp_path / "store")).findings
+    found = verify(with_topics(tmp_path / "store")).findings
     assert [(one.kind, one.count) for one in found] == [("unit_without_record", 1)]

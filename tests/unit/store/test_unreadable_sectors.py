@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.store.stores import fill, opened, snapshot
+from tests.unit.store.stores import fill, opened, snapshot, with_topics
 
 from rucola.errors import DiskError, StoreDamagedError
 from rucola.runtime.files import Files
@@ -261,7 +261,7 @@ def test_a_check_names_it_and_goes_on(
 ) -> None:
     path = tmp_path / "store"
     snapshot(image, path)
-    report = verify(str(path), BadPage(part, position))
+    report = verify(with_topics(path), BadPage(part, position))
     (unreadable,) = [finding for finding in report.findings if finding.kind is FindingKind.UNREADABLE]
     assert (part in f"/{unreadable.file}", unreadable.position) == (True, position)
     assert unreadable.detail == f"the disk cannot read {min(_PAGE, (path / unreadable.file).stat().st_size)} bytes"

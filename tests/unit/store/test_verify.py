@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.store.stores import contents, fill, message, opened
+from tests.unit.store.stores import contents, fill, message, opened, with_topics
 
 from rucola.errors import StoreDamagedError
 from rucola.formats.consume_queue import UNIT
@@ -34,6 +34,7 @@ def made(path: Path, count: int = COUNT, **options: Any) -> Path:
     store = opened(path, **(SMALL_SEGMENT | options))
     fill(store, count)
     store.shutdown()
+    with_topics(path)
     return path
 
 
@@ -193,7 +194,7 @@ def table(path: Path) -> None:
 
 
 def backup_only(path: Path) -> None:
-    (path / "config").mkdir(exist_ok=True)
+    (path / "config" / "topics.json").unlink()
     (path / "config" / "topics.json.bak").write_text("{}")
 
 
@@ -352,6 +353,7 @@ store.shutdown()
 
 
 def test_a_store_that_another_process_is_writing_has_no_findings(tmp_path: Path) -> None:
+    with_topics(tmp_path)
     child = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.store.stores import HOST, fill, message, opened
+from tests.unit.store.stores import HOST, fill, message, opened, with_topics
 from tests.unit.store.test_verify import FIRST, flip, found, index_name, made, overwrite, records, segment
 
 from rucola.common.sysflag import MessageSysFlag
@@ -47,7 +47,7 @@ def unprotected(path: Path) -> tuple[Path, int]:
 def test_an_impossible_value_is_named(position: int, value: int, kind: str, tmp_path: Path) -> None:
     file, at = unprotected(tmp_path)
     overwrite(file, at + position, int(value).to_bytes(4, "big"))
-    assert found(verify(str(tmp_path))) == [(kind, FIRST, at, 1)]
+    assert found(verify(with_topics(tmp_path))) == [(kind, FIRST, at, 1)]
 
 
 @pytest.mark.parametrize(
@@ -63,23 +63,23 @@ def test_an_impossible_value_is_named(position: int, value: int, kind: str, tmp_
 def test_a_possible_value_is_no_finding(position: int, value: int, tmp_path: Path) -> None:
     file, at = unprotected(tmp_path)
     overwrite(file, at + position, int(value).to_bytes(4, "big"))
-    assert found(verify(str(tmp_path))) == []
+    assert found(verify(with_topics(tmp_path))) == []
 
 
 def test_a_transaction_that_ended_has_a_half_message(tmp_path: Path) -> None:
     file, at = unprotected(tmp_path)
     overwrite(file, at + SYS_FLAG, int(MessageSysFlag.TRANSACTION_COMMIT).to_bytes(4, "big"))
     overwrite(file, at + PREPARED, (77).to_bytes(8, "big"))
-    assert found(verify(str(tmp_path))) == []
+    assert found(verify(with_topics(tmp_path))) == []
     overwrite(file, at + PREPARED, b"\xff" * 8)
-    assert found(verify(str(tmp_path))) == [("prepared_transaction_offset", FIRST, at, 1)]
+    assert found(verify(with_topics(tmp_path))) == [("prepared_transaction_offset", FIRST, at, 1)]
 
 
 def test_a_record_with_a_wrong_checksum_is_reported_once(tmp_path: Path) -> None:
     file = segment(made(tmp_path, 40))
     at = records(file)[3]
     overwrite(file, at + PREPARED, b"\1")
-    assert found(verify(str(tmp_path))) == [("record_crc", FIRST, at, 1)]
+    assert found(verify(with_topics(tmp_path))) == [("record_crc", FIRST, at, 1)]
 
 
 def test_compressed_bodies_ended_transactions_and_ipv6_are_sound(tmp_path: Path) -> None:
@@ -96,11 +96,11 @@ def test_compressed_bodies_ended_transactions_and_ipv6_are_sound(tmp_path: Path)
         assert store.put_message(one).status is PutMessageStatus.PUT_OK
     store.dispatch()
     store.shutdown()
-    assert found(verify(str(tmp_path))) == []
+    assert found(verify(with_topics(tmp_path))) == []
     file = segment(tmp_path)
     port_of_ipv6 = records(file)[5] + 48 + 16
     overwrite(file, port_of_ipv6, b"\1")
-    assert ("host", FIRST, records(file)[5], 1) in found(verify(str(tmp_path)))
+    assert ("host", FIRST, records(file)[5], 1) in found(verify(with_topics(tmp_path)))
 
 
 def test_a_body_that_is_compressed_in_another_way() -> None:
@@ -134,22 +134,22 @@ def test_a_time_in_the_checkpoint_that_no_record_has(name: str, tmp_path: Path) 
     times = store_times(made(tmp_path, 30))
     for lagging in (times[5], 0):
         write_field(tmp_path, name, lagging)
-        assert found(verify(str(tmp_path))) == []
+        assert found(verify(with_topics(tmp_path))) == []
     between = min({*range(times[0], times[-1])} - {*times})
     for wrong in (between, 1, times[0] - 1):
         write_field(tmp_path, name, wrong)
         expected = [("checkpoint", "checkpoint", CHECKPOINT.position(name), 1)]
-        assert found(verify(str(tmp_path))) == expected
+        assert found(verify(with_topics(tmp_path))) == expected
 
 
 def test_a_time_in_the_checkpoint_of_a_record_that_expired_or_was_lost(tmp_path: Path) -> None:
     times = store_times(made(tmp_path))
     write_field(tmp_path, "physic_msg_timestamp_ms", times[0])
     segment(tmp_path).unlink()
-    assert found(verify(str(tmp_path))) == []
+    assert found(verify(with_topics(tmp_path))) == []
     flip(segment(tmp_path), records(segment(tmp_path))[3] + 5)
     write_field(tmp_path, "physic_msg_timestamp_ms", store_times(tmp_path)[2] + 1)
-    assert [kind for kind, _, _, _ in found(verify(str(tmp_path)))] == ["record"]
+    assert [kind for kind, _, _, _ in found(verify(with_topics(tmp_path)))] == ["record"]
 
 
 def test_a_time_in_the_checkpoint_of_a_record_that_is_damaged_or_in_quarantine(tmp_path: Path) -> None:
@@ -157,12 +157,12 @@ def test_a_time_in_the_checkpoint_of_a_record_that_is_damaged_or_in_quarantine(t
     times, at = store_times(tmp_path), records(file)[9]
     write_field(tmp_path, "logics_msg_timestamp_ms", times[9])
     overwrite(file, at + 56, (times[9] + 3_600_000).to_bytes(8, "big"))
-    assert found(verify(str(tmp_path))) == [("store_time", FIRST, at, 1)]
+    assert found(verify(with_topics(tmp_path))) == [("store_time", FIRST, at, 1)]
     overwrite(file, at + 56, times[8].to_bytes(8, "big"))
-    assert [kind for kind, _, _, _ in found(verify(str(tmp_path)))] == ["checkpoint"]
+    assert [kind for kind, _, _, _ in found(verify(with_topics(tmp_path)))] == ["checkpoint"]
     (tmp_path / "quarantine").mkdir()
     (tmp_path / "quarantine" / "gaps.json").write_text("[]")
-    assert found(verify(str(tmp_path))) == []
+    assert found(verify(with_topics(tmp_path))) == []
 
 
 def test_an_offset_in_the_checkpoint_inside_damage(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_an_offset_in_the_checkpoint_inside_damage(tmp_path: Path) -> None:
     at = records(file)[3]
     flip(file, at + 5)
     write_field(tmp_path, "confirm_physical_offset", at + 1)
-    assert {kind for kind, _, _, _ in found(verify(str(tmp_path)))} == {"record"}
+    assert {kind for kind, _, _, _ in found(verify(with_topics(tmp_path)))} == {"record"}
 
 
 def test_a_checkpoint_and_an_index_in_use_may_be_ahead(tmp_path: Path) -> None:
@@ -179,11 +179,11 @@ def test_a_checkpoint_and_an_index_in_use_may_be_ahead(tmp_path: Path) -> None:
     at = records(segment(tmp_path))[3]
     (tmp_path / "checkpoint").write_bytes(StoreCheckpoint(1, 1, 1, at + 1, at + 1).encode())
     overwrite(index_name(tmp_path), index_name(tmp_path).stat().st_size - 7, b"\1")
-    assert found(verify(str(tmp_path))) == []
+    assert found(verify(with_topics(tmp_path))) == []
     for file in (tmp_path / "index").iterdir():
         file.unlink()
     write_field(tmp_path, "index_msg_timestamp_ms", store_times(tmp_path)[3])
-    assert found(verify(str(tmp_path))) == []
+    assert found(verify(with_topics(tmp_path))) == []
     store.shutdown()
 
 
@@ -191,9 +191,9 @@ def test_an_offset_of_the_master_inside_a_record(tmp_path: Path) -> None:
     second = records(segment(made(tmp_path, 30)))[1]
     for right in (second, 1 << 40):
         write_field(tmp_path, "master_flushed_offset", right)
-        assert found(verify(str(tmp_path))) == []
+        assert found(verify(with_topics(tmp_path))) == []
     write_field(tmp_path, "master_flushed_offset", second + 1)
-    assert found(verify(str(tmp_path))) == [("checkpoint", "checkpoint", 24, 1)]
+    assert found(verify(with_topics(tmp_path))) == [("checkpoint", "checkpoint", 24, 1)]
 
 
 def test_an_index_that_is_gone(tmp_path: Path) -> None:
@@ -201,10 +201,10 @@ def test_an_index_that_is_gone(tmp_path: Path) -> None:
     assert checkpoint_of(path).index_msg_timestamp_ms > store_times(path)[0]
     for file in (path / "index").iterdir():
         file.unlink()
-    assert found(verify(str(path))) == [("keys_missing", "index", 0, 1)]
+    assert found(verify(with_topics(path))) == [("keys_missing", "index", 0, 1)]
     for lagging in (0, store_times(path)[0]):  # such an index may have expired
         write_field(path, "index_msg_timestamp_ms", lagging)
-        assert found(verify(str(path))) == []
+        assert found(verify(with_topics(path))) == []
 
 
 def test_a_stray_byte_after_the_entries_of_an_index(tmp_path: Path) -> None:
@@ -212,13 +212,13 @@ def test_a_stray_byte_after_the_entries_of_an_index(tmp_path: Path) -> None:
     end = len(file.read_bytes().rstrip(b"\0"))
     end += -(end - 40 - 400) % 20
     overwrite(file, end + 47, b"\1")
-    assert found(verify(str(tmp_path))) == [("index_entry", f"index/{file.name}", end, 1)]
+    assert found(verify(with_topics(tmp_path))) == [("index_entry", f"index/{file.name}", end, 1)]
     (tmp_path / "abort").write_text("1")  # a crash may leave such bytes
-    assert found(verify(str(tmp_path))) == []
+    assert found(verify(with_topics(tmp_path))) == []
 
 
 def test_repair_resets_a_time_that_no_record_has(tmp_path: Path) -> None:
     write_field(made(tmp_path, 30), "logics_msg_timestamp_ms", 1)
     repair(str(tmp_path))
     assert checkpoint_of(tmp_path).logics_msg_timestamp_ms == 0
-    assert found(verify(str(tmp_path))) == []
+    assert found(verify(with_topics(tmp_path))) == []

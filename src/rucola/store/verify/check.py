@@ -189,7 +189,8 @@ def _verify(
             found.add(FindingKind.KEYS_MISSING, f"{root}/index", 0, detail)
         ends = {name: queue.next for name, queue in queues.queues.items() if queue.next >= 0}
         ends |= {name: queue.next for name, queue in batch.queues.items() if queue.next >= 0}
-        tables = check_tables(files, f"{root}/config", found, ends, live)
+        topics = {topic for topic, _ in (*names, *queues.queues, *batch.queues)}
+        tables = check_tables(files, f"{root}/config", found, ends, len(topics), live)
     finally:
         for part in (log, queues, batch, ext, index):
             part.close()

@@ -79,7 +79,9 @@ class FindingKind(StrEnum):
     CHECKPOINT = "checkpoint"
     """The file ``checkpoint`` is missing, has a wrong length, or holds an impossible value."""
     TABLE = "table"
-    """A file in ``config`` that cannot be read, or is missing while its backup exists."""
+    """A file in ``config`` that cannot be read, or is missing while its backup exists; or no topic table at all,
+    although there are messages.
+    """
     OFFSET_AHEAD = "offset_ahead"
     """The offset of a consumer or a delay level is beyond the end of its queue."""
 

@@ -18,8 +18,6 @@ from rucola.store.verify.findings import FindingKind, Findings
 
 _JSON_WITHOUT_SUFFIX = ("timermetrics", "transactionMetrics")
 _CONSUMER_OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")
-_BROKER_TABLES = ("subscriptionGroup.json", "consumerOffset.json")
-"""A broker that has these tables also had one of its topics; a store without a broker may have others."""
 _DECODERS: Mapping[str, Callable[[bytes], object]] = {
     "topics.json": decode_topics,
     "subscriptionGroup.json": decode_subscription_groups,
@@ -32,8 +30,13 @@ NextOffsets = Mapping[tuple[bytes, int], int]
 """Maps topic and queue id to the queue offset after the newest entry of that queue."""
 
 
-def check_tables(files: Files, directory: str, found: Findings, next_offsets: NextOffsets, live: bool) -> int:
+def check_tables(
+    files: Files, directory: str, found: Findings, next_offsets: NextOffsets, topics: int, live: bool
+) -> int:
     """Reads every table in ``config``, and compares the offsets of consumers and delay levels with the queues.
+
+    Args:
+        topics: number of topics that have queues or messages.
 
     Returns:
         The number of files read.
@@ -49,11 +52,19 @@ def check_tables(files: Files, directory: str, found: Findings, next_offsets: Ne
         main = name.removesuffix(".bak")
         if main not in names and not live:
             found.add(FindingKind.TABLE, f"{directory}/{main}", 0, f"there is no such file, but there is {name}")
-    tables = {name.removesuffix(".bak") for name in names}
-    if not live and "topics.json" not in tables and not tables.isdisjoint(_BROKER_TABLES) and next_offsets:
-        detail = f"there is no such file, but there are queues of {len({topic for topic, _ in next_offsets})} topics"
-        found.add(FindingKind.TABLE, f"{directory}/topics.json", 0, detail)
+    if topics and not live and not {"topics.json", "topics.json.bak"}.intersection(names):
+        _add_lost_topics(files, directory, found, topics)
     return len(names)
+
+
+def _add_lost_topics(files: Files, directory: str, found: Findings, topics: int) -> None:
+    """Adds what a broker will not know after its next start; names the directory if that is what is missing."""
+    if files.exists(directory):
+        path, missing, lost = f"{directory}/topics.json", "file", "knows none of them"
+    else:
+        path, missing, lost = directory, "directory", "knows none of them, and no group and no consumer offset"
+    detail = f"there is no such {missing}, but there are {topics} topics with messages; the next start {lost}"
+    found.add(FindingKind.TABLE, path, 0, detail)
 
 
 def _is_table(name: str) -> bool:
