@@ -26,10 +26,10 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from rucola.errors import DiskError, ForeignEntryError, StoreLockedError
 from rucola.runtime.disk_calls import DiskCall, read_at, write_all
@@ -141,27 +141,21 @@ class Files:
                 return -1
             raise
 
-    def lengths(self, path: str, below: Iterable[str]) -> list[int]:
-        """Returns the lengths of files two levels below directory ``path``, -1 for those that do not exist. A start
-        asks for the length of one file of every queue, so that an operation for each would take too long.
+    def lengths_below(
+        self, path: str, wanted: Callable[[str], bool], names: Sequence[str]
+    ) -> dict[str, tuple[int, ...]]:
+        """Maps the names of directories in directory ``path``, sorted, to the lengths of files in them, -1 for those
+        that do not exist. A start asks for a file or two of every queue, so that an operation for each would take too
+        long.
 
         Args:
-            below: paths in the directory, each a name from ``list_own_directories`` and a name in it.
+            wanted: chooses directories.
+            names: names of the files.
+
+        Raises:
+            ForeignEntryError: a link in ``path`` leads to a directory.
         """
-        found = []
-        with Place(self, path, "stat") as place:
-            directory = place.open_directory() if BY_DESCRIPTOR else None
-            try:
-                for name in below:
-                    try:
-                        status = os.stat(name if directory is not None else f"{path}/{name}", dir_fd=directory)
-                        found.append(status.st_size)
-                    except FileNotFoundError:
-                        found.append(-1)
-            finally:
-                if directory is not None:
-                    os.close(directory)
-        return found
+        return self._listed(path, partial(_lengths_below, path=path, wanted=wanted, names=names), {})
 
     def modified_ms(self, path: str) -> int:
         """Returns the time of the last write to the file, in milliseconds since the epoch."""
@@ -204,25 +198,20 @@ class Files:
 
     def list_sizes(self, path: str, wanted: Callable[[str], bool] | None = None) -> dict[str, int]:
         """Maps the names of the files in ``path``, sorted, to their lengths in bytes. A file that is removed during the
-        call is left out.
+        call is left out: in the store of a running broker, segments expire and unneeded ones are removed.
 
         Args:
             wanted: chooses names; None chooses all.
-        """
-        return self.sizes(path, [name for name in self.list_files(path) if wanted is None or wanted(name)])
 
-    def sizes(self, path: str, names: Iterable[str]) -> dict[str, int]:
-        """Maps names in directory ``path`` to their lengths in bytes; leaves out those that do not exist any more."""
-        sizes: dict[str, int] = {}
-        for name in names:
-            try:
-                sizes[name] = self.size(f"{path}/{name}")
-            except DiskError as error:
-                # A file may have vanished: in the store of a running broker, segments expire and unneeded ones are
-                # removed.
-                if not isinstance(error.__cause__, FileNotFoundError):
-                    raise
-        return sizes
+        Raises:
+            ForeignEntryError: in a held directory, something other than a file has one of the names.
+        """
+        return {name: size for name, size in self.list_lengths(path, wanted).items() if size >= 0}
+
+    def list_lengths(self, path: str, wanted: Callable[[str], bool] | None) -> dict[str, int]:
+        """Like ``list_sizes``, but has all names. The length of those that are not wanted is -1."""
+        is_held = self.held.find(path) is not None
+        return self._listed(path, partial(_lengths_in, path=path, wanted=wanted, is_held=is_held), {})
 
     def list_foreign(self, path: str) -> dict[str, str]:
         """Maps the names in directory ``path`` that are neither files nor directories to what they are, such as
@@ -263,6 +252,20 @@ class Files:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None
             raise
+
+    def open_to_read(self, path: str) -> BinaryIO:
+        """Opens a file for code that reads it in parts; the caller closes it."""
+        with Place(self, path, "read") as place:
+            return os.fdopen(place.open(os.O_RDONLY), "rb")
+
+    def open_new(self, path: str) -> BinaryIO:
+        """Creates a file for code that writes it in parts; the caller closes and syncs it.
+
+        Raises:
+            DiskError: something is there already.
+        """
+        with Place(self, path, "create") as place:
+            return os.fdopen(place.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE), "wb")
 
     def write_file(self, path: str, content: bytes, private: bool = False) -> None:
         """Creates or overwrites ``path`` in place and syncs it and its directory. Only for files whose loss is
@@ -315,9 +318,9 @@ class Files:
         """Gives a file a second name; returns False, and changes nothing, if the name is taken. The caller syncs the
         directory.
         """
-        with DiskCall(path, "link"):
+        with Place(self, path, "link") as old, Place(self, new_path, "link") as new:
             try:
-                os.link(path, new_path)
+                os.link(old.name, new.name, src_dir_fd=old.descriptor, dst_dir_fd=new.descriptor, follow_symlinks=False)
             except FileExistsError:
                 return False
         return True
@@ -658,6 +661,41 @@ def _names_in(directory: str | int, path: str, directories: bool, refuse_links: 
         if entry.is_symlink():
             raise ForeignEntryError(f"{path}/{entry.name}", "list", f"is {LINK}, not a directory")
     return sorted(entry.name for entry in found)
+
+
+def _lengths_below(
+    directory: str | int, path: str, wanted: Callable[[str], bool], names: Sequence[str]
+) -> dict[str, tuple[int, ...]]:
+    above, descriptor = ("", directory) if isinstance(directory, int) else (f"{path}/", None)
+    found = {}
+    for below in filter(wanted, _names_in(directory, path, directories=True, refuse_links=True)):
+        lengths = []
+        for name in names:
+            try:
+                lengths.append(os.stat(f"{above}{below}/{name}", dir_fd=descriptor).st_size)
+            except FileNotFoundError:
+                lengths.append(-1)
+        found[below] = tuple(lengths)
+    return found
+
+
+def _lengths_in(directory: str | int, path: str, wanted: Callable[[str], bool] | None, is_held: bool) -> dict[str, int]:
+    found = {}
+    for name in _names_in(directory, path, directories=False, refuse_links=False):
+        found[name] = -1
+        if wanted is None or wanted(name):
+            try:
+                if isinstance(directory, int):
+                    status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                else:
+                    status = os.stat(f"{path}/{name}", follow_symlinks=not is_held)  # noqa: PTH116
+            except FileNotFoundError:
+                del found[name]
+                continue
+            if is_held and not stat.S_ISREG(status.st_mode):
+                raise ForeignEntryError(f"{path}/{name}", "stat", f"is {kind_of(status.st_mode)}, not a file")
+            found[name] = status.st_size
+    return found
 
 
 def _foreign_in(directory: str | int) -> dict[str, str]:

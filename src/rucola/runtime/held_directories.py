@@ -102,7 +102,7 @@ class HeldDirectory:
             if below is None:
                 below = directory.open_below(part, way, operation)
                 if kept is not None:
-                    _keep(kept, below)
+                    _keep(kept, below, directory)
             directory = below
         return directory, name
 
@@ -126,9 +126,13 @@ def check_directory(name: str, descriptor: int | None, path: str, operation: str
         raise ForeignEntryError(path, operation, f"is {kind_of(mode)}, not a directory")
 
 
-def _keep(kept: dict[str, HeldDirectory], one: HeldDirectory) -> None:
-    """Lets a directory stay open; another one no longer does if there are many."""
+def _keep(kept: dict[str, HeldDirectory], one: HeldDirectory, above: HeldDirectory) -> None:
+    """Lets a directory stay open; another one no longer does if there are many. The directory above stays open longer,
+    because it has more directories that may be wanted.
+    """
     with _changing:
+        if above.path in kept:
+            kept[above.path] = kept.pop(above.path)
         if len(kept) >= _KEPT_MAX:
             del kept[next(iter(kept))]
         kept[one.path] = one

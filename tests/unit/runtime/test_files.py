@@ -8,11 +8,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
-from rucola.errors import DiskError, DiskFullError, StoreLockedError
+from rucola.errors import DiskError, DiskFullError, ForeignEntryError, StoreLockedError
+from rucola.runtime import files as files_module
 from rucola.runtime import mapped_segment
 from rucola.runtime.extents import has_blocks
 from rucola.runtime.files import Files
@@ -293,16 +294,47 @@ def test_what_was_just_written_is_in_memory(tmp_path: Path) -> None:
     segment.close()
 
 
-def test_a_file_that_goes_while_a_directory_is_listed_is_left_out(tmp_path: Path) -> None:
-    class Listing(Files):
-        def list_files(self, path: str) -> list[str]:
-            names = super().list_files(path)
-            (tmp_path / "gone").unlink()
-            return names
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_file_that_goes_while_a_directory_is_listed_is_left_out(
+    is_held: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = files_module._names_in
+
+    def listed_then_gone(*arguments: Any, **options: Any) -> list[str]:
+        names = listed(*arguments, **options)
+        (tmp_path / "gone").unlink()
+        return names
 
     for name in ("a", "gone", "z"):
         (tmp_path / name).write_bytes(name.encode())
-    assert Listing().list_sizes(str(tmp_path)) == {"a": 1, "z": 1}
+    files = Files()
+    if is_held:
+        files.hold(str(tmp_path))
+    monkeypatch.setattr(files_module, "_names_in", listed_then_gone)
+    assert files.list_sizes(str(tmp_path)) == {"a": 1, "z": 1}
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_lengths_of_the_wanted_files(is_held: bool, tmp_path: Path) -> None:
+    """A link to a file outside has a length only where links are followed."""
+    (tmp_path / "b").write_bytes(b"bb")
+    (tmp_path / "a").write_bytes(b"a")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "link").symlink_to("b")
+    files = Files()
+    if is_held:
+        files.hold(str(tmp_path))
+    assert list(files.list_lengths(str(tmp_path), lambda name: name == "b").items()) == [
+        ("a", -1),
+        ("b", 2),
+        ("link", -1),
+    ]
+    assert files.list_lengths(str(tmp_path / "none"), None) == {}
+    if is_held:
+        with pytest.raises(ForeignEntryError, match="link is a symbolic link, not a file"):
+            files.list_sizes(str(tmp_path))
+    else:
+        assert files.list_sizes(str(tmp_path)) == {"a": 1, "b": 2, "link": 2}
 
 
 def test_whether_bytes_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,7 @@ def open_descriptors() -> int:
 
 OPERATIONS: dict[str, Callable[[Files, str], object]] = {
     "read_file": lambda files, path: files.read_file(path),
+    "open_to_read": lambda files, path: files.open_to_read(path).close(),
     "read_at": lambda files, path: files.read_at(path, 0, 4),
     "write_file": lambda files, path: files.write_file(path, b"x"),
     "write_at": lambda files, path: files.write_at(path, 0, b"x"),
@@ -110,6 +111,10 @@ def test_no_path_leads_out(way: str, operation: str, tree: tuple[Files, Path, Pa
 
 CHANGES: dict[str, Callable[[Files, str], object]] = OPERATIONS | {
     "remove": lambda files, path: files.remove(path),
+    "open_new": lambda files, path: files.open_new(f"{path}2").close(),
+    "link from": lambda files, path: files.link(path, f"{path.partition('/held/')[0]}/held/taken"),
+    "link to": lambda files, path: files.link(f"{path.partition('/held/')[0]}/held/inside/file", f"{path}2"),
+    "list_lengths": lambda files, path: files.list_lengths(path, None),
     "remove_tree": lambda files, path: files.remove_tree(path),
     "make_directory": lambda files, path: files.make_directory(f"{path}/new"),
     "rename from": lambda files, path: files.rename(path, f"{path.partition('/held/')[0]}/held/taken"),
@@ -368,3 +373,27 @@ def test_directories_of_a_locked_store_are_those_that_have_the_names(tmp_path: P
     assert open_descriptors() < before + 20
     lock.release()
     assert open_descriptors() < before
+
+
+@pytest.mark.skipif(not held_directories.BY_DESCRIPTOR, reason="cannot open files below a directory")
+def test_the_directory_of_a_topic_stays_open_while_its_queues_are_visited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    open_below = held_directories.HeldDirectory.open_below
+
+    def noted(self: held_directories.HeldDirectory, name: str, path: str, operation: str) -> object:
+        opened.append(name)
+        return open_below(self, name, path, operation)
+
+    for number in range(100):
+        (tmp_path / f"consumequeue/T/{number}").mkdir(parents=True)
+        (tmp_path / f"consumequeue/T/{number}/file").touch()
+    files = Files()
+    files.hold(str(tmp_path))
+    lock = files.lock_directory(str(tmp_path))
+    monkeypatch.setattr(held_directories.HeldDirectory, "open_below", noted)
+    for number in range(100):
+        assert files.length(f"{tmp_path}/consumequeue/T/{number}/file") == 0
+    lock.release()
+    assert opened.count("T") == 1

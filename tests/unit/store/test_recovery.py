@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from array import array
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from rucola.store.log.log_end import LogEnd
 from rucola.store.log.log_reader import CHECK_TORN_END, LogReader
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.message_store import MessageStore
+from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.recovery import recovery
 from rucola.store.recovery.recovery import Recovery
 from rucola.store.recovery.watermark import FILE_NAME, Watermark, WatermarkFile
@@ -658,3 +660,45 @@ def test_the_commit_log_may_lie_elsewhere(tmp_path: Path) -> None:
     store = opened(tmp_path / "store", **options)
     assert sum(map(len, everything(store).values())) == COUNT
     store.shutdown()
+
+
+class Listing(Files):
+    """Counts what is asked about directories."""
+
+    def __init__(self) -> None:
+        self.listed: Counter[str] = Counter()
+        self.asked: Counter[str] = Counter()
+
+    def _listed(self, path: str, collect: Any, absent: Any) -> Any:
+        self.listed[path] += 1
+        return super()._listed(path, collect, absent)
+
+    def exists(self, path: str) -> bool:
+        self.asked[path] += 1
+        return super().exists(path)
+
+
+def test_a_start_after_a_kill_lists_the_files_of_a_queue_once(tmp_path: Path) -> None:
+    """A store may have hundreds of thousands of queues, most with one file."""
+    live, image, files = opened(tmp_path / "live"), tmp_path / "image", Listing()
+    fill(live, 40)
+    snapshot(tmp_path / "live", image)
+    live.shutdown()
+    opened(image, files).shutdown()
+    queues = [str(path) for path in (image / "consumequeue").glob("*/*")]
+    assert len(queues) > 1
+    assert {files.listed[path] for path in queues} == {1}
+    assert {files.asked[path] for path in queues} == {0}
+    assert max(count for path, count in files.asked.items() if "consumequeue" in path) <= 3
+    assert not any("consumequeue_ext/" in path for path in files.asked)
+
+
+def test_reading_a_store_reads_its_watermark_once(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    read = WatermarkFile.read
+    monkeypatch.setattr(WatermarkFile, "read", lambda self: reads.append(self) or read(self))
+    store = OfflineStore(str(image))
+    assert len(reads) == 1
+    store.refresh()
+    assert len(reads) == 2
+    store.close()

@@ -23,7 +23,7 @@ from rucola.store.dispatch import Dispatcher
 from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.mapped_file import MappedFile, readable
 from rucola.store.log.multi_path import log_directories
-from rucola.store.offline.offline_store import OfflineStore, queue_options_of
+from rucola.store.offline.offline_store import OfflineStore, queue_lengths
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.queue.placement import ALL_OFFSETS
 from rucola.store.queue.queue_factory import QueueOptions
@@ -179,12 +179,7 @@ def _check_first(files: Files, segment: tuple[str, int, int]) -> None:
 
 def options_of_files(files: Files, root: str) -> dict[str, str]:
     """Returns the options that follow from existing files of queues and index."""
-    queues = queue_options_of(files, root)
-    found = {
-        "mappedFileSizeConsumeQueue": queues.segment_bytes,
-        "mapperFileSizeBatchConsumeQueue": queues.batch_segment_bytes,
-        "mappedFileSizeConsumeQueueExt": queues.ext_segment_bytes,
-    }
+    found = queue_lengths(files, root)
     for name, size in files.list_sizes(f"{root}/index", is_index_name).items():
         file = MappedFile(files, f"{root}/index/{name}", 0, size, False, 0)
         geometry = index_geometry(file) if size else None

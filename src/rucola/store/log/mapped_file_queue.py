@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from itertools import filterfalse
 
 from rucola.errors import StoreDamagedError
 from rucola.formats.segment_name import is_segment_name, segment_name
@@ -23,6 +22,9 @@ REBUILD_MARK = "rucola-rebuild"
 (``doctor.publish``).
 """
 
+Place = tuple[str, str, int]
+"""Directory, name and length of a file; -1 as the length of other people's files."""
+
 
 class MappedFileQueue:
     """The segments of one directory, oldest first. One thread changes the list; other threads may read and sync its
@@ -33,6 +35,7 @@ class MappedFileQueue:
         paths: all directories.
         writable_paths: the directories that may get new segments.
         full_paths: those of ``writable_paths`` that are too full; set by the thread that watches the disks.
+        known: what ``places`` returned just before, so that the next ``load`` need not ask again.
 
     Args:
         files: access to the disk.
@@ -55,6 +58,7 @@ class MappedFileQueue:
         "_staging",
         "_writable",
         "full_paths",
+        "known",
         "path",
         "paths",
         "segment_bytes",
@@ -80,6 +84,7 @@ class MappedFileQueue:
         self.full_paths: frozenset[str] = frozenset()
         self.segment_bytes = segment_bytes
         self.segments: list[MappedFile] = []
+        self.known: list[Place] | None = None
         self._files = files
         self._writable = writable
         self._staging = staging
@@ -101,7 +106,8 @@ class MappedFileQueue:
                 segment between two others is missing.
         """
         found = []
-        for place in self._places():
+        places, self.known = self.places() if self.known is None else self.known, None
+        for place in places:
             if _belongs_here(place[1]):
                 found.append(place)
             elif (path := "/".join(place[:2])) not in self._files.strangers:
@@ -133,16 +139,14 @@ class MappedFileQueue:
         """Returns directory, name and length of each file that has the name of a segment or of the mark of a rebuild,
         sorted by name. Other files are not the store's: backups of an editor, files that NFS keeps while they are open.
         """
-        return [place for place in self._places() if _belongs_here(place[1])]
+        return [place for place in self.places() if _belongs_here(place[1])]
 
-    def _places(self) -> list[tuple[str, str, int]]:
-        """Returns directory, name and length of each file, sorted by name; -1 as the length of other people's files."""
+    def places(self) -> list[Place]:
+        """Returns all files, sorted by name."""
         found = []
         for directory in self.paths:
-            names = self._files.list_files(directory)
-            found += [(directory, name, -1) for name in filterfalse(_belongs_here, names)]
-            sizes = self._files.sizes(directory, filter(_belongs_here, names))
-            found += [(directory, name, length) for name, length in sizes.items()]
+            lengths = self._files.list_lengths(directory, _belongs_here)
+            found += [(directory, name, length) for name, length in lengths.items()]
         return sorted(found, key=lambda place: (place[1], place[0]))
 
     def remove_empty(self) -> None:

@@ -12,7 +12,6 @@ have the same effect.
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.queue.placement import ALL_OFFSETS
 from rucola.store.queue.queue_factory import QueueOptions
 from rucola.store.recovery.checksum_stretches import as_pairs, known_stretches
-from rucola.store.recovery.watermark import WatermarkFile
+from rucola.store.recovery.watermark import Watermark, WatermarkFile
 from rucola.store.results import Boundary
 
 _SEGMENT_BYTES_MAX = (1 << 31) - 1
@@ -88,11 +87,8 @@ class OfflineStore:
         lengths = (self._segment_bytes(directory, 0) for directory in directories)
         segment_bytes = next(filter(None, lengths), 1 << 30)
         self.log = LogReader(MultiPathMappedFileQueue(files, directories, (), segment_bytes, writable=False))
-        self.log.queue.load()
-        self.log.stretches = self._stretches()
-        self.log.max_offset = self._find_end()
         self._queues = ConsumeQueueStore(files, path, self.queue_options(), self.log, writable=False)
-        self._trust_queues()
+        self._load_log(0)
 
     # -- the log -------------------------------------------------------------------------------------------------------
 
@@ -112,11 +108,8 @@ class OfflineStore:
         """Searches for records that a running broker has added; returns the new end offset."""
         known = self.log.max_offset
         self.log.queue.close()
-        self.log.queue.load()
-        self.log.stretches = self._stretches()
-        self.log.max_offset = self._find_end(known)
         self._queues.close()
-        self._trust_queues()
+        self._load_log(known)
         return self.log.max_offset
 
     def message_at(self, physical_offset: int) -> MessageExt | None:
@@ -259,27 +252,25 @@ class OfflineStore:
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self._queues.find(topic.encode("utf-8", "surrogateescape"), queue_id)
 
-    def _trust_queues(self) -> None:
-        """Accepts entries that point above the watermark only if their records state the same queue and queue offset,
-        because a crash may have left anything in these entries.
-        """
-        watermark = WatermarkFile(self._files, self.path).read()
-        self._queues.factory.placement.trusted_to = ALL_OFFSETS if watermark is None else watermark.queues_offset
-
-    def _stretches(self) -> array[int] | None:
-        """Returns the parts of the log in which a record without checksum has lost its end."""
-        watermark = WatermarkFile(self._files, self.path).read()
-        return as_pairs(known_stretches(self.log.queue.segments, watermark))
-
-    def _find_end(self, known: int = 0) -> int:
-        """Searches for the end of the log. The search starts at the watermark's flushed offset. Without a watermark, or
-        if this offset lies outside of the log, the search starts at the last segment that begins with a record.
+    def _load_log(self, known: int) -> None:
+        """Lists the segments of the log, and finds its end. Accepts entries that point above the watermark only if
+        their records state the same queue and queue offset, because a crash may have left anything in these entries.
 
         Args:
             known: the end that an earlier search found; the log below this end is not checked again.
         """
-        queue = self.log.queue
+        log = self.log
+        log.queue.load()
         watermark = WatermarkFile(self._files, self.path).read()
+        log.stretches = as_pairs(known_stretches(log.queue.segments, watermark))
+        log.max_offset = self._find_end(watermark, known)
+        self._queues.factory.placement.trusted_to = ALL_OFFSETS if watermark is None else watermark.queues_offset
+
+    def _find_end(self, watermark: Watermark | None, known: int) -> int:
+        """Searches for the end of the log. The search starts at the watermark's flushed offset. Without a watermark, or
+        if this offset lies outside of the log, the search starts at the last segment that begins with a record.
+        """
+        queue = self.log.queue
         if known > (watermark.flushed_offset if watermark is not None else 0) and queue.find(known - 1) is not None:
             return scan(self.log, known, CHECK_ALL | CHECK_TORN_END).physical_offset
         if watermark is not None and queue.find(watermark.flushed_offset - 1) is not None:
@@ -313,12 +304,22 @@ def queue_options_of(files: Files, root: str) -> QueueOptions:
     """Returns the lengths of queue segments of the store ``root``, taken from the files; without files, the default
     lengths.
     """
-    config = MessageStoreConfig()
+    found, config = queue_lengths(files, root), MessageStoreConfig()
     return QueueOptions(
-        _usual_length(files, f"{root}/consumequeue", UNIT_BYTES) or config.consume_queue_segment_bytes,
-        _usual_length(files, f"{root}/batchconsumequeue", BATCH_UNIT_BYTES) or config.batch_consume_queue_segment_bytes,
-        _usual_length(files, f"{root}/consumequeue_ext", 1) or config.mapped_file_size_consume_queue_ext,
+        found.get("mappedFileSizeConsumeQueue") or config.consume_queue_segment_bytes,
+        found.get("mapperFileSizeBatchConsumeQueue") or config.batch_consume_queue_segment_bytes,
+        found.get("mappedFileSizeConsumeQueueExt") or config.mapped_file_size_consume_queue_ext,
     )
+
+
+def queue_lengths(files: Files, root: str) -> dict[str, int]:
+    """Returns the lengths of the store's queue segments that files tell, by the option that sets each."""
+    lengths = {
+        "mappedFileSizeConsumeQueue": _usual_length(files, f"{root}/consumequeue", UNIT_BYTES),
+        "mapperFileSizeBatchConsumeQueue": _usual_length(files, f"{root}/batchconsumequeue", BATCH_UNIT_BYTES),
+        "mappedFileSizeConsumeQueueExt": _usual_length(files, f"{root}/consumequeue_ext", 1),
+    }
+    return {key: length for key, length in lengths.items() if length}
 
 
 def _usual_length(files: Files, directory: str, unit_bytes: int) -> int:

@@ -19,7 +19,7 @@ from rucola.formats.segment_name import is_segment_name, segment_name
 from rucola.runtime.files import Files
 from rucola.store.log.log_reader import LogReader
 from rucola.store.queue.consume_queue import ConsumeQueue
-from rucola.store.queue.queue_factory import QueueFactory, QueueOptions
+from rucola.store.queue.queue_factory import QueueFactory, QueueOptions, is_queue_directory
 
 QUEUE_ID_MAX = 1 << 16
 """Limit of queue ids: messages are appended only to queues with smaller ids. Stores that Rucola did not write may have
@@ -135,18 +135,18 @@ class ConsumeQueueStore:
         Raises:
             StoreDamagedError: a topic has queues of a kind that does not match its type.
         """
+        self.factory.forget_checked()
         self.factory.check_types()
         files, first = self._files, segment_name(0)
         self.queue_count, self.later_files, self.lengths_right = 0, 0, True
-        for topic, directory, names in self.factory.topics():
+        for topic, directory in self.factory.topics():
             expected = self.factory.segment_bytes(topic)
-            second = segment_name(expected)
             # Most queues still have their first segment. Looking for that file takes a third of the time of listing the
             # directory.
-            lengths = files.lengths(directory, [f"{name}/{first}" for name in names])
-            for name, first_length in zip(names, lengths, strict=True):
-                length = first_length
-                if length < 0 or (several and files.exists(f"{directory}/{name}/{second}")):
+            wanted = (first, segment_name(expected)) if several else (first,)
+            for name, lengths in files.lengths_below(directory, is_queue_directory, wanted).items():
+                length = lengths[0]
+                if length < 0 or (lengths[-1] >= 0 and several):
                     sizes = files.list_sizes(f"{directory}/{name}", is_segment_name)
                     length = next(iter(sizes.values()), -1)
                     self.later_files += max(sum(map(bool, sizes.values())) - 1, 0)
@@ -274,6 +274,10 @@ class ConsumeQueueStore:
         for queues in list(self._topics.values()):
             yield from list(queues.values())
 
+    def names_of_files(self) -> set[tuple[bytes, int]]:
+        """Returns topic and queue id of the open queues that have files."""
+        return {(queue.topic, queue.queue_id) for queue in self.open_queues() if queue.files.segments}
+
     def written(self, queues: list[ConsumeQueue]) -> None:
         """Notes that units were put into ``queues``, which may have created files."""
         for queue in queues:
@@ -327,6 +331,7 @@ class ConsumeQueueStore:
         for queue in self.open_queues():
             self.recount(queue)
             queue.close()
+        self.factory.forget_checked()
         self._topics.clear()
         self.next_offset_tables.clear()
         self.first_counts.clear()

@@ -26,7 +26,7 @@ from rucola.formats.segment_name import is_segment_name, segment_name
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.log_reader import LogReader
-from rucola.store.log.mapped_file_queue import MappedFileQueue
+from rucola.store.log.mapped_file_queue import MappedFileQueue, Place
 from rucola.store.queue.batch_consume_queue import BatchConsumeQueue
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_ext import BitMap, ConsumeQueueExt, ExtendedConsumeQueue
@@ -100,6 +100,8 @@ class QueueFactory:
         self.placement = Placement(log, self.raw_unit, self._queues_like)
         self._batch: dict[bytes, bool] = {}
         self._by_record: dict[bytes, bool] = {}
+        self._present: dict[str, bool] = {}
+        self._checked: dict[str, list[Place]] = {}
 
     def is_batch(self, topic: bytes) -> bool:
         """Whether the queues of ``topic`` are batch consume queues."""
@@ -129,6 +131,7 @@ class QueueFactory:
         # The kind is remembered only for topics with a queue object, because clients may ask for any topic.
         self._batch[topic] = batch = self.is_batch(topic)
         if batch:
+            self._present[self._batch_path] = True
             return BatchConsumeQueue(
                 files,
                 directory,
@@ -139,12 +142,14 @@ class QueueFactory:
                 self.placement,
                 self._writable,
             )
-        ext_directory = f"{self._ext_path}/{self.name(topic)}/{queue_id}"
+        ext_name = f"{self.name(topic)}/{queue_id}"
         extending = options.extending and not topic.startswith(_LIGHT)
-        if not extending and not self._files.exists(ext_directory):
-            return ConsumeQueue(
+        if not extending and not self._exists(self._ext_path, ext_name):
+            queue = ConsumeQueue(
                 files, directory, options.segment_bytes, topic, queue_id, self._log, self.placement, self._writable
             )
+            queue.files.known = self._checked.pop(directory, None)
+            return queue
         return ExtendedConsumeQueue(
             files,
             directory,
@@ -154,10 +159,18 @@ class QueueFactory:
             self._log,
             self.placement,
             self._writable,
-            ConsumeQueueExt(files, ext_directory, options.ext_segment_bytes, self._writable),
+            ConsumeQueueExt(files, f"{self._ext_path}/{ext_name}", options.ext_segment_bytes, self._writable),
             options.bit_map,
             extending,
         )
+
+    def _exists(self, path: str, name: str) -> bool:
+        """Whether directory ``path`` of batch queues or extensions has this directory. While a store is open for
+        writing, nobody else makes the first one.
+        """
+        if not self._writable or (is_present := self._present.get(path)) is None:
+            is_present = self._present[path] = self._files.exists(path)
+        return is_present and self._files.exists(f"{path}/{name}")
 
     def can_hold(self, topic: bytes, queue_id: int) -> bool:
         """Whether a queue with this topic and id can exist. A damaged record may state impossible values."""
@@ -217,17 +230,15 @@ class QueueFactory:
         names = [name for path in (self._path, self._batch_path) for name in self._files.list_own_directories(path)]
         return {name.encode("utf-8", "surrogateescape") for name in names}
 
-    def topics(self) -> Iterator[tuple[bytes, str, list[str]]]:
-        """Yields, for every topic with a directory: its name, the directory, and the names of its queues'
-        directories.
-        """
+    def topics(self) -> Iterator[tuple[bytes, str]]:
+        """Yields name and directory of every topic with a directory."""
         for path in (self._path, self._batch_path):
-            yield from self._topics(path)
+            for name in self._files.list_own_directories(path):
+                yield name.encode("utf-8", "surrogateescape"), f"{path}/{name}"
 
     def queue_directories(self, directory: str) -> list[str]:
         """Returns the names of the queue directories in a topic's directory."""
-        names = self._files.list_own_directories(directory)
-        return [name for name in names if name.isdigit() and name.isascii() and int(name) <= _INT32_MAX]
+        return list(filter(is_queue_directory, self._files.list_own_directories(directory)))
 
     def directories(self) -> Iterator[str]:
         """Yields every directory of the queues, outer directories first."""
@@ -235,13 +246,15 @@ class QueueFactory:
             if path != self._path and not self._files.exists(path):
                 continue
             yield path
-            for topic in self._files.list_own_directories(path):
-                yield f"{path}/{topic}"
-            for topic_name, queue_id in self._names(path):
-                yield f"{path}/{self.name(topic_name)}/{queue_id}"
+            for _, directory, queues in self._topics(path):
+                yield directory
+                for name in queues:
+                    yield f"{directory}/{name}"
 
     def check(self) -> None:
-        """Checks the names and lengths of all queue files, without opening or changing a file.
+        """Checks the names and lengths of all queue files, without opening or changing a file. In a store that is open
+        for writing, the files of a queue are not listed again if the queue is opened before ``forget_checked``. Call
+        that after directories were moved.
 
         Raises:
             StoreDamagedError: a file is not a segment of the length that its kind of queue requires.
@@ -254,7 +267,16 @@ class QueueFactory:
         ):
             for topic, queue_id in self._names(path):
                 directory = f"{path}/{self.name(topic)}/{queue_id}"
-                MappedFileQueue(self._files, directory, segment_bytes, writable=False).load()
+                queue = MappedFileQueue(self._files, directory, segment_bytes, writable=False)
+                queue.known = places = queue.places()
+                queue.load()
+                if self._writable and path == self._path:
+                    self._checked[directory] = places
+
+    def forget_checked(self) -> None:
+        """Lets each queue list its files when it is opened."""
+        self._checked.clear()
+        self._present.clear()
 
     def check_types(self) -> None:
         """Checks, as RocketMQ does at start-up, that every batch queue belongs to a topic of type BatchCQ.
@@ -306,7 +328,7 @@ class QueueFactory:
         name, asked = self.name(topic), self.options.is_batch_topic
         known = asked(topic) if asked is not None else None
         if known is None:
-            return self._files.exists(f"{self._batch_path}/{name}")
+            return self._exists(self._batch_path, name)
         return known and not self._files.exists(f"{self._path}/{name}")
 
     def _names(self, path: str) -> Iterator[tuple[bytes, int]]:
@@ -318,6 +340,11 @@ class QueueFactory:
         for name in self._files.list_own_directories(path):
             directory = f"{path}/{name}"
             yield name.encode("utf-8", "surrogateescape"), directory, self.queue_directories(directory)
+
+
+def is_queue_directory(name: str) -> bool:
+    """Whether a directory with this name in that of a topic is one of a queue."""
+    return name.isdigit() and name.isascii() and int(name) <= _INT32_MAX
 
 
 def is_topic_directory(topic: bytes) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from array import array
+from collections.abc import Container
 from typing import NamedTuple
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
@@ -49,13 +50,16 @@ class _Entry(NamedTuple):
 class QueueMend:
     """Compares a part of the log with its queue entries. Each object is used once. The queues of ``dispatcher`` must be
     opened again afterwards.
+
+    Args:
+        known: topic and queue id of the queues that exist.
     """
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, known: Container[tuple[bytes, int]]) -> None:
         self._dispatcher = dispatcher
         self._log = dispatcher.log
         self._queues = dispatcher.queues
-        self._known = set(dispatcher.queues.names())
+        self._known = known
         self._table = new_table(ROWS_MAX)
         self._units = bytearray(ROWS_MAX * UNIT_BYTES)
         self._runs = 0

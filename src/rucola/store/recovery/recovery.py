@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from itertools import chain
 
 from rucola.common.columns import RecordColumn, new_table
-from rucola.errors import StoreDamagedError
+from rucola.errors import DiskError, StoreDamagedError
 from rucola.formats.message import BLANK, MAGIC_BLANK
 from rucola.formats.segment_name import segment_start
 from rucola.runtime.files import Files
@@ -246,9 +247,9 @@ class Recovery:
         queues_from = log.boundary(max(self._queues_from(physical_end), log.min_offset))
         index_from = log.boundary(max(self._index_from(physical_end), log.min_offset))
         self._dispatcher.position = min(queues_from, index_from)
-        if not self.trusted:
-            for topic, queue_id in self._queues.names():
-                self._queues.get(topic, queue_id).rewind(queues_from)
+        known = set() if self.trusted else set(self._queues.names())
+        for topic, queue_id in sorted(known):
+            self._queues.get(topic, queue_id).rewind(queues_from)
         watermark = self._watermark
         if watermark is not None and queues_from < physical_end:
             # Without this watermark, queues would look complete after a crash during this recovery. The watermark is
@@ -260,7 +261,7 @@ class Recovery:
             self._index.sync_when_full = True
         self._check_readable(self._dispatcher.position, min(self._scanned_from, physical_end))
         if not self.trusted:
-            self._dispatcher.screen = QueueScreen(self._queues.factory)
+            self._dispatcher.screen = QueueScreen(self._queues.factory, known)
         count = self._dispatcher.dispatch(physical_end, queues_from, index_from)
         self._dispatcher.screen = None
         self._queues.factory.placement.trusted_to = ALL_OFFSETS
@@ -268,12 +269,14 @@ class Recovery:
             self._index.sync_when_full = False
         self._dispatcher.position = physical_end
         if not self.trusted:
-            for queue in self._queues.open_queues():
+            # The newest first: of many queues, those that were opened last are still mapped.
+            for queue in reversed(list(self._queues.open_queues())):
                 if queue.cut(physical_end):
                     event(_log, logging.INFO, "queue cut", topic=queue.topic, queue_id=queue.queue_id)
                 queue.correct_min_offset()
             if self.unclean and watermark is not None:
-                self.mended = QueueMend(self._dispatcher).run(self._synced_segment(), min(queues_from, physical_end))
+                mend = QueueMend(self._dispatcher, known | self._queues.names_of_files())
+                self.mended = mend.run(self._synced_segment(), min(queues_from, physical_end))
         self._dispatcher.publish()
         self._dispatcher.sync()
         self._queues.close()
@@ -362,16 +365,17 @@ class Recovery:
 
     def _sync_directories(self) -> None:
         """Syncs directories, because a killed process may have created files in them without a sync."""
-        directories = list(self._log.queue.paths)
         # The log's directories are always synced, because the first segment is created before the abort file: a process
         # killed in between leaves no sign of a crash.
+        places = iter(self._log.queue.paths)
         if self.unclean:
-            directories += self._queues.directories()
-            if self._index is not None:
-                directories.append(self._index.path)
-        for directory in directories:
-            if self._files.exists(directory):
+            places = chain(places, self._queues.directories(), () if self._index is None else (self._index.path,))
+        for directory in places:
+            try:
                 self._files.sync_directory(directory)
+            except DiskError as error:
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
 
     def _write_again(self, end: int) -> None:
         """Writes the bytes above the watermark once more, so that the next sync covers them.

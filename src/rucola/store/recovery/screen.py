@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from array import array
+from collections.abc import Iterable
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.runtime.logs import event
@@ -26,12 +27,13 @@ class QueueScreen:
     module.
 
     Args:
-        factory: knows the existing queues.
+        factory: the queues' factory.
+        known: topic and queue id of the existing queues.
     """
 
-    def __init__(self, factory: QueueFactory) -> None:
+    def __init__(self, factory: QueueFactory, known: Iterable[tuple[bytes, int]]) -> None:
         self._factory = factory
-        self._known = set(factory.names())
+        self._known = set(known)
         self._reported = 0
 
     def passes(self, topic: bytes, table: array[int], first: int, last: int) -> bool:
