@@ -19,7 +19,8 @@
 # make bench   figures against budgets       make conformance   official clients and store against ours
 # make siege   a random mix of 61 attacks for half an hour, three canaries beside it (MINUTES=N); single ones:
 #              python -m tests.attack.siege [--attack NAME] [--seconds N]
-# make directories  2,000 hostile store directories for every command and start; continues where it was ended (CASES=N)
+# make directories  2,000 hostile store directories for every command and start, 150 directories and tables for the jobs
+#                  of rucola spark; continues where it was ended (CASES=N, SPARK_CASES=N)
 # make soak    half the maximum rate for half an hour, consumers coming and going (MINUTES=N; PUBLISH=1 into docs/)
 # make lab     the engine laboratory: all lessons, report into docs/lab/ (SIZE=small|normal|large); on a quiet machine
 # make fallbacks  tests of client, broker and offline reader where a system has nothing of what only Linux has
@@ -173,9 +174,11 @@ soak: $(VENV)/.dev
 	@$(BIN)/python -m bench.soak --minutes $(MINUTES) $(if $(PUBLISH),--publish)
 
 CASES ?= 2000
+SPARK_CASES ?= 150
 
 directories: $(VENV)/.dev
 	@$(BIN)/python -m tests.attack.directories --cases $(CASES) --state build/directories.seed
+	@$(BIN)/python -m tests.attack.spark_directories --cases $(SPARK_CASES) --state build/spark-directories.seed
 
 siege: $(VENV)/.dev
 	@$(BIN)/python -m tests.attack.siege --mix $(MINUTES)

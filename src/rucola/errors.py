@@ -342,11 +342,12 @@ class SendManyError(RucolaError):
 
 
 class TaskFailedError(RucolaError):
-    """A job on Spark ended with an error; ``reason`` is the error of the task."""
+    """A job on Spark ended with an error; ``reason`` is the error of the task, ``kind`` its type if that is known."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, kind: type[RucolaError] | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.kind = kind
 
     def __str__(self) -> str:
         return f"the job on Spark failed: {self.reason}"

@@ -32,7 +32,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -92,6 +92,8 @@ MADE_PLACES = (
     *("orjson.py", "multiprocessing.py", "conf/plain_acl.yml", "compaction", "rocksdbstore"),
 )
 """Paths that tools or a start read, write, list or remove, besides those of the files that a store has."""
+TRACES = ("Traceback", "\n\tat ", "Exception in task")
+"""What shows that an error was not turned into a line: stacks of Python and Java."""
 BESIDE = ("salvaged", "salvaged.salvage")
 """What ``salvage`` may make beside the store."""
 
@@ -394,20 +396,41 @@ def check(case: Case) -> str:
         base, output = Path(directory), Path(said, "output")
         base.chmod(0o755)
         prepare(case, base)
-        before, names = look(base / "guarded"), _names(base)
+        before = Before(base)
         code = run_in_child(case, base, output)
-        text = output.read_text(errors="replace")
-        if look(base / "guarded") != before:
-            after = look(base / "guarded")
-            changed = sorted(name for name in before | after if before.get(name) != after.get(name))
+        return before.judge(case, BESIDE, code, output.read_text(errors="replace"))
+
+
+class Before:
+    """What is beside the store of a case before its command runs."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self._guarded = look(base / "guarded")
+        self._names = _names(base)
+
+    def judge(self, case: Case, beside: Collection[str], code: int | None, text: str) -> str:
+        """Returns ``done`` or ``refused``.
+
+        Args:
+            beside: names that the command may make beside the store.
+            code: exit code of the command; None if it hung.
+            text: what it said.
+
+        Raises:
+            Violation: a rule was broken.
+        """
+        base = self._base
+        if (after := look(base / "guarded")) != self._guarded:
+            changed = sorted(name for name in self._guarded | after if self._guarded.get(name) != after.get(name))
             raise Violation(f"{case}: changed outside of the store: {changed} (exit {code}, {text[-300:]})")
-        if new := _names(base) - names - set(BESIDE):
+        if new := _names(base) - self._names - set(beside):
             raise Violation(f"{case}: made {sorted(new)} beside the store")
         if made := sorted(path.name for path in (base / "cwd").iterdir()):
             raise Violation(f"{case}: made {made} in the current directory")
         if code is None:
-            raise Violation(f"{case}: hangs")
-        if code not in range(7) or "Traceback" in text:
+            raise Violation(f"{case}: hangs: {text[-300:]}")
+        if code not in range(7) or any(word in text for word in TRACES):
             raise Violation(f"{case}: exit {code}: {text[-1500:]}")
         if code > ExitCode.USAGE and case.place.rpartition("/")[2] not in text and str(base) not in text:
             raise Violation(f"{case}: exit {code} without a name: {text[-300:]}")

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,9 @@ import pytest
 from tests.golden.loader import BROKER_STORES, STORES, load, load_files, unpack, write_files
 from tests.golden.opening import opened
 from tests.unit.arrow.stores import open_store, put
+from tests.unit.store.stores import everything, fill
+from tests.unit.store.test_queue_kinds import inner_batch, light
+from tests.unit.store.test_queue_kinds import opened as store_with
 
 from rucola.cli.spark import run
 from rucola.errors import AnotherLogError, ConfigError, DataLossError, FormatError
@@ -27,6 +31,7 @@ from rucola.spark.archive.maintenance import compact
 from rucola.spark.archive.manifest_log import ManifestLog
 from rucola.spark.archive.raw import RawArchiver
 from rucola.spark.archive.table_log import DataFile, TableKind
+from rucola.store.doctor.rebuild import rebuild
 
 restoring = importlib.import_module("rucola.spark.archive.restore")  # the package has a function of this name
 SAMPLE = (
@@ -71,8 +76,7 @@ def test_configuration_comes_back_as_well(tmp_path: Path) -> None:
 def test_queues_are_built_from_a_restored_log(tmp_path: Path) -> None:
     case = unpack("rolling", tmp_path / "store")
     archive_raw(tmp_path / "table", tmp_path / "store")
-    sizes = {name: str(value) for name, value in case.case["config"].items()} | {"storePathCommitLog": "/elsewhere"}
-    restore(tmp_path / "table", tmp_path / "new", broker_conf=sizes)
+    restore(tmp_path / "table", tmp_path / "new", broker_conf={"storePathCommitLog": "/elsewhere"})
     assert digests(tmp_path / "new") == digests(tmp_path / "store")
     assert queue_files(tmp_path / "new") == queue_files(tmp_path / "store") != set()
     store = opened(load("rolling"), tmp_path / "new")
@@ -85,6 +89,135 @@ def test_queues_are_built_from_a_restored_log(tmp_path: Path) -> None:
         found = [store.queue_unit(topic, queue_id, unit["queueOffset"]) for unit in queue["units"]]
         assert found == [(unit["physicalOffset"], unit["size"], unit["tagsCode"]) for unit in queue["units"]]
     store.shutdown()
+
+
+SIZES = {
+    "mapped_file_size_consume_queue": 4000,
+    "mapper_file_size_batch_consume_queue": 920,
+    "max_hash_slot_num": 300,
+    "max_index_num": 700,
+}
+"""Sizes that are neither RocketMQ's defaults nor those of other tests."""
+
+
+def lengths(store: Path) -> dict[str, set[int]]:
+    """Returns the lengths of the files of queues and index."""
+    parts = ("consumequeue", "batchconsumequeue", "index")
+    return {part: {path.stat().st_size for path in (store / part).rglob("*") if path.is_file()} for part in parts}
+
+
+def with_sizes(store: Path) -> Path:
+    """Makes a store with these sizes."""
+    running = store_with(store, **SIZES)
+    fill(running, 500)
+    for number in range(25):
+        running.put_message(inner_batch(number, 2))
+    running.dispatch()
+    running.shutdown()
+    (store / "config").mkdir()
+    batch = {"topicName": "BatchTopic", "attributes": {"queue.type": "BatchCQ"}}
+    (store / "config/topics.json").write_text(json.dumps({"topicConfigTable": {"BatchTopic": batch}}))
+    return store
+
+
+def test_the_sizes_of_the_source_come_back_without_a_configuration(tmp_path: Path) -> None:
+    store = with_sizes(tmp_path / "store")
+    archive_raw(tmp_path / "table", store)
+    assert archive_raw(tmp_path / "table", store) == 0
+    restore(tmp_path / "table", tmp_path / "new")
+    assert lengths(tmp_path / "new") == lengths(store)
+    assert lengths(store)["consumequeue"] == {4000}
+    given = {"mapedFileSizeConsumeQueue": "2000"}
+    restore(tmp_path / "table", tmp_path / "given", broker_conf=given)
+    assert lengths(tmp_path / "given") == lengths(store) | {"consumequeue": {2000}}
+
+
+def test_the_broker_opens_what_was_restored(tmp_path: Path) -> None:
+    """The store has light queues, and extensions of queues."""
+    more = {"enable_lmq": True, "enable_multi_dispatch": True, "enable_consume_queue_ext": True}
+    store = tmp_path / "store"
+    running = store_with(store, **SIZES, **more)
+    fill(running, 100)
+    running.put_message(light(0, "%LMQ%a,%LMQ%b"))
+    running.dispatch()
+    seen = everything(running)
+    running.shutdown()
+    archive_raw(tmp_path / "table", store)
+    restore(tmp_path / "table", tmp_path / "new")
+    assert queue_files(tmp_path / "new") == queue_files(store)
+    assert (tmp_path / "new/consumequeue_ext").exists()
+    again = store_with(tmp_path / "new", **SIZES, **more)
+    assert everything(again) == seen
+    again.shutdown()
+
+
+def test_sizes_that_no_file_tells_any_more_are_kept(tmp_path: Path) -> None:
+    store = with_sizes(tmp_path / "store")
+    before = lengths(store)
+    archive_raw(tmp_path / "table", store)
+    for part in before:
+        rmtree(store / part)
+    archive_raw(tmp_path / "table", store)
+    restore(tmp_path / "table", tmp_path / "new")
+    assert lengths(tmp_path / "new") == before
+
+
+def test_changed_sizes_alone_are_archived(tmp_path: Path) -> None:
+    store = with_sizes(tmp_path / "store")
+    archive_raw(tmp_path / "table", store)
+    rmtree(store / "consumequeue")
+    rebuild(str(store), options={"mappedFileSizeConsumeQueue": "6000"})
+    assert archive_raw(tmp_path / "table", store) == 1
+    restore(tmp_path / "table", tmp_path / "new")
+    assert lengths(tmp_path / "new") == lengths(store)
+    assert lengths(store)["consumequeue"] == {6000}
+
+
+def test_a_size_that_no_configuration_may_have_is_not_archived(tmp_path: Path) -> None:
+    """A file that was cut must not end this run or the next one."""
+    store = with_sizes(tmp_path / "store")
+    extension = store / "consumequeue_ext/T0/0" / f"{0:020d}"
+    extension.parent.mkdir(parents=True)
+    extension.write_bytes(b"short")
+    archive_raw(tmp_path / "table", store)
+    assert archive_raw(tmp_path / "table", store) == 0
+    restore(tmp_path / "table", tmp_path / "new", rebuild=False)
+
+
+def test_a_table_of_an_older_version_has_no_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = with_sizes(tmp_path / "store")
+    with monkeypatch.context() as older:
+        older.setattr("rucola.spark.archive.raw.sizes_of", lambda *_: {})
+        archive_raw(tmp_path / "table", store)
+    restore(tmp_path / "table", tmp_path / "old")
+    assert lengths(tmp_path / "old")["consumequeue"] == {6_000_000}
+    assert archive_raw(tmp_path / "table", store) == 1  # today's version adds the row
+    restore(tmp_path / "table", tmp_path / "new")
+    assert lengths(tmp_path / "new") == lengths(store)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(
+            b"",
+            b"[]",
+            b"{",
+            b"[" * 5000,
+            b'{"maxIndexNum":5}',
+            b'{"maxIndexNum":"-5"}',
+            b'{"maxIndexNum":"9999999999"}',
+        ),
+        *(b'{"storePathRootDir":"/"}', b'{"maxIndexNum":"\xd9\xa1"}'),
+    ],
+)
+def test_sizes_in_a_table_have_bounds(content: bytes | None, tmp_path: Path) -> None:
+    store = with_sizes(tmp_path / "store")
+    archive_raw(tmp_path / "table", store)
+    with_rows(tmp_path / "table", "sizes", lambda rows: rows[0].update(record=content))
+    with pytest.raises(FormatError, match="sizes of queue and index files"):
+        restore(tmp_path / "table", tmp_path / "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store", "table"]
 
 
 def test_a_damaged_log_is_restored_without_queues(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -193,9 +326,9 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         run(["archive", *table, "--raw", "--store", "s", "--topic", "t"])
 
 
-def with_config_rows(table: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
-    """Changes the rows of a raw table's configuration files, as somebody could who made the table."""
-    (path,) = table.glob("**/part=config/**/*.parquet")
+def with_rows(table: Path, part: str, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Changes the rows of a raw table's data file of a kind, as somebody could who made the table."""
+    (path,) = table.glob(f"**/part={part}/**/*.parquet")
     before = pq.ParquetFile(path).read()
     rows = before.to_pylist()
     change(rows)
@@ -212,7 +345,7 @@ def test_a_name_in_the_table_leads_nowhere_else(name: str | None, tmp_path: Path
     outside = tmp_path / "outside"
     outside.mkdir()
     wanted = name.replace("/OUTSIDE", str(outside)) if name else name
-    with_config_rows(tmp_path / "table", lambda rows: rows[0].update(name=wanted))
+    with_rows(tmp_path / "table", "config", lambda rows: rows[0].update(name=wanted))
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(FormatError, match="the name and content of a file in config"):
         restore(tmp_path / "table", tmp_path / "new", rebuild=False)

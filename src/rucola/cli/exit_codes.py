@@ -13,6 +13,7 @@ from rucola.errors import (
     RucolaError,
     StoreDamagedError,
     StoreLockedError,
+    TaskFailedError,
 )
 
 
@@ -58,4 +59,5 @@ class BrokerStartError(Exception):
 
 def exit_code(error: RucolaError) -> ExitCode:
     """The exit code for an error that ended a command."""
-    return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), ExitCode.FAILED)
+    raised = (isinstance(error, TaskFailedError) and error.kind) or type(error)
+    return next((code for kind, code in _BY_ERROR if issubclass(raised, kind)), ExitCode.FAILED)

@@ -25,6 +25,7 @@ from typing import Annotated
 import typer
 
 from rucola.cli import spark_archive, spark_doctor
+from rucola.cli.spark_failures import one_line
 from rucola.cli.spark_replay import replay
 from rucola.cli.tool import run_app, tool_app
 from rucola.errors import ConfigError, MissingProgramError
@@ -48,7 +49,8 @@ def run(arguments: list[str]) -> int:
     Raises:
         RucolaError: the command failed.
     """
-    return run_app(app, arguments)
+    with one_line():
+        return run_app(app, arguments)
 
 
 app.command()(spark_archive.archive)

@@ -10,7 +10,7 @@ import typer
 from rucola.cli import replay_request as on
 from rucola.cli.times import time_ms
 from rucola.cli.tool import options_from_fields
-from rucola.errors import ConfigError, TaskFailedError
+from rucola.errors import ConfigError
 from rucola.spark.replay_source import Done
 from rucola.spark.session import command_session
 
@@ -67,8 +67,6 @@ def replay(
 def _replay(
     rows: DataFrame, request: on.Request, sink_options: dict[str, str], going: on.Run | None, total: int | None
 ) -> Tally:
-    from pyspark.errors import PySparkException
-
     from rucola.spark.replay import replay, with_keys
 
     if request.keys:
@@ -77,17 +75,14 @@ def _replay(
         rows = rows.where(request.where)
     settled = going.settled if going is not None and request.checkpoint is not None else None
     with on.progress(total) as advance:
-        try:
-            return replay(
-                rows,
-                sink_options,
-                rate=request.rate,
-                dry_run=request.dry_run,
-                progress=advance,
-                settled=settled,
-            )
-        except PySparkException as error:
-            raise TaskFailedError(_reason(str(error))) from error
+        return replay(
+            rows,
+            sink_options,
+            rate=request.rate,
+            dry_run=request.dry_run,
+            progress=advance,
+            settled=settled,
+        )
 
 
 def _of_source(spark: SparkSession, request: on.Request, going: on.Run) -> DataFrame:
@@ -140,10 +135,3 @@ def _check_table(request: on.Request) -> None:
 
 def _chosen(request: on.Request) -> bool:
     return any((request.keys, request.filter, request.where))
-
-
-def _reason(text: str) -> str:
-    """Returns only the task's error from Spark's message ``text``, which contains the task's whole traceback."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    own = [line for line in lines if line.startswith("rucola.errors.")]
-    return own[-1].partition(": ")[2] if own else (lines[0] if lines else "no reason given")

@@ -89,6 +89,8 @@ def command_session(name: str, *, master: str | None = None, **conf: str) -> Spa
         MissingProgramError: Java is missing or too old.
     """
     submitted = GATEWAY in os.environ
+    if not submitted:
+        conf = {"spark.log.level": "OFF", **conf}  # the command says in one line what failed
     if master is None and not submitted:
         master = "local[*]"
     if not submitted and master is not None and master.startswith("local"):

@@ -82,4 +82,6 @@ def test_a_command_keeps_the_master_of_spark_submit(
     assert options.get("spark.master") == used
     assert options["spark.x"] == "1"
     assert ("spark.driver.host" in options) is (not submitted and str(used).startswith("local"))
-    assert ("spark.log.level" in options) is not submitted
+    assert options.get("spark.log.level") == (None if submitted else "OFF")
+    again: Any = session.command_session("one", master=master, **{"spark.log.level": "INFO"})
+    assert again["spark.log.level"] == "INFO"

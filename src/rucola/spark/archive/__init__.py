@@ -101,7 +101,7 @@ def archive_raw(
         on_step: called with each commit.
 
     Returns:
-        The number of new rows: records, blank records, stretches of other bytes, and files of ``config``.
+        The number of new rows: records, blank records, stretches of other bytes, files of ``config``, and sizes.
 
     Raises:
         AnotherLogError: the store is not the one whose log is in the table.
@@ -132,7 +132,8 @@ def restore(
         spark: the session whose executors write; None writes in this process.
         broker_name: broker whose log is restored; may be empty if the table has only one log.
         rebuild: builds queues and index from the log. If the log is damaged, the broker builds them instead.
-        broker_conf: entries of the broker's configuration, which sets the sizes of queue files and index files.
+        broker_conf: entries of the broker's configuration. Without sizes of queue files and index files in it, those of
+            the archived store are taken.
 
     Raises:
         ConfigError: the table has no log of ``broker_name``, or ``target`` is not empty.

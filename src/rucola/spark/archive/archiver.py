@@ -20,9 +20,9 @@ from rucola.arrow.reading import open_catalog
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import AnotherLogError, ConfigError, DataLossError, TableConflictError
 from rucola.runtime.clock import Clock, SystemClock
-from rucola.runtime.files import Files
 from rucola.spark.admission import admit_rows
 from rucola.spark.archive.columns import merged_schema, source_schema, with_day
+from rucola.spark.archive.table_files import remove_from
 from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableLog, lag
 from rucola.spark.archive.tasks import Task, rows_of, run_tasks, writing
 
@@ -132,7 +132,7 @@ class Archiver:
             except TableConflictError:
                 # Another writer has archived some of these messages, or has added columns.
                 for one in added:
-                    Files().remove(f"{self._table.root}/{one.path}")
+                    remove_from(self._table.root, one.path)
                 if attempt == CONFLICTS_MAX - 1:
                     raise
                 continue

@@ -19,6 +19,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, TableConflictError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.spark.archive.columns import DAY
+from rucola.spark.archive.table_files import parquet_file
 from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableKind
 
 PARTITIONS = ["topic", DAY]
@@ -124,7 +125,7 @@ class DeltaLog:
         from deltalake.transaction import AddAction
 
         for one in files:
-            stats = json.dumps(file_statistics(f"{self.root}/{one.path}"))
+            stats = json.dumps(file_statistics(self.root, one.path))
             yield AddAction(one.path, one.size, dict(one.partition), self._clock.wall_ms(), True, stats)
 
     def _removed(self, files: Iterable[DataFile]) -> Iterator[Any]:
@@ -159,11 +160,10 @@ def _files(actions: Any) -> Iterator[DataFile]:
         yield DataFile(unquote(row["path"]), row["num_records"], row["size_bytes"], partition)
 
 
-def file_statistics(path: str) -> dict[str, Any]:
+def file_statistics(root: str, path: str) -> dict[str, Any]:
     """The statistics of a data file in Delta's form."""
-    import pyarrow.parquet as pq
-
-    metadata = pq.read_metadata(path)
+    with parquet_file(root, path) as file:
+        metadata = file.metadata
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}

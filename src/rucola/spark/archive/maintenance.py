@@ -11,9 +11,9 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rucola.errors import ConfigError, TableConflictError
-from rucola.runtime.files import Files
 from rucola.spark.archive.archiver import commit_rebased, files_of, write_all
 from rucola.spark.archive.columns import DAY, arrow_of
+from rucola.spark.archive.table_files import parquet_file, remove_from
 from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableKind, TableLog
 from rucola.spark.archive.tasks import run_tasks
 
@@ -51,7 +51,7 @@ def compact(table: TableLog, spark: SparkSession | None = None, target_bytes: in
         commit_rebased(table, base, Change("compact", tuple(added), removed))
     except TableConflictError:
         for one in added:
-            Files().remove(f"{table.root}/{one.path}")
+            remove_from(table.root, one.path)
         return Compacted(0, 0)
     return Compacted(len(removed), len(added))
 
@@ -105,11 +105,10 @@ def _joining_task(
 def joined_rows(root: str, schema: pa.Schema, group: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
     """The rows of the files in ``group``, with all columns of the table except the day. Runs in tasks."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     wanted = pa.schema([field for field in schema if field.name != DAY])
     for one in group:
-        with pq.ParquetFile(f"{root}/{one.path}", page_checksum_verification=True) as file:
+        with parquet_file(root, one.path) as file:
             for batch in file.iter_batches(BATCH_ROWS):
                 here = set(batch.schema.names)
                 columns = [

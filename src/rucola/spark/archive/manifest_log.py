@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, FormatError, TableConflictError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
+from rucola.spark.archive.table_files import hold_table
 from rucola.spark.archive.table_log import STALE_S, Change, DataFile, Snapshot, TableKind, changed
 
 LOG = "_log"
@@ -56,6 +58,7 @@ class ManifestLog:
         self.root = self._files.expand(root)
         self._log = f"{self.root}/{LOG}"
         self._kind = kind
+        hold_table(self.root, self._files)
 
     def snapshot(self, queues: Iterable[MessageQueue] = ()) -> Snapshot:
         """The state after the newest commit.
@@ -71,9 +74,13 @@ class ManifestLog:
         now = self._clock.wall_ms()
         state = Snapshot(-1, now, self._kind or TableKind.MESSAGES, None, {}, StreamOffsets({}))
         if start >= 0:
-            state = self._from_checkpoint(self._read(f"{start:0{DIGITS}}.checkpoint"), now)
+            name = f"{start:0{DIGITS}}.checkpoint"
+            with self._understood(name):
+                state = self._from_checkpoint(self._read(name), now)
         for version in range(start + 1, newest + 1):
-            state = self._with_commit(state, version, self._read(_commit_name(version)))
+            name = _commit_name(version)
+            with self._understood(name):
+                state = self._with_commit(state, version, self._read(name))
         if self._kind not in (None, state.kind):
             raise ConfigError("table", self.root, f"a table of kind {self._kind}; this one is of kind {state.kind}")
         return state
@@ -89,6 +96,8 @@ class ManifestLog:
         now = self._clock.wall_ms()
         if now - base.time_ms > STALE_S * 1000:
             raise ConfigError("commit", f"planned {(now - base.time_ms) // 3_600_000} h ago", "less than a day ago")
+        self._files.make_directory(self.root)
+        hold_table(self.root, self._files)
         self._files.make_directory(self._log)
         version = base.version + 1
         content = {
@@ -133,10 +142,11 @@ class ManifestLog:
 
     def _data_files(self, below: str = "") -> Iterator[str]:
         """Paths of all Parquet files in the table's directory, including those that were never completed."""
-        for name in self._files.list_files(f"{self.root}/{below}"):
+        directory = f"{self.root}/{below}".rstrip("/")
+        for name in self._files.list_files(directory):
             if name.endswith(".parquet"):
                 yield below + name
-        for name in self._files.list_directories(f"{self.root}/{below}"):
+        for name in self._files.list_directories(directory):
             if below or name != LOG:
                 yield from self._data_files(f"{below}{name}/")
 
@@ -203,6 +213,16 @@ class ManifestLog:
             removed,
         )
 
+    @contextmanager
+    def _understood(self, name: str) -> Iterator[None]:
+        """Turns what is wrong with the content of a file into ``FormatError``: it is JSON, but may say anything."""
+        try:
+            yield
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise FormatError(
+                "commit of a table", 0, "fields of a commit", repr(error), f"{self._log}/{name}"
+            ) from error
+
     def _read(self, name: str) -> dict[str, Any]:
         path = f"{self._log}/{name}"
         content = self._files.read_file(path)
@@ -211,7 +231,7 @@ class ManifestLog:
         try:
             value: dict[str, Any] = json.loads(content)
             newer = value["format"] > FORMAT
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise FormatError("commit of a table", 0, "JSON of a commit", str(error), path) from error
         if newer:
             raise ConfigError("table", path, f"format {FORMAT} or older; a newer version of Rucola wrote this table")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 import numpy as np
@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from rucola.arrow.buffers import from_mask, from_numbers, numbers_of
 from rucola.runtime.files import Files
 from rucola.spark.archive.columns import DAY
+from rucola.spark.archive.table_files import hold_table
 from rucola.spark.archive.table_log import DataFile
 
 PARTITIONS = ("topic", DAY)
@@ -56,7 +57,17 @@ class _Part:
     held: int = 0
     path: str = ""
     writer: pq.ParquetWriter | None = None
+    stream: BinaryIO | None = None
     written: int = 0
+
+    def close(self) -> None:
+        """Ends the file, and closes it."""
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
+        if self.stream is not None:
+            self.stream.close()
+            self.stream = None
 
 
 class TableWriter:
@@ -118,7 +129,7 @@ class TableWriter:
         """Deletes all files that this writer has written."""
         for part in self._parts.values():
             if part.writer is not None:
-                part.writer.close()
+                part.close()
                 self._files.remove(self._hidden(part.path))
         for one in self._done:
             self._files.remove(f"{self._root}/{one.path}")
@@ -161,10 +172,13 @@ class TableWriter:
 
     def _open(self, part: _Part, rows: int) -> None:
         folder = "/".join(f"{name}={escaped(value)}" for name, value in part.partition.items())
+        self._files.make_directory(self._root)
+        hold_table(self._root, self._files)
         self._files.make_directory(f"{self._root}/{folder}")
         part.path = f"{folder}/{uuid4().hex}.parquet"
+        part.stream = self._files.open_new(self._hidden(part.path))
         part.writer = pq.ParquetWriter(
-            self._hidden(part.path),
+            part.stream,
             self._schema,
             compression="zstd",
             use_dictionary=[name for name in REPETITIVE if name in self._schema.names],
@@ -182,8 +196,7 @@ class TableWriter:
     def _complete(self, part: _Part) -> None:
         if part.writer is None:
             return
-        part.writer.close()
-        part.writer = None
+        part.close()
         hidden, path = self._hidden(part.path), f"{self._root}/{part.path}"
         self._files.sync_file(hidden)
         self._files.rename(hidden, path)

@@ -4,7 +4,8 @@ A row covers a stretch of a segment: a record of any topic (including system top
 blank record at the end of a segment, or bytes that are not a record. A blank record, and bytes that are not a record,
 are stored without the zeros at their end. The bytes after the end of the log (its tail), such as a torn record, are
 archived only while no broker uses the store. If the tail changes, a later commit replaces or removes the archived tail.
-The commit that reaches the end of the log also archives the files of ``config`` if they have changed.
+The commit that reaches the end of the log also archives the files of ``config``, and the sizes of the files of queues
+and index, if they have changed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.runtime.mapped_segment import MappedSegment
 from rucola.spark.archive.archiver import CONFLICTS_MAX, Step, commit_rebased, files_of, write_all
+from rucola.spark.archive.file_sizes import SIZES, encode_sizes, read_sizes, sizes_of
+from rucola.spark.archive.table_files import parquet_file, remove_from
 from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableLog
 from rucola.spark.archive.tasks import Task, run_tasks
 from rucola.store.log.multi_path import log_directories
@@ -42,7 +45,7 @@ LOG_TOPIC = "#log"
 RECORD, BLANK, BYTES = "record", "blank", "bytes"
 """Kinds of rows that cover bytes of the log."""
 LOG_PART, TAIL_PART, CONFIG_PART = "log", "tail", "config"
-"""Kinds of data files. Files of the last two kinds are replaced when their content changes."""
+"""Kinds of data files; another is ``SIZES``. All but the first kind are replaced when their content changes."""
 CONFIG = "config"
 CHUNK_BYTES = 4 << 20
 """Largest number of bytes that one row of kind ``BYTES`` covers."""
@@ -132,7 +135,7 @@ class RawArchiver:
             if plan is None:
                 return None
             task = _stretch_task(self._table.root, self._broker_name, plan.stretches)
-            added = files_of([*run_tasks(self._spark, task, len(plan.stretches)), *plan.config])
+            added = files_of([*run_tasks(self._spark, task, len(plan.stretches)), *plan.added])
             mark = _last_record(self._table.root, added) or base.mark_of(self._queue)
             offsets = plan.offsets if mark is None else replace(plan.offsets, marks={self._queue: mark})
             schema = raw_schema() if base.schema is None else None
@@ -141,7 +144,7 @@ class RawArchiver:
                 version = commit_rebased(self._table, base, change)
             except TableConflictError:
                 for one in added:
-                    self._files.remove(f"{self._table.root}/{one.path}")
+                    remove_from(self._table.root, one.path)
                 if attempt == CONFLICTS_MAX - 1:
                     raise
                 continue
@@ -170,9 +173,11 @@ class RawArchiver:
             return _Plan(chosen, [], list(self._old(base, TAIL_PART)), offsets, len(every) - len(chosen))
         tail, old_tail = self._tail(base, segments, end)
         config, old_config = self._config(base)
-        if not (chosen or tail or config or old_tail or old_config) and base.end_of(self._queue) is not None:
+        sizes, old_sizes = self._sizes(base)
+        added, removed = [*config, *sizes], [*old_tail, *old_config, *old_sizes]
+        if not (chosen or tail or added or removed) and base.end_of(self._queue) is not None:
             return None
-        return _Plan([*chosen, *tail], config, [*old_tail, *old_config], offsets, 0)
+        return _Plan([*chosen, *tail], added, removed, offsets, 0)
 
     def _start(self, base: Snapshot, store: OfflineStore, first: int, end: int) -> int:
         """Physical offset of the first byte of the log that is not in the table."""
@@ -228,20 +233,33 @@ class RawArchiver:
             content = self._files.read_file(f"{self._store}/{CONFIG}/{name}")
             if content is not None and not name.endswith(".tmp"):
                 contents[name] = content
+        return self._replaced(base, CONFIG_PART, CONFIG, contents)
+
+    def _sizes(self, base: Snapshot) -> tuple[list[str], list[DataFile]]:
+        """The same for the sizes of the files of queues and index."""
+        known = read_sizes(self._table.root, self._old(base, SIZES))
+        sizes = sizes_of(self._files, self._store, known)
+        return self._replaced(base, SIZES, SIZES, {SIZES: encode_sizes(sizes)} if sizes else {})
+
+    def _replaced(
+        self, base: Snapshot, part: str, kind: str, contents: Mapping[str, bytes]
+    ) -> tuple[list[str], list[DataFile]]:
+        """Writes a new data file with a row for each of ``contents``, unless the table has one with the same rows."""
         digest = hashlib.sha256(repr(sorted(contents.items())).encode()).hexdigest() if contents else ""
-        old = list(self._old(base, CONFIG_PART))
+        old = list(self._old(base, part))
         if [one.partition["sha256"] for one in old] == ([digest] if digest else []):
             return [], []
         if not contents:
             return [], old
-        fixed = {"part": CONFIG_PART, "broker": self._broker_name, "sha256": digest}
-        return [write_all(self._table.root, raw_schema(), _config_rows(contents), fixed)], old
+        fixed = {"part": part, "broker": self._broker_name, "sha256": digest}
+        return [write_all(self._table.root, raw_schema(), _content_rows(kind, contents), fixed)], old
 
 
 @dataclass(frozen=True)
 class _Plan:
     stretches: Sequence[Stretch]
-    config: Sequence[str]
+    added: Sequence[str]
+    """Reports of the data files that are written already."""
     removed: Sequence[DataFile]
     offsets: StreamOffsets
     left: int
@@ -372,9 +390,9 @@ def _bytes_row(
     return pa.RecordBatch.from_pylist([known], schema=_arrow_schema())
 
 
-def _config_rows(contents: Mapping[str, bytes]) -> Iterator[pa.RecordBatch]:
+def _content_rows(kind: str, contents: Mapping[str, bytes]) -> Iterator[pa.RecordBatch]:
     for name, content in contents.items():
-        yield _bytes_row(CONFIG, 0, 0, len(content), content, name)
+        yield _bytes_row(kind, 0, 0, len(content), content, name)
 
 
 def _arrow_schema() -> pa.Schema:
@@ -405,7 +423,6 @@ def _digest(stretch: Stretch) -> str:
 def _last_record(root: str, added: Sequence[DataFile]) -> Mark | None:
     """Returns store time and physical offset of the last record in ``added``; None if there is no record."""
     import numpy as np
-    import pyarrow.parquet as pq
 
     from rucola.arrow.buffers import numbers_of
 
@@ -413,7 +430,7 @@ def _last_record(root: str, added: Sequence[DataFile]) -> Mark | None:
     for one in added:
         if one.partition["part"] != LOG_PART:
             continue
-        with pq.ParquetFile(f"{root}/{one.path}") as file:
+        with parquet_file(root, one.path) as file:
             last = file.read_row_group(file.num_row_groups - 1, columns=["physicalOffset", "storeTimestamp"])
         times = last.column("storeTimestamp").drop_null()  # only records have a store time
         if len(times):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
@@ -19,10 +19,13 @@ from rucola.errors import ConfigError, FormatError, StoreDamagedError
 from rucola.formats.segment_name import segment_name
 from rucola.runtime.files import Files
 from rucola.runtime.mapped_segment import MappedSegment
+from rucola.spark.archive.file_sizes import SIZES, read_sizes
 from rucola.spark.archive.raw import CONFIG, CONFIG_PART, LOG_PART, TAIL_PART
+from rucola.spark.archive.table_files import parquet_file
 from rucola.spark.archive.table_log import DataFile, TableLog
 from rucola.spark.archive.tasks import Task, run_tasks
 from rucola.spark.doctor import in_spark
+from rucola.store.config import in_todays_words
 from rucola.store.doctor import rebuild as doctor
 from rucola.store.doctor.staged import run_serially
 
@@ -70,7 +73,8 @@ def write_store(
         spark: the session whose executors write; they must see ``target`` under this path. None for this process.
         broker_name: broker whose log is restored; may be empty if the table has only one log.
         rebuild: whether to build queues and index as well. If the log is damaged, the broker builds them instead.
-        options: entries of the broker's configuration, which sets the sizes of queue files and index files.
+        options: entries of the broker's configuration. The sizes of queue files and index files in it take precedence
+            over those that the table has of the archived store.
 
     Raises:
         ConfigError: the table has no log of ``broker_name``, or ``target`` is not empty.
@@ -92,7 +96,8 @@ def write_store(
         texts = run_tasks(spark, _segment_task(table.root, f"{place}/commitlog", segments), len(segments))
         _write_config(files, table.root, [one for one in own if one.partition["part"] == CONFIG_PART], place)
         if rebuild and segments:
-            _rebuild(place, spark, options or {})
+            sizes = read_sizes(table.root, [one for one in own if one.partition["part"] == SIZES])
+            _rebuild(place, spark, sizes | in_todays_words(options or {}))
         for directory in (f"{place}/commitlog", place):
             files.sync_directory(directory)
         if not files.publish_directory(place, target):
@@ -189,9 +194,10 @@ def write_segment(root: str, directory: str, wanted: _Segment) -> RestoredFile:
     segment = files.open_segment(hidden, wanted.size)
     try:
         reached = wanted.start
-        for path in sorted((f"{root}/{path}" for path in wanted.paths), key=_first_offset):
-            for batch in _batches(path):
-                reached = _write_rows(segment, wanted.start, reached, batch, path)
+        for path in sorted(wanted.paths, key=lambda path: _first_offset(root, path)):
+            with parquet_file(root, path) as file:
+                for batch in file.iter_batches(BATCH_ROWS, columns=["physicalOffset", "size", "record"]):
+                    reached = _write_rows(segment, wanted.start, reached, batch, f"{root}/{path}")
         if not wanted.is_last and reached != wanted.start + wanted.size:
             raise _gap(f"{root}/{wanted.paths[-1]}", reached, wanted.start + wanted.size)
         segment.sync()
@@ -202,24 +208,14 @@ def write_segment(root: str, directory: str, wanted: _Segment) -> RestoredFile:
     return RestoredFile(name, wanted.size, digest)
 
 
-def _batches(path: str) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        try:
-            yield from file.iter_batches(BATCH_ROWS, columns=["physicalOffset", "size", "record"])
-        except (pa.ArrowException, OSError) as error:
-            raise FormatError("raw table", 0, "pages with matching checksums", str(error), path) from error
-
-
-def _first_offset(path: str) -> int:
+def _first_offset(root: str, path: str) -> int:
     """Physical offset of the first row in a data file; its rows are in log order."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
+    with parquet_file(root, path) as file:
         at = file.schema_arrow.names.index("physicalOffset")
-        return int(file.metadata.row_group(0).column(at).statistics.min)
+        statistics = file.metadata.row_group(0).column(at).statistics
+        if statistics is None or not isinstance(statistics.min, int):
+            raise ValueError("no statistics of physicalOffset")
+        return statistics.min
 
 
 def _write_rows(segment: MappedSegment, base: int, reached: int, batch: pa.RecordBatch, path: str) -> int:
@@ -248,11 +244,11 @@ def _gap(path: str, expected: int, got: int) -> FormatError:
 
 
 def _write_config(files: Files, root: str, parts: Iterable[DataFile], place: str) -> None:
-    import pyarrow.parquet as pq
-
     for one in parts:
         files.make_directory(f"{place}/{CONFIG}")
-        for row in pq.read_table(f"{root}/{one.path}", columns=["name", "record"]).to_pylist():
+        with parquet_file(root, one.path) as file:
+            rows = file.read(columns=["name", "record"]).to_pylist()
+        for row in rows:
             name, content = row["name"], row["record"]
             if name is None or content is None or not is_plain_name(name):
                 raise FormatError("raw table", 0, f"the name and content of a file in {CONFIG}", repr(name), one.path)

@@ -20,6 +20,7 @@ from rucola.arrow.reading import open_catalog
 from rucola.errors import ConfigError, DataLossError
 from rucola.spark.archive.archiver import Decode, plannable_queues, start_offsets
 from rucola.spark.archive.columns import DAY, source_schema, typed_names
+from rucola.spark.archive.table_files import check_table
 from rucola.spark.archive.table_log import DataFile, Snapshot, TableLog
 from rucola.spark.archive.tasks import reading
 
@@ -97,6 +98,7 @@ def archived_rows(spark: SparkSession, table: TableLog, snapshot: Snapshot, file
     from pyspark.sql.types import StructType
 
     assert snapshot.schema is not None
+    check_table(table.root)
     schema = StructType.fromJson(snapshot.schema)
     places: dict[str, list[str]] = {}
     for one in files:
@@ -232,6 +234,7 @@ def _from_table(table: TableLog, schema: pa.Schema, wanted: QueueRange) -> Itera
     import pyarrow.dataset as ds
 
     queue, snapshot = wanted.queue, table.snapshot([wanted.queue])
+    check_table(table.root)
     paths = [f"{table.root}/{one.path}" for one in snapshot.files.values() if one.partition["topic"] == queue.topic]
     if not paths:
         return

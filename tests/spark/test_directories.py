@@ -1,0 +1,23 @@
+"""A few seeded cases of hostile tables and stores for the jobs of ``rucola spark``, in a session without privileges;
+``tests.attack.spark_directories`` runs as many as wanted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from tests.attack.spark_directories import check, running_worker, spark_case
+
+SEEDS = (50, 76, 86, 94)
+"""A link below a table that is read, restored, compacted; a FIFO in a table that grows."""
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs FIFOs and another user"),
+]
+
+
+def test_no_job_leaves_its_directory() -> None:
+    with running_worker() as worker:
+        assert [check(spark_case(seed), worker) for seed in SEEDS] == ["refused"] * 3 + ["done"]

@@ -1,0 +1,194 @@
+"""Tables from somebody else: no link in them is followed, only files are opened, and what they say is checked."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.arrow.stores import open_store, put
+
+from rucola.errors import ForeignEntryError, FormatError, RucolaError
+from rucola.runtime.files import Files
+from rucola.spark.archive import archive, archive_raw, restore
+from rucola.spark.archive.maintenance import compact
+from rucola.spark.archive.manifest_log import ManifestLog
+from rucola.spark.archive.table_files import check_table, parquet_file, remove_from
+from rucola.spark.archive.table_formats import open_table
+from rucola.testing.clock import ManualClock
+
+OLD_S = 1_000_000_000
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A table of a small store with two commits."""
+    store = open_store(tmp_path / "store")
+    for first in (0, 100):
+        put(store, first, 100)
+        archive(tmp_path / "table", store=tmp_path / "store")
+    put(store, 200, 100)
+    store.shutdown()
+    return tmp_path / "table"
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    path = tmp_path / "outside/storeDay=2020-01-01/old.parquet"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"not a table's")
+    os.utime(path, (OLD_S, OLD_S))
+    return tmp_path / "outside"
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(one.relative_to(path)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()}
+
+
+def data_file(table: Path) -> Path:
+    return min(table.rglob("*.parquet"))
+
+
+def put_link(path: Path, target: Path) -> None:
+    if path.is_dir():
+        path.rename(path.with_name("was"))
+    else:
+        path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def test_old_files_behind_a_link_are_not_deleted(table: Path, outside: Path) -> None:
+    (table / "topic=x").symlink_to(outside)
+    before = contents(outside)
+    log = ManifestLog(str(table), clock=ManualClock(1_900_000_000_000))
+    with pytest.raises(ForeignEntryError, match="topic=x is a symbolic link"):
+        log.clean()
+    assert contents(outside) == before
+
+
+@pytest.mark.parametrize("pattern", ["_log", "topic=flights", "topic=flights/storeDay=*"])
+def test_nothing_is_written_through_a_link(pattern: str, table: Path, outside: Path, tmp_path: Path) -> None:
+    path = max(table.glob(pattern))
+    put_link(path, outside)
+    before = contents(outside)
+    with pytest.raises(ForeignEntryError, match=f"{path.name} is a symbolic link"):
+        archive(table, store=tmp_path / "store")
+    assert contents(outside) == before
+
+
+def test_the_table_itself_may_be_a_link(table: Path, tmp_path: Path) -> None:
+    table.rename(tmp_path / "elsewhere")
+    table.symlink_to(tmp_path / "elsewhere")
+    assert archive(table, store=tmp_path / "store") == 100
+    assert compact(ManifestLog(str(table))).before > 1
+
+
+def put_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+CHANGES: dict[str, Callable[[Path], None]] = {
+    "link": lambda path: put_link(path, path.parent.parent.parent / "copy"),
+    "FIFO": put_fifo,
+    "noise": lambda path: path.write_bytes(b"PAR1 no table PAR1") and None,
+    "empty": lambda path: path.write_bytes(b"") and None,
+    "nothing": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_only_sound_files_are_read(change: str, table: Path) -> None:
+    path = data_file(table)
+    (table / "copy").write_bytes(path.read_bytes())
+    CHANGES[change](path)
+    with pytest.raises(RucolaError, match=path.name):
+        compact(ManifestLog(str(table)))
+    if change in ("link", "FIFO"):
+        with pytest.raises(ForeignEntryError, match=path.name):
+            check_table(str(table))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("part", ["log", "config", "sizes"])
+def test_only_sound_files_are_restored(part: str, change: str, table: Path, tmp_path: Path) -> None:
+    (tmp_path / "store/config").mkdir(exist_ok=True)
+    (tmp_path / "store/config/topics.json").write_text("{}")
+    archive_raw(tmp_path / "raw", tmp_path / "store")
+    path = data_file(tmp_path / f"raw/part={part}")
+    (path.parent.parent.parent / "copy").write_bytes(path.read_bytes())
+    CHANGES[change](path)
+    with pytest.raises(RucolaError, match=path.name):
+        restore(tmp_path / "raw", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_error_of_the_reader_in_the_block_names_the_file(table: Path) -> None:
+    name = str(data_file(table).relative_to(table))
+    with pytest.raises(FormatError, match=name), parquet_file(str(table), name) as file:
+        file.read_row_group(99)
+    with pytest.raises(ZeroDivisionError), parquet_file(str(table), name):
+        raise ZeroDivisionError
+
+
+def changed_commit(**fields: Any) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        path.chmod(0o644)
+        content = json.loads(path.read_bytes()) | fields
+        path.write_text(json.dumps({name: value for name, value in content.items() if value != "gone"}))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(changed_commit(add="gone"), changed_commit(add=[1]), changed_commit(add=[{}]), changed_commit(remove=None)),
+        *(changed_commit(kind="other"), changed_commit(offsets=[]), changed_commit(schema="gone")),
+        lambda path: path.write_text("[" * 100_000),
+        lambda path: path.write_text('{"format": 1}'),
+    ],
+)
+def test_a_commit_may_say_anything(change: Callable[[Path], None], table: Path) -> None:
+    path = table / "_log" / f"{1:020d}.json"
+    path.chmod(0o644)
+    change(path)
+    with pytest.raises(FormatError, match=path.name):
+        ManifestLog(str(table)).snapshot()
+
+
+def test_other_formats_are_looked_at_first(tmp_path: Path) -> None:
+    (tmp_path / "table/_delta_log").mkdir(parents=True)
+    (tmp_path / "table/_delta_log/00000000000000000000.json").symlink_to("/etc/hostname")
+    for format in ("delta", "iceberg"):
+        with pytest.raises(ForeignEntryError, match=r"00000000000000000000.json is a symbolic link"):
+            open_table(tmp_path / "table", format)
+    deep = tmp_path / "deep" / "/".join("d" * 40)
+    deep.mkdir(parents=True)
+    with pytest.raises(ForeignEntryError, match="levels deep"):
+        check_table(str(tmp_path / "deep"))
+    check_table(str(tmp_path / "none"))
+
+
+def test_nothing_is_removed_through_a_link(table: Path, outside: Path) -> None:
+    (table / "topic=x").symlink_to(outside)
+    before = contents(outside)
+    with pytest.raises(ForeignEntryError, match="topic=x is a symbolic link"):
+        remove_from(str(table), "topic=x/storeDay=2020-01-01/old.parquet")
+    assert contents(outside) == before
+
+
+def test_a_new_file_replaces_nothing(tmp_path: Path) -> None:
+    files = Files()
+    files.hold(str(tmp_path))
+    (tmp_path / "there").write_bytes(b"kept")
+    (tmp_path / "link").symlink_to("nothing")
+    for name in ("there", "link"):
+        with pytest.raises(RucolaError, match=name):
+            files.open_new(f"{tmp_path}/{name}")
+    with files.open_new(f"{tmp_path}/new") as stream:
+        stream.write(b"x")
+    assert contents(tmp_path) == {"there": b"kept", "new": b"x"}
