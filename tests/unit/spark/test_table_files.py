@@ -18,6 +18,7 @@ from rucola.spark.archive.maintenance import compact
 from rucola.spark.archive.manifest_log import ManifestLog
 from rucola.spark.archive.table_files import check_table, parquet_file, remove_from
 from rucola.spark.archive.table_formats import open_table
+from rucola.spark.archive.table_log import Change
 from rucola.testing.clock import ManualClock
 
 OLD_S = 1_000_000_000
@@ -171,6 +172,17 @@ def test_other_formats_are_looked_at_first(tmp_path: Path) -> None:
     with pytest.raises(ForeignEntryError, match="levels deep"):
         check_table(str(tmp_path / "deep"))
     check_table(str(tmp_path / "none"))
+
+
+def test_a_table_is_held_from_its_first_commit_on(outside: Path, tmp_path: Path) -> None:
+    log = ManifestLog(str(tmp_path / "new"))
+    base = log.snapshot()
+    log.commit(base, Change("archive"))
+    put_link(tmp_path / "new/_log", outside)
+    before = contents(outside)
+    with pytest.raises(ForeignEntryError, match="_log is a symbolic link"):
+        log.commit(base, Change("archive"))
+    assert contents(outside) == before
 
 
 def test_nothing_is_removed_through_a_link(table: Path, outside: Path) -> None:
