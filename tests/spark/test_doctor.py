@@ -8,7 +8,7 @@ from shutil import rmtree
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.store.stores import SEGMENT, fill, opened
+from tests.unit.store.stores import SEGMENT, fill, opened, with_topics
 from tests.unit.store.test_rebuild import OPTIONS, contents
 
 from rucola.errors import StoreDamagedError
@@ -71,6 +71,7 @@ def test_findings_statistics_and_messages_of_several_stores(spark: SparkSession,
         store = opened(Path(path))
         fill(store, 300)
         store.shutdown()
+        with_topics(Path(path))
     (queue,) = (tmp_path / "two/consumequeue/T0/0").glob("*0000")
     queue.write_bytes(bytes(20) + queue.read_bytes()[20:])
     (found,) = findings(spark, paths).collect()

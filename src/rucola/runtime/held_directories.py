@@ -70,6 +70,9 @@ class HeldDirectory:
         if self.descriptor >= 0:
             os.close(self.descriptor)
 
+    def __getstate__(self) -> None:
+        raise TypeError(f"{self.path} is open in this process only")
+
     def is_same(self) -> bool:
         """Whether the path still leads to the directory that is open."""
         if self.descriptor < 0:
@@ -143,6 +146,15 @@ class HeldDirectories:
 
     def __init__(self) -> None:
         self._held: tuple[HeldDirectory, ...] = ()
+
+    def __getstate__(self) -> list[str]:
+        """Tasks in other processes get the paths: the number of a descriptor means another file there, or none."""
+        return [one.path for one in self._held]
+
+    def __setstate__(self, paths: list[str]) -> None:
+        self._held = ()
+        for path in paths:
+            self.hold(path)
 
     def hold(self, path: str) -> None:
         """Opens a directory; follows links. Does nothing if it is open already.

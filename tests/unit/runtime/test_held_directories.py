@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import shutil
 import socket
 import threading
@@ -397,3 +398,23 @@ def test_the_directory_of_a_topic_stays_open_while_its_queues_are_visited(
         assert files.length(f"{tmp_path}/consumequeue/T/{number}/file") == 0
     lock.release()
     assert opened.count("T") == 1
+
+
+def test_another_process_opens_its_own_descriptors(tree: tuple[Files, Path, Path]) -> None:
+    """Access to files goes to tasks of Spark. Before the fix, they used and closed descriptors by numbers of the
+    driver.
+    """
+    files, root, victim = tree
+    before = open_descriptors()
+    copy = pickle.loads(pickle.dumps(files))
+    if held_directories.BY_DESCRIPTOR:
+        assert open_descriptors() == before + 1
+    (root / "link").symlink_to(victim)
+    assert copy.read_file(f"{root}/inside/file") == b"content"
+    with pytest.raises(ForeignEntryError, match="link is a symbolic link"):
+        copy.read_file(f"{root}/link/precious")
+    del copy
+    assert open_descriptors() == before
+    assert files.read_file(f"{root}/inside/file") == b"content"
+    with pytest.raises(TypeError, match="in this process only"):
+        pickle.dumps(files.held.find(f"{root}/inside/file"))
