@@ -22,6 +22,7 @@ _OF_THE_PROCESS = ("rucola-client", "rucola-imports")
 _BEGUN_LATE = ("rucola-tables", "rucola-json", "rucola-cold-read")
 """Threads that a server begins when it first needs them; a server of the whole module may begin them in any test."""
 
+_OF_THE_SESSION: set[tuple[str, str, object]] = set()
 _SOURCE = str(Path(rucola.__file__).parent)
 _GRACE_S = 5.0
 _PAUSE_S = 0.02
@@ -46,6 +47,14 @@ def nothing_left(tasks: bool = True) -> Iterator[None]:
     assert not names, f"left behind: {', '.join(names)}"
 
 
+@contextmanager
+def for_the_session() -> Iterator[None]:
+    """What begins inside belongs to a fixture of the whole session: the test that is the first to need it leaves it."""
+    before = _present()
+    yield
+    _OF_THE_SESSION.update(_present() - before)
+
+
 def _left(before: set[tuple[str, str, object]], ignored: tuple[str, ...]) -> list[str]:
     left = _present() - before
     return sorted(f"{kind} {name}" for kind, name, _ in left if not name.startswith(ignored or ("-",)))
@@ -53,7 +62,8 @@ def _left(before: set[tuple[str, str, object]], ignored: tuple[str, ...]) -> lis
 
 def _present() -> set[tuple[str, str, object]]:
     """Returns kind, name and identity of everything that runs or is open."""
-    return {*_threads(), *_processes(), *_tasks(), *(("open store", str(path), path) for path in files._locked_here)}
+    stores = (("open store", str(path), path) for path in files._locked_here)
+    return {*_threads(), *_processes(), *_tasks(), *stores} - _OF_THE_SESSION
 
 
 def _threads() -> Iterator[tuple[str, str, object]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.leavings import for_the_session
 
 from rucola.client.admin import AdminClient
 from rucola.common.message import Message
@@ -178,7 +179,8 @@ def _new_broker(directory: Path) -> BrokerProcess:
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker for all tests; each test uses its own topics."""
     broker = _new_broker(tmp_path_factory.mktemp("broker"))
-    broker.start()
+    with for_the_session():
+        broker.start()
     yield broker
     broker.stop()
 

@@ -4,8 +4,9 @@ the old one.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.crash.broker_life import Connection
@@ -14,10 +15,12 @@ from tests.unit.broker.stepped import STEP_MS, Asked, SteppedBroker
 from tests.unit.broker.test_wake_ups import ACK, CHANGE, NOTIFICATION, PLACE, bodies, pop, receipt, revive
 
 from rucola.broker.offset.offset_resets import FILE_NAME, KEYS_MAX, OffsetResets, Reset
+from rucola.broker.processor.offset_reset import OffsetResetProcessor
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import FormatError
 from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
 
 FOUND, NOT_FOUND, MOVED, NO_TOPIC, NO_OFFSET, NO_MESSAGE = 0, 19, 21, 17, 22, 208
 Event = Callable[[SteppedBroker], None]
@@ -210,8 +213,10 @@ def test_a_third_topic_of_the_name_begins_at_0_too(broker: SteppedBroker) -> Non
     delete(broker)
     create(broker)
     send(broker, "new", 3)
-    fields = {"topic": "N", "group": "cg", "timestamp": -1, "isForce": "true", "queueId": 0, "offset": 2}
-    assert broker.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields).code == FOUND
+    fields = {"topic": "N", "group": "cg", "timestamp": "-1", "isForce": "true", "queueId": "0", "offset": "2"}
+    request = RemotingCommand(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext_fields=fields)
+    resets = OffsetResetProcessor(broker.broker.services)
+    assert asyncio.run(resets.reset_offset(cast(Any, broker.connection), request)).code == FOUND  # it needs a real loop
     delete(broker)
     create(broker)
     send(broker, "third", 3)
