@@ -13,7 +13,8 @@ from rucola.broker.acl.permission import AclSnapshot
 from rucola.broker.acl.plain_manager import PlainPermissionManager
 from rucola.broker.acl.senders import AccountSenders
 from rucola.broker.config import BrokerConfig
-from rucola.common.key_builder import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from rucola.broker.pop.retry_owner import popped_from
+from rucola.common.key_builder import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, is_retry_topic
 from rucola.common.message_const import REAL_TOPIC
 from rucola.errors import ConfigError, FormatError
 from rucola.formats.message import decode_message
@@ -93,4 +94,6 @@ class BrokerAccess:
         message = decode_message(record, unpack=False)
         if message.topic in _STAND_INS:
             return message.properties.get(REAL_TOPIC)
+        if is_retry_topic(message.topic):
+            return popped_from(message) or message.topic
         return message.topic

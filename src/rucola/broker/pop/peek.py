@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rucola.broker.pop.pop_offsets import PopOffsets, PoppedQueue
+from rucola.broker.pop.retry_owner import is_for, records_of
+from rucola.common.key_builder import is_retry_topic
 from rucola.protocol.headers.pop import PeekMessageRequestHeader
 from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageStatus
@@ -60,8 +62,11 @@ class Peeker:
         if result.cold is not None and peek.cold is None:
             peek.cold = result.cold
             peek.waited_for.add(queue)
-        peek.views += result.views
-        peek.count += result.message_count
+        views = result.views
+        if is_retry_topic(queue.topic):
+            views = [record for view in views for record in records_of(view) if is_for(record, peek.header.topic)]
+        peek.views += views
+        peek.count += result.message_count if views is result.views else len(views)
 
     def _first(self, queue: PoppedQueue) -> int:
         known = self._popped.query(queue)

@@ -13,6 +13,7 @@ from rucola.broker.pop.order_info import OrderInfoManager
 from rucola.broker.pop.order_locks import OrderLocks
 from rucola.broker.pop.pop_offsets import PopOffsets, PoppedQueue
 from rucola.broker.pop.receipt import PopInfo, Receipt
+from rucola.broker.pop.retry_owner import is_for, records_of
 from rucola.broker.pop.revive_log import ReviveLog
 from rucola.broker.stored_copy import own_properties
 from rucola.common.key_builder import is_retry_topic
@@ -128,9 +129,10 @@ class PopReader:
             self._popped.forget(queue)
             self._popped.commit(queue, start)
             result = self._read(pop, queue, start)
-        if result.views:
-            self._take(pop, queue, start, result)
-        elif result.status is GetMessageStatus.NO_MATCHED_MESSAGE and result.next_offset > start:
+        records = _records(result.views, header.topic, topic)
+        if records:
+            self._take(pop, queue, start, result.next_offset, records)
+        elif (result.views or result.status is GetMessageStatus.NO_MATCHED_MESSAGE) and result.next_offset > start:
             self._popped.forget(queue)
             self._popped.commit(queue, result.next_offset)
             pop.moved = True
@@ -177,9 +179,8 @@ class PopReader:
             pop.waited_for.add(queue)
         return result
 
-    def _take(self, pop: Pop, queue: PoppedQueue, start: int, result: GetMessageResult) -> None:
+    def _take(self, pop: Pop, queue: PoppedQueue, start: int, end_offset: int, records: list[memoryview]) -> None:
         header = pop.header
-        records = [record for view in result.views for record in _records(view)]
         offsets = [int(RECORD_HEAD.unpack(record)[_QUEUE_OFFSET]) for record in records]
         times_ms = (pop.pop_time_ms, header.invisible_time)
         receipt = Receipt(start, *times_ms, pop.revive_queue, self._broker_name)
@@ -193,23 +194,19 @@ class PopReader:
             key = receipt.key(queue.topic, queue.group, queue.queue_id)
             checkpoint = PopCheckpoint(key, header.invisible_time, distances)
             end = self._log.put_checkpoint(checkpoint, pop.revive_queue)
-            self._popped.advance(queue, result.next_offset, end)
+            self._popped.advance(queue, end_offset, end)
         pop.info.add(queue.topic, queue.queue_id, start, offsets)
         pop.count += len(records)
         if queue.topic == header.topic:
-            pop.parts += result.views
+            pop.parts += records
         else:
             pop.parts += [_as_original(record, receipt, header.topic) for record in records]
 
 
-def _records(view: memoryview) -> list[memoryview]:
-    """The records that lie in ``view`` one after the other."""
-    records, position = [], 0
-    while position < len(view):
-        size = int.from_bytes(view[position : position + 4], "big")
-        records.append(view[position : position + size])
-        position += size
-    return records
+def _records(views: list[memoryview], asked: str, topic: str) -> list[memoryview]:
+    """The records in ``views`` of ``topic`` that a pop of topic ``asked`` gets."""
+    records = [record for view in views for record in records_of(view)]
+    return [record for record in records if is_for(record, asked)] if is_retry_topic(topic) else records
 
 
 def _as_original(record: memoryview, receipt: Receipt, topic: str) -> bytes:

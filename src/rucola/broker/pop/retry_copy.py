@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rucola.broker.stored_copy import own_properties
 from rucola.common.message import MessageExt, StoreMessage
-from rucola.common.message_const import FIRST_POP_TIME, UNIQ_KEY
+from rucola.common.message_const import FIRST_POP_TIME, REAL_TOPIC, UNIQ_KEY
 from rucola.common.sysflag import MessageSysFlag
 from rucola.formats.properties import encode_properties, java_order
 
@@ -27,6 +27,8 @@ def retry_copy(message: MessageExt, topic: str, pop_time_ms: int, host: bytes) -
     properties = own_properties(message)
     if message.reconsume_times == 0 or FIRST_POP_TIME not in properties:
         properties[FIRST_POP_TIME] = str(pop_time_ms)
+    if message.topic != topic:
+        properties[REAL_TOPIC] = message.topic  # see retry_owner
     sys_flag = message.sys_flag & ~_BORN_HOST_V6 | (_BORN_HOST_V6 if len(host) == _V6_BYTES else 0)
     return StoreMessage(
         topic.encode(),

@@ -11,9 +11,11 @@ from rucola.broker.client.consumer_manager import CONSUME_ACTIVELY
 from rucola.broker.filter.filtered_read import FilterTime, read_filtered
 from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.longpolling.pull_request_hold import Admission, PullRequest, PullRequestHold
+from rucola.broker.pop.retry_owner import without_popped
 from rucola.broker.processor.pull_admission import TAG, Asked, NotCompiledError, PullAdmissions, PullForbiddenError
 from rucola.broker.services import BrokerServices
 from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.common.key_builder import RETRY_GROUP_TOPIC_PREFIX
 from rucola.common.sysflag import PullSysFlag
 from rucola.errors import BrokerError, RucolaError
 from rucola.protocol.answers import encode_pull_header
@@ -47,6 +49,7 @@ _COMMIT = int(PullSysFlag.COMMIT_OFFSET)
 _SUSPEND = int(PullSysFlag.SUSPEND)
 _SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
 _MAX_BYTES = 128 * 1024 * 1024
+_RETRY = RETRY_GROUP_TOPIC_PREFIX.encode()
 _FOUND = GetMessageStatus.FOUND
 _NO_MATCHED = GetMessageStatus.NO_MATCHED_MESSAGE
 _CODES = {
@@ -265,6 +268,8 @@ class PullMessageProcessor:
             if not self.cold_reads.start(request.channel, result.cold, partial(self._fetched, request, may_wait)):
                 _refuse_busy(request)
             return
+        if topic.startswith(_RETRY):
+            result = without_popped(topic, result)
         offsets.pulled[admission.consumer] = result.next_offset
         if fetched:
             self._cold_flow.count(admission.consumer[0], result.message_bytes)

@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import partial
 
+from rucola.broker.pop.retry_owner import is_for
 from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
+from rucola.common.key_builder import is_retry_topic
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
@@ -55,6 +57,8 @@ class QueryProcessor:
         result = self._store.query_by_key(
             header.topic.encode(), header.key.encode(), count, header.begin_timestamp, header.end_timestamp, cold
         )
+        if is_retry_topic(header.topic):
+            result = result._replace(views=[view for view in result.views if is_for(view, header.topic)])
         fields = QueryMessageResponseHeader(result.index_timestamp_ms, result.index_physical_offset).to_ext_fields()
         if not result.views:
             remark = PARTIAL if result.partial else "can not find message, maybe time range not correct"
