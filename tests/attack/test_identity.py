@@ -32,7 +32,7 @@ from rucola.errors import BrokerError
 from rucola.formats.message import decode_message, decode_messages
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
-from rucola.protocol.headers.send import SendMessageRequestHeaderV2
+from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rucola.remoting.client import RemotingClient
 from rucola.testing.clock import ManualClock
 
@@ -48,7 +48,7 @@ def accounts(*left_out: tuple[str, str]) -> str:
         ALICE: ("Pay=PUB, Shared=PUB", "GA=SUB"),
         MALLORY: (f"Shared=PUB, Own=PUB|SUB, {TRANS_CHECK_MAX_TIME_TOPIC}=PUB|SUB", "GM=SUB"),
         READER: ("Shared=PUB|SUB", "GR=SUB"),
-        STRANGER: ("Own=PUB", ""),
+        STRANGER: ("Own=PUB, DefaultCluster_REPLY_TOPIC=PUB", ""),
     }
     lines = [f"  - {{accessKey: {ADMIN[0]}, secretKey: {ADMIN[1]}, admin: true}}"]
     for (name, secret), (topics, groups) in rules.items():
@@ -284,12 +284,34 @@ def test_without_accounts_a_mark_is_dropped_and_everybody_is_asked(tmp_path: Pat
     run(body())
 
 
-def test_a_client_id_in_use_belongs_to_its_account(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def reply(text: bytes) -> RemotingCommand:
-        properties = properties_text(UNIQ_KEY="R", **{REPLY_TO_CLIENT: "asker"})
-        header = SendMessageRequestHeaderV2("g", "Own", "TBW102", 1, 0, 0, 1, 0, properties)
-        return RemotingCommand(RequestCode.SEND_REPLY_MESSAGE_V2, ext_fields=header.to_ext_fields(), body=text)
+def reply(text: bytes, topic: str = "DefaultCluster_REPLY_TOPIC", v1: bool = False) -> RemotingCommand:
+    """A reply to client ``asker``."""
+    properties = properties_text(UNIQ_KEY="R", **{REPLY_TO_CLIENT: "asker"})
+    header = (SendMessageRequestHeader if v1 else SendMessageRequestHeaderV2)(
+        "g", topic, "TBW102", 1, 0, 0, 1, 0, properties
+    )
+    code = RequestCode.SEND_REPLY_MESSAGE if v1 else RequestCode.SEND_REPLY_MESSAGE_V2
+    return RemotingCommand(code, ext_fields=header.to_ext_fields(), body=text)
 
+
+def test_permission_for_a_topic_is_no_permission_to_reply(tmp_path: Path) -> None:
+    """A reply reaches a client of any account, so only who may publish to the topic of replies may send one."""
+
+    async def body() -> None:
+        async with guarded(tmp_path) as cluster:
+            alice, mallory, server = cluster.actor(ALICE, "asker"), cluster.actor(MALLORY), cluster.actor(STRANGER)
+            assert await alice.beat() == 0
+            for v1 in (False, True):
+                for topic in ("Own", "Shared", "DefaultCluster_REPLY_TOPIC"):
+                    assert (await mallory.ask(reply(b"forged", topic, v1))).code == DENIED
+                assert (await server.ask(reply(b"forged", "Own", v1))).code == DENIED
+                assert (await server.ask(reply(b"%d" % v1, v1=v1))).code == 0
+            assert alice.replies == [b"0", b"1"]
+
+    run(body())
+
+
+def test_a_client_id_in_use_belongs_to_its_account(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def body() -> None:
         async with guarded(tmp_path) as cluster:
             alice, newer = cluster.actor(ALICE, "asker"), cluster.actor(ALICE, "asker")

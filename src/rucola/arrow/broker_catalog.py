@@ -14,6 +14,7 @@ from rucola.arrow.offsets import Mark, queue_text
 from rucola.arrow.ranges import QueueRange, SourceRange, split_queue_ranges
 from rucola.arrow.read_options import ReadOptions
 from rucola.client.pull_consumer import PullConsumer
+from rucola.common.key_builder import REPLY_TOPIC_SUFFIX
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError, FormatError, RemotingError, RucolaError
 from rucola.formats.message import decode_messages
@@ -195,7 +196,11 @@ class BrokerCatalog:
         brokers = frozenset(info.broker_addr_table)
         if subscription.pattern:
             # Brokers create topics named after themselves and their cluster, and one for the cluster's replies.
-            own = {*brokers, *info.cluster_addr_table, *(f"{name}_REPLY_TOPIC" for name in info.cluster_addr_table)}
+            own = {
+                *brokers,
+                *info.cluster_addr_table,
+                *(f"{name}{REPLY_TOPIC_SUFFIX}" for name in info.cluster_addr_table),
+            }
             names = [topic for topic in await consumer.topics() if subscription.wants_topic(topic) and topic not in own]
         for topic in names:
             try:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from rucola.common import message_const
 from rucola.common.hosts import host_bytes, split_address
+from rucola.common.key_builder import REPLY_TOPIC_SUFFIX
 from rucola.common.message import Message, MessageExt, SystemMessage
 from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import ClientError, RequestTimeoutError
@@ -23,7 +24,6 @@ from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
 
-REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 _REPLY = "reply"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.brokers import Cluster, properties_text, run
 from tests.golden.loader import load_broker
@@ -16,16 +18,19 @@ from rucola.broker.schedule.delay_rewrite import delay_rewrite
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.java import parse_properties
+from rucola.common.message import StoreMessage
+from rucola.common.message_const import FIRST_POP_TIME, REAL_TOPIC
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
 from rucola.formats.message import decode_message, decode_messages, encode_message
-from rucola.formats.properties import decode_properties
+from rucola.formats.properties import decode_properties, encode_properties
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.client import ConsumerSendMsgBackRequestHeader
 from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rucola.testing.clock import ManualClock
 
+HOST = bytes([127, 0, 0, 1, 0, 0, 1, 1])
 RECORDED = [
     (0, 1467, "%RETRY%G_store", 1),
     (1842, 2212, "%DLQ%G_store", 0),
@@ -96,6 +101,45 @@ def test_times_and_origin_are_kept_over_several_returns(tmp_path):
             assert second.properties["ORIGIN_MESSAGE_ID"] == sent.ext_fields["msgId"]
 
     run(scene())
+
+
+@pytest.mark.parametrize("level", [-1, 1])
+def test_a_producer_does_not_choose_the_origin(tmp_path, level):
+    """Consumers take a message of the retry topic for one of the topic in RETRY_TOPIC."""
+
+    async def scene() -> None:
+        async with Cluster(tmp_path, message_delay_level="1s") as cluster:
+            forged = {"RETRY_TOPIC": "Secret", "ORIGIN_MESSAGE_ID": "0" * 32}
+            sent = await cluster.send("T", b"no", properties_text(UNIQ_KEY="U", **forged))
+            assert (await give_back(cluster, 0, level=level)).code == 0
+            topic = "%DLQ%cg" if level < 0 else "%RETRY%cg"
+            while not (answer := await cluster.pull(topic)).body:
+                await asyncio.sleep(0.02)
+            (returned,) = decode_messages(answer.body)
+            assert returned.properties["RETRY_TOPIC"] == "T"
+            assert returned.properties["ORIGIN_MESSAGE_ID"] == sent.ext_fields["msgId"]
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("topic", "more", "kept"),
+    [
+        ("%RETRY%cg", {}, True),
+        ("%DLQ%cg", {}, True),
+        ("%RETRY%cg_T", {FIRST_POP_TIME: "1"}, False),
+        ("%RETRY%cg_T", {FIRST_POP_TIME: "1", REAL_TOPIC: "T"}, False),
+        ("%RETRY%cg", {FIRST_POP_TIME: "1", REAL_TOPIC: "%RETRY%cg"}, True),
+        ("T", {REAL_TOPIC: "T"}, False),
+    ],
+)
+def test_where_the_origin_is_believed(topic, more, kept):
+    """In retry topics of groups and in dead-letter topics, the broker or a member of the group wrote it."""
+    text = encode_properties({"RETRY_TOPIC": "Origin", **more})
+    stored = StoreMessage(topic.encode(), 0, b"body", text, 0, HOST, 0, 0, 0, 0, HOST)
+    message = decode_message(memoryview(encode_message(stored, 0, 0, 0, HOST)))
+    returned = decode_properties(returned_message(message, "%RETRY%cg", 0, 1).properties)
+    assert returned["RETRY_TOPIC"] == ("Origin" if kept else topic)
 
 
 def test_who_decides_how_often(tmp_path):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rucola.broker.acl.permission import ANY, NOTHING, PUB, RETRY_PREFIX, SUB, Resource, group, topic
+from rucola.common.key_builder import REPLY_TOPIC_SUFFIX
 from rucola.errors import FormatError
 from rucola.protocol import fastjson
 from rucola.protocol.codes import RequestCode
@@ -42,6 +43,27 @@ class Topic:
 
     def __str__(self) -> str:
         return f"{_WORDS[self.needed]} on topic `{self.field}`"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyTopic:
+    """A requirement: permission for the topic of replies, which is named in an ext field. The broker passes a reply on
+    to a client of any account, so permission for another topic does not suffice.
+    """
+
+    field: str
+
+    def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
+        """The topic. If it is not for replies, no rule can allow the request."""
+        name = command.ext_fields.get(self.field, "")
+        yield topic(name, PUB) if name.endswith(REPLY_TOPIC_SUFFIX) else NOTHING
+
+    def example(self) -> tuple[Resource, ...]:
+        """The rights that a typical request needs, for the documentation."""
+        return (topic(f"example{REPLY_TOPIC_SUFFIX}", PUB),)
+
+    def __str__(self) -> str:
+        return f"PUB on topic `{self.field}`, whose name must end in `{REPLY_TOPIC_SUFFIX}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +207,7 @@ def _text(body: Mapping[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-Need = Topic | PoppedTopic | Group | MessageAt | InBody
+Need = Topic | ReplyTopic | PoppedTopic | Group | MessageAt | InBody
 ADMIN: None = None
 """Entry of codes that only administrators may send. This has the same effect as a missing entry, but states the intent.
 """
@@ -197,8 +219,8 @@ REQUIREMENTS: Mapping[int, tuple[Need, ...] | None] = {
     RequestCode.SEND_MESSAGE: (Topic("topic", PUB),),
     RequestCode.SEND_MESSAGE_V2: (Topic("b", PUB),),
     RequestCode.SEND_BATCH_MESSAGE: (Topic("b", PUB),),
-    RequestCode.SEND_REPLY_MESSAGE: (Topic("topic", PUB),),
-    RequestCode.SEND_REPLY_MESSAGE_V2: (Topic("b", PUB),),
+    RequestCode.SEND_REPLY_MESSAGE: (ReplyTopic("topic"),),
+    RequestCode.SEND_REPLY_MESSAGE_V2: (ReplyTopic("b"),),
     RequestCode.RECALL_MESSAGE: (Topic("topic", PUB),),
     RequestCode.END_TRANSACTION: (MessageAt("commitLogOffset", PUB),),
     RequestCode.CONSUMER_SEND_MSG_BACK: (Group("group"), MessageAt("offset", SUB)),

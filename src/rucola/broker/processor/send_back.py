@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import partial
 
+from rucola.broker.pop.retry_owner import popped_from
 from rucola.broker.processor.dead_letter import DLQ_QUEUES, HONOURS_MAX_RECONSUME_TIMES
 from rucola.broker.processor.responses import group_missing, success
 from rucola.broker.registration import answer_when_told
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_rewrite
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic.internal_topics import holds_waiting
-from rucola.common.key_builder import dlq_topic, retry_topic
+from rucola.common.key_builder import dlq_topic, group_of, retry_topic
 from rucola.common.message import MessageExt, StoreMessage
 from rucola.common.message_const import CRC32, DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
 from rucola.common.sysflag import PermName
@@ -97,8 +98,10 @@ def returned_message(message: MessageExt, topic: str, queue_id: int, delay_level
         delay_level: the level of the delay before the copy arrives there; 0 means no delay.
     """
     properties = {name: value for name, value in message.properties.items() if name != CRC32}
-    properties.setdefault(RETRY_TOPIC, message.topic)
-    properties.setdefault(ORIGIN_MESSAGE_ID, message.offset_msg_id)
+    origin = {RETRY_TOPIC: message.topic, ORIGIN_MESSAGE_ID: message.offset_msg_id}
+    # In any other topic, a producer wrote these properties; consumers would take its message for one of another topic.
+    returned_before = group_of(message.topic) != message.topic and popped_from(message) is None
+    properties = origin | properties if returned_before else properties | origin
     properties.update({WAIT: "false", DELAY: str(delay_level)})
     return StoreMessage(
         topic.encode(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from rucola.common.key_builder import REPLY_TOPIC_SUFFIX
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
 
@@ -14,7 +15,7 @@ _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 def system_names(cluster: str, broker: str) -> frozenset[str]:
     """System topics that are named after this broker."""
-    return frozenset({cluster, broker, f"{cluster}_REPLY_TOPIC"})
+    return frozenset({cluster, broker, f"{cluster}{REPLY_TOPIC_SUFFIX}"})
 
 
 def validate_topic(topic: str) -> None:
