@@ -311,40 +311,55 @@ def test_permission_for_a_topic_is_no_permission_to_reply(tmp_path: Path) -> Non
     run(body())
 
 
-def test_a_client_id_in_use_belongs_to_its_account(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def consumer_beat(group: str, client_id: str) -> RemotingCommand:
+    consumer = {"groupName": group, "subscriptionDataSet": []}
+    beat = {"clientID": client_id, "producerDataSet": [], "consumerDataSet": [consumer]}
+    return RemotingCommand(34, body=orjson.dumps(beat))
+
+
+def test_who_guesses_a_client_id_neither_keeps_its_client_away_nor_gets_its_replies(tmp_path: Path) -> None:
     async def body() -> None:
-        async with guarded(tmp_path) as cluster:
+        async with guarded(tmp_path, auto_create_subscription_group=True) as cluster:
             alice, newer = cluster.actor(ALICE, "asker"), cluster.actor(ALICE, "asker")
             thief, server = cluster.actor(MALLORY, "asker"), cluster.actor(STRANGER)
+            for actor, group in ((thief, "GM"), (alice, "GA")):
+                assert (await actor.ask(consumer_beat(group, "asker"))).code == 0
             assert await alice.beat() == 0
-            assert await thief.beat() == DENIED
-            assert "another account uses this client id" in caplog.text
-            consumer = {"groupName": "GM", "subscriptionDataSet": []}
-            beat = {"clientID": "asker", "producerDataSet": [], "consumerDataSet": [consumer]}
-            assert (await thief.ask(RemotingCommand(34, body=orjson.dumps(beat)))).code == DENIED, "nor as a consumer"
             assert (await server.ask(reply(b"1"))).code == 0
             assert await newer.beat() == 0, "within the account the newest connection wins"
             assert (await server.ask(reply(b"2"))).code == 0
+            assert await thief.beat() == 0
+            assert "channel of <asker> not found" in (await server.ask(reply(b"3"))).remark, "nobody knows whose it is"
             assert (alice.replies, newer.replies, thief.replies) == ([b"1"], [b"2"], [])
-            await newer.client.close()
-            assert await thief.beat() == DENIED, "the older connection still uses the id"
-            gone = RemotingCommand(35, ext_fields={"clientID": "asker", "producerGroup": "pg"})
-            assert (await alice.ask(gone)).code == 0
-            while cluster.broker.services.registrations.count:
+            await thief.client.close()
+            while (await server.ask(reply(b"4"))).code:
                 await asyncio.sleep(0.01)
-            assert await thief.beat() == 0, "an id that nobody uses is free"
-            assert await alice.beat() == DENIED
+            assert newer.replies == [b"2", b"4"]
+            await newer.client.close()
 
     run(body())
 
 
-def test_the_same_heartbeat_from_another_account_on_the_same_connection(tmp_path: Path) -> None:
+def test_within_a_consumer_group_a_client_id_belongs_to_its_account(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Locks and requests of the broker reach a consumer by its group and id."""
+
     async def body() -> None:
-        async with guarded(tmp_path) as cluster:
-            alice = cluster.actor(ALICE, "id")
-            assert await alice.beat() == 0
-            alice.account = MALLORY
-            assert await alice.beat() == DENIED
+        text = accounts().replace("groupPerms: [GM=SUB]", "groupPerms: [GM=SUB, GR=SUB]")
+        async with guarded(tmp_path, text, auto_create_subscription_group=True) as cluster:
+            reader, other = cluster.actor(READER, "id"), cluster.actor(MALLORY, "id")
+            assert (await reader.ask(consumer_beat("GR", "id"))).code == 0
+            assert (await other.ask(consumer_beat("GR", "id"))).code == DENIED
+            assert "another account uses this client id" in caplog.text
+            assert (await other.ask(consumer_beat("GR", "other"))).code == 0
+            assert (await other.ask(consumer_beat("GR", "id"))).code == DENIED
+            await reader.client.close()
+            while (await other.ask(consumer_beat("GR", "id"))).code:
+                await asyncio.sleep(0.01)
+            reader.account = MALLORY
+            other.account = READER
+            assert (await other.ask(consumer_beat("GR", "id"))).code == DENIED, "nor on the same connection"
 
     run(body())
 
@@ -427,7 +442,9 @@ def test_registrations_count_what_is_there() -> None:
             producers.register("g", client(client_id))
             consumers.register(client(client_id), "g", "", "", "", None)
             assert registrations.count == 2
-            registrations.check("two" if client_id == "one" else "one", "b")  # only an id in use belongs to somebody
+            registrations.check(
+                "g", "two" if client_id == "one" else "one", "b"
+            )  # only an id in use belongs to somebody
     consumers.unregister("g", channel)
     consumers.unregister("g", channel)
     assert registrations.count == 1

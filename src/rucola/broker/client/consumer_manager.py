@@ -106,10 +106,10 @@ class ConsumerManager:
             Whether clients or topics of the group changed.
 
         Raises:
-            BrokerError: another account uses the client's id, or there are too many registrations.
+            BrokerError: another account uses the client's id in the group, or there are too many registrations.
         """
         info = self._groups.get(group)
-        self._registrations.replace(None if info is None else info.clients.get(client.channel), client)
+        self._registrations.replace(None if info is None else info.clients.get(client.channel), client, group)
         if info is None:
             info = self._groups[group] = ConsumerGroup(group, consume_type, message_model, consume_from_where)
         before = info.consume_type, info.message_model, info.consume_from_where, dict(info.subscriptions)
@@ -133,7 +133,7 @@ class ConsumerManager:
         client = None if info is None else info.clients.pop(channel, None)
         if info is None or client is None:
             return
-        self._registrations.remove(client)
+        self._registrations.remove(client, group)
         names = self._groups_of[channel]
         names.discard(group)
         if not names:

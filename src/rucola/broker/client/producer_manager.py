@@ -19,7 +19,8 @@ class _Connection:
     """Groups and client ids that the heartbeats of one connection named."""
 
     groups: dict[str, ClientChannel] = field(default_factory=dict)
-    client_ids: Counter[str] = field(default_factory=Counter)
+    client_ids: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Number of groups for each client id and account."""
 
 
 class ProducerManager:
@@ -33,13 +34,14 @@ class ProducerManager:
         self._registrations = registrations or Registrations()
         self._groups: dict[str, dict[Peer, ClientChannel]] = {}
         self._connections: dict[Peer, _Connection] = {}
-        self._channels: dict[str, Any] = {}
+        self._channels: dict[str, dict[str, Any]] = {}
+        """For each client id, the newest connection of each account that uses the id."""
 
     def register(self, group: str, client: ClientChannel) -> None:
         """Processes a heartbeat that named ``group``.
 
         Raises:
-            BrokerError: another account uses the client's id, or there are too many registrations.
+            BrokerError: there are too many registrations.
         """
         connection = self._connections.get(client.channel)
         before = None if connection is None else connection.groups.get(group)
@@ -47,11 +49,11 @@ class ProducerManager:
         if connection is None:
             connection = self._connections[client.channel] = _Connection()
         connection.groups[group] = client
-        connection.client_ids[client.client_id] += 1
+        connection.client_ids[client.client_id, client.account] += 1
         if before is not None:
             self._release_id(connection, before)
         self._groups.setdefault(group, {})[client.channel] = client
-        self._channels[client.client_id] = client.channel
+        self._channels.setdefault(client.client_id, {})[client.account] = client.channel
 
     def unregister(self, group: str, channel: Peer) -> None:
         """Removes a client from the group."""
@@ -88,8 +90,11 @@ class ProducerManager:
         return 0 if connection is None else len(connection.groups)
 
     def find_channel(self, client_id: str) -> Any | None:
-        """The newest connection of a client; None if it has none."""
-        return self._channels.get(client_id)
+        """The newest connection of a client; None if it has none, or if several accounts use the id: then nobody knows
+        which of them is meant.
+        """
+        channels = self._channels.get(client_id, {})
+        return next(iter(channels.values())) if len(channels) == 1 else None
 
     def silent_since(self, limit_s: float) -> list[Peer]:
         """Connections of clients whose last heartbeat came before ``limit_s``, a monotonic time in seconds."""
@@ -103,8 +108,12 @@ class ProducerManager:
         """Decrements the number of groups in which the connection uses the client id. At zero, ``find_channel`` no
         longer returns the connection for this id.
         """
-        connection.client_ids[client.client_id] -= 1
-        if connection.client_ids[client.client_id] <= 0:
-            del connection.client_ids[client.client_id]
-            if self._channels.get(client.client_id) is client.channel:
-                del self._channels[client.client_id]
+        name = client.client_id, client.account
+        connection.client_ids[name] -= 1
+        if connection.client_ids[name] <= 0:
+            del connection.client_ids[name]
+            channels = self._channels[client.client_id]
+            if channels.get(client.account) is client.channel:
+                del channels[client.account]
+                if not channels:
+                    del self._channels[client.client_id]

@@ -77,7 +77,7 @@ class ClientManageProcessor:
         connection wait for it, so that the newest one counts.
 
         Raises:
-            BrokerError: another account uses the client id, or there are too many registrations.
+            BrokerError: another account uses the client id in a group, or there are too many registrations.
         """
         if channel.closed:
             return None
@@ -122,7 +122,8 @@ class ClientManageProcessor:
     ) -> Answer | Awaitable[Answer]:
         """Registers the client of a heartbeat."""
         channel.attributes.pop(_LAST_HEARTBEAT, None)
-        self._registrations.check(data.client_id, account)
+        for consumer in data.consumer_data_set:
+            self._registrations.check(consumer.group_name, data.client_id, account)
         clients: list[ClientChannel] = []
         groups: list[tuple[ConsumerGroup, int, str]] = []
         registrations: list[asyncio.Future[None] | None] = []
