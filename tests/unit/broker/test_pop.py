@@ -17,6 +17,7 @@ from rucola.common.message import MessageExt
 from rucola.formats.message import decode_messages
 from rucola.protocol import fastjson
 from rucola.protocol.command import RemotingCommand
+from rucola.remoting import turn
 
 POP, ACK, CHANGE, NOTIFICATION, POLLING_INFO, BATCH_ACK = 200050, 200051, 200053, 200054, 200055, 200151
 SUCCESS, ILLEGAL, NO_MESSAGE, POLLING_FULL, POLLING_TIMEOUT = 0, 13, 208, 209, 210
@@ -150,6 +151,51 @@ def test_what_nobody_acknowledges_comes_again_and_nothing_else(tmp_path: Path, s
             assert {message.properties["1ST_POP_TIME"] for message in found} == {first.ext_fields["popTime"]}
             assert {message.topic for message in found} == {"T"}
             assert found[0].properties["POP_CK"].endswith(" 1 broker-a 0 0")
+
+    run(work())
+
+
+def batch_of(answer: RemotingCommand, bits: bytes, count: int = 1) -> bytes:
+    """A body that acknowledges the messages of one pop, ``count`` times."""
+    fields = answer.ext_fields
+    batch = {
+        "b": base64.b64encode(bits).decode(), "c": "cg", "it": 1000, "pt": int(fields["popTime"]), "q": 0, "r": "0",
+        "rq": int(fields["reviveQid"]), "so": 0, "t": "T",
+    }  # fmt: skip
+    return fastjson.dumps({"acks": [batch] * count, "brokerName": "broker-a"})
+
+
+def test_a_batch_acknowledges_no_more_messages_than_a_pop_has(tmp_path: Path) -> None:
+    """Each bit would be a message, so a request of 256 KiB could acknowledge a million."""
+
+    async def work() -> None:
+        async with Cluster(tmp_path, **QUICK) as cluster:
+            await send(cluster, 1)
+            answer = await pop(cluster)
+            for bits, code in ((b"\xff" * 4 + b"\x01", 1), (b"\x00" * 4095 + b"\x80", SUCCESS), (b"\xff" * 4, SUCCESS)):
+                acknowledged = await cluster.ask(BATCH_ACK, body=batch_of(answer, bits))
+                assert acknowledged.code == code, acknowledged.remark
+            assert "32 messages of one pop" in (await cluster.ask(BATCH_ACK, body=batch_of(answer, b"\xff" * 9))).remark
+
+    run(work())
+
+
+@pytest.mark.parametrize("count", [32, 200])
+def test_a_long_batch_is_acknowledged_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(turn, "PIECE_S", -1.0)
+
+    async def work() -> None:
+        async with Cluster(tmp_path, **QUICK) as cluster:
+            await send(cluster, 1)
+            answer = await pop(cluster, invisibleTime=1000)
+            long = asyncio.create_task(cluster.ask(BATCH_ACK, body=batch_of(answer, b"\x01", count)))
+            await asyncio.sleep(0)
+            await cluster.ask(POLLING_INFO, FIELDS)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert long.done() == (count == 32)
+            assert (await long).code == SUCCESS
+            assert await all_that_comes(cluster, 0) == []
 
     run(work())
 

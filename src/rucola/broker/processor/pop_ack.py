@@ -7,6 +7,8 @@ after the record is synced.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from rucola.broker.pop.order_info import ILLEGAL, OrderInfoManager
 from rucola.broker.pop.order_locks import OrderLocks
 from rucola.broker.pop.pop_offsets import PoppedQueue
@@ -24,7 +26,12 @@ from rucola.protocol.headers.pop import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
+from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
+from rucola.remoting.turn import Steps, at_once, in_turns
+
+_BATCHES_AT_ONCE = 32
+"""Each batch takes up to 100 µs."""
 
 
 class PopAckProcessor:
@@ -61,11 +68,24 @@ class PopAckProcessor:
             end = self._log.put_ack(ack, receipt.pop_time_ms + receipt.invisible_ms, receipt.revive_queue)
         return self._when_safe(channel, command, command.answer(ResponseCode.SUCCESS), end)
 
-    def batch_ack(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
-        """Request 200151: acknowledges several messages; skips messages that are gone."""
+    def batch_ack(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+        """Request 200151: acknowledges several messages; skips messages that are gone. A long request is served in
+        steps, with other requests in between.
+        """
         body = BatchAckMessageRequestBody.decode(command.body) if command.body else BatchAckMessageRequestBody()
         if not body.acks:
             raise BrokerError(ResponseCode.NO_MESSAGE, "")
+        steps = self._put_batches(channel, body)
+        if len(body.acks) > _BATCHES_AT_ONCE:
+            return self._batch_ack_in_turns(channel, command, steps)
+        return self._when_safe(channel, command, command.answer(ResponseCode.SUCCESS), at_once(steps))
+
+    async def _batch_ack_in_turns(self, channel: Channel, command: RemotingCommand, steps: Steps[int]) -> Answer:
+        end = await in_turns(steps)
+        return self._when_safe(channel, command, command.answer(ResponseCode.SUCCESS), end)
+
+    def _put_batches(self, channel: Channel, body: BatchAckMessageRequestBody) -> Steps[int]:
+        """Stores the acknowledgements; returns the physical offset after the last record."""
         end = 0
         for batch in body.acks:
             topic = real_topic(batch.topic, batch.consumer_group, batch.retry)
@@ -73,7 +93,8 @@ class PopAckProcessor:
             offsets = tuple(offset for offset in batch.queue_offsets() if low <= offset <= high)
             if offsets and not self._is_of_former_topic(topic, batch.pop_time):
                 end = max(end, self._put_batch(channel, topic, batch, body.broker_name, offsets))
-        return self._when_safe(channel, command, command.answer(ResponseCode.SUCCESS), end)
+            yield
+        return end
 
     def change_invisible_time(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """Request 200053: stores a new checkpoint for the message, and an acknowledgement that removes the message from

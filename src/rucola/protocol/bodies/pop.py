@@ -13,6 +13,8 @@ from rucola.errors import FormatError
 from rucola.protocol.bodies.body import Body
 
 _BITS_BYTES_MAX = 4096
+_MESSAGES_MAX = 32
+"""Largest number of messages of one pop (``formats.pop.MESSAGES_MAX``)."""
 
 
 @dataclass(slots=True)
@@ -47,7 +49,7 @@ class BatchAck(Body):
         """Yields the queue offsets of the messages, ascending.
 
         Raises:
-            FormatError: ``bits`` is not a bit set in base64.
+            FormatError: ``bits`` is not a bit set in base64, or names more messages than a pop can have.
         """
         try:
             bits = base64.b64decode(self.bits, validate=True)
@@ -55,9 +57,13 @@ class BatchAck(Body):
             bits = b""
         if not 0 < len(bits) <= _BITS_BYTES_MAX:
             raise FormatError("BatchAck, b", 0, f"base64 of 1 to {_BITS_BYTES_MAX} bytes", self.bits[:64])
-        for index in range(8 * len(bits)):
-            if bits[index >> 3] >> (index & 7) & 1:
-                yield self.start_offset + index
+        left = int.from_bytes(bits, "little")
+        if left.bit_count() > _MESSAGES_MAX:
+            raise FormatError("BatchAck, b", 0, f"up to {_MESSAGES_MAX} messages of one pop", f"{left.bit_count()}")
+        while left:
+            lowest = left & -left
+            left ^= lowest
+            yield self.start_offset + lowest.bit_length() - 1
 
 
 @dataclass(slots=True)

@@ -35,6 +35,8 @@ _HELD_MAX = 4096
 """Initial ``held_max``: how many segments may be unmapped but unsynced. Each keeps a descriptor until its sync."""
 
 _INT32_MAX = 0x7FFFFFFF
+_LISTED_MAX = 4096
+"""Number of topics whose directories are remembered."""
 _NO_QUEUES: dict[int, ConsumeQueue] = {}
 _PARKED_AT_ONCE = 2
 """If too many segments are mapped, about this many queues are unmapped in one step. Unmapping hundreds in one step
@@ -94,6 +96,7 @@ class ConsumeQueueStore:
         self._held_count = 0
         self._looks_left = 0
         self._unseen: list[ConsumeQueue] = []
+        self._listed: dict[bytes, frozenset[int]] = {}
 
     def limit_descriptors(self, limit: int) -> None:
         """Derives the limits of maps and kept descriptors from ``limit``, the process's limit on descriptors. Queues
@@ -195,9 +198,19 @@ class ConsumeQueueStore:
         queue = self._topics.get(topic, {}).get(queue_id)
         if queue is not None:
             return queue
-        if not 0 <= queue_id <= _INT32_MAX or not self._files.exists(self.factory.directory(topic, queue_id)):
-            return None
-        return self.get(topic, queue_id)
+        return self.get(topic, queue_id) if queue_id in self._directories_of(topic) else None
+
+    def _directories_of(self, topic: bytes) -> frozenset[int]:
+        """Ids of the queues that had a directory when this was last asked for the first time. A directory that was made
+        since belongs to an open queue. Without this memory, each pop of a topic would look up all its empty queues on
+        the disk.
+        """
+        ids = self._listed.get(topic)
+        if ids is None:
+            if len(self._listed) >= _LISTED_MAX:
+                self._listed.clear()
+            ids = self._listed[topic] = frozenset(self.ids(topic))
+        return ids
 
     def appended(self, topic: bytes, queue_id: int) -> None:
         """Notes that a message was appended but is not in its queue yet."""
@@ -266,6 +279,7 @@ class ConsumeQueueStore:
             for queue in opened.values():
                 self._map_count -= self._maps.pop(queue, 0)
                 self._held_count -= self._held.pop(queue, 0)
+        self._listed.pop(topic, None)
         self.factory.forget(topic)
         return list(opened.values())
 
@@ -339,6 +353,7 @@ class ConsumeQueueStore:
         self._held.clear()
         self._map_count = self._held_count = self._looks_left = 0
         self._unseen.clear()
+        self._listed.clear()
 
     def _mapped(self, queue: ConsumeQueue) -> None:
         self._maps[queue] = self._maps.get(queue, 0) + 1
