@@ -7,6 +7,7 @@ account another one.
 from __future__ import annotations
 
 import asyncio
+import time
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -468,3 +469,80 @@ def test_locks_go_back_to_the_share_they_came_from() -> None:
     locks.unlock("g", [1, 2, 3, 4], "a")
     assert locks.try_lock("h", [1, 2, 3], "a") == [1, 2] and locks.try_lock("i", [1], "a") == [1], "by group"
     assert locks.try_lock("g", [1, 2, 3], "a", "first") == [1, 2]
+
+
+def reading(code: int, group: str) -> RemotingCommand:
+    """A request that waits for a message of Shared."""
+    fields = {"consumerGroup": group, "topic": "Shared", "queueId": "0", "maxMsgNums": "32"}
+    if code == RequestCode.PULL_MESSAGE:
+        fields |= {"queueOffset": "1", "sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": str(2**40)}
+        fields |= {"subVersion": "0", "subscription": "*"}
+    else:
+        born = str(time.time_ns() // 1_000_000)
+        fields |= {"invisibleTime": "60000", "pollTime": str(2**40), "bornTime": born, "initMode": "0"}
+    return RemotingCommand(code, ext_fields=fields)
+
+
+SECRET = f"secretKey: {READER[1]},"
+CHANGES = {
+    "nothing": lambda text: text.replace("Own=PUB|SUB", "Own=PUB"),
+    "topic": lambda text: text.replace("Shared=PUB|SUB", "Shared=PUB"),
+    "group": lambda text: text.replace("groupPerms: [GR=SUB]", "groupPerms: []"),
+    "secret": lambda text: text.replace(SECRET, "secretKey: another-secret-of-the-reader,"),
+    "disabled": lambda text: text.replace(SECRET, f"{SECRET} disabled: true,"),
+    "address": lambda text: text.replace(SECRET, f"{SECRET} whiteRemoteAddress: 10.9.9.9,"),
+    "account": lambda text: accounts(READER),
+}
+
+
+@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_request_that_waits_reads_nothing_after_its_rights_have_ended(tmp_path: Path, code: int, change: str) -> None:
+    async def body() -> None:
+        async with guarded(tmp_path, auto_create_subscription_group=True) as cluster:
+            alice, reader = cluster.actor(ALICE), cluster.actor(READER)
+            plain = half("Shared", properties_text(UNIQ_KEY="U"), b"before", 0)
+            assert (await alice.ask(plain)).code == 0
+            if code != RequestCode.PULL_MESSAGE:
+                assert (await reader.ask(reading(RequestCode.POP_MESSAGE, "GR"))).code == 0
+            waiting = asyncio.create_task(reader.ask(reading(code, "GR")))
+            services = cluster.broker.services
+            while not (len(services.hold) or services.pops.waiting):
+                await asyncio.sleep(0.01)
+            cluster.accounts_file.write_text(CHANGES[change](accounts()))
+            before = cluster.access.snapshot()
+            while cluster.access.snapshot() is before:
+                await cluster.access.reload()
+            assert (await alice.ask(half("Shared", properties_text(UNIQ_KEY="V"), b"after", 0))).code == 0
+            answer = await waiting
+            if change == "nothing":
+                assert answer.code == 0 and (answer.ext_fields.get("hasMsg") == "true" or b"after" in answer.body)
+            else:
+                assert (answer.code, answer.body) == (DENIED, b"")
+
+    run(body())
+
+
+def test_a_member_whose_rights_end_leaves_its_groups_and_comes_back_with_them(tmp_path: Path) -> None:
+    async def body() -> None:
+        text = accounts().replace("groupPerms: [GM=SUB]", "groupPerms: [GM=SUB, GR=SUB]")
+        async with guarded(tmp_path, text, auto_create_subscription_group=True) as cluster:
+            reader, other = cluster.actor(READER), cluster.actor(MALLORY)
+            assert (await other.ask(consumer_beat("GM", "in GM"))).code == 0
+            for actor in (reader, other):
+                assert (await actor.ask(consumer_beat("GR", actor.client_id))).code == 0
+            consumers = cluster.broker.services.consumers
+
+            async def members_become(*ids: str) -> None:
+                while consumers.group("GR").client_ids() != list(ids):
+                    await asyncio.sleep(0.01)
+
+            cluster.accounts_file.write_text(accounts())
+            await members_become(READER[0])
+            assert consumers.group("GM").client_ids() == ["in GM"]
+            cluster.accounts_file.write_text(text)
+            while (await other.ask(consumer_beat("GR", MALLORY[0]))).code:
+                await asyncio.sleep(0.01)
+            await members_become(READER[0], MALLORY[0])
+
+    run(body())

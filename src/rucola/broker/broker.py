@@ -403,6 +403,9 @@ class Broker:
         every("closing of idle queues", lambda: IDLE_LOOK_S, lambda: self.store.park_idle_queues(IDLE_SHARES))
         if services.access is not None and services.access.users is None:
             every("reload of accounts", services.access.reload_interval_s, services.access.reload)
+        if services.access is not None:
+            members = services.access.former_members(services.consumers)
+            every("removal of former members", services.access.reload_interval_s, lambda: in_turns(members.remove()))
 
     def _close_silent_clients(self) -> None:
         services = self.services

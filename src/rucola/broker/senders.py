@@ -39,6 +39,24 @@ class Senders:
         """
         return _nothing
 
+    def proof(self, channel: Peer) -> object:
+        """What the last allowed request of a connection proved, for ``check_still_reads``."""
+        return None
+
+    def check_still_reads(self, proof: object, channel: Peer, topic: str, group: str) -> None:
+        """Checks whether a request that has waited would still be allowed to read.
+
+        Args:
+            proof: what ``proof`` returned when the request began to wait.
+
+        Raises:
+            BrokerError: NO_PERMISSION, the account has lost the permission, was removed or got another secret.
+        """
+
+    def is_member(self, client: ClientChannel, group: str) -> bool:
+        """Whether the account of a client may still be in a consumer group."""
+        return True
+
     def mark(self) -> str:
         """Mark of the account whose requests are being served, for the property ``SENDER`` of a half message; empty if
         there is none.

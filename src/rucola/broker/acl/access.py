@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import TYPE_CHECKING
 
 from rucola.broker.acl.auth_manager import AuthManager
 from rucola.broker.acl.freshness import Freshness
@@ -22,6 +23,10 @@ from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.store.log.cold_read import ColdRecords
 from rucola.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from rucola.broker.acl.former_members import FormerMembers
+    from rucola.broker.client.consumer_manager import ConsumerManager
 
 RELOAD_INTERVAL_S = 1.0
 """Seconds between two checks of the files; RocketMQ checks them every 5 s."""
@@ -82,6 +87,12 @@ class BrokerAccess:
     async def reload(self) -> None:
         """Loads changed files, which a thread reads and parses."""
         await asyncio.to_thread(self.accounts.reload)
+
+    def former_members(self, consumers: ConsumerManager) -> FormerMembers:
+        """Removes members of consumer groups whose rights have ended."""
+        from rucola.broker.acl.former_members import FormerMembers  # imports the processors, which import this module
+
+        return FormerMembers(self.snapshot, self.senders, consumers)
 
     def snapshot(self) -> AclSnapshot:
         """The current accounts or users."""

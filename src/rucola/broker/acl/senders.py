@@ -11,9 +11,12 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 from rucola.broker.acl.address_strategy import Segments, address_of
-from rucola.broker.acl.permission import PUB, SUB, AclSnapshot, Sender, topic
+from rucola.broker.acl.permission import PUB, SUB, AclSnapshot, Resource, Sender
+from rucola.broker.acl.permission import group as acl_group
+from rucola.broker.acl.permission import topic as acl_topic
 from rucola.broker.client.client_channel import ClientChannel
 from rucola.broker.senders import Asked, Senders
 from rucola.errors import BrokerError
@@ -28,6 +31,14 @@ _LOG_INTERVAL_S = 10.0
 _MARK_BYTES = 16
 ACCOUNT = "acl-account"
 """Key of the attribute of a connection that names the account of its last allowed request."""
+
+
+class _Proof(NamedTuple):
+    """What an allowed request proved, and the accounts by which it was judged."""
+
+    snapshot: AclSnapshot
+    name: str
+    secret_key: bytes
 
 
 class AccountSenders(Senders):
@@ -72,6 +83,36 @@ class AccountSenders(Senders):
     def resumption(self) -> Callable[[], None]:
         """See ``Senders``."""
         return partial(self._serve, self._serving())
+
+    def proof(self, channel: Peer) -> object:
+        """See ``Senders``."""
+        snapshot, name = self._snapshot(), self.account_on(channel)
+        account = snapshot.accounts.get(name)
+        return None if account is None else _Proof(snapshot, name, account.secret_key)
+
+    def check_still_reads(self, proof: object, channel: Peer, topic: str, group: str) -> None:
+        """See ``Senders``."""
+        snapshot = self._snapshot()
+        known = proof if isinstance(proof, _Proof) else None
+        if known is not None and snapshot is known.snapshot:
+            return
+        account = None if known is None else snapshot.accounts.get(known.name)
+        address = address_of(channel.remote_address)
+        if (
+            known is None
+            or account is None
+            or account.disabled
+            or account.secret_key != known.secret_key
+            or not snapshot.may_come_from(account, address)
+            or not _may(account, address, acl_topic(topic, SUB), acl_group(group))
+        ):
+            raise BrokerError(ResponseCode.NO_PERMISSION, "access denied: no permission any more")
+
+    def is_member(self, client: ClientChannel, group: str) -> bool:
+        """See ``Senders``."""
+        account = self._snapshot().accounts.get(client.account)
+        address = address_of(client.channel.remote_address)
+        return account is not None and not account.disabled and _may(account, address, acl_group(group))
 
     def mark(self) -> str:
         """See ``Senders``."""
@@ -152,4 +193,8 @@ def mark_of(account: str) -> str:
 
 
 def _allows(account: Sender, name: str, needed: int, address: Segments) -> bool:
-    return account.admin or account.allows(topic(name, needed), address)
+    return _may(account, address, acl_topic(name, needed))
+
+
+def _may(account: Sender, address: Segments, *resources: Resource) -> bool:
+    return account.admin or all(account.allows(resource, address) for resource in resources)

@@ -72,6 +72,8 @@ class PullRequest:
     """Whether ``queue_offset`` was moved past messages that did not match; the response must report this."""
     woken: bool = False
     """Whether the request was woken and will be resumed in a later iteration of the event loop."""
+    proof: object = None
+    """``Senders.proof`` of the request when it began to wait."""
 
 
 _Waiting = dict[frozenset[int] | None, dict[PullRequest, None]]

@@ -25,7 +25,8 @@ from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 
 TAG = "TAG"
-_LAST_HEARTBEAT = "heartbeat"
+LAST_HEARTBEAT = "heartbeat"
+"""Key of the attribute of a connection that holds its last heartbeat, so that an equal one only renews the times."""
 _WAITING = "heartbeat-waiting"
 """Key of the attribute of a connection with the future of its newest heartbeat that waits."""
 _ANSWER = HeartbeatResponseHeader(is_support_heart_beat_v2=True, is_sub_change=True)
@@ -84,7 +85,7 @@ class ClientManageProcessor:
         if channel.attributes.get(_WAITING) is not None:
             return self._when_compiled(channel, command, HeartbeatData.decode(command.body))
         now = self._monotonic()
-        last: _Heartbeat | None = channel.attributes.get(_LAST_HEARTBEAT)
+        last: _Heartbeat | None = channel.attributes.get(LAST_HEARTBEAT)
         account = self._account_of(command)
         if last is not None and last.body == command.body and last.account == account and self._stands(last):
             for client in last.clients:
@@ -121,7 +122,7 @@ class ClientManageProcessor:
         self, channel: Channel, command: RemotingCommand, data: HeartbeatData, account: str, now: float
     ) -> Answer | Awaitable[Answer]:
         """Registers the client of a heartbeat."""
-        channel.attributes.pop(_LAST_HEARTBEAT, None)
+        channel.attributes.pop(LAST_HEARTBEAT, None)
         for consumer in data.consumer_data_set:
             self._registrations.check(consumer.group_name, data.client_id, account)
         clients: list[ClientChannel] = []
@@ -156,7 +157,7 @@ class ClientManageProcessor:
             info = self._consumers.group(consumer.group_name)
             if info is not None:
                 groups.append((info, info.changes, retry))
-        channel.attributes[_LAST_HEARTBEAT] = _Heartbeat(bytes(command.body), account, clients, groups)
+        channel.attributes[LAST_HEARTBEAT] = _Heartbeat(bytes(command.body), account, clients, groups)
         return answer_when_told(success(command, _ANSWER), registrations)
 
     def unregister(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
@@ -174,7 +175,7 @@ class ClientManageProcessor:
 
     def _unregister(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         header = UnregisterClientRequestHeader.from_ext_fields(command.ext_fields)
-        channel.attributes.pop(_LAST_HEARTBEAT, None)
+        channel.attributes.pop(LAST_HEARTBEAT, None)
         if header.producer_group:
             self._producers.unregister(header.producer_group, channel)
         if header.consumer_group:

@@ -56,6 +56,7 @@ class PopMessageProcessor:
         self._locks = locks
         self._walk = walk
         self._cold_reads = services.cold_reads
+        self._senders = services.senders
         self._revive_queues = itertools.cycle(range(revive_queues))
         self._now_ms = services.store.now_ms
         self._ages = ages
@@ -150,13 +151,14 @@ class PopMessageProcessor:
         header, now_ms, deadline_ms = pop.header, self._ages.now_ms(), _deadline_ms(pop)
         if deadline_ms <= now_ms:
             return False
+        proof = self._senders.proof(channel)
         held = HeldPop(
             channel,
             header.topic,
             header.consumer_group,
             header.queue_id,
             deadline_ms,
-            lambda: serve_again(channel, command, partial(self._pop, began_ms=pop.began_ms)),
+            lambda: serve_again(channel, command, partial(self._pop_again, proof, pop.began_ms)),
             pop.tag_codes,
             expression=(header.exp_type or _TAG, header.exp or _ALL),
             give_up=lambda: serve_again(channel, command, lambda _, request: _no_message(request, pop)),
@@ -168,6 +170,14 @@ class PopMessageProcessor:
         if pop.moved and pop.rest > 0:  # the filter skipped all messages of the read; more may follow
             self._hold.wake(header.topic, header.consumer_group, header.queue_id)
         return True
+
+    def _pop_again(
+        self, proof: object, began_ms: int, channel: Channel, command: RemotingCommand
+    ) -> RemotingCommand | None:
+        """Serves a pop that has waited, unless its account may no longer read."""
+        fields = command.ext_fields
+        self._senders.check_still_reads(proof, channel, fields["topic"], fields["consumerGroup"])
+        return self._pop(channel, command, began_ms)
 
     def _fetched(self, channel: Channel, command: RemotingCommand, pop: Pop) -> None:
         """Repeats the pop after the disk read. The invisible time of its messages begins now."""

@@ -55,6 +55,7 @@ class PopLookProcessor:
         self._locks = locks
         self._walk = walk
         self._cold_reads = services.cold_reads
+        self._senders = services.senders
         self._ages = ages
         self._random_below = services.random_below
 
@@ -85,6 +86,14 @@ class PopLookProcessor:
             return None
         fields = NotificationResponseHeader(found, full).to_ext_fields()
         return command.answer(ResponseCode.SUCCESS, NO_CODE, fields)
+
+    def _notify_again(
+        self, proof: object, began_ms: int, channel: Channel, command: RemotingCommand
+    ) -> RemotingCommand | None:
+        """Serves a request that has waited, unless its account may no longer read."""
+        fields = command.ext_fields
+        self._senders.check_still_reads(proof, channel, fields["topic"], fields["consumerGroup"])
+        return self._notify(channel, command, began_ms)
 
     def polling_info(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 200055: the number of waiting pops."""
@@ -154,13 +163,14 @@ class PopLookProcessor:
         deadline_ms = began_ms + header.poll_time - ANSWER_AHEAD_MS
         if deadline_ms <= now_ms:
             return False, False
+        proof = self._senders.proof(channel)
         held = HeldPop(
             channel,
             header.topic,
             header.consumer_group,
             header.queue_id,
             deadline_ms,
-            lambda: serve_again(channel, command, partial(self._notify, began_ms=began_ms)),
+            lambda: serve_again(channel, command, partial(self._notify_again, proof, began_ms)),
             question=True,
         )
         waits = self._hold.hold(held, now_ms)

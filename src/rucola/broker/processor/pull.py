@@ -82,6 +82,7 @@ class PullMessageProcessor:
         self._resets = services.resets
         self._consumers = services.consumers
         self._cold_flow = services.cold_flow
+        self._senders = services.senders
         self._admissions = PullAdmissions(services)
         self._expressions = services.expressions
         self._monotonic = services.clock.monotonic
@@ -197,7 +198,9 @@ class PullMessageProcessor:
         channel = request.channel
         if channel.closed:
             return
+        group, name, _ = request.admission.consumer
         try:
+            self._senders.check_still_reads(request.proof, channel, name, group)
             if not self._admissions.stands(request.admission):
                 if self._topics.get(request.admission.consumer[1]) is None:
                     self._answer_reset(request, 0)
@@ -284,6 +287,8 @@ class PullMessageProcessor:
             # these messages, and answers PULL_RETRY_IMMEDIATELY.
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
         if self._waits(request, result, code, may_wait):
+            if request.proof is None:
+                request.proof = self._senders.proof(request.channel)
             if len(self.hold) >= self._config.pull_thread_pool_queue_capacity or not self.hold.hold(request):
                 _refuse_busy(request)
             return
