@@ -275,12 +275,27 @@ def test_s09_connections_leave_descriptors_for_the_store() -> None:
         "the remaining file descriptors are reserved for the store",
         "",
     ]
-    for _ in range(42):
-        assert not watch.opened(channel, 3)
-    assert watch.opened(channel, 3) == "more than 45 connections"
+    others = [cast(Channel, SimpleNamespace(host=bytes([1, 1, 1, number, 0, 0, 0, 0]))) for number in range(42)]
+    for other in others:
+        assert not watch.opened(other, 3)
+    assert watch.opened(others[0], 3) == "more than 45 connections"
     assert watch.refused == 2
     assert ConnectionWatch(ServerOptions(connections_max=7), file_limit=80).connections_max == 7
     assert ConnectionWatch(ServerOptions()).connections_max == ServerOptions().connections_max
+
+
+def test_s09_with_few_descriptors_one_address_does_not_take_all_connections() -> None:
+    """Before the fix, 576 of 1,024 descriptors were for connections, and 4,096 connections for one address."""
+    mine, other = (cast(Channel, SimpleNamespace(host=bytes([10, 0, 0, last, 0, 0, 0, 0]))) for last in (1, 2))
+    watch = ConnectionWatch(ServerOptions(), file_limit=1024)
+    refusals = [watch.opened(mine, 3) for _ in range(289)]
+    assert refusals == [""] * 288 + ["more than 288 connections from one address"]
+    assert watch.opened(other, 3) == ""
+    for options, most in (
+        (ServerOptions(connections_per_address_max=5), 5),
+        (ServerOptions(connections_max=100), 4096),
+    ):
+        assert ConnectionWatch(options, file_limit=1024).per_address_max == most, "set by the administrator"
 
 
 @pytest.mark.parametrize(

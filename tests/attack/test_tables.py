@@ -11,12 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
+from tests.brokers import Cluster, run
 from tests.tables import Tables
 
 from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rucola.broker.longpolling import connection_share
+from rucola.broker.processor import client_manage
 from rucola.protocol.bodies.heartbeat import SubscriptionData
+from rucola.protocol.codes import RequestCode, ResponseCode
 
 SOURCE = Path(__file__).parents[2] / "src" / "rucola"
 PACKAGES = ("broker", "remoting", "namesrv")
@@ -226,3 +230,36 @@ def test_one_account_does_not_take_the_places_of_waiting_requests(monkeypatch: p
     assert (len(share), share._accounts, share._shares.count) == (0, {}, 0)
     accounts["a1"] = ""
     assert all(share.enter(first, number) for number in range(10)), "without accounts, connections have limits only"
+
+
+def test_a_registered_client_costs_little_however_long_its_heartbeat_is(tmp_path: Path) -> None:
+    """Registrations are counted. Before the fix, each could keep 400 KB: the body, and a client id of any length."""
+
+    async def work() -> None:
+        async with Cluster(tmp_path) as cluster:
+
+            async def beat(client_id: str = "c", producer: str = "pg", times: int = 1, text: str = "*") -> int:
+                subscription = {"topic": "T", "subString": text, "subVersion": 1}
+                consumers = [{"groupName": "cg", "subscriptionDataSet": [subscription]}] * times
+                data = {
+                    "clientID": client_id,
+                    "producerDataSet": [{"groupName": producer}],
+                    "consumerDataSet": consumers,
+                }
+                return (await cluster.ask(RequestCode.HEART_BEAT, body=orjson.dumps(data))).code
+
+            invalid, id_max = ResponseCode.INVALID_PARAMETER, client_manage.CLIENT_ID_CHARACTERS_MAX
+            group_max = client_manage.PRODUCER_GROUP_CHARACTERS_MAX
+            assert [await beat("i" * id_max), await beat("i" * (id_max + 1))] == [0, invalid]
+            assert [await beat(producer="p" * group_max), await beat(producer="p" * (group_max + 1))] == [0, invalid]
+            assert [await beat(times=1000), await beat(text="x" * 200_000)] == [0, 0]
+            (client,) = cluster.broker.services.consumers.group("cg").clients.values()
+            kept = client.channel.attributes[client_manage.LAST_HEARTBEAT]
+            assert (len(kept.body), len(kept.clients), len(kept.groups)) == (32, 2, 1)
+            assert await beat(times=1000) == 0
+            assert len(client.channel.attributes[client_manage.LAST_HEARTBEAT].clients) == 2
+            since = client.channel.attributes[client_manage.LAST_HEARTBEAT]
+            assert await beat(times=1000) == 0
+            assert client.channel.attributes[client_manage.LAST_HEARTBEAT] is since, "an equal body renews the times"
+
+    run(work())

@@ -29,15 +29,19 @@ class ConnectionWatch:
 
     Attributes:
         connections_max: maximum number of connections.
+        per_address_max: the same for one address. If few descriptors lower the first number, one address gets at most
+            half of it, as with the default options; otherwise it could take all connections.
         refused: number of connections that were closed as soon as they were accepted.
     """
 
     def __init__(self, options: ServerOptions, file_limit: int = 0) -> None:
         self.connections_max = options.connections_max
+        self.per_address_max = options.connections_per_address_max
         self.refused = 0
         self._descriptor_max = file_limit - file_limit // 8 if file_limit else _NO_LIMIT
-        if file_limit:
-            self.connections_max = min(self.connections_max, max(file_limit * 9 // 16, 1))
+        if file_limit and file_limit * 9 // 16 < self.connections_max:
+            self.connections_max = max(file_limit * 9 // 16, 1)
+            self.per_address_max = min(self.per_address_max, max(self.connections_max // 2, 1))
         self._options = options
         self._count = 0
         self._by_address: dict[bytes, int] = {}
@@ -68,8 +72,8 @@ class ConnectionWatch:
             return f"more than {self.connections_max} connections"
         if descriptor >= self._descriptor_max:
             return "the remaining file descriptors are reserved for the store"
-        if self._by_address[address] > self._options.connections_per_address_max:
-            return f"more than {self._options.connections_per_address_max} connections from one address"
+        if self._by_address[address] > self.per_address_max:
+            return f"more than {self.per_address_max} connections from one address"
         return ""
 
     def closed(self, channel: Channel) -> None:

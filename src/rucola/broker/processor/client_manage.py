@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -29,6 +30,11 @@ LAST_HEARTBEAT = "heartbeat"
 """Key of the attribute of a connection that holds its last heartbeat, so that an equal one only renews the times."""
 _WAITING = "heartbeat-waiting"
 """Key of the attribute of a connection with the future of its newest heartbeat that waits."""
+CLIENT_ID_CHARACTERS_MAX, PRODUCER_GROUP_CHARACTERS_MAX = 1024, 255
+"""What a connection's names may cost: registrations are counted, their bytes are not. Groups of consumers have shorter
+names (``GROUP_CHARACTERS_MAX``).
+"""
+_DIGEST_BYTES = 32
 _ANSWER = HeartbeatResponseHeader(is_support_heart_beat_v2=True, is_sub_change=True)
 
 
@@ -37,6 +43,7 @@ class _Heartbeat:
     """The last heartbeat of a connection, and the result of processing it."""
 
     body: bytes
+    """Digest of the body."""
     account: str
     clients: list[ClientChannel]
     groups: list[tuple[ConsumerGroup, int, str]]
@@ -48,9 +55,10 @@ class _Heartbeat:
 class ClientManageProcessor:
     """Registers producers and consumers.
 
-    A client sends a heartbeat with the same body every 30 s. The last body of each connection is kept. If the next body
-    equals it, only the times of the clients' last heartbeats are renewed. An equal body is processed again only if
-    another client has changed one of the groups, a retry topic was deleted, or ``rejectPullConsumerEnable`` is set.
+    A client sends a heartbeat with the same body every 30 s. A digest of the last body of each connection is kept; the
+    body itself may be long. If the next body equals it, only the times of the clients' last heartbeats are renewed. An
+    equal body is processed again only if another client has changed one of the groups, a retry topic was deleted, or
+    ``rejectPullConsumerEnable`` is set.
     """
 
     def __init__(self, services: BrokerServices) -> None:
@@ -78,7 +86,8 @@ class ClientManageProcessor:
         connection wait for it, so that the newest one counts.
 
         Raises:
-            BrokerError: another account uses the client id in a group, or there are too many registrations.
+            BrokerError: a name is too long, another account uses the client id in a group, or there are too many
+                registrations.
         """
         if channel.closed:
             return None
@@ -87,7 +96,7 @@ class ClientManageProcessor:
         now = self._monotonic()
         last: _Heartbeat | None = channel.attributes.get(LAST_HEARTBEAT)
         account = self._account_of(command)
-        if last is not None and last.body == command.body and last.account == account and self._stands(last):
+        if last is not None and last.body == _digest(command.body) and last.account == account and self._stands(last):
             for client in last.clients:
                 client.last_update_s = now
             return success(command, _ANSWER)
@@ -123,8 +132,10 @@ class ClientManageProcessor:
     ) -> Answer | Awaitable[Answer]:
         """Registers the client of a heartbeat."""
         channel.attributes.pop(LAST_HEARTBEAT, None)
-        for consumer in data.consumer_data_set:
-            self._registrations.check(consumer.group_name, data.client_id, account)
+        _check_lengths(data)
+        members = {consumer.group_name: consumer for consumer in data.consumer_data_set}  # each group once
+        for name in members:
+            self._registrations.check(name, data.client_id, account)
         clients: list[ClientChannel] = []
         groups: list[tuple[ConsumerGroup, int, str]] = []
         registrations: list[asyncio.Future[None] | None] = []
@@ -138,7 +149,7 @@ class ClientManageProcessor:
             producer = new_client()
             for group in data.producer_data_set:
                 self._producers.register(group.group_name, producer)
-        for consumer in data.consumer_data_set:
+        for consumer in members.values():
             retry = self._prepare_group(consumer)
             if retry is None:
                 continue
@@ -157,7 +168,7 @@ class ClientManageProcessor:
             info = self._consumers.group(consumer.group_name)
             if info is not None:
                 groups.append((info, info.changes, retry))
-        channel.attributes[LAST_HEARTBEAT] = _Heartbeat(bytes(command.body), account, clients, groups)
+        channel.attributes[LAST_HEARTBEAT] = _Heartbeat(_digest(command.body), account, clients, groups)
         return answer_when_told(success(command, _ANSWER), registrations)
 
     def unregister(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
@@ -240,3 +251,19 @@ def _expressions(data: HeartbeatData) -> Iterable[str]:
             for subscription in consumer.subscription_data_set:
                 if subscription.expression_type == SQL92:
                     yield subscription.sub_string
+
+
+def _digest(body: bytes | bytearray | memoryview) -> bytes:
+    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
+
+
+def _check_lengths(data: HeartbeatData) -> None:
+    longest = max((len(group.group_name) for group in data.producer_data_set), default=0)
+    for what, length, allowed in (
+        ("client id", len(data.client_id), CLIENT_ID_CHARACTERS_MAX),
+        ("producer group", longest, PRODUCER_GROUP_CHARACTERS_MAX),
+    ):
+        if length > allowed:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER, f"a {what} of {length} characters, more than {allowed} are not allowed"
+            )
