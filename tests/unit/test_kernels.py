@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 from tests.kernels import COMPILED, FORMS, KERNELS, kernel
 
+from rucola.broker.property_gate import KEYS_MAX
 from rucola.common import columns, kernel_bytes, kernel_columns, kernel_records, kernel_text
 from rucola.common.columns import FrameColumn, FrameKind, RecordColumn, SendTrait, WalkStop
 from rucola.common.message_const import PROPERTY_SEPARATOR
@@ -114,6 +115,7 @@ OTHERS = {
     "STOP_AT_LIMIT": timer.STOP_AT_LIMIT,
     "STOP_AT_BLANK": timer.STOP_AT_BLANK,
     "STOP_AT_NO_UNIT": timer.STOP_AT_NO_UNIT,
+    "KEYS_PLAIN_BYTES": 2 * KEYS_MAX - 1,
 }
 
 

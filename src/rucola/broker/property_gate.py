@@ -7,18 +7,30 @@ without a look at their properties in Python.
 
 from __future__ import annotations
 
-from rucola.common.message_const import TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS, TIMER_OUT_MS
+from rucola.common.message_const import (
+    KEY_SEPARATOR,
+    KEYS,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+)
 from rucola.common.system_properties import DROPPED, SYSTEM_PROPERTIES, Sent
 from rucola.errors import BrokerError
 from rucola.formats.properties import decode_properties
 from rucola.protocol.codes import ResponseCode
 
+KEYS_MAX = 1024
+"""Largest number of keys of a message; each becomes an entry of the index, which takes up to 0.3 µs. The kernel finds
+the messages that may have more.
+"""
 _TIMES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 _JUDGED = {name: own for name, own in SYSTEM_PROPERTIES.items() if own.sent in (Sent.REFUSED, Sent.OWN_TOPIC)}
 _JUDGED_BYTES = frozenset(name.encode() for name in _JUDGED)
 _DROPPED_BYTES = frozenset(name.encode() for name in DROPPED)
 _DROPPED_AFTER_DELAY = _DROPPED_BYTES | {name.encode() for name in _TIMES}
 _TIMER_OUT_MS = TIMER_OUT_MS.encode()
+_KEYS_BYTES = KEYS.encode()
 _SHOWN_CHARS = 32
 
 
@@ -31,8 +43,10 @@ def admit(properties: dict[str, str], topic: str) -> None:
         topic: the topic to which the client sends the message.
 
     Raises:
-        BrokerError: MESSAGE_ILLEGAL: a property is refused.
+        BrokerError: MESSAGE_ILLEGAL: a property is refused, or there are too many keys.
     """
+    if number_of_keys(properties.get(KEYS, "")) > KEYS_MAX:
+        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"a message with more than {KEYS_MAX} keys")
     if TIMER_OUT_MS in properties:
         for name in _TIMES:
             properties.pop(name, None)
@@ -50,12 +64,17 @@ def admitted_text(text: bytes, topic: str) -> bytes:
     """
     pairs = text.split(b"\x02")
     names = [name if value else b"" for name, _, value in [pair.partition(b"\x01") for pair in pairs]]
-    if not _JUDGED_BYTES.isdisjoint(names):
+    if not _JUDGED_BYTES.isdisjoint(names) or (len(text) > KEYS_MAX and _KEYS_BYTES in names):
         admit(decode_properties(text), topic)
     leaves = _DROPPED_BYTES if _TIMER_OUT_MS not in names else _DROPPED_AFTER_DELAY
     if leaves.isdisjoint(names):
         return text
     return b"\x02".join([pair for pair, name in zip(pairs, names, strict=True) if name not in leaves])
+
+
+def number_of_keys(keys: str) -> int:
+    """The number of keys in the value of KEYS."""
+    return sum(map(bool, keys.split(KEY_SEPARATOR)))
 
 
 def _judge(name: str, value: str, topic: str) -> None:

@@ -25,6 +25,8 @@ else:
 
 BROKERS_FLAGS = cython.declare(cython.int, 0x8C)
 """Bits of sysFlag that no plain send has: the transaction state, and the mark of a record that holds a batch."""
+KEYS_PLAIN_BYTES = cython.declare(cython.int, 2047)
+"""Longest value of KEYS with at most 1,024 keys, whatever its keys are; longer ones are counted by the broker."""
 
 
 def _is_compiled() -> bool:
@@ -57,6 +59,9 @@ def _traits(source: cython.const[cython.uchar][::1], table: cython.longlong[::1]
                 traits &= ~TRAIT_NO_UNIQ_KEY
             elif size == 4 and first == 87 and starts(source, start, b"WAIT"):
                 no_wait = not _is_true(source, equals + 1, stop)
+            elif size == 4 and first == 75 and stop - equals > KEYS_PLAIN_BYTES + 1:
+                if starts(source, start, b"KEYS"):
+                    traits |= TRAIT_SPECIAL
             elif _is_special(source, start, size):
                 traits |= TRAIT_SPECIAL
         start = stop + 1

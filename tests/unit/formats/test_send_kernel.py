@@ -48,6 +48,10 @@ def inspect(send: ModuleType, properties: bytes, body: bytes = b"body") -> tuple
         (b"", SendTrait.NO_UNIQ_KEY),
         (b"UNIQ_KEY\x01\x02", SendTrait.NO_UNIQ_KEY),
         (b"XUNIQ_KEY\x01u\x02", SendTrait.NO_UNIQ_KEY),
+        (b"UNIQ_KEY\x01u\x02KEYS\x01" + b"k" * 2047 + b"\x02", 0),
+        (b"UNIQ_KEY\x01u\x02KEYS\x01" + b"k" * 2048 + b"\x02", SendTrait.SPECIAL),
+        (b"UNIQ_KEY\x01u\x02KEYS\x01" + b"k" * 2048, SendTrait.SPECIAL),
+        (b"UNIQ_KEY\x01u\x02KEYX\x01" + b"k" * 2048 + b"\x02TAGS\x01" + b"k" * 2048, 0),
         *(
             (b"UNIQ_KEY\x01u\x02" + name + b"\x011\x02", SendTrait.SPECIAL)
             for name in (

@@ -17,7 +17,7 @@ from rucola.broker.processor.inner_batch import inner_batch
 from rucola.broker.processor.send_response import SendResponses, flush_not_confirmed
 from rucola.broker.processor.send_rewrite import Detour, Rewriter, row_of_command
 from rucola.broker.processor.send_targets import SendTarget
-from rucola.broker.property_gate import admitted_text
+from rucola.broker.property_gate import admitted_text, number_of_keys
 from rucola.broker.services import BrokerServices
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, SendTrait, new_table
 from rucola.common.key_builder import is_retry_topic
@@ -55,6 +55,8 @@ BATCH_MESSAGES_MAX = 32_768
 """Maximum number of messages in a batch. Storing so many takes about 30 ms, in which no other request is served, and
 their ids fill a header of 1 MiB.
 """
+BATCH_KEYS_MAX = 131_072
+"""Maximum number of keys of all messages in a batch. Their entries in the index take up to 40 ms."""
 _ADMITTED_MEMBERS_MAX = 2048
 """Maximum number of messages in a batch from which properties are removed; this takes about 10 µs each."""
 _MORE_ROWS = -2
@@ -206,6 +208,9 @@ class SendMessageProcessor:
             raise self._illegal()
         if traits & _SPECIAL:
             self._admit_members(source, members, count, target)
+        start = table[base + FrameColumn.BODY_POS]
+        if source.count(b" ", start, start + table[base + FrameColumn.BODY_LEN]) > BATCH_KEYS_MAX:
+            _check_keys(source, members, count)
         return members, count, not envelope_traits & _NO_WAIT
 
     def _admit_members(self, source: bytearray, members: array[int], count: int, target: SendTarget) -> None:
@@ -373,6 +378,21 @@ def _judged(answers: bytes | bytearray, told: asyncio.Future[None]) -> bytes | b
 def _properties_of(source: bytearray, table: array[int], base: int) -> dict[str, str]:
     start = table[base + FrameColumn.PROPERTIES_POS]
     return decode_properties(source[start : start + max(table[base + FrameColumn.PROPERTIES_LEN], 0)])
+
+
+def _check_keys(source: bytearray, members: array[int], count: int) -> None:
+    """Refuses a batch whose messages together have too many keys.
+
+    Raises:
+        BrokerError: MESSAGE_ILLEGAL.
+    """
+    keys = 0
+    for base in range(0, count * ROW_WIDTH, ROW_WIDTH):
+        start, length = members[base + FrameColumn.PROPERTIES_POS], members[base + FrameColumn.PROPERTIES_LEN]
+        if source.count(b" ", start, start + length):
+            keys += number_of_keys(decode_properties(source[start : start + length]).get(KEYS, ""))
+        if keys > BATCH_KEYS_MAX:
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"a batch with more than {BATCH_KEYS_MAX} keys")
 
 
 def _end_of(table: array[int], row: int) -> int:
