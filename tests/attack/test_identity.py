@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
+from array import array
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,9 +27,11 @@ from rucola.broker.client.producer_manager import ProducerManager
 from rucola.broker.client.rebalance_lock import RebalanceLockManager
 from rucola.broker.client.registrations import Registrations
 from rucola.broker.shares import Shares
+from rucola.broker.timer.time_step import TimeStep
 from rucola.common.key_builder import TRANS_CHECK_MAX_TIME_TOPIC
 from rucola.common.message import MessageExt
 from rucola.common.message_const import KEYS, REPLY_TO_CLIENT, SENDER
+from rucola.common.recall_handle import RecallHandle
 from rucola.errors import BrokerError
 from rucola.formats.message import decode_message, decode_messages
 from rucola.protocol.codes import RequestCode, ResponseCode
@@ -546,3 +549,60 @@ def test_a_member_whose_rights_end_leaves_its_groups_and_comes_back_with_them(tm
             await members_become(READER[0], MALLORY[0])
 
     run(body())
+
+
+def recall(topic: str, key: str, due_ms: int) -> RemotingCommand:
+    handle = RecallHandle(topic, "broker-a", due_ms, key).encode()
+    return RemotingCommand(370, ext_fields={"producerGroup": "pg", "topic": topic, "recallHandle": handle})
+
+
+def test_a_timed_message_is_recalled_by_its_account_or_an_administrator(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with guarded(tmp_path, recall_message_enable=True) as cluster:
+            alice, mallory, reader, admin = (cluster.actor(it) for it in (ALICE, MALLORY, READER, ADMIN))
+            due_ms = (cluster.broker.services.clock.wall_ms() // 1000 + 4) * 1000 + 500
+            due = {"TIMER_DELIVER_MS": str(due_ms)}
+
+            async def timed(actor: Actor, key: str, **more: str) -> int:
+                text = properties_text(UNIQ_KEY=key, **due, **more)
+                return (await actor.ask(half("Shared", text, key.encode(), 0))).code
+
+            for key in ("handle", "sent", "own", "admins"):
+                assert await timed(alice, key) == 0
+            assert await alice.send("Shared", "half", b"half", **due) == 0
+            [place] = pending(cluster).values()
+            assert (await alice.end("Shared", (place.queue_offset, place.physical_offset), "half")).code == 0
+            assert await timed(mallory, "handle") == 0, "with alice's key, so both have the same handle"
+            for key in ("handle", "half"):
+                assert (await mallory.ask(recall("Shared", key, due_ms))).code == 0, "nobody learns what waits"
+            assert await timed(mallory, "recall", TIMER_DEL_UNIQKEY="Shared+sent") == 0
+            assert (await alice.ask(recall("Shared", "own", due_ms))).code == 0
+            assert (await admin.ask(recall("Shared", "admins", due_ms))).code == 0
+            found: list[MessageExt] = []
+            while len(found) < 3 or cluster.broker.services.clock.wall_ms() < due_ms + 2500:
+                await asyncio.sleep(0.1)
+                found = decode_messages((await reader.ask(cluster.pull_command("Shared", group="GR"))).body)
+            assert sorted(message.body for message in found) == [b"half", b"handle", b"sent"]
+            assert not any(SENDER in message.properties for message in found)
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("recalled_by", "sent_by", "recall_of"),
+    [
+        ("a", "a", "a"),
+        ("a", "b", None),
+        ("", "b", ""),
+        ("a", "", "a"),
+        ("a b", "b", "b"),
+        (" a", "a", "a"),
+        (" a", "c", ""),
+    ],
+)
+def test_which_recall_counts(recalled_by: str, sent_by: str, recall_of: str | None) -> None:
+    """Before there were accounts, and by administrators, messages are recalled without a mark."""
+    step = TimeStep(0, 0, array("q"))
+    step.withdrawn["T+K"] = dict.fromkeys(recalled_by.split(" "), "T")
+    assert step.recalled_by("T+K", sent_by) == (None if recall_of is None else ("T+K", recall_of))
+    assert step.recalled_by("T+other", sent_by) is None

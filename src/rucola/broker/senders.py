@@ -58,9 +58,13 @@ class Senders:
         return True
 
     def mark(self) -> str:
-        """Mark of the account whose requests are being served, for the property ``SENDER`` of a half message; empty if
-        there is none.
+        """Mark of the account whose requests are being served, for the property ``SENDER`` of a half message or a
+        timed one; empty if there is none.
         """
+        return ""
+
+    def recall_mark(self) -> str:
+        """Mark of the account whose timed messages the request being served may recall; empty if it may recall all."""
         return ""
 
     def audience(self, clients: Sequence[ClientChannel], mark: str, topic: str) -> list[Asked]:

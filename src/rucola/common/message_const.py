@@ -37,8 +37,8 @@ TRANSACTION_ID: Final = "__transactionId__"
 TRAN_PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 TRANSACTION_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 SENDER: Final = "__RUCOLA_SENDER"
-"""Mark of the account that sent a half message. Only the broker sets it, and consumers never get it. RocketMQ has no
-such property.
+"""Mark of the account that sent a half message or a timed one. Only the broker sets it, and consumers never get it.
+RocketMQ has no such property.
 """
 CHECK_IMMUNITY_TIME_IN_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 

@@ -114,7 +114,7 @@ SYSTEM_PROPERTIES: Final[Mapping[str, SystemProperty]] = {
         (message_const.DUP_INFO, _RESERVED, "marks a message that another broker copied", _REFUSED),
         (message_const.MSG_REGION, _RESERVED, "names the broker's region", _DROPPED),
         (message_const.TRACE_ON, _RESERVED, "says whether the broker allows traces", _DROPPED),
-        (message_const.SENDER, _RESERVED, "names the account that sent a half message", _DROPPED),
+        (message_const.SENDER, _RESERVED, "names the account that sent a half message or a timed one", _DROPPED),
         (message_const.CLUSTER, _RESERVED, "names the broker's cluster", _DROPPED),
         (message_const.CRC32, _RESERVED, "holds the checksum of the stored record", _DROPPED),
         (message_const.BORN_HOST, _RESERVED, "holds the address of the sender", _KEPT),

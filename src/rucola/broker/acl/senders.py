@@ -118,6 +118,10 @@ class AccountSenders(Senders):
         """See ``Senders``."""
         return mark_of(self._serving())
 
+    def recall_mark(self) -> str:
+        """See ``Senders``. Administrators may recall every message."""
+        return "" if self._is_admin(self._serving()) else self.mark()
+
     def audience(self, clients: Sequence[ClientChannel], mark: str, topic: str) -> list[Asked]:
         """See ``Senders``."""
         sender = self._known(mark)

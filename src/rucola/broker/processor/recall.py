@@ -6,7 +6,7 @@ from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic.internal_topics import only_broker_writes
 from rucola.common.message import StoreMessage
-from rucola.common.message_const import MSG_REGION, PGROUP, TAGS, TIMER_DEL_UNIQKEY, TIMER_DELIVER_MS, UNIQ_KEY
+from rucola.common.message_const import MSG_REGION, PGROUP, SENDER, TAGS, TIMER_DEL_UNIQKEY, TIMER_DELIVER_MS, UNIQ_KEY
 from rucola.common.recall_handle import RecallHandle
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError, FormatError
@@ -23,7 +23,7 @@ _TAG = "_RECALL_TAG_"
 
 class RecallMessageProcessor:
     """Serves request 370. The request stores a message in the timer topic. The stored message names the message to
-    recall; both are due at the same time.
+    recall; both are due at the same time. With accounts, it recalls only a message of the same account.
     """
 
     def __init__(self, services: BrokerServices) -> None:
@@ -33,6 +33,7 @@ class RecallMessageProcessor:
         self._timer = services.timers.rewriter
         self._now_ms = services.store.now_ms
         self._when_safe = services.when_safe
+        self._senders = services.senders
 
     def recall(self, channel: Channel, command: RemotingCommand) -> Answer:
         """Request 370. The broker learns only at the due time whether the message is still waiting; if it is, it is not
@@ -59,6 +60,8 @@ class RecallMessageProcessor:
             TAGS: _TAG,
             TIMER_DELIVER_MS: str(handle.due_ms),
         }
+        if mark := self._senders.recall_mark():
+            properties[SENDER] = mark
         if header.producer_group:
             properties[PGROUP] = header.producer_group
         try:

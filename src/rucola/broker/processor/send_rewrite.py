@@ -174,6 +174,8 @@ class Rewriter:
             made[FrameColumn.QUEUE_ID] = queue_id
             return Detour(SCHEDULE_TOPIC.encode(), asked_queue_id)
         if self._timer.schedule(topic, asked_queue_id, properties):
+            if mark := self._sender():
+                properties[SENDER] = mark  # only its account may recall the message
             made[FrameColumn.QUEUE_ID] = 0
             return Detour(TIMER, asked_queue_id, self._timer.recall_handle(properties))
         return None

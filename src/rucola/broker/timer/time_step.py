@@ -26,15 +26,30 @@ class TimeStep:
         self.ready: list[tuple[StoreMessage, str, int]] = []
         """The messages to store, each with the topic under which it is counted, and the change of this count."""
         self.ready_bytes = 0
-        self.withdrawn: dict[str, str] = {}
-        """Maps topic and unique key of each recalled message to the topic of the message that recalls it."""
-        self.recalls: Counter[str] = Counter()
-        """Number of messages that recall a key, less the number of recalled messages that were found."""
+        self.withdrawn: dict[str, dict[str, str]] = {}
+        """For topic and unique key of each recalled message: the marks of the accounts that recall it, and the topic of
+        the message by which they do.
+        """
+        self.recalls: Counter[tuple[str, str]] = Counter()
+        """Number of messages that recall a key, by key and mark, less the number of recalled messages that were
+        found.
+        """
         columns = range(0, len(units), UNIT_COLUMNS)
         self.withdrawals = [units[at] for at in columns if units[at + 2] & _KIND == MAGIC_DELETE]
         """Physical offsets of the unread messages that recall others, oldest last."""
         self._units = units
         self._next = len(units) - UNIT_COLUMNS
+
+    def recalled_by(self, key: str, mark: str) -> tuple[str, str] | None:
+        """The recall of the message with ``key`` that was sent by the account with ``mark``; None if there is none. A
+        recall or a message without a mark comes from a broker without accounts, or from an administrator.
+        """
+        marks = self.withdrawn.get(key)
+        if marks is None:
+            return None
+        if not mark:
+            return key, next(iter(marks))
+        return next(((key, one) for one in (mark, "") if one in marks), None)
 
     @property
     def unread(self) -> bool:

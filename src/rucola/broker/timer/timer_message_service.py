@@ -25,7 +25,7 @@ from rucola.broker.timer.timer_rewrite import TIMER
 from rucola.broker.timer.waiting_message import WaitingMessage
 from rucola.common.java import string_hash
 from rucola.common.message import StoreMessage
-from rucola.common.message_const import REAL_TOPIC, TIMER_DEL_UNIQKEY, TIMER_OUT_MS, UNIQ_KEY
+from rucola.common.message_const import REAL_TOPIC, SENDER, TIMER_DEL_UNIQKEY, TIMER_OUT_MS, UNIQ_KEY
 from rucola.common.numbers import number_in
 from rucola.errors import DiskError, FormatError
 from rucola.formats.properties import decode_properties
@@ -346,8 +346,9 @@ class TimerMessageService:
                 key, topic = waiting.properties.get(TIMER_DEL_UNIQKEY, ""), waiting.properties.get(REAL_TOPIC, "")
                 if not key.startswith(f"{topic}+"):
                     key = str(len(step.withdrawn))  # no message has this key; older versions took keys of any topic
-                step.withdrawn[key] = topic
-                step.recalls[key] += 1
+                mark = waiting.properties.get(SENDER, "")
+                step.withdrawn.setdefault(key, {})[mark] = topic
+                step.recalls[key, mark] += 1
         return not unread
 
     def _close_step(self, step: TimeStep) -> None:
@@ -355,8 +356,8 @@ class TimerMessageService:
         # Each recall lowered its topic's count when it was taken from the queue. A recall without a message of its own,
         # because there was none or another recall named it too, raises the count again.
         counts: Counter[str] = Counter()
-        for key, count in step.recalls.items():
-            counts[step.withdrawn[key]] += count
+        for (key, mark), count in step.recalls.items():
+            counts[step.withdrawn[key][mark]] += count
         for topic, count in counts.items():
             if count:
                 timers.metrics.add(topic, count, self._wall_ms())
@@ -398,8 +399,9 @@ class TimerMessageService:
                 continue
             topic = waiting.properties.get(REAL_TOPIC, "")
             key = f"{topic}+{waiting.properties.get(UNIQ_KEY, '')}"
-            if key in step.withdrawn:
-                step.recalls[key] -= 1
+            recall = step.recalled_by(key, waiting.properties.get(SENDER, ""))
+            if recall is not None:
+                step.recalls[recall] -= 1
                 continue
             try:
                 if self._is_deleted(topic, unit.physical_offset):

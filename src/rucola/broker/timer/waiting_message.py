@@ -9,6 +9,7 @@ from rucola.broker.set_aside import destination
 from rucola.broker.stored_copy import StoredRecord
 from rucola.common.message import StoreMessage
 from rucola.common.message_const import (
+    SENDER,
     TIMER_DEQUEUE_MS,
     TIMER_ENQUEUE_MS,
     TIMER_ROLL_TIMES,
@@ -45,5 +46,6 @@ class WaitingMessage(StoredRecord):
             properties[TIMER_ROLL_TIMES] = str((times or 0) + 1)
         else:
             topic, queue_id = destination(properties, revives=True)
+            properties.pop(SENDER, None)
             queue_id = read_queue(topic.decode(), queue_id)
         return self.copy(topic, queue_id, encode_properties(java_order(properties.items(), PARSED_MAP_CAPACITY)))

@@ -18,7 +18,7 @@ from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_rewr
 from rucola.broker.senders import Asked, Senders
 from rucola.broker.set_aside import destination, set_aside
 from rucola.broker.stored_copy import own_properties, stored_copy
-from rucola.broker.timer.timer_rewrite import TimerRewriter
+from rucola.broker.timer.timer_rewrite import TIMER, TimerRewriter
 from rucola.broker.transaction.half_messages import (
     GIVEN_UP,
     HALF,
@@ -347,13 +347,14 @@ class TransactionalMessageService:
         except FormatError:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the half message does not name its destination") from None
         committed = replace(
-            without_sender(copy),
+            copy,
             topic=topic,
             queue_id=queue_id,
             sys_flag=copy.sys_flag & ~TRANSACTION_MASK | _COMMIT,
             prepared_transaction_offset=message.physical_offset,
         )
-        return self._timer.rewrite(delay_rewrite(committed, self._rules.level_max), accepted=True)
+        rewritten = self._timer.rewrite(delay_rewrite(committed, self._rules.level_max), accepted=True)
+        return rewritten if rewritten.topic == TIMER else without_sender(rewritten)
 
     def _is_deleted(self, message: MessageExt, half: Half) -> bool:
         """Whether the message's topic was deleted after its newest copy was stored."""
