@@ -63,7 +63,7 @@ class ReplyTopic:
         return (topic(f"example{REPLY_TOPIC_SUFFIX}", PUB),)
 
     def __str__(self) -> str:
-        return f"PUB on topic `{self.field}`, whose name must end in `{REPLY_TOPIC_SUFFIX}`"
+        return f"PUB on reply topic `{self.field}`"
 
 
 @dataclass(frozen=True, slots=True)
