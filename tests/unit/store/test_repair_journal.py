@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from struct import pack
@@ -9,7 +10,7 @@ from zlib import crc32
 
 import pytest
 
-from rucola.errors import ForeignEntryError, StoreDamagedError
+from rucola.errors import DiskError, ForeignEntryError, StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.store.doctor import journal as module
 from rucola.store.doctor.journal import Journal
@@ -34,7 +35,7 @@ def newest(store: Path) -> Journal:
 
 
 def test_changes_in_several_pieces_and_of_the_same_bytes(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PIECE", 3)
+    monkeypatch.setattr(module, "PIECE", 3)
     before, journal = contents(store), Journal.begin(Files(), str(store))
     journal.write("index/a", 1, b"abcdefgh")
     journal.write("index/a", 2, b"ABCD")
@@ -80,8 +81,9 @@ def test_bytes_after_the_end_of_a_file_are_never_written(store: Path) -> None:
 
 
 def forged(kind: int, path: str, position: int = 0, old: bytes = b"") -> bytes:
-    rest = path.encode() + old
-    return pack(">4sBHQQI", b"RUJ1", kind, len(path), position, len(old), crc32(rest)) + rest
+    head = pack(">4sBHQQ", b"RUJ2", kind, len(path), position, len(old))
+    rest = path.encode() + old * (2 if kind == 1 else 1)
+    return head + pack(">I", crc32(head + rest)) + rest
 
 
 @pytest.mark.parametrize(
@@ -158,3 +160,97 @@ def test_a_journal_of_zeros_has_no_entries(size: int, store: Path) -> None:
     path.write_bytes(b"")
     os.truncate(path, size)
     assert newest(store).undo() == 0
+
+
+def test_every_bit_of_an_entry_is_checked(store: Path) -> None:
+    journal = Journal.begin(Files(), str(store))
+    for name in "abc":
+        journal.write(f"index/{name}", 2, b"xy")
+    path, changed = Path(journal.path), contents(store)
+    content = path.read_bytes()
+    for bit in range(len(content) * 8 * 2 // 3):  # not the last entry, which would count as torn
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with pytest.raises(StoreDamagedError):
+            newest(store).undo()
+        assert contents(store) == changed
+
+
+@pytest.mark.parametrize("changed", ["index/b", "index/c"])
+def test_a_file_that_somebody_else_changed_ends_the_undo_before_its_first_change(changed: str, store: Path) -> None:
+    journal = Journal.begin(Files(), str(store))
+    for name in "abc":
+        journal.write(f"index/{name}", 2, b"xyz")
+    (store / changed).write_bytes(b"01x-z56789c")
+    before = contents(store)
+    with pytest.raises(StoreDamagedError, match=f"{changed} has changed since the repair, at 3"):
+        newest(store).undo()
+    assert contents(store) == before
+
+
+def test_an_undo_that_was_interrupted_anywhere_ends_with_the_same_files(store: Path) -> None:
+    """Every call of an undo fails once; the next undo does what is left."""
+    (store / "checkpoint").write_bytes(b"0" * 16)
+    tree = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    for number in range(1, 60):
+        journal = Journal.begin(Files(), str(store))
+        journal.write("checkpoint", 0, b"12")
+        journal.move_away("index")
+        (store / "new").mkdir()
+        (store / "new/d").write_bytes(b"new")
+        journal.take(f"{store}/new", "index")
+        journal.write("checkpoint", 1, b"34")
+        files = _FailingOnce(number)
+        interrupted = Journal.newest(files, str(store))
+        assert interrupted is not None
+        files.counting = True
+        with contextlib.suppress(DiskError):
+            interrupted.undo()
+        if files.left > 0:
+            break
+        if Journal.newest(Files(), str(store)) is not None:
+            newest(store).undo()
+        assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == tree, number
+    else:
+        raise AssertionError("the undo never came to its end")
+
+
+class _FailingOnce(Files):
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.left, self.counting = number, False
+
+    def _count(self, path: str) -> None:
+        self.left -= self.counting
+        if self.counting and self.left == 0:
+            self.counting = False
+            raise DiskError(path, "test", "interrupted")
+
+    def rename(self, source: str, target: str) -> None:
+        self._count(source)
+        super().rename(source, target)
+
+    def sync_directory(self, path: str) -> None:
+        self._count(path)
+        super().sync_directory(path)
+
+    def write_at(self, path: str, position: int, content: bytes) -> None:
+        self._count(path)
+        super().write_at(path, position, content)
+
+    def remove(self, path: str) -> None:
+        self._count(path)
+        super().remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        self._count(path)
+        super().remove_tree(path)
+
+
+def test_a_journal_of_an_earlier_version_is_refused(store: Path) -> None:
+    (store / "repair").mkdir()
+    (store / "repair/0001.journal").write_bytes(b"RUJ1" + bytes(40))
+    with pytest.raises(StoreDamagedError, match="an earlier version"):
+        newest(store)
+    assert (store / "repair/0001.journal").exists()

@@ -1,75 +1,30 @@
 """The undo journal of a repair: records what is needed to revert each change.
 
 Each entry is synced before its change is made, so an interrupted repair can always be undone. An entry records one of
-four things: bytes that were replaced, with the file's path below the store and the position in the file; a file or
-directory that was made; a file or directory that was moved away; the end of the repair. If the last entry is torn, its
-change was never made. ``undo`` reverts the changes, newest first; it may be interrupted and run again.
+four things: bytes that were replaced, and by what, with the file's path below the store and the position in the file; a
+file or directory that was made; a file or directory that was moved away; the end of the repair. If the last entry is
+torn, its change was never made. ``undo`` reverts the changes, newest first; it may be interrupted and run again.
 
-A journal may come with a store from somebody else, so its paths are checked: a repair changes only the log, the queues,
-the index and the checkpoint. Once a broker has opened the store, the old bytes no longer fit the rest of it: ``close``
-renames the journals, and they cannot be undone any more.
+Before its first change, ``undo`` checks all entries. A journal may come with a store from somebody else, so its paths
+are checked: a repair changes only the log, the queues, the index and the checkpoint. And each byte to be replaced must
+be what the repair wrote, or what was there before: otherwise somebody has changed the store since.
 
-========= ===== ============================================================================================
-position  bytes field
-========= ===== ============================================================================================
-0         25    ``_HEAD``: magic, kind, length of the path, position, length of the old bytes, CRC-32 of the body
-25        ..    the body: the path, then the old bytes
-========= ===== ============================================================================================
+Once a broker has opened the store, or a rebuild has replaced queues and index, the old bytes no longer fit the rest of
+it: ``close`` renames the journals, and they cannot be undone any more.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import IntEnum
-from struct import Struct
+from collections.abc import Sequence
 
 from rucola.errors import StoreDamagedError
-from rucola.formats.checksum import crc32
 from rucola.runtime.files import Files
+from rucola.store.doctor.journal_entries import PIECE, Change, ChangeKind, read_changes
 
-_HEAD = Struct(">4sBHQQI")
-_MAGIC = b"RUJ1"
-_PIECE = 1 << 20
-_SEARCHED = 16 * _PIECE
-"""Number of bytes after the last whole entry in which others are searched: several times the longest entry."""
 _CHANGED = ("commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "checkpoint")
 """What a repair changes below the store's directory."""
 _OPEN, _CLOSED = ".journal", ".closed"
 DIRECTORY = "repair"
-
-
-class ChangeKind(IntEnum):
-    """Kinds of entries."""
-
-    BYTES = 1
-    """Bytes were replaced."""
-    MADE = 2
-    """A file or directory was made where none was."""
-    MOVED = 3
-    """A file or directory was moved away; the field for the old bytes holds its new path."""
-    DONE = 4
-    """The repair ended; the position is the end of the log."""
-
-
-_KINDS = frozenset(ChangeKind)
-
-
-@dataclass(frozen=True)
-class Change:
-    """One entry.
-
-    Attributes:
-        old: the replaced bytes, while they are being written; the new path of what was moved.
-        old_at: position of the replaced bytes in the journal.
-        length: number of replaced bytes.
-    """
-
-    kind: ChangeKind
-    path: str
-    position: int
-    old: bytes
-    old_at: int = 0
-    length: int = 0
 
 
 class Journal:
@@ -90,7 +45,7 @@ class Journal:
         files.make_directory(f"{root}/{DIRECTORY}")
         if not files.exists(self.path):
             files.write_file(self.path, b"")
-        _, self._end = _read(files, self.path)
+        _, self._end = read_changes(files, self.path)
         self._moved = len(files.list_directories(self._aside)) + len(files.list_files(self._aside))
 
     @classmethod
@@ -126,7 +81,7 @@ class Journal:
     @property
     def log_end(self) -> int | None:
         """Physical end of the log when the repair ended; None if the repair did not end."""
-        changes, _ = _read(self._files, self.path)
+        changes, _ = read_changes(self._files, self.path)
         return changes[-1].position if changes and changes[-1].kind is ChangeKind.DONE else None
 
     @property
@@ -135,14 +90,14 @@ class Journal:
 
     def write(self, path: str, position: int, content: bytes) -> None:
         """Overwrites bytes of a file of the store; the old bytes are first appended to the journal."""
-        for start in range(0, len(content), _PIECE):
-            piece = content[start : start + _PIECE]
+        for start in range(0, len(content), PIECE):
+            piece = content[start : start + PIECE]
             old = self._files.read_at(f"{self._root}/{path}", position + start, len(piece))
             if len(old) < len(piece):
                 raise StoreDamagedError(
                     f"{self._root}/{path}", position, "the file is too short", "repair the store again"
                 )
-            self._append(Change(ChangeKind.BYTES, path, position + start, old))
+            self._append(Change(ChangeKind.BYTES, path, position + start, old, piece))
             self._files.write_at(f"{self._root}/{path}", position + start, piece)
         self.changed_bytes += len(content)
 
@@ -166,7 +121,7 @@ class Journal:
 
     def moved(self) -> set[str]:
         """Original paths of the files and directories that were moved away."""
-        changes, _ = _read(self._files, self.path)
+        changes, _ = read_changes(self._files, self.path)
         return {change.path for change in changes if change.kind is ChangeKind.MOVED}
 
     def finish(self, log_end: int) -> None:
@@ -187,25 +142,26 @@ class Journal:
         Raises:
             DiskError: a change cannot be reverted; the next call begins again.
         """
-        changes, _ = _read(self._files, self.path)
+        changes, _ = read_changes(self._files, self.path)
         for change in changes:
             self._check(change)
-        for change in reversed(changes):
-            self._take_back(change)
+        for number, change in enumerate(changes):
+            if change.kind is ChangeKind.BYTES:
+                self._check_bytes(changes, number)
+        for number in reversed(range(len(changes))):
+            self._take_back(changes, number)
         self._files.remove_tree(self._aside)
+        self._files.remove_tree(f"{self._aside}-undone")
         self._files.remove(self.path)
         self._files.sync_directory(f"{self._root}/{DIRECTORY}")
         return sum(change.kind is not ChangeKind.DONE for change in changes)
 
-    def _take_back(self, change: Change) -> None:
-        files, place = self._files, f"{self._root}/{change.path}"
+    def _take_back(self, changes: Sequence[Change], number: int) -> None:
+        files, change = self._files, changes[number]
+        place = f"{self._root}/{change.path}"
         if change.kind is ChangeKind.BYTES:
-            size = files.length(place)
-            if size < change.position + change.length:
-                problem = f"{change.path} has {size} bytes, but bytes from {change.position} on were replaced"
-                raise StoreDamagedError(self.path, change.old_at, problem, "restore the file, or keep the repair")
             files.write_at(place, change.position, files.read_at(self.path, change.old_at, change.length))
-        elif change.kind is ChangeKind.MADE and files.exists(place):
+        elif change.kind is ChangeKind.MADE and files.exists(place) and not self._is_back(changes, number):
             aside = f"{self._aside}-undone"
             files.remove_tree(aside)
             files.make_directory(aside)
@@ -213,9 +169,58 @@ class Journal:
             files.rename(place, f"{aside}/0")
             files.sync_directory(place.rpartition("/")[0])
             files.remove_tree(aside)
-        elif change.kind is ChangeKind.MOVED and files.exists(f"{self._root}/{change.old.decode()}"):
-            files.rename(f"{self._root}/{change.old.decode()}", place)
+        elif change.kind is ChangeKind.MOVED and files.exists(self._moved_to(change)):
+            files.rename(self._moved_to(change), place)
             files.sync_directory(place.rpartition("/")[0])
+
+    def _is_back(self, changes: Sequence[Change], number: int) -> bool:
+        """Whether an undo that was interrupted has already put back what was moved away from this path, so that it is
+        no longer the repair's work that lies there.
+        """
+        path = changes[number].path
+        for change in reversed(changes[:number]):
+            if change.kind is ChangeKind.MOVED and change.path == path:
+                return not self._files.exists(self._moved_to(change))
+        return False
+
+    def _moved_to(self, change: Change) -> str:
+        return f"{self._root}/{change.old.decode('utf-8', 'surrogateescape')}"
+
+    def _check_bytes(self, changes: Sequence[Change], number: int) -> None:
+        """Raises ``StoreDamagedError`` if the bytes to be replaced are neither those of the repair nor the old ones."""
+        change = changes[number]
+        place = f"{self._root}/{change.path}"
+        for later in changes[number + 1 :]:
+            # The file itself was moved away after these bytes were replaced, and is not back yet.
+            if (
+                later.kind is ChangeKind.MOVED
+                and later.path == change.path
+                and self._files.exists(self._moved_to(later))
+            ):
+                place = self._moved_to(later)
+        size, advice = self._files.length(place), "restore the file, or keep the repair"
+        if size < change.position + change.length:
+            problem = f"{change.path} has {size} bytes, but bytes from {change.position} on were replaced"
+            raise StoreDamagedError(self.path, change.old_at, problem, advice)
+        there, known = self._files.read_at(place, change.position, change.length), self._old_and_new(change)
+        if there in known:
+            return
+        # Bytes of several entries: a repair that was continued replaced some of them again.
+        possible = [{old, new} for old, new in zip(*known, strict=True)]
+        for other in (one for one in changes if one.kind is ChangeKind.BYTES and one.path == change.path):
+            first = other.position - change.position
+            if -other.length < first < change.length:
+                for at, pair in enumerate(zip(*self._old_and_new(other), strict=True), first):
+                    if 0 <= at < change.length:
+                        possible[at] |= set(pair)
+        wrong = [at for at, byte in enumerate(there) if byte not in possible[at]]
+        if wrong:
+            problem = f"{change.path} has changed since the repair, at {change.position + wrong[0]}"
+            raise StoreDamagedError(self.path, change.old_at, problem, advice)
+
+    def _old_and_new(self, change: Change) -> tuple[bytes, bytes]:
+        both = self._files.read_at(self.path, change.old_at, 2 * change.length)
+        return both[: change.length], both[change.length :]
 
     def _check(self, change: Change) -> None:
         """Raises ``StoreDamagedError`` if no repair makes such a change."""
@@ -229,52 +234,12 @@ class Journal:
             raise StoreDamagedError(self.path, change.old_at, problem, "move the journal out of the store")
 
     def _append(self, change: Change) -> None:
-        path = change.path.encode("utf-8", "surrogateescape")
-        rest = path + change.old
-        head = _HEAD.pack(_MAGIC, change.kind, len(path), change.position, len(change.old), crc32(rest))
-        self._files.write_at(self.path, self._end, head + rest)
-        self._end += len(head) + len(rest)
+        entry = change.to_bytes()
+        self._files.write_at(self.path, self._end, entry)
+        self._end += len(entry)
         self.changes += change.kind is not ChangeKind.DONE
 
 
 def _numbers(files: Files, root: str, endings: tuple[str, ...]) -> list[int]:
     names = [name.rpartition(".") for name in files.list_files(f"{root}/{DIRECTORY}")]
     return sorted(int(name) for name, _, end in names if f".{end}" in endings and len(name) == 4 and name.isdecimal())
-
-
-def _read(files: Files, path: str) -> tuple[list[Change], int]:
-    """Returns the complete entries, and the position after them.
-
-    Raises:
-        StoreDamagedError: an entry is damaged, and others follow it.
-    """
-    size = files.length(path)
-    if size <= 0:
-        return [], 0
-    segment, at, changes = files.open_segment(path, size, writable=False), 0, list[Change]()
-    try:
-        while (found := _entry_at(segment.view, at, size)) is not None:
-            change, at = found
-            changes.append(change)
-        later = at
-        while (later := segment.buffer.find(_MAGIC, later + 1, min(size, at + _SEARCHED))) >= 0:
-            if _entry_at(segment.view, later, size) is not None:
-                raise StoreDamagedError(path, at, "an entry of the journal is damaged", "restore the store from a copy")
-    finally:
-        segment.close()
-    return changes, at
-
-
-def _entry_at(view: memoryview, at: int, size: int) -> tuple[Change, int] | None:
-    """Returns the entry at a position, and the position after it; None if there is no whole one."""
-    if at + _HEAD.size > size:
-        return None
-    magic, kind, path_length, position, length, crc = _HEAD.unpack_from(view, at)
-    path_at = at + _HEAD.size
-    old_at = path_at + path_length
-    end = old_at + length
-    if magic != _MAGIC or kind not in _KINDS or end > size or crc32(view[path_at:end]) != crc:
-        return None
-    name = bytes(view[path_at:old_at]).decode("utf-8", "surrogateescape")
-    old = bytes(view[old_at:end]) if kind == ChangeKind.MOVED else b""
-    return Change(ChangeKind(kind), name, position, old, old_at, length), end

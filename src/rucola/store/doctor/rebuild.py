@@ -22,6 +22,7 @@ from typing import Any
 from rucola.errors import StoreDamagedError
 from rucola.formats.index_file import KEY
 from rucola.runtime.files import Files
+from rucola.store.doctor.journal import Journal
 from rucola.store.doctor.publish import PARTS, Exchange
 from rucola.store.doctor.rebuild_job import RebuildJob, find_job
 from rucola.store.doctor.rebuild_layout import (
@@ -164,6 +165,7 @@ class Rebuild:
         """Builds and publishes."""
         check_replaceable(self._files, self._root, PARTS)
         report, parts = self.build(job)
+        Journal.close(self._files, self._root)  # the old bytes of a repair do not fit the new files
         exchange = self._exchange(job.directories[0])
         exchange.begin(parts, job.end)
         exchange.finish()
