@@ -119,6 +119,36 @@ def test_a_damaged_log_is_refused_with_its_place(store: Path) -> None:
     assert contents(store) == before
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_log_that_ends_before_its_synced_end_is_refused(whole: bool, store: Path) -> None:
+    segment = max((store / "commitlog").iterdir())
+    if whole:
+        segment.unlink()
+    else:
+        segment.write_bytes(bytes(SEGMENT))
+    before = contents(store)
+    with pytest.raises(StoreDamagedError, match="were synced|cannot be read"):
+        rebuild(str(store), options=OPTIONS)
+    assert contents(store) == before
+
+
+@pytest.mark.parametrize("record", [0, 1])
+def test_entries_of_whole_records_behind_a_damaged_one_stay_without_a_watermark(record: int, store: Path) -> None:
+    """RocketMQ stopped cleanly; then a record was damaged. Its own recovery would not look there."""
+    (store / "rucola-watermark").unlink()
+    segment = max((store / "commitlog").iterdir())
+    data = bytearray(segment.read_bytes())
+    at = int.from_bytes(data[:4], "big") * record
+    data[at + 4] ^= 1
+    segment.write_bytes(data)
+    before = contents(store)
+    with pytest.raises(StoreDamagedError, match="with a queue entry"):
+        rebuild(str(store), options=OPTIONS)
+    assert contents(store) == before
+    rmtree(store / "consumequeue")  # nothing says that the records behind were not cut off
+    assert rebuild(str(store), options=OPTIONS).published
+
+
 class Killed(BaseException):
     """Raised at the point at which a real process would be killed."""
 

@@ -181,6 +181,20 @@ def test_an_index_that_is_gone_is_built_again(tmp_path: Path) -> None:
     assert sorted(contents(path).values()) == sorted(before.values())
 
 
+def test_entries_of_a_part_of_the_log_that_is_missing_stay(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store = opened(path)
+    fill(store, 700)
+    store.shutdown()
+    before, segment = contents(path), max((path / "commitlog").iterdir())
+    content = segment.read_bytes()
+    segment.unlink()
+    assert repair(str(path), options=OPTIONS).left > 0
+    segment.write_bytes(content)
+    assert contents(path) == before
+    assert verify(str(path)).clean
+
+
 def test_entries_of_expired_messages_stay(tmp_path: Path) -> None:
     store = opened(tmp_path, mapped_file_size_commit_log=8192, mapped_file_size_consume_queue=200)
     fill(store, 200)

@@ -19,17 +19,15 @@ from rucola.formats.index_file import is_index_name
 from rucola.formats.tables import decode_topics
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig, in_todays_words
-from rucola.store.dispatch import Dispatcher
+from rucola.store.doctor.log_end import check_end, end_of_recovery
 from rucola.store.log.checked_walk import CheckedWalk
-from rucola.store.log.mapped_file import MappedFile, readable
+from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.multi_path import log_directories
 from rucola.store.offline.offline_store import OfflineStore, queue_lengths
-from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.queue.placement import ALL_OFFSETS
 from rucola.store.queue.queue_factory import QueueOptions
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.quarantine import Quarantine
-from rucola.store.recovery.recovery import Recovery
 from rucola.store.topic_deletion import TopicDeletion
 from rucola.store.verify.index import index_geometry
 
@@ -111,7 +109,8 @@ def find_job(
         commit_log_path: the directories of the log, separated by `,`, if they are not in the store.
 
     Raises:
-        StoreDamagedError: there is no store, or the log has no records, or a file of the log is not a segment.
+        StoreDamagedError: there is no store, or the log has no records, or a file of the log is not a segment, or the
+            log ends too early (``check_end``).
         ConfigError: an option has an invalid value.
     """
     known = {entry.key for entry in options_of(MessageStoreConfig)}
@@ -126,7 +125,9 @@ def find_job(
         end = store.end_offset()
         if watermark is None and marks.in_use:
             # RocketMQ was killed, so the log ends where recovery would find its end.
-            end = _end_of_recovery(files, root, store, marks)
+            end = end_of_recovery(files, root, store, marks)
+        else:
+            check_end(store, end, 0 if watermark is None else watermark.flushed_offset)
         segments = [segment for segment in store.log_segments() if segment[1] < end]
         found = options_of_files(files, root)
     finally:
@@ -151,16 +152,6 @@ def find_job(
     )
     _ = job.config  # an invalid option ends the rebuild here
     return job
-
-
-def _end_of_recovery(files: Files, root: str, store: OfflineStore, marks: StoreMarks) -> int:
-    """Returns the end of the log that recovery would find in a store without a watermark. Changes nothing."""
-    config, log = MessageStoreConfig(), store.log
-    # The old queues are replaced by the rebuild, so nothing is derived from them.
-    queues = ConsumeQueueStore(files, f"{root}/rebuild/none", store.queue_options(), log, writable=False)
-    dispatcher = Dispatcher(log, queues, None, config)
-    with readable():
-        return Recovery(files, Quarantine(files, root), dispatcher, marks, None).find_end().physical_offset
 
 
 def _check_first(files: Files, segment: tuple[str, int, int]) -> None:

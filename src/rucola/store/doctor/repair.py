@@ -111,7 +111,8 @@ def repair(
         parts |= {path for path in journal.moved() if path == "index" and not files.exists(f"{root}/{path}")}
         if parts:
             _replace(files, root, journal, parts, Rebuild(files, root, run, progress), options)
-        _reset_checkpoint(journal, after_log.findings)
+        if FindingKind.LOG_SHORT not in after_log.counts:  # the missing part may be restored, and the times are its own
+            _reset_checkpoint(journal, after_log.findings)
         after = verify(root, files, locked_here=True)
         journal.finish(after.log_end)
         return _report(root, before, corrected, journal, after)
