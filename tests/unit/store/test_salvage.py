@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -10,9 +11,10 @@ import pytest
 from tests.unit.store.stores import SEGMENT, fill, message, opened, with_topics
 from tests.unit.store.test_rebuild import OPTIONS, contents
 
-from rucola.errors import ConfigError
+from rucola.errors import ConfigError, DiskError
 from rucola.runtime.files import Files
-from rucola.store.doctor.salvage import salvage
+from rucola.store.doctor.salvage import FILL, SEARCH, salvage
+from rucola.store.doctor.staged import run_serially
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.verify.check import verify
 from rucola.store.verify.findings import FindingKind
@@ -162,6 +164,32 @@ def test_an_interrupted_salvage_goes_on(store: Path, tmp_path: Path, monkeypatch
     assert kill_at > 30 and max(resumed) >= len(log_of(store))
     assert log_of(new) == log_of(tmp_path / "whole") and bodies(new) == bodies(tmp_path / "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["image", "new", "store", "whole"]
+
+
+@pytest.mark.parametrize(("phase", "ending"), [(SEARCH, ".rows"), (SEARCH, ".json"), (FILL, "")])
+@pytest.mark.parametrize("change", ["zeros", "shorter", "gone", "one bit"])
+def test_results_that_lost_their_bytes_do_not_count(
+    phase: str, ending: str, change: str, store: Path, tmp_path: Path
+) -> None:
+    def after(this: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
+        run_serially(this, staging, numbers, look)
+        if this == phase:
+            raise DiskError(staging, "write", "no")
+
+    new = tmp_path / "new"
+    with pytest.raises(DiskError):
+        salvage([str(store)], str(new), options=OPTIONS, run=after)
+    names = sorted(path for path in Path(f"{new}.salvage").rglob(f"{phase}-*/*" if phase == FILL else f"{phase}-*"))
+    path = next(path for path in names if path.suffix == ending)
+    data = path.read_bytes()
+    if change == "gone":
+        path.unlink()
+    else:
+        flipped = bytes([data[0] ^ 1]) + data[1:]
+        path.write_bytes({"zeros": bytes(len(data)), "shorter": data[:-1], "one bit": flipped}[change])
+    report = salvage([str(store)], str(new), options=OPTIONS)
+    assert report.saved == 500
+    assert bodies(new) == bodies(store) and log_of(new) == log_of(store)
 
 
 def test_nothing_is_overwritten(store: Path, tmp_path: Path) -> None:

@@ -419,7 +419,7 @@ def _write_log(files: Files, work: Staged, length: int, chosen: list[Found], new
     """
     works = [asdict(one) for one in _segment_works(files, work.path, length, chosen)]
     files.make_directory(f"{new}/commitlog")
-    results = work.make(FILL, works)
+    results = work.make(FILL, works, f"{new}/commitlog")
     gaps = [Gap(*gap) for result in results for gap in result["gaps"]]
     for result in results:
         path = f"{work.path}/{result['path']}"

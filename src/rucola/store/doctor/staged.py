@@ -3,7 +3,7 @@
 A task may run several times. The names of the files that an attempt writes contain the name of the attempt, so attempts
 that run at the same time need different names. The file written last, ``PHASE-NUMBER.ATTEMPT.json``, describes the
 result. All attempts at a task write the same bytes, so any result may be used: retries and speculative copies do no
-harm. When work is started again, finished tasks are skipped.
+harm. When work is started again, finished tasks are skipped, if their results are still whole (``staged_result``).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from rucola.errors import StoreDamagedError
 from rucola.runtime.files import Files
+from rucola.store.doctor.staged_result import is_whole, read_result, write_result
 
 Runner = Callable[[str, str, Sequence[int], Callable[[], None]], None]
 """Runs the tasks of a phase: takes the phase, the path of the staging directory, the numbers of the tasks, and a
@@ -50,7 +51,7 @@ def run_task(phase: str, staging: str, number: int, attempt: str) -> None:
     files.hold(staging)
     task = salvage.task if phase in salvage.PHASES else rebuild.task
     result = task(files, phase, staging, number, name)
-    files.replace_file(f"{staging}/{name}.json", json.dumps(result).encode())
+    write_result(files, staging, name, result)
 
 
 class Staged:
@@ -99,26 +100,37 @@ class Staged:
         """
         try:
             yield
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             if not self.resumed:
                 raise
             problem = f"a result of an interrupted run cannot be used: {error}"
             raise StoreDamagedError(self.path, 0, problem, "remove this directory, then start again") from error
 
-    def make(self, phase: str, work: list[Any]) -> list[dict[str, Any]]:
-        """Writes ``work`` to ``PHASE.work`` and runs one task for each item; returns the results of the tasks."""
+    def make(self, phase: str, work: list[Any], moved: str = "") -> list[dict[str, Any]]:
+        """Writes ``work`` to ``PHASE.work`` and runs one task for each item; returns the results of the tasks.
+
+        Args:
+            moved: the directory to which an interrupted run may have moved the tasks' files.
+        """
         text = json.dumps(work).encode()
         if self._files.read_file(f"{self.path}/{phase}.work") != text:
             self._discard(phase)
             self._files.replace_file(f"{self.path}/{phase}.work", text)
-        return self.phase(phase, len(work))
+        return self.phase(phase, len(work), moved)
 
-    def phase(self, phase: str, count: int) -> list[dict[str, Any]]:
-        """Runs the tasks of a phase that have no result yet; returns all results.
+    def phase(self, phase: str, count: int, moved: str = "") -> list[dict[str, Any]]:
+        """Runs the tasks of a phase that have no whole result yet; returns all results.
 
         Raises:
             StoreDamagedError: a task reported damage, or has no result.
         """
+        # An object of its own, as in a task: it keeps the directories that it has read open, and a task that runs again
+        # replaces them.
+        files = Files()
+        files.hold(self.path)
+        for name in self._names(phase):
+            if not is_whole(files, self.path, name, moved):
+                self._files.remove(f"{self.path}/{name}")
         known = self._results(phase)
         missing = [number for number in range(count) if number not in known]
         self.resumed += count - len(missing)
@@ -135,23 +147,32 @@ class Staged:
         for number in range(count):
             if number not in known:
                 raise StoreDamagedError(self.path, 0, f"task {number} of {phase} has no result", "start again")
-            with self.trusting_results():
-                found.append(dict(json.loads(self._files.read_file(f"{self.path}/{known[number]}") or b"")))
+            result = read_result(self._files, f"{self.path}/{known[number]}")
+            if result is None:
+                raise StoreDamagedError(self.path, 0, f"the result of task {number} of {phase} changed", "start again")
+            found.append(result[0])
         return found
 
     def _results(self, phase: str) -> dict[int, str]:
         """Returns, for each task with a result, the name of one result."""
         found: dict[int, str] = {}
-        for name in self._files.list_files(self.path):
-            if name.startswith(f"{phase}-") and name.endswith(".json"):
-                number = name.partition(".")[0].removeprefix(f"{phase}-")
-                if number.isascii() and number.isdigit():
-                    found.setdefault(int(number[:9]), name)
+        for name in self._names(phase):
+            found.setdefault(int(name.partition(".")[0].removeprefix(f"{phase}-")[:9]), name)
         return found
+
+    def _names(self, phase: str) -> list[str]:
+        """Returns the names of the files of all results of a phase."""
+        names = [name for name in self._files.list_files(self.path) if name.endswith(".json")]
+        numbers = [name.partition(".")[0].removeprefix(f"{phase}-") for name in names]
+        return [
+            name
+            for name, number in zip(names, numbers, strict=True)
+            if name.startswith(f"{phase}-") and number.isascii() and number.isdigit()
+        ]
 
     def _discard(self, phase: str) -> None:
         """Removes the results of an earlier run of the phase, because that run had different tasks."""
-        for name in self._results(phase).values():
+        for name in self._names(phase):
             self._files.remove(f"{self.path}/{name}")
         for name in self._files.list_directories(self.path):
             if name.startswith(f"{phase}-"):
