@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import copytree
+from zlib import crc32
 
 import pytest
 from tests.unit.store.stores import SEGMENT, fill, opened, with_topics
@@ -274,11 +276,15 @@ def test_salvage_does_not_use_a_working_directory_that_is_a_link(store: Path, vi
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"{", b'{"torn": 1}', b'{"units": 3, "keys": {}}', b'{"units": "../../x", "queues": [[1]]}']
+    "content",
+    ["", "[]", "{", '{"torn": 1}', '{"units": 3, "keys": {}}', '{"units": "../../x", "queues": [[1]]}', "[" * 99999],
 )
 @pytest.mark.parametrize("job", ["rebuild", "salvage"])
-def test_a_left_result_that_makes_no_sense_is_named(job: str, content: bytes, store: Path, tmp_path: Path) -> None:
-    """The first tasks of an interrupted run have results; somebody wrote them anew."""
+@pytest.mark.parametrize("is_checked", [False, True])
+def test_a_left_result_that_makes_no_sense_is_made_again_or_named(
+    job: str, content: str, is_checked: bool, store: Path, tmp_path: Path
+) -> None:
+    """The first tasks of an interrupted run have results; somebody wrote them anew, perhaps with a right checksum."""
     results: list[Path] = []
 
     def killed(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
@@ -294,8 +300,13 @@ def test_a_left_result_that_makes_no_sense_is_named(job: str, content: bytes, st
 
     with pytest.raises(KeyboardInterrupt):
         run(killed)
+    text = f'{{"result": {content}, "files": {{}}}}'
     for result in results:
-        result.write_bytes(content)
+        result.write_text(json.dumps([crc32(text.encode()), text]) if is_checked else content)
+    if not is_checked or not content.endswith(("}", "]")):  # without that, it is no result whatever its checksum
+        run(run_serially)
+        assert verify(str(store)).clean
+        return
     before = seen(store / "consumequeue")
     with pytest.raises((StoreDamagedError, ForeignEntryError), match=r"rebuild|salvage"):
         run(run_serially)

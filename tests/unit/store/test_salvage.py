@@ -8,10 +8,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.unit.store.stores import SEGMENT, fill, message, opened, with_topics
+from tests.unit.store.stores import HOST, SEGMENT, fill, message, opened, with_topics
 from tests.unit.store.test_rebuild import OPTIONS, contents
 
 from rucola.errors import ConfigError, DiskError
+from rucola.formats.message import encode_message
 from rucola.runtime.files import Files
 from rucola.store.doctor.salvage import FILL, SEARCH, salvage
 from rucola.store.doctor.staged import run_serially
@@ -164,6 +165,33 @@ def test_an_interrupted_salvage_goes_on(store: Path, tmp_path: Path, monkeypatch
     assert kill_at > 30 and max(resumed) >= len(log_of(store))
     assert log_of(new) == log_of(tmp_path / "whole") and bodies(new) == bodies(tmp_path / "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["image", "new", "store", "whole"]
+
+
+@pytest.mark.parametrize("damage", ["magic", "body"])
+@pytest.mark.parametrize("longer", [0, 40, -40])
+def test_a_record_that_a_sender_put_into_a_body_never_replaces_another(
+    damage: str, longer: int, tmp_path: Path
+) -> None:
+    """The message that holds it is damaged, and an image does not say where its records belong."""
+    target = tmp_path / "target"
+    broker = opened(target)
+    victim, following = fill(broker, 100, topics=3)[6:8]
+    size = following.physical_offset - victim.physical_offset + longer
+    forged = encode_message(message(6, b"T0", 0, 20), victim.physical_offset, 1, 1 << 41, HOST)
+    forged = encode_message(message(6, b"T0", 0, 20 + size - len(forged)), victim.physical_offset, 1, 1 << 41, HOST)
+    outer = message(1000, b"attacker")
+    outer.body = b"before" * 20 + forged + b"after"
+    place = broker.put_message(outer).physical_offset
+    fill(broker, 40, topics=3, first=100)
+    broker.shutdown()
+    before, content = bodies(target), bytearray(b"".join(log_of(target).values())[:SEGMENT])
+    content[place + (4 if damage == "magic" else 100)] ^= 1
+    image = tmp_path / "image"
+    image.write_bytes(bytes(4096) + content + bytes(4096))
+    new = tmp_path / "new"
+    report = salvage([str(image)], str(new), SEGMENT, options=OPTIONS)
+    assert report.misplaced == 1
+    assert bodies(new) == {name: body for name, body in before.items() if name[0] != "attacker"}
 
 
 @pytest.mark.parametrize(("phase", "ending"), [(SEARCH, ".rows"), (SEARCH, ".json"), (FILL, "")])

@@ -14,6 +14,7 @@ from tests.unit.store.test_salvage import bodies, log_of
 from rucola.formats.message import encode_message
 from rucola.runtime.files import Files
 from rucola.store.doctor import salvage as module
+from rucola.store.doctor import salvage_choice
 from rucola.store.doctor.salvage import SalvageReport, salvage
 from rucola.store.recovery.repair import FILLER_BYTES_MIN
 
@@ -85,7 +86,7 @@ def test_a_long_gap_gets_several_fillers(space: int, tmp_path: Path, monkeypatch
 
 
 def test_an_impossible_offset_makes_no_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_SEGMENTS_MAX", 2)
+    monkeypatch.setattr(salvage_choice, "_SEGMENTS_MAX", 2)
     report = salvaged(tmp_path, record(0, 0), record(1, 3 * SEGMENT))
     assert (report.saved, report.misplaced) == (1, 1)
 

@@ -27,7 +27,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.errors import ConfigError, MissingFileError
@@ -39,6 +39,7 @@ from rucola.runtime.files import FILE_BYTES_MAX, Files
 from rucola.store.config import in_todays_words
 from rucola.store.doctor.rebuild import rebuild
 from rucola.store.doctor.rebuild_job import options_of_files
+from rucola.store.doctor.salvage_choice import Found, chosen_records
 from rucola.store.doctor.staged import Progress, Runner, Staged, run_serially
 from rucola.store.log.log_reader import CHECK_BODY_CRC, CHECK_CRC_NAME, CHECK_PHYSICAL_OFFSET, CHECK_RECORD_CRC, Gap
 from rucola.store.log.mapped_file import MappedFile
@@ -61,23 +62,6 @@ _WRITE_BYTES = 16 << 20
 _FILLER_TOPIC = b"%"
 _FILLER_BYTES_MAX = 1 << 20
 _ROWS_MAX = 512
-_SEGMENTS_MAX = 4096
-"""Largest number of segments between two records; if there are more, one of the two offsets is wrong."""
-
-
-class Found(NamedTuple):
-    """A record that a search found.
-
-    Attributes:
-        file: index of the file among the searched files.
-        position: position of the record in that file.
-    """
-
-    physical_offset: int
-    size: int
-    store_timestamp_ms: int
-    file: int
-    position: int
 
 
 @dataclass(frozen=True)
@@ -194,7 +178,9 @@ def salvage(
     with work.trusting_results():
         searches = work.phase(SEARCH, len(job.paths))
         found = _found(files, job, work.path, searches)
-        chosen, copies, misplaced = _chosen(found, job.segment_bytes)
+        chosen, copies, misplaced = chosen_records(found, job.segment_bytes)
+        torn, unreadable = (sum(int(search[name]) for search in searches) for name in ("torn", "unreadable"))
+        topic_names = {str(topic) for search in searches for topic in search["topics"]}
         gaps = 0
         if chosen and not dry_run:
             new = f"{work.path}/new"
@@ -214,12 +200,12 @@ def salvage(
         sum(job.sizes),
         len(found),
         copies,
-        sum(search["torn"] for search in searches),
+        torn,
         misplaced,
         len(chosen),
-        len({topic for search in searches for topic in search["topics"]}),
+        len(topic_names),
         gaps,
-        sum(search["unreadable"] for search in searches),
+        unreadable,
         work.resumed,
     )
 
@@ -378,39 +364,6 @@ class _Search:
             self.topics.add(topic)
             size, stored_ms = table[row + RecordColumn.RECORD_SIZE], table[row + RecordColumn.STORE_TIMESTAMP]
             self.rows.extend((offset, size, stored_ms, table[row]))
-
-
-def _chosen(found: list[Found], segment_bytes: int) -> tuple[list[Found], int, int]:
-    """Returns the records of the new log in order, the number of duplicates, and the number of records that do not fit
-    into the log.
-    """
-    chosen: list[Found] = []
-    copies = misplaced = 0
-    # Of two records with the same offset, the newer one counts: it was written after the log had been truncated.
-    for one in sorted(found, key=lambda one: (one.physical_offset, -one.store_timestamp_ms)):
-        last = chosen[-1] if chosen else None
-        if last is not None and one[:3] == last[:3]:
-            copies += 1
-        elif _has_place(one, last, segment_bytes):
-            chosen.append(one)
-        else:
-            misplaced += 1
-    return chosen, copies, misplaced
-
-
-def _has_place(one: Found, last: Found | None, segment_bytes: int) -> bool:
-    """Whether a record fits into a segment and can follow the last record. There must be no space between the two, or
-    enough space for a filler record.
-    """
-    position = one.physical_offset % segment_bytes
-    if position + one.size + BLANK.size > segment_bytes:
-        return False
-    end = one.physical_offset - position
-    if last is not None:
-        end = max(last.physical_offset + last.size, end)
-        if one.physical_offset - last.physical_offset > _SEGMENTS_MAX * segment_bytes:
-            return False
-    return one.physical_offset == end or one.physical_offset - end >= FILLER_BYTES_MIN
 
 
 def _write_log(files: Files, work: Staged, length: int, chosen: list[Found], new: str) -> int:
