@@ -51,6 +51,15 @@ class UnreadableBodyError(FormatError):
         return f"body of message {self.queue_offset} of {self.topic}, queue {self.queue_id}: {self.reason}"
 
 
+class WorkerKilledError(RucolaError):
+    """Somebody, or the system for lack of memory, killed a worker process of a command."""
+
+    retriable = True
+
+    def __str__(self) -> str:
+        return "a worker process was killed, perhaps for lack of memory; run the command again, with fewer --jobs"
+
+
 class StoreError(RucolaError):
     """The store cannot carry out a request."""
 

@@ -13,3 +13,17 @@ class OutputClosedError(Exception):
 def drop_output() -> None:
     """Discards further output, and output that is still buffered, because the flush at exit would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def open_standard_streams() -> None:
+    """Puts the null device where standard input, output or error is closed. The next file that is opened would get its
+    descriptor, and what is printed could be written into it.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdin = sys.stdin or open(0)  # noqa: SIM115 - open until the process ends
+    sys.stdout = sys.stdout or open(1, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w")  # noqa: SIM115

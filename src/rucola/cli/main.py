@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from rucola import __version__
-from rucola.cli.closed_output import drop_output
+from rucola.cli.closed_output import drop_output, open_standard_streams
 from rucola.cli.exit_codes import ExitCode, exit_code
 from rucola.cli.lines import print_error
 from rucola.errors import RucolaError
@@ -32,6 +32,7 @@ GC_OBJECTS = 50_000
 
 def run() -> NoReturn:
     """Entry point of the command."""
+    open_standard_streams()
     if sys.argv[1:2] in (["sql"], ["replay"]):
         # On import, NumPy would start a thread for linear algebra on each core. The threads spin while they wait, and
         # take a tenth of a second of CPU time. ``sql`` and ``replay`` use no linear algebra.

@@ -94,7 +94,7 @@ def regex_of(name: str, text: str, flags: int) -> re.Pattern[str]:
     """
     try:
         return re.compile(text, flags)
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError) as error:
         raise ConfigError(name, text, f"a regular expression ({error})") from None
 
 

@@ -6,6 +6,9 @@ from datetime import UTC, datetime
 
 from rucola.errors import ConfigError
 
+_DIGITS_MAX = 18
+"""A number of milliseconds with more digits does not fit into 64 bits."""
+
 
 def time_ms(name: str, text: str) -> int:
     """Returns a time in milliseconds since 1970. ``text`` is this number, or a time in ISO 8601, which is in UTC if it
@@ -14,7 +17,7 @@ def time_ms(name: str, text: str) -> int:
     Raises:
         ConfigError: the value of option ``name`` is neither.
     """
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)

@@ -31,7 +31,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import BinaryIO, TypeVar
 
-from rucola.errors import DiskError, ForeignEntryError, StoreLockedError
+from rucola.errors import ConfigError, DiskError, ForeignEntryError, StoreLockedError
 from rucola.runtime.disk_calls import DiskCall, read_at, write_all
 from rucola.runtime.held_directories import (
     BY_DESCRIPTOR,
@@ -92,12 +92,18 @@ class Files:
     # -- names ---------------------------------------------------------------------------------------------------------
 
     def expand(self, path: str) -> str:
-        """Returns ``path`` as an absolute path; a leading ``~`` is replaced by the home directory."""
+        """Returns ``path`` as an absolute path; a leading ``~`` is replaced by the home directory.
+
+        Raises:
+            ConfigError: the path is empty, as an unset variable of a script is. It would be the current directory.
+        """
+        if not path:
+            raise ConfigError("path", path, "the path of a file or directory; . for the current directory")
         return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 - text in, text out
 
     def is_directory(self, path: str) -> bool:
         """Whether ``path``, which a user gave, is a directory; False if this process may not look there."""
-        return os.path.isdir(self.expand(path))  # noqa: PTH112
+        return bool(path) and os.path.isdir(self.expand(path))  # noqa: PTH112
 
     def hold(self, path: str) -> None:
         """Opens a directory and keeps it open. Links in ``path`` are followed now; from now on, no path below it leads

@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from base64 import b64decode
 from pathlib import Path
 from shutil import copytree, ignore_patterns
@@ -517,3 +520,86 @@ def test_a_directory_that_may_not_be_looked_at_is_2(
     monkeypatch.undo()
     error = capsys.readouterr().err
     assert code == 2 and "an existing directory" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["store", "info", ""],
+        ["store", "rebuild", ""],
+        ["store", "repair", ""],
+        ["store", "salvage", "", "-o", "new"],
+        ["store", "salvage", "store", "-o", ""],
+        ["sql", "select 1", "--store", ""],
+        ["store", "find", ""],
+        ["store", "stats", ""],
+    ],
+)
+def test_an_empty_path_is_not_the_current_directory(
+    arguments: list[str], store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as that of a variable that is not set."""
+    monkeypatch.chdir(store)
+    before = contents(store)
+    assert main(arguments) == 2
+    assert "'' is not allowed" in capsys.readouterr().err
+    assert contents(store) == before and not (store / "rebuild").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["grep", "--since", "9" * 5000],
+        ["grep", "--until", "9" * 19],
+        ["grep", "(" * 5000],
+        ["find", "--property", "name=" + "(" * 5000],
+    ],
+)
+def test_values_that_are_too_large_are_2(arguments: list[str], store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["store", arguments[0], str(store), *arguments[1:]]) == 2
+    assert "is not allowed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("descriptor", [0, 1, 2])
+def test_a_closed_standard_stream_is_no_error(descriptor: int, store: Path) -> None:
+    command = f"exec {sys.executable} -m rucola store verify {store} {descriptor}>&-"
+    found = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["rebuild", "salvage"])
+def test_workers_end_with_a_command_that_is_killed(name: str, store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    write_copy(store, path)
+    target = ["-o", str(tmp_path / "new")] if name == "salvage" else []
+    staging = tmp_path / "new.salvage" if name == "salvage" else path / "rebuild"
+    command = [sys.executable, "-m", "rucola", "store", name, str(path), *target, "-j", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    while not staging.exists() and process.poll() is None:
+        time.sleep(0.001)
+    process.kill()
+    # The workers have inherited the pipe, so it ends when they do.
+    process.communicate(timeout=30)
+
+
+def test_a_worker_that_is_killed_is_one_line(store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    write_copy(store, path)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rucola", "store", "rebuild", str(path), "-j", "2"], stderr=subprocess.PIPE, text=True
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while process.poll() is None:
+        for child in children.read_text().split():
+            if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text():
+                os.kill(int(child), signal.SIGKILL)
+                error = process.communicate(timeout=30)[1]
+                assert process.returncode == 1 and "Traceback" not in error
+                assert error.endswith("with fewer --jobs\n")
+                return
+        time.sleep(0.001)
+    raise AssertionError("no worker was seen")
+
+
+def write_copy(store: Path, path: Path) -> None:
+    shutil.copytree(store, path)
