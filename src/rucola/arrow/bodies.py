@@ -64,7 +64,7 @@ def decompressed(rows: Rows, mask: Mask, skips_damaged: bool) -> Iterator[tuple[
                 )
                 if not skips_damaged:
                     raise named from error
-                log.warning("%s; the body is null, because failOnDataLoss is off", named)
+                log.warning("%s; the body is null", named)
                 body = None
             yield number, body
 

@@ -95,7 +95,7 @@ class BatchBuilder:
         self._block = ColumnBlock(block)
         self._decompresses = options.body is BodyForm.DECOMPRESSED and not BODY_COLUMNS.isdisjoint(chosen)
         self._splits_properties = any(ways[name].build in SPLITTERS for name in chosen)
-        self._skips_damaged = not options.fail_on_data_loss
+        self._skips_damaged = options.null_bodies or not options.fail_on_data_loss
 
     def begin(self) -> None:
         """Begins a scan; drops what a scan that failed has left."""

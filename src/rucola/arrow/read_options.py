@@ -119,6 +119,10 @@ class ReadOptions:
     starting_missing_time: MissingTime = MissingTime.ERROR
     ending: Position = Position()
     fail_on_data_loss: bool = True
+    null_bodies: bool = False
+    """Whether a body that cannot be decompressed is null, with a warning, instead of an error. Its sender is to blame,
+    not the store, and one such message should not make the others unreadable.
+    """
     partitions_min: int | None = None
     records_per_partition_max: int | None = None
     bytes_per_partition_max: int = 128 * MEBIBYTE

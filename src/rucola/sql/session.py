@@ -128,7 +128,7 @@ class Session:
 
     def _dataset(self, topic: str | None) -> Any:
         store, name_server, options = self._place
-        return dataset(store, topic, name_server=name_server, **options)
+        return dataset(store, topic, name_server=name_server, **({"null_bodies": True} | options))
 
     def _add_view(self, name: str, rows: Callable[[], VirtualDataset]) -> None:
         other = self._names.setdefault(name.lower(), name)
@@ -172,7 +172,11 @@ class Session:
             if fields:
                 self._connection.unregister(topic)
                 self._connection.register(SOURCE_PREFIX + topic, rows)
-                self._connection.execute(view_text(topic, SOURCE_PREFIX + topic, rows.schema.names, fields))
+                try:
+                    self._connection.execute(view_text(topic, SOURCE_PREFIX + topic, rows.schema.names, fields))
+                except duckdb.Error as error:  # senders choose the names of fields
+                    log.warning("the fields of bodies of topic %s are no columns: %s", topic, str(error).split("\n")[0])
+                    self._connection.register(topic, rows)
 
     def _sample(self, topic: str) -> pa.Table:
         """The bodies of a sample of messages from ``topic``."""

@@ -8,9 +8,11 @@ import gc
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import compress
 
 import pyarrow.parquet as pq
 import pytest
@@ -112,6 +114,37 @@ def test_fields_come_from_the_oldest_and_the_newest_messages(tmp_path: Path, mon
             with pytest.raises(QueryError, match=f"f{between}"):
                 rows(opened, f"select f{between} from ages")
         assert rows(opened, "select max(decode(body) ->> 'f3') from ages") == [("3",)]
+
+
+@pytest.mark.parametrize(
+    ("body", "sys_flag"),
+    [
+        (b"no stream of zlib", 1),
+        (compress(bytes(70 << 20), 9), 1),
+        (b"no stream of LZ4", 1 | 1 << 8),
+        (b'{"":1}', 0),
+        (b'{"a":' * 3000 + b"1" + b"}" * 3000, 0),
+        (b"[1]", 0),
+        (b'{"\\u0000":1,"\\ud800":2,"a\\u0000b":3}', 0),
+        (json.dumps({f"name{number}": number for number in range(50_000)}).encode(), 0),
+    ],
+)
+def test_no_body_ends_a_query(body: bytes, sys_flag: int, tmp_path: Path) -> None:
+    """Anybody may send it to a topic that others read."""
+    store = open_store(tmp_path / "store", segment_bytes=1 << 20)
+    for number in range(3):
+        one = message(number, b"ages")
+        one.store_host, one.queue_id, one.body = store.store_host, 0, b'{"age":1}'
+        if number == 1:
+            one.body, one.sys_flag = body, sys_flag
+        store.put_message(one)
+    store.dispatch()
+    store.shutdown()
+    begin = time.monotonic()
+    with connect(tmp_path / "store") as opened:
+        assert rows(opened, "select count(*) from ages") == [(3,)]
+        assert rows(opened, "select sum(age), count(body) from ages") == [(2, 3 - (sys_flag > 0))]
+    assert time.monotonic() - begin < 20
 
 
 def test_views_beside_the_topics(session: Session) -> None:
