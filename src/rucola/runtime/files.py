@@ -168,6 +168,27 @@ class Files:
         with Place(self, path, "stat") as place:
             return place.status().st_mtime_ns // 1_000_000
 
+    def is_open_to_others(self, path: str) -> bool:
+        """Whether everybody may read the file, or list the directory and enter it."""
+        with Place(self, path, "stat") as place:
+            mode = os.stat(place.name, dir_fd=place.descriptor).st_mode
+        wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
+        return mode & wanted == wanted
+
+    def close_to_others(self, path: str) -> None:
+        """Takes all rights on a directory from everybody but its owner."""
+        with Place(self, path, "change the mode of") as place:
+            os.chmod(place.name, 0o700, dir_fd=place.descriptor)
+
+    def lies_in(self, path: str, directory: str) -> bool:
+        """Whether ``path``, which need not exist, lies in ``directory``; links on the way are followed."""
+        above = os.path.realpath(path)
+        while (parent := above.rpartition("/")[0] or "/") != above:
+            above = parent
+            if os.path.samefile(above, directory):  # noqa: PTH121
+                return True
+        return False
+
     def is_private(self, path: str) -> bool:
         """Whether only its owner may read the file; False if there is no such file."""
         try:
@@ -525,7 +546,7 @@ class Files:
             with os.scandir(path) as entries:
                 below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
             for directory in (path, *below):
-                status = os.stat(directory)  # noqa: PTH116
+                status = os.stat(directory)
                 if status.st_uid != os.geteuid():
                     return f"{directory} belongs to another user"
                 if status.st_mode & 0o022:

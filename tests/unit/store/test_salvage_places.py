@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from shutil import copytree
 
@@ -11,7 +12,9 @@ from tests.unit.store.stores import HOST, SEGMENT, fill, message, opened
 from tests.unit.store.test_rebuild import OPTIONS
 from tests.unit.store.test_salvage import bodies, log_of
 
+from rucola.errors import ConfigError
 from rucola.formats.message import encode_message
+from rucola.formats.segment_name import segment_name
 from rucola.runtime.files import Files
 from rucola.store.doctor import salvage as module
 from rucola.store.doctor import salvage_choice
@@ -144,3 +147,53 @@ def test_tables_are_those_of_the_first_source_that_has_some(store: Path, tmp_pat
     report = salvage(sources, str(tmp_path / "new"), options=OPTIONS)
     assert report.files == 3 * len(log_of(store))
     assert (tmp_path / "new" / "config" / "topics.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("below", ["new", "commitlog/new", "link/new"])
+def test_an_output_in_a_source_is_refused(below: str, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "commitlog").mkdir(parents=True)
+    (source / "commitlog" / segment_name(0)).write_bytes(record(0, 0))
+    (tmp_path / "link").symlink_to(source)
+    output = tmp_path / below if below.startswith("link") else source / below
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ConfigError, match="outside of the source"):
+        salvage([str(source)], str(output), SEGMENT)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_cannot_become_the_output_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "image").write_bytes(record(0, 0))
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "fifo")
+    for source, name in (("image", "dangling"), ("image", "\udcff"), ("fifo", "new"), ("/dev/zero", "new")):
+        with pytest.raises(ConfigError, match="not allowed"):
+            salvage([str(tmp_path / source)], str(tmp_path / name), SEGMENT)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dangling", "fifo", "image"]
+
+
+@pytest.mark.parametrize("what", ["store", "segment"])
+def test_a_copy_of_what_others_may_not_read_is_closed_to_them(what: str, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "commitlog").mkdir(parents=True)
+    segment = source / "commitlog" / segment_name(0)
+    segment.write_bytes(record(0, 0))
+    given = source if what == "store" else segment
+    given.chmod(0o755)
+    salvage([str(given)], str(tmp_path / "open"), SEGMENT)
+    assert (tmp_path / "open").stat().st_mode & 0o005 == 0o005
+    given.chmod(0o750)
+    salvage([str(given)], str(tmp_path / "closed"), SEGMENT)
+    assert (tmp_path / "closed").stat().st_mode & 0o777 == 0o700
+
+
+def test_holes_of_an_image_take_no_time(tmp_path: Path) -> None:
+    image, begin = tmp_path / "image", time.monotonic()
+    with image.open("wb") as file:
+        for number, place in enumerate((4090, 1 << 39, (1 << 40) - 3 * SIZE)):
+            file.seek(place)
+            file.write(record(number, number * SIZE))
+        file.truncate(1 << 40)
+    report = salvage([str(image)], str(tmp_path / "new"), SEGMENT)
+    assert report.saved == 3
+    assert time.monotonic() - begin < 20

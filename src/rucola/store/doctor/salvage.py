@@ -33,7 +33,7 @@ from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.errors import ConfigError, MissingFileError
 from rucola.formats.checksum import crc32
 from rucola.formats.message import BLANK, MAGIC_BLANK, walk_records
-from rucola.formats.record_search import MAGIC_BYTES, MAGIC_POSITION, RECORD_MAGICS, find_record
+from rucola.formats.record_search import MAGIC_BYTES, MAGIC_POSITION, RECORD_MAGICS, Searchable, find_record
 from rucola.formats.segment_name import segment_name, segment_start
 from rucola.runtime.files import FILE_BYTES_MAX, Files
 from rucola.store.config import in_todays_words
@@ -164,14 +164,14 @@ def salvage(
         DiskError: a file cannot be read or written.
     """
     files = files if files is not None else Files()
-    output = files.expand(output)
-    if files.exists(output):
-        raise ConfigError("output", output, "a directory that does not exist yet")
-    files.hold(output.rpartition("/")[0] or "/")
     expanded = [files.expand(source) for source in sources]
     for source in expanded:
         if files.exists(source) and not files.is_file(source):
+            if not files.is_directory(source):
+                raise ConfigError("source", source, "a store, a directory, a segment or an image in a file")
             hold_store(files, source)
+    output = files.expand(output)
+    _check_output(files, output, expanded)
     job = _job(files, expanded, segment_bytes, topics)
     work = Staged(files, output + STAGING, run, progress)
     work.prepare(json.dumps(asdict(job)))
@@ -191,6 +191,8 @@ def salvage(
             rebuild(
                 new, run, kept | {"mappedFileSizeCommitLog": str(job.segment_bytes)}, progress=progress, files=files
             )
+            if not all(map(files.is_open_to_others, expanded)):
+                files.close_to_others(new)
             files.rename(new, output)
             files.sync_parent(output)
     work.clear()
@@ -208,6 +210,24 @@ def salvage(
         unreadable,
         work.resumed,
     )
+
+
+def _check_output(files: Files, output: str, sources: Sequence[str]) -> None:
+    """Opens the directory of the output.
+
+    Raises:
+        ConfigError: there is something already, or the output would lie in a source.
+    """
+    try:
+        output.encode()
+    except UnicodeEncodeError:
+        raise ConfigError("output", output, "a path in UTF-8") from None
+    files.hold(output.rpartition("/")[0] or "/")
+    if files.exists(output):
+        raise ConfigError("output", output, "a directory that does not exist yet")
+    for source in sources:
+        if files.exists(source) and not files.is_file(source) and files.lies_in(output, source):
+            raise ConfigError("output", output, f"a directory outside of the source {source}")
 
 
 def task(files: Files, phase: str, staging: str, number: int, name: str) -> dict[str, Any]:
@@ -328,6 +348,7 @@ class _Search:
 
     def _search(self, start: int, check: int, stretches: array[int] | None) -> None:
         file, segment, position = self._file, self._file.segment, 0
+        parts = segment.data_ranges(0)
         while position < file.size:
             rows, behind, stop = walk_records(
                 segment.buffer,
@@ -347,7 +368,7 @@ class _Search:
                 continue
             # In a disk image, anything may follow a blank record. The search therefore continues one byte after the
             # place where the walk stopped.
-            following = find_record(segment.buffer, behind + 1, len(segment.buffer))
+            following = _next_record(segment.buffer, behind + 1, parts)
             at = behind + MAGIC_POSITION
             self.torn += stop == WalkStop.TORN and bytes(segment.view[at : at + MAGIC_BYTES]) in RECORD_MAGICS
             if following < 0:
@@ -364,6 +385,23 @@ class _Search:
             self.topics.add(topic)
             size, stored_ms = table[row + RecordColumn.RECORD_SIZE], table[row + RecordColumn.STORE_TIMESTAMP]
             self.rows.extend((offset, size, stored_ms, table[row]))
+
+
+def _next_record(buffer: Searchable, position: int, parts: list[tuple[int, int]]) -> int:
+    """Returns the first position from ``position`` on at which a record may begin; -1 if there is none.
+
+    Args:
+        parts: the rest of the file without its holes; parts that end before ``position`` are dropped. An image of a
+            disk is mostly holes.
+    """
+    while parts:
+        start, end = parts[0]
+        # The first byte of a record may be the last of a hole, where its head is zeros: no magic code begins in one.
+        found = find_record(buffer, max(position, start - MAGIC_POSITION, 0), end) if position < end else -1
+        if found >= 0:
+            return found
+        del parts[0]
+    return -1
 
 
 def _write_log(files: Files, work: Staged, length: int, chosen: list[Found], new: str) -> int:
