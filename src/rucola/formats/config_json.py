@@ -19,6 +19,17 @@ from rucola.errors import FormatError
 
 DEPTH_MAX: Final = 32
 """Largest depth of nested objects and arrays. The files in ``config/`` have at most seven levels."""
+UNREADABLE_JSON: Final = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What Python's JSON, and access to what it returns, may raise if somebody else wrote the text: it may be nested too
+deeply, and a number may be infinite.
+"""
 _STRING_OR_KEY: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|(?<=[{,\s])(-?[0-9]+)(?=\s*:)')
 _KEY: Final = re.compile(rb"(?<=[{,])(-?[0-9]+)(?=:)")
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")

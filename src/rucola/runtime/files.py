@@ -546,7 +546,7 @@ class Files:
             with os.scandir(path) as entries:
                 below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
             for directory in (path, *below):
-                status = os.stat(directory)
+                status = os.stat(directory)  # noqa: PTH116
                 if status.st_uid != os.geteuid():
                     return f"{directory} belongs to another user"
                 if status.st_mode & 0o022:

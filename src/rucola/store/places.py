@@ -14,6 +14,7 @@ from rucola.runtime.files import Files
 from rucola.runtime.held_directories import LINK
 
 MAY_BE_LINKS = ("commitlog", "consumequeue", "index")
+_NAME_BYTES_MAX = 255
 _LEVELS = 3
 """How deep directories are nested in a store: consumequeue, topic, queue."""
 
@@ -37,6 +38,12 @@ def hold_store(files: Files, path: str, *others: str) -> str:
         if other in linked or files.exists(other):
             files.hold(other)
     return root
+
+
+def is_directory_name(name: str) -> bool:
+    """Whether a directory can have this name. The topic of a record may be none: then it never had a queue."""
+    length = len(name.encode("utf-8", "surrogateescape"))
+    return 0 < length <= _NAME_BYTES_MAX and name not in (".", "..") and not any(char in name for char in "/\\\0")
 
 
 def foreign_entries(files: Files, root: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Iterable
 
 from rucola.errors import StoreDamagedError
+from rucola.formats.config_json import UNREADABLE_JSON
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 
@@ -68,7 +69,7 @@ class TopicDeletion:
                 self.times_ms[topic] = int(entry.get("time", 0))
                 if entry["pending"]:
                     self._pending.add(topic)
-        except (ValueError, TypeError, AttributeError, LookupError) as error:
+        except UNREADABLE_JSON as error:
             raise StoreDamagedError(
                 self._path,
                 0,

@@ -264,13 +264,14 @@ def test_a_start_cut_short_while_it_mends_ends_the_same(image: Path, tmp_path: P
     assert steps >= 6
 
 
-def test_a_gap_list_that_cannot_be_read_refuses(image: Path) -> None:
+@pytest.mark.parametrize("text", ["[[1", "[" * 100_000, "[[1e999, 2]]", '[{"start": 1}]', "5", "[[1, 2, 3]]"])
+def test_a_gap_list_that_cannot_be_read_refuses(text: str, image: Path) -> None:
     one_record(image)
     store = opened(image, quarantine=True)
     (gap,) = store.gaps
     assert gap == Gap(places(image)[100], places(image)[101])
     store.shutdown()
-    (image / "quarantine" / "gaps.json").write_text("[[1")
+    (image / "quarantine" / "gaps.json").write_text(text)
     with pytest.raises(StoreDamagedError, match=r"gaps\.json"):
         opened(image, quarantine=True)
 

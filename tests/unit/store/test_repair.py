@@ -195,6 +195,21 @@ def test_entries_of_a_part_of_the_log_that_is_missing_stay(tmp_path: Path) -> No
     assert verify(str(path)).clean
 
 
+def test_a_store_without_a_checkpoint_is_repaired(tmp_path: Path) -> None:
+    """Such as salvage makes it."""
+    path = tmp_path / "store"
+    store = opened(path)
+    fill(store, 100)
+    store.shutdown()
+    (path / "checkpoint").unlink()
+    before = contents(path)
+    queue = next((path / "consumequeue/T0/0").iterdir())
+    queue.write_bytes(b"\1" + queue.read_bytes()[1:])
+    report = repair(str(path), options=OPTIONS)
+    assert [finding.file for finding in report.remaining] == ["checkpoint"]
+    assert contents(path) == before
+
+
 def test_entries_of_expired_messages_stay(tmp_path: Path) -> None:
     store = opened(tmp_path, mapped_file_size_commit_log=8192, mapped_file_size_consume_queue=200)
     fill(store, 200)

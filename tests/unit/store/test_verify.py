@@ -4,21 +4,25 @@ byte.
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.store.stores import contents, fill, message, opened, with_topics
+from tests.unit.store.stores import HOST, contents, fill, message, opened, with_topics
+from tests.unit.store.test_rebuild import OPTIONS
 
 from rucola.errors import StoreDamagedError
 from rucola.formats.consume_queue import UNIT
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
-from rucola.formats.message import RECORD_HEAD
+from rucola.formats.message import RECORD_HEAD, encode_message
 from rucola.runtime.files import Files
+from rucola.store.doctor.repair import repair
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.verify.check import VerifyReport, verify
 from rucola.store.verify.findings import LISTED_MAX, FindingKind, Findings
@@ -342,6 +346,7 @@ def mtimes(path: Path) -> dict[str, int]:
 
 WRITER = """
 import sys
+import time
 from pathlib import Path
 from tests.unit.store.stores import fill, opened
 store = opened(Path(sys.argv[1]), mapped_file_size_commit_log=8192)
@@ -485,3 +490,37 @@ def test_the_geometry_of_an_index_file_is_told_from_its_entries(slots: int, entr
     mapped = MappedFile(Files(), str(path), 0, path.stat().st_size, False, 0)
     assert index_geometry(mapped) == (slots, entries)
     mapped.close()
+
+
+def test_a_file_that_is_far_too_long_takes_no_time(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    fill(store, 60)
+    store.shutdown()
+    queue, begin = next((tmp_path / "consumequeue/T0/0").iterdir()), time.monotonic()
+    os.truncate(queue, 2000 << 29)
+    counts = verify(str(tmp_path)).counts
+    assert counts == {FindingKind.SEGMENT_LENGTH: 1}
+    assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("topic", [b"v" * 300, b"..", b"../../victim", b".", b"a/b", b"a\0b"])
+def test_a_record_whose_topic_is_no_name_of_a_directory_does_not_end_verify_and_repair(
+    topic: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "store"
+    store = opened(path)
+    fill(store, 6)
+    store.shutdown()
+    end = verify(str(path)).log_end
+    (path / "rucola-watermark").unlink()
+    with (path / f"commitlog/{0:020d}").open("r+b") as segment:
+        segment.seek(end)
+        segment.write(encode_message(message(7, topic), end, 0, 1_700_000_000_100, HOST))
+
+    def others() -> list[Path]:
+        return sorted(one for one in tmp_path.rglob("*") if not {"index", "repair"} & set(one.parts))
+
+    tree = others()
+    assert verify(str(path)).records == 7
+    assert repair(str(path), options=OPTIONS).records_corrected == 0
+    assert others() == tree

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rucola.errors import StoreDamagedError
+from rucola.formats.config_json import UNREADABLE_JSON
 from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.files import Files
 from rucola.store.log.mapped_file_queue import REBUILD_MARK
@@ -93,7 +94,7 @@ class Exchange:
             made, gone, log_end = list(plan["made"]), list(plan["gone"]), int(plan["log_end"])
             if unknown := {*made, *gone} - set(PARTS):
                 raise ValueError(f"unknown parts {sorted(unknown)}")
-        except (ValueError, TypeError, LookupError) as error:
+        except UNREADABLE_JSON as error:
             advice = (
                 "move this file and the directories consumequeue, batchconsumequeue, consumequeue_ext and index "
                 "out of the store, then run the rebuild"

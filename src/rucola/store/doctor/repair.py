@@ -34,7 +34,7 @@ from rucola.store.doctor.rebuild import Rebuild
 from rucola.store.doctor.rebuild_job import RebuildJob, find_job
 from rucola.store.doctor.staged import Progress, Runner, run_serially
 from rucola.store.log.log_reader import CHECK_ALL, CHECK_CRC_NAME
-from rucola.store.places import check_replaceable, hold_store
+from rucola.store.places import check_replaceable, hold_store, is_directory_name
 from rucola.store.verify.check import VerifyReport, verify
 from rucola.store.verify.findings import Finding, FindingKind
 
@@ -111,7 +111,9 @@ def repair(
         parts |= {path for path in journal.moved() if path == "index" and not files.exists(f"{root}/{path}")}
         if parts:
             _replace(files, root, journal, parts, Rebuild(files, root, run, progress), options)
-        if FindingKind.LOG_SHORT not in after_log.counts:  # the missing part may be restored, and the times are its own
+        if FindingKind.LOG_SHORT not in after_log.counts and files.exists(
+            f"{root}/checkpoint"
+        ):  # the missing part may be restored, and the times are its own
             _reset_checkpoint(journal, after_log.findings)
         after = verify(root, files, locked_here=True)
         journal.finish(after.log_end)
@@ -245,7 +247,8 @@ def _damaged_parts(findings: Sequence[Finding]) -> set[str]:
     parts = {"index"} if any(finding.kind in _INDEX for finding in findings) else set[str]()
     for finding in findings:
         pieces = finding.file.split("/")
-        if pieces[0] in _QUEUES and len(pieces) >= 3:
+        # The topic comes from a record, and may be no name of a directory.
+        if pieces[0] in _QUEUES and len(pieces) >= 3 and is_directory_name(pieces[1]):
             parts.add("/".join(pieces[:3]))
     return parts
 

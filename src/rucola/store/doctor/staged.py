@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rucola.errors import StoreDamagedError
+from rucola.formats.config_json import UNREADABLE_JSON
 from rucola.runtime.files import Files
 from rucola.store.doctor.staged_result import is_whole, read_result, write_result
 
@@ -100,7 +101,7 @@ class Staged:
         """
         try:
             yield
-        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        except UNREADABLE_JSON as error:
             if not self.resumed:
                 raise
             problem = f"a result of an interrupted run cannot be used: {error}"

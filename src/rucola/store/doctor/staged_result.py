@@ -13,6 +13,7 @@ from typing import Any
 
 from rucola.errors import StoreError
 from rucola.formats.checksum import crc32
+from rucola.formats.config_json import UNREADABLE_JSON
 from rucola.runtime.files import Files
 
 _PIECE = 4 << 20
@@ -36,7 +37,7 @@ def read_result(files: Files, path: str) -> tuple[dict[str, Any], dict[str, list
             return None
         fields = json.loads(text)
         return dict(fields["result"]), dict(fields["files"])
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+    except UNREADABLE_JSON:
         return None
 
 

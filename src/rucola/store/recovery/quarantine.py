@@ -13,6 +13,7 @@ import json
 import logging
 
 from rucola.errors import StoreDamagedError
+from rucola.formats.config_json import UNREADABLE_JSON
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.log.log_reader import Gap
@@ -47,7 +48,7 @@ class Quarantine:
             return []
         try:
             return [Gap(int(start), int(end)) for start, end in json.loads(content)]
-        except (ValueError, TypeError) as error:
+        except UNREADABLE_JSON as error:
             raise StoreDamagedError(path, 0, f"not a list of gaps ({error})", "restore the file from a copy") from None
 
     def record_gap(self, gap: Gap) -> list[Gap]:

@@ -36,6 +36,9 @@ from rucola.store.verify.times import StoreTimes
 ROWS_MAX = 512
 """Largest number of records in a batch."""
 
+_SEGMENT_BYTES_MAX = (1 << 31) - 1
+"""Largest length of a segment. What lies behind is no part of it, and may be a hole that takes hours to read."""
+
 Batch = tuple[MappedFile, "array[int]", int]
 """A segment, a table and the number of rows in the table; the next batch overwrites the table."""
 
@@ -66,6 +69,7 @@ def load_segments(
             found.add(FindingKind.STRAY_FILE, path, 0, f"{paths[start]} is the same segment")
         else:
             sizes[start], paths[start] = size, path
+    limit = length or _SEGMENT_BYTES_MAX
     lengths = Counter(size for size in sizes.values() if size)
     length = length or max(lengths.items(), key=lambda item: item[1], default=(0, 0))[0]
     for start in [start for start in sizes if length and start % length]:
@@ -91,7 +95,7 @@ def load_segments(
             detail = f"{count} segments before {segment_name(start)} are missing"
             found.add(FindingKind.SEGMENT_MISSING, f"{directory}/{segment_name(missing)}", 0, detail)
         if size:
-            segments.append(readable_file(files, path, start, size, found))
+            segments.append(readable_file(files, path, start, min(size, limit), found))
     return segments
 
 

@@ -20,6 +20,7 @@ from rucola.formats.properties import decode_properties
 from rucola.runtime.files import Files
 from rucola.store.dispatch import SCHEDULE_TOPIC
 from rucola.store.log.mapped_file import MappedFile
+from rucola.store.places import is_directory_name
 from rucola.store.queue.consume_queue import PREFILL_SIZE
 from rucola.store.verify.batch_queues import BatchQueueChecks
 from rucola.store.verify.findings import FindingKind, Findings
@@ -255,7 +256,7 @@ class QueueChecks:
             directory = f"{self._path}/{topic.decode('utf-8', 'surrogateescape')}/{queue_id}"
             # The name comes from a record, which may be damaged.
             segments = []
-            if topic not in (b"", b".", b"..") and not any(char in topic for char in b"/\\\0") and queue_id >= 0:
+            if is_directory_name(topic.decode("utf-8", "surrogateescape")) and queue_id >= 0:
                 segments = load_segments(self._files, directory, self._found, self._segment_bytes)
             queue = self.queues[topic, queue_id] = QueueCheck(directory, segments)
         if queue not in self._open:
