@@ -11,6 +11,8 @@ import pytest
 from tests.unit.store.stores import SEGMENT, contents, everything, fill, message, opened, snapshot
 
 from rucola.errors import StoreDamagedError
+from rucola.runtime.files import Files
+from rucola.store.offline.inspect import queue_infos
 from rucola.store.offline.offline_store import OfflineStore, QueueRange
 from rucola.store.results import Boundary
 
@@ -104,3 +106,23 @@ def test_damage_is_named_and_unknown_queues_are_empty(tmp_path: Path) -> None:
     assert list(offline.messages("None", 0, 0, 9)) == offline.queue_files("None", 0) == []
     with pytest.raises(StoreDamagedError, match="no store here"):
         OfflineStore(str(tmp_path / "index"))
+
+
+def test_ranges_of_many_queues_take_one_look_at_the_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = opened(tmp_path)
+    fill(writer, 60, topics=20, queues=3)
+    writer.shutdown()
+    looks: list[str] = []
+    listed = Files.list_own_directories
+    monkeypatch.setattr(Files, "list_own_directories", lambda files, path: looks.append(path) or listed(files, path))
+    store = OfflineStore(str(tmp_path))
+    looks.clear()
+    found = store.queue_ranges()
+    assert [(one.topic, one.queue_id) for one in found] == sorted((f"T{n}", q) for n in range(20) for q in range(3))
+    assert len(looks) <= 22
+    assert [info.range for info in queue_infos(store)] == found
+    assert len(looks) <= 44
+    assert [info.range for info in queue_infos(store, "T3")] == [one for one in found if one.topic == "T3"]
+    store.close()

@@ -128,15 +128,15 @@ def queue_ranges(store: OfflineStore, topic: str | None = None) -> list[QueueRan
 def queue_infos(store: OfflineStore, topic: str | None = None, times: bool = True) -> list[QueueInfo]:
     """Returns the queues of ``topic``; without a topic, all queues. Store times are read only if ``times`` is true."""
     infos: list[QueueInfo] = []
-    for name in store.topics() if topic is None else [topic]:
-        for queue_id in store.queues(name):
-            queue = store.queue_range(name, queue_id)
-            last = queue.max_offset - 1
-            wanted = (queue.min_offset, last) if times and last >= queue.min_offset else ()
-            stored = [_store_timestamp(store, name, queue_id, queue_offset) for queue_offset in wanted]
-            infos.append(QueueInfo(queue, *(stored or (-1, -1))))
-            if len(infos) % _QUEUES_OPEN_MAX == 0:
-                store.release_queues()
+    # One look at the directories: with one for each topic, a store with thousands of topics would take minutes.
+    for name, queue_id in sorted({queue for queue in store.queue_names() if topic in (None, queue[0])}):
+        queue = store.queue_range(name, queue_id)
+        last = queue.max_offset - 1
+        wanted = (queue.min_offset, last) if times and last >= queue.min_offset else ()
+        stored = [_store_timestamp(store, name, queue_id, queue_offset) for queue_offset in wanted]
+        infos.append(QueueInfo(queue, *(stored or (-1, -1))))
+        if len(infos) % _QUEUES_OPEN_MAX == 0:
+            store.release_queues()
     return infos
 
 

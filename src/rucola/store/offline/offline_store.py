@@ -150,7 +150,8 @@ class OfflineStore:
 
     def queue_ranges(self) -> list[QueueRange]:
         """Returns the range of every queue, by topic and queue id."""
-        return [self.queue_range(topic, queue_id) for topic in self.topics() for queue_id in self.queues(topic)]
+        # One look at the directories: with one for each topic, a store with thousands of topics would take minutes.
+        return [self.queue_range(topic, queue_id) for topic, queue_id in sorted(set(self.queue_names()))]
 
     def queue_range(self, topic: str, queue_id: int) -> QueueRange:
         """Returns the range of one queue; empty for an unknown queue."""
