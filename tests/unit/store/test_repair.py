@@ -15,6 +15,7 @@ from tests.unit.store.test_rebuild import OPTIONS, Killed
 from rucola.errors import StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.store.doctor.journal import Journal
+from rucola.store.doctor.rebuild import rebuild
 from rucola.store.doctor.repair import repair, undo
 from rucola.store.verify.check import verify
 
@@ -193,6 +194,21 @@ def test_entries_of_a_part_of_the_log_that_is_missing_stay(tmp_path: Path) -> No
     segment.write_bytes(content)
     assert contents(path) == before
     assert verify(str(path)).clean
+
+
+def test_a_rebuild_ends_the_undo(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store = opened(path)
+    fill(store, 100)
+    store.shutdown()
+    queue = next((path / "consumequeue/T0/0").iterdir())
+    queue.write_bytes(b"\1" + queue.read_bytes()[1:])
+    assert repair(str(path), options=OPTIONS).changes
+    rebuild(str(path), options=OPTIONS)
+    before = contents(path)
+    with pytest.raises(StoreDamagedError, match="the store was used after the repair"):
+        undo(str(path))
+    assert contents(path) == before
 
 
 def test_a_store_without_a_checkpoint_is_repaired(tmp_path: Path) -> None:

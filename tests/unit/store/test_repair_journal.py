@@ -189,6 +189,24 @@ def test_a_file_that_somebody_else_changed_ends_the_undo_before_its_first_change
     assert contents(store) == before
 
 
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_bytes_of_a_file_that_was_moved_away_afterwards(is_changed: bool, store: Path) -> None:
+    before, journal = contents(store), Journal.begin(Files(), str(store))
+    journal.write("index/a", 1, b"xyz")
+    journal.move_away("index/a")
+    (store / "index/new").write_bytes(b"another")
+    journal.take(f"{store}/index/new", "index/a")
+    if is_changed:
+        (store / "repair/0001.files/0").write_bytes(b"0xy-456789a")
+        changed = contents(store)
+        with pytest.raises(StoreDamagedError, match="has changed since the repair, at 3"):
+            newest(store).undo()
+        assert contents(store) == changed
+    else:
+        newest(store).undo()
+        assert contents(store) == before
+
+
 def test_an_undo_that_was_interrupted_anywhere_ends_with_the_same_files(store: Path) -> None:
     """Every call of an undo fails once; the next undo does what is left."""
     (store / "checkpoint").write_bytes(b"0" * 16)

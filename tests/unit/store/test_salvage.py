@@ -213,7 +213,8 @@ def test_results_that_lost_their_bytes_do_not_count(
     if change == "gone":
         path.unlink()
     else:
-        flipped = bytes([data[0] ^ 1]) + data[1:]
+        middle = len(data) // 2
+        flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
         path.write_bytes({"zeros": bytes(len(data)), "shorter": data[:-1], "one bit": flipped}[change])
     report = salvage([str(store)], str(new), options=OPTIONS)
     assert report.saved == 500
