@@ -14,7 +14,7 @@ from tests.attack.guarded import ADMIN, DENIED, Guarded
 from tests.brokers import properties_text, run
 from tests.unit.broker.test_pop import NOTIFICATION, POP, QUICK, pop_fields
 
-from rucola.broker.pop.retry_owner import is_for, popped_from
+from rucola.broker.retry_owner import is_for, popped_from
 from rucola.common.message import MessageExt, StoreMessage
 from rucola.common.message_const import FIRST_POP_TIME, REAL_TOPIC
 from rucola.formats.message import decode_messages, encode_message

@@ -34,6 +34,7 @@ CONNECTION = "by the connection: ends with it, has a limit for each, and connect
 WAITING = "by the requests that wait: a limit for all, in which each connection has a share"
 WAITING_SENDS = "by the sends that wait for the disk, together 10,000: they wait no longer than one sync"
 WAITING_PULLS = "by the requests that wait for messages: 25,000 for each account, 4,096 for each connection"
+COMPILING = "by the requests with long expressions that are not compiled yet: 1 MiB of them, 1 s of work"
 BYTES = "by the messages of the store: who may send them is bounded by the disk"
 CACHE = "a cache with a maximum; an entry that is missing costs time only"
 ADMINISTRATORS = "administrators fill it"
@@ -68,6 +69,8 @@ TABLES = {
     "broker/filter/consumer_filter_manager:ConsumerFilterManager._table": REGISTERED,
     "broker/filter/consumer_filter_manager:ConsumerFilterManager._compiled": REGISTERED,
     "broker/filter/filtered_read:_Found.views": CONNECTION,
+    "broker/filter/sql_expressions:SqlExpressions._kept": CACHE,
+    "broker/filter/sql_expressions:SqlExpressions._resuming": COMPILING,
     "broker/flush_waiters:FlushWaiters._waiting": WAITING_SENDS,
     "broker/longpolling/cold_reads:ColdReads._running": WAITING_PULLS,
     "broker/longpolling/cold_reads:ColdReads._served": WAITING_PULLS,

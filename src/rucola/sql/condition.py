@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from rucola.errors import QueryError
+from rucola.sql.engine import connect
 from rucola.sql.fields import fields_of, quoted, view_text
 
 SAMPLE_ROWS = 1000
@@ -46,9 +47,8 @@ def chosen_by(
             failure.append(error)
             raise
 
-    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
-        # Several threads would return the rows in a different order.
-        connection.execute("set timezone = 'UTC'; set threads = 1; set python_enable_replacements = false")
+    with connect() as connection:
+        connection.execute("set threads = 1")  # several threads would return the rows in a different order
         connection.register(_SOURCE, pa.RecordBatchReader.from_batches(schema, noted()))
         connection.execute(view_text(_VIEW, _SOURCE, schema.names, fields))
         names = ", ".join(map(quoted, columns))

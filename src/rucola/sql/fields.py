@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import duckdb
 import pyarrow as pa
+
+from rucola.sql.engine import connect
 
 FIELDS_MAX = 1000
 """Largest number of fields that become columns: DuckDB takes time for each, even if a query uses none of them."""
@@ -32,7 +33,7 @@ def fields_of(bodies: pa.Table) -> dict[str, str]:
     Returns:
         Empty if the bodies are not JSON objects.
     """
-    with duckdb.connect() as connection:
+    with connect() as connection:
         connection.register("sample", bodies)
         found = connection.execute(_STRUCTURE, [FIELDS_MAX]).fetchall()
     # A column without a name cannot be selected.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial, reduce
@@ -26,6 +27,7 @@ from rucola.arrow.reading import open_catalog
 from rucola.arrow.topic_dataset import topic_options
 from rucola.arrow.virtual_dataset import VirtualDataset
 from rucola.errors import QueryError, RucolaError
+from rucola.sql.engine import connect
 from rucola.sql.fields import fields_of, quoted, view_text
 from rucola.sql.views import FINDINGS, QUEUES, Keys, Rows, finding_rows, queue_rows
 
@@ -64,11 +66,8 @@ class Session:
         self._waiting: dict[str, Callable[[], VirtualDataset]] = {}
         """Views that have not been used in a query yet, each with the function that makes its dataset."""
         self.topics = self._topic_names()
-        # DuckDB must not download an extension without the user's knowledge.
-        self._connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
-        self._connection.execute("set timezone = 'UTC'")
-        # A name in a query must never refer to a variable of this program.
-        self._connection.execute("set python_enable_replacements = false")
+        self._spill = tempfile.TemporaryDirectory(prefix="rucola-sql-", ignore_cleanup_errors=True)
+        self._connection = connect(self._spill.name)
         for topic in self.topics:
             self._add_view(topic, partial(self._dataset, topic))
         self._add_view("messages", partial(self._dataset, None))
@@ -101,6 +100,7 @@ class Session:
     def close(self) -> None:
         """Ends the session."""
         self._connection.close()
+        self._spill.cleanup()
 
     def __enter__(self) -> Session:
         return self

@@ -19,6 +19,7 @@ import pytest
 from tests.unit.arrow.dict_catalog import DictCatalog
 from tests.unit.arrow.records import message
 from tests.unit.arrow.stores import open_store
+from tests.unit.store.stores import with_topics
 
 from rucola import Message
 from rucola.arrow.catalog import Bounds
@@ -55,6 +56,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store.put_message(odd)
     store.dispatch()
     store.shutdown()
+    with_topics(path)
     return path
 
 
@@ -210,6 +212,25 @@ def test_findings_are_those_of_verify(directory: Path) -> None:
             assert rows(opened, "select kind, file from findings") == [("checkpoint", "checkpoint")]
     finally:
         checkpoint.write_bytes(whole)
+
+
+def test_what_does_not_fit_into_memory_goes_into_a_temporary_directory(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB itself would fill the current directory, which nobody gave to the command."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr("tempfile.tempdir", str(there))
+    with connect(directory) as opened:
+        opened.connection.execute("set memory_limit = '40MB'; set threads = 1")
+        numbers = "select range r, md5(range::varchar) m from range(500000) order by m"
+        reader = opened.connection.sql(f"select * from ({numbers})").to_arrow_reader()
+        reader.read_next_batch()
+        assert [path for path in there.rglob("*") if path.is_file()]
+    assert not list(here.iterdir())
+    assert not list(there.iterdir())
 
 
 WRONG = [

@@ -14,7 +14,7 @@ from rucola.broker.acl.permission import AclSnapshot
 from rucola.broker.acl.plain_manager import PlainPermissionManager
 from rucola.broker.acl.senders import AccountSenders
 from rucola.broker.config import BrokerConfig
-from rucola.broker.pop.retry_owner import popped_from
+from rucola.broker.retry_owner import popped_from
 from rucola.common.key_builder import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, is_retry_topic
 from rucola.common.message_const import REAL_TOPIC
 from rucola.errors import ConfigError, FormatError

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rucola.broker.pop.pop_offsets import PopOffsets, PoppedQueue
-from rucola.broker.pop.retry_owner import is_for, records_of
+from rucola.broker.retry_owner import is_for, records_of
 from rucola.common.key_builder import is_retry_topic
 from rucola.protocol.headers.pop import PeekMessageRequestHeader
 from rucola.store.message_store import MessageStore

@@ -13,8 +13,8 @@ from rucola.broker.pop.order_info import OrderInfoManager
 from rucola.broker.pop.order_locks import OrderLocks
 from rucola.broker.pop.pop_offsets import PopOffsets, PoppedQueue
 from rucola.broker.pop.receipt import PopInfo, Receipt
-from rucola.broker.pop.retry_owner import is_for, records_of
 from rucola.broker.pop.revive_log import ReviveLog
+from rucola.broker.retry_owner import is_for, records_of
 from rucola.broker.stored_copy import own_properties
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message import StoreMessage

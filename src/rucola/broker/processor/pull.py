@@ -11,8 +11,8 @@ from rucola.broker.client.consumer_manager import CONSUME_ACTIVELY
 from rucola.broker.filter.filtered_read import FilterTime, read_filtered
 from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.longpolling.pull_request_hold import Admission, PullRequest, PullRequestHold
-from rucola.broker.pop.retry_owner import without_popped
 from rucola.broker.processor.pull_admission import TAG, Asked, NotCompiledError, PullAdmissions, PullForbiddenError
+from rucola.broker.retry_owner import without_popped
 from rucola.broker.services import BrokerServices
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.key_builder import RETRY_GROUP_TOPIC_PREFIX

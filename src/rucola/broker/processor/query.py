@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import partial
 
-from rucola.broker.pop.retry_owner import is_for
 from rucola.broker.processor.responses import success
+from rucola.broker.retry_owner import is_for
 from rucola.broker.services import BrokerServices
 from rucola.common.key_builder import is_retry_topic
 from rucola.errors import BrokerError
