@@ -16,6 +16,7 @@ from rucola.broker import Broker
 from rucola.broker.acl.permission import AclSnapshot
 from rucola.broker.config import broker_options
 from rucola.cli.broker_server import BrokerServers
+from rucola.cli.config_file import read_properties
 from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess, credentials_of, own_brokers
 from rucola.cli.namesrv_server import NamesrvServer
 from rucola.cli.servers import Addresses, UpOptions, UpServers
@@ -72,7 +73,9 @@ async def up(tmp_path: Path, **options: Any) -> AsyncIterator[Addresses]:
     write_accounts(tmp_path)
     (tmp_path / "broker.conf").write_text(f"{SMALL}rocketmqHome={tmp_path}\n")
     ports = {"namesrv_port": 0, "broker_port": 0, "http_port": 0}
-    servers = UpServers(UpOptions(store=f"{tmp_path}/store", config=f"{tmp_path}/broker.conf", **ports, **options))
+    servers = UpServers(
+        UpOptions(store=f"{tmp_path}/store", config=read_properties(f"{tmp_path}/broker.conf"), **ports, **options)
+    )
     try:
         yield await servers.start()
     finally:

@@ -6,7 +6,6 @@ import asyncio
 from types import ModuleType
 
 from rucola.broker import Broker
-from rucola.broker.config import broker_options
 from rucola.cli.config_file import put, read_broker_conf
 from rucola.cli.http import Health, HttpServer
 from rucola.remoting.turn import in_turns
@@ -47,14 +46,14 @@ class BrokerServers:
         await self.broker.shutdown()
 
 
-def broker_of(config_path: str | None, namesrv: str | None, quarantine: bool = False) -> Broker:
-    """The broker that ``rucola broker`` starts."""
+def broker_values(config_path: str | None, namesrv: str | None, quarantine: bool = False) -> dict[str, str]:
+    """The configuration of the broker that ``rucola broker`` starts."""
     values = read_broker_conf(config_path)
     if config_path is None:
         values["flushDiskType"] = "SYNC_FLUSH"
     put(values, "namesrvAddr", namesrv)
     put(values, "quarantine", "true" if quarantine else None)
-    return Broker(*broker_options(values))
+    return values
 
 
 def _metrics_library() -> ModuleType:

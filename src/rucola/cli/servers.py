@@ -6,13 +6,14 @@ All ports are reserved before the store is opened, so that nothing is changed if
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from rucola.broker import Broker
 from rucola.broker.config import broker_options
 from rucola.cli.broker_server import health_of
-from rucola.cli.config_file import put, read_broker_conf
+from rucola.cli.config_file import put
 from rucola.cli.http import Health, HttpServer, in_use
 from rucola.cli.serve import LogOptions, port_from
 from rucola.common.options import parse_options
@@ -33,7 +34,11 @@ _EPHEMERAL_SEGMENT_BYTES = 64 * 1024 * 1024
 
 
 class UpOptions(NamedTuple):
-    """The options of ``rucola up``. For an option that is None, the configuration file or the default decides."""
+    """The options of ``rucola up``. For an option that is None, the configuration file or the default decides.
+
+    Attributes:
+        config: the entries of the configuration file; None if none was given.
+    """
 
     store: str | None = None
     ephemeral: bool = False
@@ -42,7 +47,7 @@ class UpOptions(NamedTuple):
     broker_port: int | None = None
     http_port: int = 8088
     flush: str | None = None
-    config: str | None = None
+    config: Mapping[str, str] | None = None
     brokers: int = 1
     quarantine: bool = False
     log: LogOptions = LogOptions()
@@ -65,7 +70,7 @@ class UpServers:
     """
 
     def __init__(self, options: UpOptions) -> None:
-        values = read_broker_conf(options.config)
+        values = dict(options.config or {})
         put(values, "storePathRootDir", options.store)
         put(values, "bindAddress", options.host)
         put(values, "listenPort", options.broker_port)

@@ -1,4 +1,8 @@
-"""The server commands ``up``, ``namesrv`` and ``broker``. Each returns when its servers have stopped."""
+"""The server commands ``up``, ``namesrv`` and ``broker``. Each returns when its servers have stopped.
+
+The configuration file is read before the event loop begins: if it is a FIFO into which nobody writes, signals still end
+the command.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,11 @@ from contextlib import nullcontext
 
 import orjson
 
-from rucola.cli.broker_server import BrokerServers, broker_of
+from rucola.broker import Broker
+from rucola.broker.config import broker_options
+from rucola.cli.broker_server import BrokerServers, broker_values
 from rucola.cli.closed_output import drop_output
+from rucola.cli.config_file import read_properties
 from rucola.cli.exit_codes import BrokerStartError, ExitCode
 from rucola.cli.namesrv_server import NamesrvServer, namesrv_config
 from rucola.cli.serve import LogOptions, Stop, run_servers, temporary_store
@@ -23,6 +30,7 @@ def up(options: Namespace) -> int:
     if options.ephemeral and options.store is not None:
         raise ConfigError("--store", options.store, "no value, because --ephemeral is given")
     _prepare(options)
+    config = None if options.config is None else read_properties(options.config)
     with temporary_store() if options.ephemeral else nullcontext(options.store) as directory:
 
         async def start() -> Stop:
@@ -35,7 +43,7 @@ def up(options: Namespace) -> int:
                     broker_port=options.broker_port,
                     http_port=options.http_port,
                     flush=options.flush,
-                    config=options.config,
+                    config=config,
                     brokers=options.brokers,
                     quarantine=options.quarantine,
                     log=LogOptions.of(options),
@@ -68,9 +76,10 @@ def up(options: Namespace) -> int:
 def namesrv(options: Namespace) -> int:
     """Runs only a name server."""
     _prepare(options)
+    config = namesrv_config(options.config, options.host, options.port)
 
     async def start() -> Stop:
-        one = NamesrvServer(namesrv_config(options.config, options.host, options.port))
+        one = NamesrvServer(config)
         await one.start()
         address = one.server.address
         _say_ready(options.json, "rucola namesrv", {"name server": address}, {"namesrv": address})
@@ -83,9 +92,10 @@ def namesrv(options: Namespace) -> int:
 def broker(options: Namespace) -> int:
     """Runs only a broker."""
     _prepare(options)
+    values = broker_values(options.config, options.namesrv, options.quarantine)
 
     async def start() -> Stop:
-        server = broker_of(options.config, options.namesrv, options.quarantine)
+        server = Broker(*broker_options(values))
         servers = BrokerServers(server, options.http_port)
         await servers.start()
         root, namesrv_addr = server.store.root, server.config.namesrv_addr

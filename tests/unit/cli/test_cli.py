@@ -396,8 +396,8 @@ def test_a_file_given_beside_flush_is_obeyed_where_flush_is_silent():
     from rucola.cli.servers import UpOptions, _flush_type
 
     assert _flush_type(UpOptions()) == "SYNC_FLUSH"
-    assert _flush_type(UpOptions(config="broker.conf")) is None
-    assert _flush_type(UpOptions(config="broker.conf", flush="async")) == "ASYNC_FLUSH"
+    assert _flush_type(UpOptions(config={})) is None
+    assert _flush_type(UpOptions(config={}, flush="async")) == "ASYNC_FLUSH"
     assert _flush_type(UpOptions(flush="SYNC_FLUSH")) == "SYNC_FLUSH"
 
 

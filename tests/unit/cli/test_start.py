@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -193,3 +194,25 @@ def test_bash_completes_commands_and_options(capsys: pytest.CaptureFixture[str])
         assert main(["completion", shell]) == 0
         assert "updateSubGroup" in capsys.readouterr().out
     assert main(["completion", "tcsh"]) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no FIFOs")
+@pytest.mark.parametrize("command", [["up", "--ephemeral"], ["broker"], ["namesrv"]], ids=["up", "broker", "namesrv"])
+def test_a_signal_ends_a_command_that_waits_for_its_configuration(tmp_path: Path, command: list[str]) -> None:
+    fifo = tmp_path / "conf"
+    os.mkfifo(fifo)
+    words = [sys.executable, "-m", "rucola", *command, "-c", str(fifo)]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        descriptor = None
+        while descriptor is None:
+            assert process.poll() is None
+            try:
+                descriptor = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:  # nobody reads yet
+                time.sleep(0.02)
+        process.terminate()
+        try:
+            assert process.wait(20) == -signal.SIGTERM
+        finally:
+            process.kill()
+            os.close(descriptor)
