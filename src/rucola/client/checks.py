@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 
 from rucola.common.message import Message, MessageExt
@@ -33,7 +34,7 @@ def check_text(name: str, value: object) -> str:
 def check_message(message: object) -> None:
     """Raises ``ClientError`` unless ``message`` is a ``Message``."""
     if not isinstance(message, Message):
-        raise ClientError(f"a message must be a Message, not {message!r}")
+        raise ClientError(f"a message must be a Message, not {reprlib.repr(message)}")
 
 
 def check_received(call: str, message: object) -> None:

@@ -33,6 +33,8 @@ HEADER_BYTES_READ_MAX = 256 * 1024
 """Size limit of a received header. It has room for 32,767 bytes of properties, even if each byte is escaped as six
 bytes, and for the other fields.
 """
+RESPONSE_HEADER_BYTES_READ_MAX = 2 * 1024 * 1024
+"""Larger than that of requests: the response to a batch of 32,768 messages has all their ids in its header."""
 _LANGUAGES = {language.name: language for language in LanguageCode}
 _LANGUAGE_CODES = {int(language): language for language in LanguageCode}
 
@@ -127,19 +129,21 @@ def frame_prefix(header_bytes: int, body_bytes: int, serialize: int) -> bytes:
     return ((total - 4) << 32 | serialize << 24 | header_bytes).to_bytes(8, "big")
 
 
-def decode_header(header: bytes, serialize: int, body: bytes = b"") -> RemotingCommand:
+def decode_header(header: bytes, serialize: int, body: bytes = b"", is_response: bool = False) -> RemotingCommand:
     """Decodes the header of a frame.
 
     Args:
         header: the header's bytes.
         serialize: ``JSON`` or ``BINARY``.
         body: body of the command.
+        is_response: whether the limit of responses applies.
 
     Raises:
         FormatError: the header is invalid, repeats a field or exceeds the size limit.
     """
-    if len(header) > HEADER_BYTES_READ_MAX:
-        raise FormatError("header", 0, f"at most {HEADER_BYTES_READ_MAX} bytes", str(len(header)))
+    bytes_max = RESPONSE_HEADER_BYTES_READ_MAX if is_response else HEADER_BYTES_READ_MAX
+    if len(header) > bytes_max:
+        raise FormatError("header", 0, f"at most {bytes_max} bytes", str(len(header)))
     if serialize == BINARY:
         decoded = header_binary.decode(header)
         return RemotingCommand(

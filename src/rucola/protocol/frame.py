@@ -99,6 +99,7 @@ class FrameBatch:
             self._header(base),
             self.table[base + _SERIALIZE],
             bytes(self.view[body : body + self.table[base + _BODY_LEN]]),
+            self.table[base + _FLAG] & FLAG_RESPONSE != 0,
         )
 
     def head(self, row: int) -> RemotingCommand:

@@ -250,3 +250,11 @@ def test_groups_and_topics_are_waited_for(servers: RocketMQ) -> None:
     servers.create_group("none")
     servers.wait_for_topic("made_later")
     assert servers.consumers("none") == []
+
+
+def test_the_ids_of_a_large_batch_fit_into_the_response(servers: RocketMQ) -> None:
+    """They take more bytes than the header of a request may have."""
+    with BlockingProducer("pg", servers.namesrv, PATIENT) as producer:
+        result = producer.send_batch([Message("large", b"x") for _ in range(10_000)])
+    assert result.status is SendStatus.SEND_OK
+    assert len(_bodies(servers, "large")) == 10_000
