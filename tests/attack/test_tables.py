@@ -106,7 +106,6 @@ TABLES = {
     "broker/pop/revive_service:ReviveService._undecided": NONE,
     "broker/pop/revive_service:ReviveService._done": BYTES,
     "broker/processor/pull_admission:PullAdmissions._kept": CACHE,
-    "broker/processor/pull_admission:PullAdmissions._sql_expressions": CACHE,
     "broker/processor/send_targets:SendTargets._targets": NAMES,
     "broker/processor/whole_table:WholeTable._waiting": ADMINISTRATORS,
     "broker/registration:Registration._under_way": NONE,

@@ -95,6 +95,7 @@ class PopServices:
             self._dispatch,
             services.timers.service.delivered_until_ms,
             self._config.enable_retry_topic_v2,
+            names_origins=self._config.guarded,
         )
         self._revive.load(since_ms)
 

@@ -1,9 +1,10 @@
 """Tells whose messages lie in a retry topic.
 
 Names of POP retry topics (version 1) are ambiguous: ``%RETRY%g_a_t`` belongs to group ``g`` and topic ``a_t``, to group
-``g_a`` and topic ``t``, and to the push consumers of group ``g_a_t``. RocketMQ mixes their messages. Here, the copy of
-a popped message names the topic from which it came, in the property REAL_TOPIC, which no client can send. Together with
-the name of the retry topic, this also names the group.
+``g_a`` and topic ``t``, and to the push consumers of group ``g_a_t``. RocketMQ mixes their messages. So does a broker
+without accounts, whose copies are RocketMQ's byte for byte. With accounts, the copy of a popped message names the topic
+from which it came, in the property REAL_TOPIC, which no client can send. Together with the name of the retry topic,
+this also names the group.
 """
 
 from __future__ import annotations

@@ -24,6 +24,6 @@ def open_standard_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-    sys.stdin = sys.stdin or open(0)  # noqa: SIM115 - open until the process ends
-    sys.stdout = sys.stdout or open(1, "w")  # noqa: SIM115
-    sys.stderr = sys.stderr or open(2, "w")  # noqa: SIM115
+    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, mode))  # noqa: SIM115, PTH123 - open until the process ends

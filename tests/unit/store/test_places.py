@@ -298,6 +298,7 @@ def test_a_left_result_that_makes_no_sense_is_made_again_or_named(
         else:
             salvage([str(store)], str(tmp_path / "salvaged"), run=runner, options=OPTIONS)
 
+    with_topics(store)
     with pytest.raises(KeyboardInterrupt):
         run(killed)
     text = f'{{"result": {content}, "files": {{}}}}'

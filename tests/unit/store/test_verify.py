@@ -496,6 +496,7 @@ def test_a_file_that_is_far_too_long_takes_no_time(tmp_path: Path) -> None:
     store = opened(tmp_path)
     fill(store, 60)
     store.shutdown()
+    with_topics(tmp_path)
     queue, begin = next((tmp_path / "consumequeue/T0/0").iterdir()), time.monotonic()
     os.truncate(queue, 2000 << 29)
     counts = verify(str(tmp_path)).counts

@@ -17,18 +17,22 @@ in common.
 """
 
 
-def retry_copy(message: MessageExt, topic: str, pop_time_ms: int, host: bytes) -> StoreMessage:
+def retry_copy(
+    message: MessageExt, topic: str, pop_time_ms: int, host: bytes, names_origin: bool = False
+) -> StoreMessage:
     """The copy of a message for a retry topic.
 
     Args:
         pop_time_ms: time of the pop; stored if this was the first pop.
         host: address of this broker, which makes the copy.
+        names_origin: whether the copy names the topic from which the message was popped (``retry_owner``). RocketMQ's
+            copies do not.
     """
     properties = own_properties(message)
     if message.reconsume_times == 0 or FIRST_POP_TIME not in properties:
         properties[FIRST_POP_TIME] = str(pop_time_ms)
-    if message.topic != topic:
-        properties[REAL_TOPIC] = message.topic  # see retry_owner
+    if names_origin and message.topic != topic:
+        properties[REAL_TOPIC] = message.topic
     sys_flag = message.sys_flag & ~_BORN_HOST_V6 | (_BORN_HOST_V6 if len(host) == _V6_BYTES else 0)
     return StoreMessage(
         topic.encode(),

@@ -59,6 +59,7 @@ class ReviveService:
         dispatch: Callable[[], None],
         delivered_until_ms: Callable[[ColdRecords | None], int],
         retry_topic_v2: bool,
+        names_origins: bool = False,
     ) -> None:
         self._store = store
         self._log = log
@@ -68,6 +69,7 @@ class ReviveService:
         self._dispatch = dispatch
         self._delivered_until_ms = delivered_until_ms
         self._retry_topic_v2 = retry_topic_v2
+        self._names_origins = names_origins
         self._queues: list[ReviveQueue] = []
         self._copies: Counter[CopyIdentity] = Counter()
         """Copies that an earlier process made; that process may have ended before it recorded its progress."""
@@ -258,7 +260,7 @@ class ReviveService:
                     _, self.registration = self._topics.create_for_group(topic, 1)
                     if self.registration is not None and not self.registration.done():
                         return False
-                    copy = retry_copy(message, topic, key.pop_time_ms, self._store.store_host)
+                    copy = retry_copy(message, topic, key.pop_time_ms, self._store.store_host, self._names_origins)
                     status = self._store.put_copy(copy).status
                     if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
                         return False

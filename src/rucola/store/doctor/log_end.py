@@ -11,6 +11,8 @@ from rucola.errors import StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.dispatch import Dispatcher
+from rucola.store.log.log_end import scan
+from rucola.store.log.log_reader import CHECK_PHYSICAL_OFFSET
 from rucola.store.log.mapped_file import MappedFile, readable
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
@@ -44,23 +46,30 @@ def check_end(store: OfflineStore, end: int, synced: int) -> None:
 
 def _record_behind(store: OfflineStore, end: int) -> int:
     """Returns the physical offset of a whole record behind ``end`` to which a queue entry leads; -1 if there is none.
-    Without such an entry, it may be one that was cut off after a crash.
+    Without such an entry, or if it is older than the records before ``end``, it may be one that RocketMQ cut off after
+    a crash, and before it went on.
     """
-    known = store.log.max_offset
+    known, newest_ms = store.log.max_offset, _newest_ms(store, end)
     try:
         for file in store.log.queue.segments:
             store.log.max_offset = file.start + file.size
             for offset in store.log.record_starts(max(end, file.start), file.start + file.size):
-                if _has_entry(store, file, offset):
+                if _has_entry(store, file, offset, newest_ms):
                     return offset
     finally:
         store.log.max_offset = known
     return -1
 
 
-def _has_entry(store: OfflineStore, file: MappedFile, physical_offset: int) -> bool:
+def _newest_ms(store: OfflineStore, end: int) -> int:
+    """Store time of the last record before ``end``, if it is in the last segment; otherwise 0."""
+    file = store.log.queue.find(end - 1)
+    return 0 if file is None else scan(store.log, file.start, CHECK_PHYSICAL_OFFSET).store_timestamp_ms
+
+
+def _has_entry(store: OfflineStore, file: MappedFile, physical_offset: int, newest_ms: int) -> bool:
     row = store.log.row_at(physical_offset)
-    if row is None:
+    if row is None or row[RecordColumn.STORE_TIMESTAMP] < newest_ms:
         return False
     at, queue_id, queue_offset = row[RecordColumn.TOPIC_POS], row[RecordColumn.QUEUE_ID], row[RecordColumn.QUEUE_OFFSET]
     topic = bytes(file.segment.view[at : at + row[RecordColumn.TOPIC_LEN]]).decode("utf-8", "surrogateescape")
