@@ -254,7 +254,7 @@ FOUND: dict[str, tuple[str, Defect]] = {
 """Defects that power cuts revealed: workload, and the code as it was, by name."""
 
 FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, Defect]] = {
-    "removals of segments synced together": ("roll", 1, 19, plant(MappedFileQueue, "remove_after", _remove_after)),
+    "removals of segments synced together": ("roll", 1, 11, plant(MappedFileQueue, "remove_after", _remove_after)),
     "watermark of queues not lowered while one is rebuilt": (
         "missing_queue",
         1,
@@ -321,7 +321,7 @@ _dispatch_batch = Dispatcher._dispatch_batch
 def _position_of_each_batch(self: Dispatcher, file: MappedFile, end: int, queues_from: int, index_from: int) -> int:
     rows = _dispatch_batch(self, file, end, queues_from, index_from)
     counts = self.queues.queue_count, self.queues.later_files
-    self.progress.publish(Progress(self.position, self.store_timestamp_ms, self.index_position, *counts), {}, {})
+    self.progress.publish(Progress(self.position, self.store_timestamp_ms, self.index_position, *counts), [], None)
     return rows
 
 
@@ -390,12 +390,12 @@ def _sync_what_is_being_written(self: Dispatcher) -> Progress:
 BETWEEN_THREADS: dict[str, tuple[str, int, Defect]] = {
     "1.1 position published before what was written": (
         "expiry",
-        3,
+        35,
         plant(Dispatcher, "_dispatch_batch", _position_of_each_batch),
     ),
     "1.2 index file taken as synced before it was written": (
         "index_roll",
-        66,
+        2848,
         plant(Dispatcher, "sync", _sync_what_is_being_written),
     ),
     "1.3 files that gave up their maps synced by path": ("parked", 22, _parked_files_synced_by_path),

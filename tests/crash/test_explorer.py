@@ -52,7 +52,7 @@ def test_turns_and_states_are_the_same_for_a_seed() -> None:
 
 @pytest.mark.parametrize(
     ("workload", "every", "sync"),
-    [("put", 80, True), ("roll", 200, False), ("kill", 120, True), ("missing_queue", 140, False)],
+    [("put", 80, True), ("roll", 200, False), ("kill", 120, True), ("missing_queue", 100, False)],
 )
 def test_power_cut_at_every_step_of_the_recovery(workload: str, every: int, sync: bool) -> None:
     explorer = CrashExplorer(config(sync), SEED + 1, sample=1, compound_every=every)
