@@ -21,7 +21,7 @@ from rucola.broker.property_gate import admitted_text, number_of_keys
 from rucola.broker.services import BrokerServices
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, SendTrait, new_table
 from rucola.common.key_builder import is_retry_topic
-from rucola.common.message_const import KEYS
+from rucola.common.message_const import KEY_SEPARATOR, KEYS
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.errors import BrokerError
 from rucola.formats.message import expand_batch, inspect_rows
@@ -208,10 +208,19 @@ class SendMessageProcessor:
             raise self._illegal()
         if traits & _SPECIAL:
             self._admit_members(source, members, count, target)
-        start = table[base + FrameColumn.BODY_POS]
-        if source.count(b" ", start, start + table[base + FrameColumn.BODY_LEN]) > BATCH_KEYS_MAX:
+        if self._may_have_many_keys(source, table, row, members, count):
             _check_keys(source, members, count)
         return members, count, not envelope_traits & _NO_WAIT
+
+    @staticmethod
+    def _may_have_many_keys(source: bytearray, table: array[int], row: int, members: array[int], count: int) -> bool:
+        """Each key takes a byte of the properties and, but for the first of a message, a separator."""
+        start, length = table[row * ROW_WIDTH + FrameColumn.BODY_POS], table[row * ROW_WIDTH + FrameColumn.BODY_LEN]
+        return (
+            length > BATCH_KEYS_MAX
+            and sum(members[FrameColumn.PROPERTIES_LEN : count * ROW_WIDTH : ROW_WIDTH]) > BATCH_KEYS_MAX
+            and source.count(KEY_SEPARATOR.encode(), start, start + length) > BATCH_KEYS_MAX - count
+        )
 
     def _admit_members(self, source: bytearray, members: array[int], count: int, target: SendTarget) -> None:
         """Removes from the members of a batch the properties that only the broker sets. The text of a member becomes
