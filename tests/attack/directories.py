@@ -373,6 +373,11 @@ def warm_up() -> None:
 
 
 @cache
+def sources_are_open() -> bool:
+    """Whether every user can import this source; a private directory above it prevents that."""
+    return all(parent.stat().st_mode & 0o005 == 0o005 for parent in Path(__file__).resolve().parents)
+
+
 def open_to_all() -> str:
     """Returns a directory for temporary files that a user without privileges can reach."""
     for place in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from tests.attack.directories import sources_are_open
 from tests.attack.spark_directories import check, running_worker, spark_case
 
 SEEDS = (50, 76, 86, 94)
@@ -15,6 +16,7 @@ SEEDS = (50, 76, 86, 94)
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.skipif(sys.platform != "linux", reason="needs FIFOs and another user"),
+    pytest.mark.skipif(not sources_are_open(), reason="another user cannot reach the sources"),
 ]
 
 
