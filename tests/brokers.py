@@ -45,6 +45,13 @@ def due_halves(halves: HalfMessages, service: TransactionalMessageService) -> li
     return [half for half in halves.undecided() if service.is_due(half)]
 
 
+class Unconnected:
+    """A connection that only keeps what belongs to it."""
+
+    def __init__(self) -> None:
+        self.attributes: dict[str, Any] = {}
+
+
 class RawConnection:
     """A connection to a broker that sends and receives frames as they are, without a client that matches responses."""
 

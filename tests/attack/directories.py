@@ -27,6 +27,7 @@ import shutil
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import tempfile
 import time
@@ -92,6 +93,7 @@ MADE_PLACES = (
     *("orjson.py", "multiprocessing.py", "conf/plain_acl.yml", "compaction", "rocksdbstore"),
 )
 """Paths that tools or a start read, write, list or remove, besides those of the files that a store has."""
+QUERY = "select topic, count(*) from messages group by topic"
 TRACES = ("Traceback", "\n\tat ", "Exception in task")
 """What shows that an error was not turned into a line: stacks of Python and Java."""
 BESIDE = ("salvaged", "salvaged.salvage")
@@ -207,7 +209,7 @@ COMMANDS: dict[str, Callable[[str], int]] = {
     "repair": _tool("store", "repair", "ROOT", "--jobs", "1"),
     "repair --undo": _tool("store", "repair", "ROOT", "--undo"),
     "salvage": _tool("store", "salvage", "ROOT", "-o", "ROOT/../salvaged", "--jobs", "1"),
-    "sql": _tool("sql", "--store", "ROOT", "select topic, count(*) from messages group by topic"),
+    "sql": _tool("sql", "--store", "ROOT", QUERY),
     "start": _start,
 }
 WEIGHTS = {"start": 5, "rebuild": 4, "repair": 3, "repair --undo": 2, "salvage": 2, "verify": 2}
@@ -360,7 +362,7 @@ def run_in_child(case: Case, base: Path, output: Path) -> int | None:
 @cache
 def warm_up() -> None:
     """Imports what the commands import: the user without privileges may not be able to read the interpreter's files."""
-    for name in ("html", "unicodedata", "duckdb", "pyarrow.dataset", "rucola.sql.session"):
+    for name in ("html", "unicodedata"):
         importlib.import_module(name)
     for encoding in ("utf-16", "utf-16-be", "utf-16-le", "utf-32", "utf-32-be", "utf-32-le"):  # JSON may be in them
         codecs.lookup(encoding)
@@ -370,12 +372,17 @@ def warm_up() -> None:
             for name, command in COMMANDS.items():
                 if name != "sql":  # DuckDB starts threads, and a child would not have them
                     command(f"{directory}/store")
+        for name in _modules_of_sql(f"{directory}/store"):
+            with suppress(ImportError):  # some names stand for parts of modules
+                importlib.import_module(name)
 
 
-@cache
-def sources_are_open() -> bool:
-    """Whether every user can import this source; a private directory above it prevents that."""
-    return all(parent.stat().st_mode & 0o005 == 0o005 for parent in Path(__file__).resolve().parents)
+def _modules_of_sql(root: str) -> list[str]:
+    """The modules that ``rucola sql`` imports, told by a process of its own."""
+    program = "import sys; from rucola.cli.main import main; main(sys.argv[1:]); print(*sys.modules)"
+    command = [sys.executable, "-c", program, "sql", "--store", root, QUERY]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [name for name in said.splitlines()[-1].split() if name != "__main__"]
 
 
 def open_to_all() -> str:
@@ -453,19 +460,24 @@ def _make_removable(base: Path) -> None:
             path.chmod(0o755)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def campaign_options(description: str | None, cases: int) -> argparse.ArgumentParser:
+    """The options of a campaign with ``cases`` cases unless told otherwise."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
-    parser.add_argument("--cases", type=int, default=2000)
+    parser.add_argument("--cases", type=int, default=cases)
     parser.add_argument("--state", type=Path, help="file with the next seed, from which a campaign continues")
     parser.add_argument("--keep-going", action="store_true", help="print violations and go on")
-    options = parser.parse_args()
+    return parser
+
+
+def run_campaign(options: argparse.Namespace, check_seed: Callable[[int], str]) -> int:
+    """Checks seed after seed, and prints the counts of the verdicts; returns the exit code."""
     first, verdicts = options.seed, Counter[str]()
     if options.state is not None and options.state.exists():
         first = int(options.state.read_text())
     for seed in range(first, options.seed + options.cases):
         try:
-            verdicts[check(case_of(seed))] += 1
+            verdicts[check_seed(seed)] += 1
         except Violation as error:
             print(error, flush=True)
             verdicts["violated"] += 1
@@ -475,6 +487,11 @@ def main() -> int:
             options.state.write_text(str(seed + 1))
     print(", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())))
     return int(bool(verdicts["violated"]))
+
+
+def main() -> int:
+    options = campaign_options(__doc__, cases=2000).parse_args()
+    return run_campaign(options, lambda seed: check(case_of(seed)))
 
 
 if __name__ == "__main__":

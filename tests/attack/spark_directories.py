@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -38,11 +37,12 @@ from tests.attack.directories import (
     PRIVILEGED,
     Before,
     Case,
-    Violation,
+    campaign_options,
     case_of,
     open_to_all,
     own_store,
     prepare,
+    run_campaign,
 )
 
 START_S = 40
@@ -285,6 +285,12 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
+@cache
+def sources_are_open() -> bool:
+    """Whether every user can import this source; a private directory above it prevents that."""
+    return all(parent.stat().st_mode & 0o005 == 0o005 for parent in Path(__file__).resolve().parents)
+
+
 @contextmanager
 def running_worker() -> Iterator[Worker]:
     """A worker; its session starts with its first case."""
@@ -356,32 +362,14 @@ def _run(spark: object, arguments: list[str]) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1, help="the first seed")
-    parser.add_argument("--cases", type=int, default=150)
-    parser.add_argument("--state", type=Path, help="file with the next seed, from which a campaign continues")
-    parser.add_argument("--keep-going", action="store_true", help="print violations and go on")
+    parser = campaign_options(__doc__, cases=150)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         work()
         return 0
-    first, verdicts = options.seed, Counter[str]()
-    if options.state is not None and options.state.exists():
-        first = int(options.state.read_text())
     with running_worker() as worker:
-        for seed in range(first, options.seed + options.cases):
-            try:
-                verdicts[check(spark_case(seed), worker)] += 1
-            except Violation as error:
-                print(error, flush=True)
-                verdicts["violated"] += 1
-                if not options.keep_going:
-                    return 1
-            if options.state is not None:
-                options.state.write_text(str(seed + 1))
-    print(", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())))
-    return int(bool(verdicts["violated"]))
+        return run_campaign(options, lambda seed: check(spark_case(seed), worker))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 import pytest
 from tests.attack.guarded import ADMIN, DENIED, Guarded, signed
-from tests.brokers import Cluster, properties_text, run
+from tests.brokers import Cluster, Unconnected, properties_text, run
 
 from rucola.broker.acl.senders import mark_of
 from rucola.broker.client.client_channel import ClientChannel
@@ -436,7 +436,7 @@ def test_registrations_count_what_is_there() -> None:
     """A heartbeat under another id replaces the registration, and every end of one gives the room back."""
     registrations = Registrations(shares=Shares(3, 3, 0))
     producers, consumers = ProducerManager(registrations), ConsumerManager(lambda _: None, registrations)
-    channel: Any = object()
+    channel: Any = Unconnected()
 
     def client(client_id: str, account: str = "a") -> ClientChannel:
         return ClientChannel(channel, client_id, "JAVA", 0, 0.0, account)

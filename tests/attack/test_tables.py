@@ -19,6 +19,7 @@ from tests.tables import Tables
 from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rucola.broker.longpolling import connection_share
 from rucola.broker.processor import client_manage
+from rucola.broker.shares import Shares
 from rucola.protocol.bodies.heartbeat import SubscriptionData
 from rucola.protocol.codes import RequestCode, ResponseCode
 
@@ -34,7 +35,6 @@ CONNECTION = "by the connection: ends with it, has a limit for each, and connect
 WAITING = "by the requests that wait: a limit for all, in which each connection has a share"
 WAITING_SENDS = "by the sends that wait for the disk, together 10,000: they wait no longer than one sync"
 WAITING_PULLS = "by the requests that wait for messages: 25,000 for each account, 4,096 for each connection"
-COMPILING = "by the requests with long expressions that are not compiled yet: 1 MiB of them, 1 s of work"
 BYTES = "by the messages of the store: who may send them is bounded by the disk"
 CACHE = "a cache with a maximum; an entry that is missing costs time only"
 ADMINISTRATORS = "administrators fill it"
@@ -70,7 +70,7 @@ TABLES = {
     "broker/filter/consumer_filter_manager:ConsumerFilterManager._compiled": REGISTERED,
     "broker/filter/filtered_read:_Found.views": CONNECTION,
     "broker/filter/sql_expressions:SqlExpressions._kept": CACHE,
-    "broker/filter/sql_expressions:SqlExpressions._resuming": COMPILING,
+    "broker/filter/sql_expressions:SqlExpressions._resuming": SHARE,
     "broker/flush_waiters:FlushWaiters._waiting": WAITING_SENDS,
     "broker/longpolling/cold_reads:ColdReads._running": WAITING_PULLS,
     "broker/longpolling/cold_reads:ColdReads._served": WAITING_PULLS,
@@ -265,3 +265,13 @@ def test_a_registered_client_costs_little_however_long_its_heartbeat_is(tmp_path
             assert client.channel.attributes[client_manage.LAST_HEARTBEAT] is since, "an equal body renews the times"
 
     run(work())
+
+
+def test_several_entries_at_once_are_counted_as_such() -> None:
+    shares = Shares(10, 8, 2)
+    assert shares.take("a", 8) and not shares.take("a")
+    assert not shares.take("b", 3), "there is no room for three, and only two are kept"
+    assert shares.take("b", 2) and shares.count == 10
+    assert shares.take("c", 2) and not shares.take("c")
+    shares.give_back("a", 8)
+    assert (shares.count, shares.of("a")) == (4, 0) and shares.take("b", 6)

@@ -7,8 +7,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from tests.attack.directories import sources_are_open
-from tests.attack.spark_directories import check, running_worker, spark_case
+from tests.attack.spark_directories import check, running_worker, sources_are_open, spark_case
 
 SEEDS = (50, 76, 86, 94)
 """A link below a table that is read, restored, compacted; a FIFO in a table that grows."""

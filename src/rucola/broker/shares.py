@@ -25,19 +25,19 @@ class Shares:
         self.count = 0
         """Number of entries of all owners."""
 
-    def take(self, owner: str) -> bool:
-        """Counts one more entry of ``owner``; returns False, and counts nothing, if there is no room for it."""
-        own = self._of.get(owner, 0)
-        if own >= self._share or (own >= self._kept and self.count >= self._total):
+    def take(self, owner: str, entries: int = 1) -> bool:
+        """Counts more entries of ``owner``; returns False, and counts nothing, if there is no room for them."""
+        own = self._of.get(owner, 0) + entries
+        if own > self._share or (own > self._kept and self.count + entries > self._total):
             return False
-        self._of[owner] = own + 1
-        self.count += 1
+        self._of[owner] = own
+        self.count += entries
         return True
 
-    def give_back(self, owner: str) -> None:
-        """Counts one entry of ``owner`` less."""
-        self._of[owner] -= 1
-        self.count -= 1
+    def give_back(self, owner: str, entries: int = 1) -> None:
+        """Counts fewer entries of ``owner``."""
+        self._of[owner] -= entries
+        self.count -= entries
         if not self._of[owner]:
             del self._of[owner]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
+POP_MESSAGES_MAX = 32
+"""Largest number of messages in one pop; RocketMQ's checkpoint has 32 bits, one for each message."""
 _DIGITS_MAX = 19
 """No number of 64 bits has more digits. ``int`` is never called with more, because it raises an error from 4,300 digits
 on.

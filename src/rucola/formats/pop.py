@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from rucola.common.numbers import INT32_MAX
+from rucola.common.numbers import INT32_MAX, POP_MESSAGES_MAX
 from rucola.errors import FormatError
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
@@ -23,8 +23,6 @@ REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
-MESSAGES_MAX: Final = 32
-"""Largest number of messages in one pop; RocketMQ's checkpoint has 32 bits, one for each message."""
 
 _OFFSET_MAX = 1 << 61
 _TIME_MS_MAX = 1 << 61
@@ -105,9 +103,11 @@ class PopCheckpoint:
         members = _object(body, "checkpoint of a pop")
         distances = members.get("d")
         if not distances:  # old brokers write no distances: the messages are consecutive
-            distances = list(range(_number(members, "n", 0, MESSAGES_MAX)))
-        if not isinstance(distances, list) or len(distances) > MESSAGES_MAX:
-            raise FormatError("checkpoint of a pop", 0, f"up to {MESSAGES_MAX} distances in d", repr(distances)[:64])
+            distances = list(range(_number(members, "n", 0, POP_MESSAGES_MAX)))
+        if not isinstance(distances, list) or len(distances) > POP_MESSAGES_MAX:
+            raise FormatError(
+                "checkpoint of a pop", 0, f"up to {POP_MESSAGES_MAX} distances in d", repr(distances)[:64]
+            )
         if not all(type(d) is int and 0 <= d <= INT32_MAX for d in distances):
             raise FormatError("checkpoint of a pop", 0, "a list of distances in d", repr(distances)[:64])
         return cls(_key(members, 0), _number(members, "it", -_TIME_MS_MAX, _TIME_MS_MAX), tuple(distances))

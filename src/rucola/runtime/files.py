@@ -32,11 +32,11 @@ from functools import cached_property, partial
 from typing import BinaryIO, TypeVar
 
 from rucola.errors import ConfigError, DiskError, ForeignEntryError, StoreLockedError
+from rucola.runtime.directory_listing import foreign_in, lengths_below, lengths_in, names_in
 from rucola.runtime.disk_calls import DiskCall, read_at, write_all
 from rucola.runtime.held_directories import (
     BY_DESCRIPTOR,
     DIRECTORY,
-    LINK,
     NO_FOLLOW,
     HeldDirectories,
     Place,
@@ -161,7 +161,7 @@ class Files:
         Raises:
             ForeignEntryError: a link in ``path`` leads to a directory.
         """
-        return self._listed(path, partial(_lengths_below, path=path, wanted=wanted, names=names), {})
+        return self._listed(path, partial(lengths_below, path=path, wanted=wanted, names=names), {})
 
     def modified_ms(self, path: str) -> int:
         """Returns the time of the last write to the file, in milliseconds since the epoch."""
@@ -183,10 +183,11 @@ class Files:
     def lies_in(self, path: str, directory: str) -> bool:
         """Whether ``path``, which need not exist, lies in ``directory``; links on the way are followed."""
         above = os.path.realpath(path)
-        while (parent := above.rpartition("/")[0] or "/") != above:
-            above = parent
-            if os.path.samefile(above, directory):  # noqa: PTH121
-                return True
+        with DiskCall(path, "stat"):
+            while (parent := above.rpartition("/")[0] or "/") != above:
+                above = parent
+                if os.path.samefile(above, directory):  # noqa: PTH121
+                    return True
         return False
 
     def is_private(self, path: str) -> bool:
@@ -238,13 +239,13 @@ class Files:
     def list_lengths(self, path: str, wanted: Callable[[str], bool] | None) -> dict[str, int]:
         """Like ``list_sizes``, but has all names. The length of those that are not wanted is -1."""
         is_held = self.held.find(path) is not None
-        return self._listed(path, partial(_lengths_in, path=path, wanted=wanted, is_held=is_held), {})
+        return self._listed(path, partial(lengths_in, path=path, wanted=wanted, is_held=is_held), {})
 
     def list_foreign(self, path: str) -> dict[str, str]:
         """Maps the names in directory ``path`` that are neither files nor directories to what they are, such as
         ``a symbolic link``; empty when it does not exist.
         """
-        return self._listed(path, _foreign_in, {})
+        return self._listed(path, foreign_in, {})
 
     def list_directories(self, path: str) -> list[str]:
         """Returns the names of the directories in directory ``path``, sorted; empty when it does not exist. Links to
@@ -659,7 +660,7 @@ class Files:
                 os.close(descriptor)
 
     def _names(self, path: str, directories: bool, refuse_links: bool = False) -> list[str]:
-        return self._listed(path, partial(_names_in, path=path, directories=directories, refuse_links=refuse_links), [])
+        return self._listed(path, partial(names_in, path=path, directories=directories, refuse_links=refuse_links), [])
 
     def _listed(self, path: str, collect: Callable[[str | int], L], absent: L) -> L:
         """Calls ``collect`` with directory ``path``, as a descriptor where it can be one; returns ``absent`` if there
@@ -679,66 +680,6 @@ class Files:
             if isinstance(error.__cause__, FileNotFoundError):
                 return absent
             raise
-
-
-def _names_in(directory: str | int, path: str, directories: bool, refuse_links: bool) -> list[str]:
-    with os.scandir(directory) as entries:
-        found = [entry for entry in entries if _leads_to_directory(entry) is directories]
-    for entry in found if refuse_links else ():
-        if entry.is_symlink():
-            raise ForeignEntryError(f"{path}/{entry.name}", "list", f"is {LINK}, not a directory")
-    return sorted(entry.name for entry in found)
-
-
-def _lengths_below(
-    directory: str | int, path: str, wanted: Callable[[str], bool], names: Sequence[str]
-) -> dict[str, tuple[int, ...]]:
-    above, descriptor = ("", directory) if isinstance(directory, int) else (f"{path}/", None)
-    found = {}
-    for below in filter(wanted, _names_in(directory, path, directories=True, refuse_links=True)):
-        lengths = []
-        for name in names:
-            try:
-                lengths.append(os.stat(f"{above}{below}/{name}", dir_fd=descriptor).st_size)
-            except FileNotFoundError:
-                lengths.append(-1)
-        found[below] = tuple(lengths)
-    return found
-
-
-def _lengths_in(directory: str | int, path: str, wanted: Callable[[str], bool] | None, is_held: bool) -> dict[str, int]:
-    found = {}
-    for name in _names_in(directory, path, directories=False, refuse_links=False):
-        found[name] = -1
-        if wanted is None or wanted(name):
-            try:
-                if isinstance(directory, int):
-                    status = os.stat(name, dir_fd=directory, follow_symlinks=False)
-                else:
-                    status = os.stat(f"{path}/{name}", follow_symlinks=not is_held)  # noqa: PTH116
-            except FileNotFoundError:
-                del found[name]
-                continue
-            if is_held and not stat.S_ISREG(status.st_mode):
-                raise ForeignEntryError(f"{path}/{name}", "stat", f"is {kind_of(status.st_mode)}, not a file")
-            found[name] = status.st_size
-    return found
-
-
-def _foreign_in(directory: str | int) -> dict[str, str]:
-    with os.scandir(directory) as entries:
-        return {
-            entry.name: kind_of(entry.stat(follow_symlinks=False).st_mode)
-            for entry in entries
-            if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
-        }
-
-
-def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that leads to itself
-        return False
 
 
 def _read_all(descriptor: int, path: str, bytes_max: int) -> bytes:

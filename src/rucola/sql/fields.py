@@ -24,16 +24,17 @@ from json_each((select json_group_structure(body) from bodies where json_type(bo
 """A body that is no object would make all the others JSON of any kind, without names."""
 
 
-def fields_of(bodies: pa.Table) -> dict[str, str]:
+def fields_of(bodies: pa.Table, spill: str = "") -> dict[str, str]:
     """Names and DuckDB types of the fields of JSON objects.
 
     Args:
         bodies: a table with the column ``body``.
+        spill: as in ``engine.connect``.
 
     Returns:
         Empty if the bodies are not JSON objects.
     """
-    with connect() as connection:
+    with connect(spill) as connection:
         connection.register("sample", bodies)
         found = connection.execute(_STRUCTURE, [FIELDS_MAX]).fetchall()
     # A column without a name cannot be selected.

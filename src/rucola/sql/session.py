@@ -168,7 +168,7 @@ class Session:
                 continue
             self._with_fields.add(topic)
             rows = self._datasets[topic]
-            fields = fields_of(self._sample(topic))
+            fields = fields_of(self._sample(topic), self._spill.name)
             if fields:
                 self._connection.unregister(topic)
                 self._connection.register(SOURCE_PREFIX + topic, rows)

@@ -20,12 +20,12 @@ from functools import partial
 from itertools import count
 from typing import Any, cast
 
-from rucola.runtime import disk_calls, files, held_directories, mapped_segment
+from rucola.runtime import directory_listing, disk_calls, files, held_directories, mapped_segment
 from rucola.runtime.files import Files
 from rucola.testing.interleaver import InterleavedLock, Interleaver
 from rucola.testing.simulated_disk import PAGE, Directory, Inode, MappedBytes, SimulatedDisk
 
-_MODULES = (disk_calls, held_directories, mapped_segment, files)
+_MODULES = (disk_calls, held_directories, directory_listing, mapped_segment, files)
 """The modules that make system calls; each comes after those that it imports."""
 _CODE = {
     module.__name__: compile(inspect.getsource(module), f"{module.__name__} on a simulated disk", "exec")

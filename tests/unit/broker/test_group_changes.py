@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+from tests.brokers import Unconnected
 from tests.tables import Tables, keep_nothing
 
 from rucola.broker.client.client_channel import ClientChannel
@@ -18,10 +19,11 @@ from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import decode_frame
 
 
-class Member:
+class Member(Unconnected):
     """A member's connection, and the notifications that it got."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.frames: list[bytes] = []
 
     def send_oneway(self, frame: bytes) -> None:

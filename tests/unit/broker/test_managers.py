@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.brokers import Unconnected
 from tests.tables import Tables
 
 from rucola.broker.client import rebalance_lock
@@ -122,7 +123,7 @@ class Members:
 
 
 def test_members_come_and_go_and_each_change_is_told():
-    members, first, second = Members(), object(), object()
+    members, first, second = Members(), Unconnected(), Unconnected()
     assert members.beat(first, {"T": 1})
     assert not members.beat(first, {"T": 1})
     assert members.beat(second, {"T": 1})
@@ -135,7 +136,7 @@ def test_members_come_and_go_and_each_change_is_told():
 
 
 def test_subscriptions_follow_the_newest_version():
-    members, channel = Members(), object()
+    members, channel = Members(), Unconnected()
     members.beat(channel, {"T": 5})
     assert not members.beat(channel, {"T": 4})
     assert members.manager.group("g").subscriptions["T"].sub_version == 5
@@ -147,7 +148,7 @@ def test_subscriptions_follow_the_newest_version():
 
 
 def test_silent_clients_are_found():
-    members, channel = Members(), object()
+    members, channel = Members(), Unconnected()
     members.beat(channel, {})
     producers = ProducerManager()
     producers.register("p", ClientChannel(channel, "id", "JAVA", 479, 20.0))
@@ -169,7 +170,7 @@ class Unwalked(dict):
 
 def test_the_end_of_a_connection_costs_what_its_own_groups_cost():
     """Before the fix, the end of a connection with 20,000 groups blocked the event loop for 105 s."""
-    members, producers, channel, other = Members(), ProducerManager(), object(), object()
+    members, producers, channel, other = Members(), ProducerManager(), Unconnected(), Unconnected()
     for number in range(20):
         producers.register(f"p{number}", ClientChannel(other, "other", "JAVA", 479, 1.0))
         client = ClientChannel(other, "other", "JAVA", 479, 1.0)
@@ -187,7 +188,7 @@ def test_the_end_of_a_connection_costs_what_its_own_groups_cost():
 
 
 def test_a_producer_is_found_by_the_id_its_connection_named_last():
-    producers, first, second = ProducerManager(), object(), object()
+    producers, first, second = ProducerManager(), Unconnected(), Unconnected()
     producers.register("p", ClientChannel(first, "a", "JAVA", 479, 1.0))
     producers.register("q", ClientChannel(first, "a", "JAVA", 479, 1.0))
     producers.register("p", ClientChannel(second, "a", "JAVA", 479, 1.0))

@@ -12,7 +12,9 @@ from tests.brokers import Cluster, RawConnection, properties_text, run
 
 from rucola.broker.filter import sql_expressions
 from rucola.broker.filter.sql_expressions import CHEAP_CHARS, KEPT_CHARS_MAX, SqlExpressions
+from rucola.broker.processor import client_manage
 from rucola.broker.senders import Senders
+from rucola.broker.shares import Shares
 from rucola.errors import BrokerError, FormatError
 from rucola.filter import sql
 from rucola.filter.sql.grammar import LENGTH_MAX
@@ -23,6 +25,7 @@ from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.headers.pop import PopMessageRequestHeader
 from rucola.remoting import turn
+from rucola.remoting.peer import Peer
 
 BUSY = 2
 
@@ -55,22 +58,32 @@ def check(text: str) -> RemotingCommand:
     return RemotingCommand(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
 
 
+class Compiled(list[str]):
+    """The texts that were compiled. While they are ``held``, compilations take more and more steps."""
+
+    held = False
+
+
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Makes every step of a compilation a turn. Returns the texts that were compiled."""
+def steps(monkeypatch: pytest.MonkeyPatch) -> Compiled:
+    """Makes every step of a compilation a turn."""
     monkeypatch.setattr(turn, "PIECE_S", -1.0)
-    texts: list[str] = []
+    texts = Compiled()
 
     def noted(text: str) -> sql.Steps[sql.SqlExpression]:
         texts.append(text)
-        return compile_steps(text)
+        for _ in range(1_000_000):
+            if not texts.held:
+                break
+            yield
+        return (yield from compile_steps(text))
 
     monkeypatch.setattr(sql, "compile_steps", noted)
     return texts
 
 
 async def settled(cluster: Cluster) -> None:
-    while cluster.broker.services.expressions._waiting_chars:
+    while cluster.broker.services.expressions._waiting.count:
         await asyncio.sleep(0)
 
 
@@ -82,7 +95,7 @@ def test_a_long_expression_is_compiled_in_many_short_steps() -> None:
 
 
 @pytest.mark.parametrize("kind", ["pull", "heartbeat", "pop", "check"])
-def test_others_are_served_while_an_expression_is_compiled(tmp_path: Path, steps: list[str], kind: str) -> None:
+def test_others_are_served_while_an_expression_is_compiled(tmp_path: Path, steps: Compiled, kind: str) -> None:
     async def scene() -> None:
         async with Cluster(tmp_path, enable_property_filter=True) as cluster:
             for number in (7, 5):
@@ -98,12 +111,14 @@ def test_others_are_served_while_an_expression_is_compiled(tmp_path: Path, steps
             await cluster.client.invoke(cluster.broker.address, pop("a = 7", "other"), 10_000)
             await cluster.ask(30, {"topic": "T", "queueId": "0"})
             steps.clear()
+            steps.held = True
             asking = asyncio.ensure_future(cluster.client.invoke(cluster.broker.address, commands[kind], 60_000))
-            while not cluster.broker.services.expressions._waiting_chars:
+            while not cluster.broker.services.expressions._waiting.count:
                 await asyncio.sleep(0)
             for _ in range(3):
                 assert (await cluster.ask(30, {"topic": "T", "queueId": "0"})).code == 0
             assert not asking.done() and steps, "the others were served first"
+            steps.held = False
             answer = await asking
             assert answer.code == 0
             assert steps == ([text, long_text("b")] if kind == "heartbeat" else [text])
@@ -130,10 +145,11 @@ def test_expressions_are_refused_when_too_many_wait(tmp_path: Path, monkeypatch:
                 "pop": pop(text),
                 "check": check(text),
             }
-            monkeypatch.setattr(sql_expressions, "WAITING_CHARS_MAX", len(text) - 1)
+            expressions = cluster.broker.services.expressions
+            monkeypatch.setattr(expressions, "_waiting", Shares(len(text) - 1, len(text) - 1, 0))
             assert (await cluster.client.invoke(cluster.broker.address, commands[kind], 10_000)).code == BUSY
-            assert cluster.broker.services.expressions._waiting_chars == 0
-            monkeypatch.setattr(sql_expressions, "WAITING_CHARS_MAX", len(text))
+            assert expressions._waiting.count == 0
+            monkeypatch.setattr(expressions, "_waiting", Shares(len(text), len(text), 0))
             answer = await cluster.client.invoke(cluster.broker.address, commands[kind], 60_000)
             assert answer.code in (0, 20, 210)
 
@@ -151,7 +167,7 @@ async def sent(connection: RawConnection, *commands: RemotingCommand) -> None:
     assert sorted(answers) == [(number, 0) for number in range(len(commands))]
 
 
-def test_the_newest_heartbeat_of_a_connection_counts(tmp_path: Path, steps: list[str]) -> None:
+def test_the_newest_heartbeat_of_a_connection_counts(tmp_path: Path, steps: Compiled) -> None:
     async def scene() -> None:
         async with Cluster(tmp_path, enable_property_filter=True) as cluster:
             services = cluster.broker.services
@@ -174,7 +190,45 @@ def test_the_newest_heartbeat_of_a_connection_counts(tmp_path: Path, steps: list
     run(scene())
 
 
-def test_a_client_that_left_meanwhile_is_not_registered(tmp_path: Path, steps: list[str]) -> None:
+def test_a_heartbeat_that_comes_while_an_unregistration_waits_is_served_after_it(
+    tmp_path: Path, steps: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if nothing of it must be compiled: a program that starts its consumer again would have been forgotten."""
+
+    async def scene() -> None:
+        async with Cluster(tmp_path, enable_property_filter=True) as cluster:
+            services = cluster.broker.services
+            connection = await cluster.connect()
+            await sent(connection, heartbeat("x = 1"))
+            leave, late = client_manage._leave, list[asyncio.Future[Any]]()
+
+            def left(channel: Any, done: asyncio.Future[None]) -> None:
+                leave(channel, done)
+                if not late:
+                    processor = client_manage.ClientManageProcessor(services)
+                    answer: Any = processor.heartbeat(channel, heartbeat("x = 1", version=3))
+                    late.append(asyncio.ensure_future(answer) if asyncio.iscoroutine(answer) else _done(answer))
+
+            monkeypatch.setattr(client_manage, "_leave", left)
+            unregister = RemotingCommand(
+                RequestCode.UNREGISTER_CLIENT, ext_fields={"clientID": "me@1", "consumerGroup": "cg"}
+            )
+            await sent(connection, heartbeat(SHORT_BODY, version=2), unregister)
+            assert (await late[0]).code == 0
+            group = services.consumers.group("cg")
+            assert group is not None and group.client_ids() == ["me@1"]
+            connection.close()
+
+    run(scene())
+
+
+def _done(answer: RemotingCommand) -> asyncio.Future[RemotingCommand]:
+    future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+    future.set_result(answer)
+    return future
+
+
+def test_a_client_that_left_meanwhile_is_not_registered(tmp_path: Path, steps: Compiled) -> None:
     async def scene() -> None:
         async with Cluster(tmp_path, enable_property_filter=True) as cluster:
             services = cluster.broker.services
@@ -183,7 +237,7 @@ def test_a_client_that_left_meanwhile_is_not_registered(tmp_path: Path, steps: l
             await cluster.send("T")
             connection.send(heartbeat(SHORT_BODY, version=2), 1)
             connection.send(cluster.pull_command("T", expression=long_text("b"), expression_type="SQL92"), 2)
-            while services.expressions._waiting_chars < LENGTH_MAX:
+            while services.expressions._waiting.count < LENGTH_MAX:
                 await asyncio.sleep(0)
             connection.close()
             await settled(cluster)
@@ -193,7 +247,7 @@ def test_a_client_that_left_meanwhile_is_not_registered(tmp_path: Path, steps: l
     run(scene())
 
 
-def test_the_broker_stops_while_expressions_wait(tmp_path: Path, steps: list[str]) -> None:
+def test_the_broker_stops_while_expressions_wait(tmp_path: Path, steps: Compiled) -> None:
     async def scene() -> None:
         async with Cluster(tmp_path, enable_property_filter=True) as cluster:
             await cluster.send("T")
@@ -224,7 +278,7 @@ def test_a_request_that_waited_is_served_for_its_account() -> None:
     async def scene() -> None:
         account = Account()
         expressions = SqlExpressions(lambda: account)
-        compiled = expressions.compiled([long_text()])
+        compiled = expressions.compiled(cast(Peer, Owing()), [long_text()])
         account.serving = "bob"
         async with compiled:
             assert account.serving == "alice"
@@ -232,7 +286,7 @@ def test_a_request_that_waited_is_served_for_its_account() -> None:
     run(scene())
 
 
-def test_names_that_a_late_heartbeat_makes_count_for_its_account(tmp_path: Path, steps: list[str]) -> None:
+def test_names_that_a_late_heartbeat_makes_count_for_its_account(tmp_path: Path, steps: Compiled) -> None:
     async def scene() -> None:
         async with Guarded(tmp_path, enable_property_filter=True, auto_create_per_account_max=0) as cluster:
             beat = heartbeat(long_text())
@@ -242,6 +296,22 @@ def test_names_that_a_late_heartbeat_makes_count_for_its_account(tmp_path: Path,
                 await asyncio.sleep(0)
             cluster.access.guard.serve("")
             assert (await asking).code == 16, "the group would be one more name of the account"
+
+    run(scene())
+
+
+def test_a_heartbeat_whose_account_loses_its_rights_while_it_waits_is_refused(tmp_path: Path, steps: Compiled) -> None:
+    async def scene() -> None:
+        async with Guarded(tmp_path, enable_property_filter=True) as cluster:
+            beat = heartbeat(long_text())
+            beat.body = beat.body.replace(b'"cg"', b'"GA"').replace(b"T0", b"A")
+            asking = asyncio.ensure_future(cluster.as_account(ALICE, signed(beat, ALICE)))
+            while not steps:
+                await asyncio.sleep(0)
+            accounts = cluster.access.snapshot().accounts
+            del accounts[ALICE[0]]  # type: ignore[attr-defined]
+            assert (await asking).code == 16
+            assert cluster.broker.services.consumers.group("GA") is None
 
     run(scene())
 
@@ -277,13 +347,38 @@ def test_kept_results_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_room_is_lost_by_requests_that_are_refused() -> None:
     async def scene() -> None:
         expressions = SqlExpressions(Senders)
-        held = expressions.compiled(["x" * sql_expressions.WAITING_CHARS_MAX])
+        share = ["x" * (sql_expressions.WAITING_CHARS_MAX // 4)]
+        one, *others = (cast(Peer, Owing(remote_address=f"10.0.0.{number}:1")) for number in range(5))
+        held = [expressions.compiled(one, share)]
         with pytest.raises(BrokerError):
-            expressions.compiled(["y"])
-        async with held:
-            pass
-        async with expressions.compiled(["a = 1"]):
-            assert expressions._waiting_chars == 5
+            expressions.compiled(one, ["y"])
+        held += [expressions.compiled(other, share) for other in others[:3]]
+        late = expressions.compiled(others[3], ["x" * LENGTH_MAX])  # it is full, but each may have one expression
+        with pytest.raises(BrokerError):
+            expressions.compiled(others[3], ["y"])
+        for context in (*held, late):
+            async with context:
+                pass
+        async with expressions.compiled(one, ["a = 1"]):
+            assert expressions._waiting.count == 5
+        assert expressions._waiting.count == 0
+
+
+def test_what_ends_while_it_waits_for_another_request_leaves_its_room() -> None:
+    async def scene() -> None:
+        expressions = SqlExpressions(Senders)
+        before = asyncio.get_running_loop().create_future()
+
+        async def wait() -> None:
+            async with expressions.compiled(cast(Peer, Owing()), ["a = 1"], before):
+                raise AssertionError("the request before it has not ended")
+
+        waiting = asyncio.ensure_future(wait())
+        await asyncio.sleep(0)
+        assert expressions._waiting.count == 5
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert expressions._waiting.count == 0
 
     run(scene())
 
@@ -291,8 +386,9 @@ def test_no_room_is_lost_by_requests_that_are_refused() -> None:
 class Owing:
     """A connection that notes what it owes."""
 
-    def __init__(self, closed: bool) -> None:
+    def __init__(self, closed: bool = False, remote_address: str = "10.0.0.9:1") -> None:
         self.closed = closed
+        self.remote_address = remote_address
         self.owed: list[int] = []
 
     def owe(self, size: int) -> None:

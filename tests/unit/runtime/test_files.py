@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from rucola.errors import DiskError, DiskFullError, ForeignEntryError, StoreLockedError
-from rucola.runtime import files as files_module
-from rucola.runtime import mapped_segment
+from rucola.runtime import directory_listing, mapped_segment
 from rucola.runtime.extents import has_blocks
 from rucola.runtime.files import Files
 
@@ -298,7 +297,7 @@ def test_what_was_just_written_is_in_memory(tmp_path: Path) -> None:
 def test_a_file_that_goes_while_a_directory_is_listed_is_left_out(
     is_held: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = files_module._names_in
+    listed = directory_listing.names_in
 
     def listed_then_gone(*arguments: Any, **options: Any) -> list[str]:
         names = listed(*arguments, **options)
@@ -310,7 +309,7 @@ def test_a_file_that_goes_while_a_directory_is_listed_is_left_out(
     files = Files()
     if is_held:
         files.hold(str(tmp_path))
-    monkeypatch.setattr(files_module, "_names_in", listed_then_gone)
+    monkeypatch.setattr(directory_listing, "names_in", listed_then_gone)
     assert files.list_sizes(str(tmp_path)) == {"a": 1, "z": 1}
 
 

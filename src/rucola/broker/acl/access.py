@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
 
 from rucola.broker.acl.auth_manager import AuthManager
+from rucola.broker.acl.former_members import FormerMembers
 from rucola.broker.acl.freshness import Freshness
 from rucola.broker.acl.guard import AccessGuard
 from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import AclSnapshot
 from rucola.broker.acl.plain_manager import PlainPermissionManager
 from rucola.broker.acl.senders import AccountSenders
+from rucola.broker.client.consumer_manager import ConsumerManager
 from rucola.broker.config import BrokerConfig
 from rucola.broker.retry_owner import popped_from
 from rucola.common.key_builder import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, is_retry_topic
@@ -23,10 +24,6 @@ from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.store.log.cold_read import ColdRecords
 from rucola.store.message_store import MessageStore
-
-if TYPE_CHECKING:
-    from rucola.broker.acl.former_members import FormerMembers
-    from rucola.broker.client.consumer_manager import ConsumerManager
 
 RELOAD_INTERVAL_S = 1.0
 """Seconds between two checks of the files; RocketMQ checks them every 5 s."""
@@ -90,8 +87,6 @@ class BrokerAccess:
 
     def former_members(self, consumers: ConsumerManager) -> FormerMembers:
         """Removes members of consumer groups whose rights have ended."""
-        from rucola.broker.acl.former_members import FormerMembers  # imports the processors, which import this module
-
         return FormerMembers(self.snapshot, self.senders, consumers)
 
     def snapshot(self) -> AclSnapshot:

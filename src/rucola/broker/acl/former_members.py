@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from rucola.broker.acl.permission import AclSnapshot
 from rucola.broker.client.consumer_manager import ConsumerManager
-from rucola.broker.processor.client_manage import LAST_HEARTBEAT
 from rucola.broker.senders import Senders
 from rucola.remoting.turn import Steps
 
@@ -38,6 +37,5 @@ class FormerMembers:
         for info in list(self._consumers.groups()):
             for client in list(info.clients.values()):
                 if not self._senders.is_member(client, info.group):
-                    client.channel.attributes.pop(LAST_HEARTBEAT, None)
                     self._consumers.unregister(info.group, client.channel)
                 yield

@@ -21,5 +21,9 @@ class ClientChannel:
     """The account that sent the heartbeat; empty without accounts."""
 
 
+LAST_HEARTBEAT = "heartbeat"
+"""Key of the attribute of a connection that holds its last heartbeat, so that an equal one only renews the times. It no
+longer counts when the connection leaves a group.
+"""
 SCAN_INTERVAL_S = 10.0
 """Period of ``scanNotActiveChannel``."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rucola.broker.client.client_channel import ClientChannel
+from rucola.broker.client.client_channel import LAST_HEARTBEAT, ClientChannel
 from rucola.broker.client.registrations import Registrations
 from rucola.remoting.peer import Peer
 
@@ -128,7 +128,8 @@ class ConsumerManager:
         return changed
 
     def unregister(self, group: str, channel: Peer) -> None:
-        """Removes a client from the group; the others rebalance."""
+        """Removes a client from the group; the others rebalance. The client's next heartbeat registers it again."""
+        channel.attributes.pop(LAST_HEARTBEAT, None)
         info = self._groups.get(group)
         client = None if info is None else info.clients.pop(channel, None)
         if info is None or client is None:

@@ -11,8 +11,10 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
 from rucola.broker.senders import Senders
+from rucola.broker.shares import Shares
 from rucola.errors import BrokerError, FormatError
 from rucola.filter import sql
 from rucola.protocol.codes import ResponseCode
@@ -27,7 +29,9 @@ KEPT_CHARS_MAX = 1024 * 1024
 a dozen times as many bytes. A request has at most 256 KiB, so the results for the one that is served next are kept.
 """
 WAITING_CHARS_MAX = 1024 * 1024
-"""Largest total number of characters of the requests that wait; further requests are refused."""
+"""Largest total number of characters of the requests that wait; further requests are refused. One account may have a
+quarter of it, and the longest expression always; without accounts, this holds for each connection.
+"""
 
 
 class SqlExpressions:
@@ -41,7 +45,7 @@ class SqlExpressions:
         self._senders = senders
         self._kept: OrderedDict[str, sql.SqlExpression | FormatError] = OrderedDict()
         self._kept_chars = 0
-        self._waiting_chars = 0
+        self._waiting = Shares(WAITING_CHARS_MAX, WAITING_CHARS_MAX // 4, WAITING_CHARS_MAX // 64)
         self._one = asyncio.Lock()
         self._resuming: set[asyncio.Task[None]] = set()
 
@@ -65,19 +69,23 @@ class SqlExpressions:
         """Whether a request with these expressions must wait until they are compiled."""
         return sum(len(text) for text in set(texts) if text not in self._kept) > CHEAP_CHARS
 
-    def compiled(self, texts: Iterable[str]) -> AbstractAsyncContextManager[None]:
-        """Compiles expressions, in several turns, for the request that is being served now. The request is then served
-        inside the context, without a pause; otherwise ``compile`` might have to compile again.
+    def compiled(
+        self, channel: Peer, texts: Iterable[str], after: asyncio.Future[None] | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        """Compiles expressions, in several turns, for the request of ``channel`` that is being served now. The request
+        is then served inside the context, without a pause; otherwise ``compile`` might have to compile again.
+
+        Args:
+            after: what the request waits for first.
 
         Raises:
-            BrokerError: SYSTEM_BUSY, too many expressions wait.
+            BrokerError: SYSTEM_BUSY, too many expressions wait, or too many of the request's sender.
         """
-        wanted = list(dict.fromkeys(texts))
-        chars = sum(map(len, wanted))
-        if self._waiting_chars + chars > WAITING_CHARS_MAX:
+        wanted, senders = list(dict.fromkeys(texts)), self._senders()
+        owner, chars = senders.account_on(channel) or channel.remote_address, sum(map(len, wanted))
+        if not self._waiting.take(owner, chars):
             raise BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD)
-        self._waiting_chars += chars
-        return self._compiled(wanted, chars, self._senders().resumption())
+        return self._compiled(wanted, after, senders.resumption(), partial(self._waiting.give_back, owner, chars))
 
     def start(self, channel: Peer, text: str, resume: Callable[[], None]) -> None:
         """Compiles an expression for a request of ``channel``, then calls ``resume``, unless the connection has closed.
@@ -85,7 +93,7 @@ class SqlExpressions:
         Raises:
             BrokerError: as in ``compiled``.
         """
-        compiled = self.compiled([text])
+        compiled = self.compiled(channel, [text])
         channel.owe(len(text))
         task = asyncio.get_running_loop().create_task(self._resume(channel, text, compiled, resume))
         self._resuming.add(task)
@@ -98,8 +106,16 @@ class SqlExpressions:
         await asyncio.gather(*self._resuming, return_exceptions=True)
 
     @asynccontextmanager
-    async def _compiled(self, wanted: list[str], chars: int, serve_on: Callable[[], None]) -> AsyncIterator[None]:
+    async def _compiled(
+        self,
+        wanted: Iterable[str],
+        after: asyncio.Future[None] | None,
+        serve_on: Callable[[], None],
+        end: Callable[[], None],
+    ) -> AsyncIterator[None]:
         try:
+            if after is not None:
+                await asyncio.wait([after])
             async with self._one:
                 for text in wanted:
                     if text in self._kept:
@@ -109,7 +125,7 @@ class SqlExpressions:
                 serve_on()
                 yield
         finally:
-            self._waiting_chars -= chars
+            end()
 
     async def _resume(
         self, channel: Peer, text: str, compiled: AbstractAsyncContextManager[None], resume: Callable[[], None]

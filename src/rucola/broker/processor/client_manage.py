@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from rucola.broker.client.client_channel import ClientChannel
+from rucola.broker.client.client_channel import LAST_HEARTBEAT, ClientChannel
 from rucola.broker.client.consumer_manager import CONSUME_ACTIVELY, ConsumerGroup
 from rucola.broker.filter.consumer_filter_manager import SQL92
 from rucola.broker.processor.pull_admission import check_expression_type
@@ -26,10 +26,8 @@ from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 
 TAG = "TAG"
-LAST_HEARTBEAT = "heartbeat"
-"""Key of the attribute of a connection that holds its last heartbeat, so that an equal one only renews the times."""
 _WAITING = "heartbeat-waiting"
-"""Key of the attribute of a connection with the future of its newest heartbeat that waits."""
+"""Key of the attribute of a connection with the future of its newest heartbeat or unregistration that waits."""
 CLIENT_ID_CHARACTERS_MAX, PRODUCER_GROUP_CHARACTERS_MAX = 1024, 255
 """What a connection's names may cost: registrations are counted, their bytes are not. Groups of consumers have shorter
 names (``GROUP_CHARACTERS_MAX``).
@@ -71,6 +69,7 @@ class ClientManageProcessor:
         self._consumers = services.consumers
         self._filters = services.filters
         self._expressions = services.expressions
+        self._senders = services.senders
         self._pops = services.pops
         self._monotonic = services.clock.monotonic
 
@@ -106,26 +105,34 @@ class ClientManageProcessor:
         return self._register(channel, command, data, account, now)
 
     def _when_compiled(self, channel: Channel, command: RemotingCommand, data: HeartbeatData) -> Awaitable[Answer]:
-        """Processes a heartbeat after the earlier one of its connection, when its expressions are compiled."""
-        compiled = self._expressions.compiled(_expressions(data))
-        before: asyncio.Future[None] | None = channel.attributes.get(_WAITING)
-        done = channel.attributes[_WAITING] = asyncio.get_running_loop().create_future()
+        """Processes a heartbeat after the earlier requests of its connection, when its expressions are compiled."""
+        before, done = _queue_up(channel)
+        try:
+            compiled = self._expressions.compiled(channel, _expressions(data), before)
+        except BrokerError:
+            _leave(channel, done)
+            raise
 
         async def process() -> Answer:
             try:
-                if before is not None:
-                    await asyncio.wait([before])
                 async with compiled:
                     if channel.closed:
                         return None
-                    answer = self._register(channel, command, data, self._account_of(command), self._monotonic())
+                    account = self._account_of(command)
+                    self._check_members(channel, data, account)
+                    answer = self._register(channel, command, data, account, self._monotonic())
             finally:
-                done.set_result(None)
-                if channel.attributes.get(_WAITING) is done:
-                    del channel.attributes[_WAITING]
+                _leave(channel, done)
             return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
 
         return process()
+
+    def _check_members(self, channel: Channel, data: HeartbeatData, account: str) -> None:
+        """Checks whether the account, whose rights may have ended during the wait, may still be in the groups."""
+        client = ClientChannel(channel, data.client_id, "", 0, 0.0, account)
+        for consumer in data.consumer_data_set:
+            if not self._senders.is_member(client, consumer.group_name):
+                raise BrokerError(ResponseCode.NO_PERMISSION, "access denied: no permission any more")
 
     def _register(
         self, channel: Channel, command: RemotingCommand, data: HeartbeatData, account: str, now: float
@@ -173,16 +180,23 @@ class ClientManageProcessor:
 
     def unregister(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 35: a client unregisters."""
-        waiting: asyncio.Future[None] | None = channel.attributes.get(_WAITING)
-        return (
-            self._unregister(channel, command) if waiting is None else self._unregister_after(waiting, channel, command)
-        )
+        if channel.attributes.get(_WAITING) is None:
+            return self._unregister(channel, command)
+        return self._unregister_later(channel, command, *_queue_up(channel))
 
-    async def _unregister_after(
-        self, waiting: asyncio.Future[None], channel: Channel, command: RemotingCommand
+    async def _unregister_later(
+        self,
+        channel: Channel,
+        command: RemotingCommand,
+        before: asyncio.Future[None] | None,
+        done: asyncio.Future[None],
     ) -> RemotingCommand:
-        await asyncio.wait([waiting])
-        return self._unregister(channel, command)
+        try:
+            if before is not None:
+                await asyncio.wait([before])
+            return self._unregister(channel, command)
+        finally:
+            _leave(channel, done)
 
     def _unregister(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         header = UnregisterClientRequestHeader.from_ext_fields(command.ext_fields)
@@ -193,11 +207,13 @@ class ClientManageProcessor:
             self._consumers.unregister(header.consumer_group, channel)
         return success(command)
 
-    def check_client_config(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+    def check_client_config(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 46: whether a consumer may subscribe with this expression."""
         subscription = CheckClientRequestBody.decode(command.body).subscription_data
         if subscription.expression_type == SQL92 and self._expressions.must_wait([subscription.sub_string]):
-            return self._check_when(self._expressions.compiled([subscription.sub_string]), command, subscription)
+            return self._check_when(
+                self._expressions.compiled(channel, [subscription.sub_string]), command, subscription
+            )
         return self._check(command, subscription)
 
     async def _check_when(
@@ -251,6 +267,23 @@ def _expressions(data: HeartbeatData) -> Iterable[str]:
             for subscription in consumer.subscription_data_set:
                 if subscription.expression_type == SQL92:
                     yield subscription.sub_string
+
+
+def _queue_up(channel: Channel) -> tuple[asyncio.Future[None] | None, asyncio.Future[None]]:
+    """Lets later heartbeats and unregistrations of a connection wait for this one.
+
+    Returns:
+        The future of the request before this one, None if none waits, and that of this one; see ``_leave``.
+    """
+    before, done = channel.attributes.get(_WAITING), asyncio.get_running_loop().create_future()
+    channel.attributes[_WAITING] = done
+    return before, done
+
+
+def _leave(channel: Channel, done: asyncio.Future[None]) -> None:
+    done.set_result(None)
+    if channel.attributes.get(_WAITING) is done:
+        del channel.attributes[_WAITING]
 
 
 def _digest(body: bytes | bytearray | memoryview) -> bytes:

@@ -13,13 +13,13 @@ from rucola.broker.pop.pop_read import Pop, PopReader
 from rucola.broker.pop.queue_walk import BEGINS, QueueWalk
 from rucola.broker.pop.receipt import ORDER_REVIVE_QUEUE
 from rucola.broker.pop.request_age import BORN_TIME, RequestAges
-from rucola.broker.processor.pop_checks import check_place
+from rucola.broker.processor.pop_checks import check_place, if_still_reading
 from rucola.broker.services import BrokerServices
+from rucola.common.numbers import POP_MESSAGES_MAX
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError, FormatError
 from rucola.filter.sql import SqlExpression
 from rucola.filter.tag import parse_tags
-from rucola.formats.pop import MESSAGES_MAX
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
@@ -123,9 +123,9 @@ class PopMessageProcessor:
             raise BrokerError(ResponseCode.POLLING_TIMEOUT, f"{broker} pop message is timeout too much")
         if not self._config.broker_permission & PermName.READ:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"{broker} pop message is forbidden")
-        if header.max_msg_nums > MESSAGES_MAX:
+        if header.max_msg_nums > POP_MESSAGES_MAX:
             raise BrokerError(
-                ResponseCode.INVALID_PARAMETER, f"{broker} pop message's num is greater than {MESSAGES_MAX}"
+                ResponseCode.INVALID_PARAMETER, f"{broker} pop message's num is greater than {POP_MESSAGES_MAX}"
             )
         if not self._store.config.timer_wheel_enable:
             raise BrokerError(
@@ -151,14 +151,15 @@ class PopMessageProcessor:
         header, now_ms, deadline_ms = pop.header, self._ages.now_ms(), _deadline_ms(pop)
         if deadline_ms <= now_ms:
             return False
-        proof = self._senders.proof(channel)
+        serve = partial(self._pop, began_ms=pop.began_ms)
+        again = if_still_reading(self._senders, self._senders.proof(channel), serve)
         held = HeldPop(
             channel,
             header.topic,
             header.consumer_group,
             header.queue_id,
             deadline_ms,
-            lambda: serve_again(channel, command, partial(self._pop_again, proof, pop.began_ms)),
+            lambda: serve_again(channel, command, again),
             pop.tag_codes,
             expression=(header.exp_type or _TAG, header.exp or _ALL),
             give_up=lambda: serve_again(channel, command, lambda _, request: _no_message(request, pop)),
@@ -170,14 +171,6 @@ class PopMessageProcessor:
         if pop.moved and pop.rest > 0:  # the filter skipped all messages of the read; more may follow
             self._hold.wake(header.topic, header.consumer_group, header.queue_id)
         return True
-
-    def _pop_again(
-        self, proof: object, began_ms: int, channel: Channel, command: RemotingCommand
-    ) -> RemotingCommand | None:
-        """Serves a pop that has waited, unless its account may no longer read."""
-        fields = command.ext_fields
-        self._senders.check_still_reads(proof, channel, fields["topic"], fields["consumerGroup"])
-        return self._pop(channel, command, began_ms)
 
     def _fetched(self, channel: Channel, command: RemotingCommand, pop: Pop) -> None:
         """Repeats the pop after the disk read. The invisible time of its messages begins now."""

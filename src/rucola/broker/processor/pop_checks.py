@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from rucola.broker.processor.responses import FAQ
+from rucola.broker.senders import Senders
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.remoting.server import Channel
+
+Serve: TypeAlias = Callable[[Channel, RemotingCommand], RemotingCommand | None]
+"""Serves a request; returns the response, None if the request waits."""
 
 
 def check_place(
@@ -41,3 +50,18 @@ def check_place(
 def no_topic(topic: str) -> BrokerError:
     """The error that answers a POP request for an unknown topic."""
     return BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
+
+
+def if_still_reading(senders: Senders, proof: object, serve: Serve) -> Serve:
+    """Wraps ``serve`` for a POP request that has waited: its account may have lost its rights meanwhile.
+
+    Args:
+        proof: ``Senders.proof`` of the request when it began to wait.
+    """
+
+    def served(channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
+        fields = command.ext_fields
+        senders.check_still_reads(proof, channel, fields["topic"], fields["consumerGroup"])
+        return serve(channel, command)
+
+    return served

@@ -13,12 +13,12 @@ from rucola.broker.pop.pop_hold import ANSWER_AHEAD_MS, HeldPop, PopHold
 from rucola.broker.pop.pop_offsets import PoppedQueue
 from rucola.broker.pop.queue_walk import BEGINS, QueueWalk
 from rucola.broker.pop.request_age import BORN_TIME, RequestAges
-from rucola.broker.processor.pop_checks import check_place, no_topic
+from rucola.broker.processor.pop_checks import check_place, if_still_reading, no_topic
 from rucola.broker.processor.responses import NO_CODE
 from rucola.broker.services import BrokerServices
+from rucola.common.numbers import POP_MESSAGES_MAX
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError
-from rucola.formats.pop import MESSAGES_MAX
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.pop import (
@@ -87,14 +87,6 @@ class PopLookProcessor:
         fields = NotificationResponseHeader(found, full).to_ext_fields()
         return command.answer(ResponseCode.SUCCESS, NO_CODE, fields)
 
-    def _notify_again(
-        self, proof: object, began_ms: int, channel: Channel, command: RemotingCommand
-    ) -> RemotingCommand | None:
-        """Serves a request that has waited, unless its account may no longer read."""
-        fields = command.ext_fields
-        self._senders.check_still_reads(proof, channel, fields["topic"], fields["consumerGroup"])
-        return self._notify(channel, command, began_ms)
-
     def polling_info(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 200055: the number of waiting pops."""
         header = PollingInfoRequestHeader.from_ext_fields(command.ext_fields)
@@ -117,7 +109,7 @@ class PopLookProcessor:
 
     def _peek(self, channel: Channel, command: RemotingCommand, peek: Peek) -> RemotingCommand | None:
         header = peek.header
-        room = min(header.max_msg_nums, MESSAGES_MAX)
+        room = min(header.max_msg_nums, POP_MESSAGES_MAX)
         for topic, queue_id in self._walk.places(
             header.topic, header.consumer_group, header.queue_id, False, peek.begin, lambda: peek.count >= room
         ):
@@ -163,14 +155,15 @@ class PopLookProcessor:
         deadline_ms = began_ms + header.poll_time - ANSWER_AHEAD_MS
         if deadline_ms <= now_ms:
             return False, False
-        proof = self._senders.proof(channel)
+        serve = partial(self._notify, began_ms=began_ms)
+        again = if_still_reading(self._senders, self._senders.proof(channel), serve)
         held = HeldPop(
             channel,
             header.topic,
             header.consumer_group,
             header.queue_id,
             deadline_ms,
-            lambda: serve_again(channel, command, partial(self._notify_again, proof, began_ms)),
+            lambda: serve_again(channel, command, again),
             question=True,
         )
         waits = self._hold.hold(held, now_ms)

@@ -83,6 +83,8 @@ class PullMessageProcessor:
         self._consumers = services.consumers
         self._cold_flow = services.cold_flow
         self._senders = services.senders
+        self._separates = services.config.guarded
+        """Whether copies of popped messages in retry topics name their origin (``retry_owner``)."""
         self._admissions = PullAdmissions(services)
         self._expressions = services.expressions
         self._monotonic = services.clock.monotonic
@@ -271,7 +273,7 @@ class PullMessageProcessor:
             if not self.cold_reads.start(request.channel, result.cold, partial(self._fetched, request, may_wait)):
                 _refuse_busy(request)
             return
-        if topic.startswith(_RETRY):
+        if self._separates and topic.startswith(_RETRY):
             result = without_popped(topic, result)
         offsets.pulled[admission.consumer] = result.next_offset
         if fetched:

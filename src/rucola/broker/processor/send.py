@@ -10,6 +10,7 @@ into a one-row table and then processed in the same way. There is therefore only
 from __future__ import annotations
 
 import asyncio
+import re
 from array import array
 
 from rucola.broker.processor.dead_letter import DeadLetterRule
@@ -17,7 +18,7 @@ from rucola.broker.processor.inner_batch import inner_batch
 from rucola.broker.processor.send_response import SendResponses, flush_not_confirmed
 from rucola.broker.processor.send_rewrite import Detour, Rewriter, row_of_command
 from rucola.broker.processor.send_targets import SendTarget
-from rucola.broker.property_gate import admitted_text, number_of_keys
+from rucola.broker.property_gate import admitted_text
 from rucola.broker.services import BrokerServices
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, SendTrait, new_table
 from rucola.common.key_builder import is_retry_topic
@@ -40,6 +41,11 @@ _UNIQ_KEY_LEN = int(FrameColumn.UNIQ_KEY_LEN)
 _NO_WAIT = int(SendTrait.NO_WAIT)
 _ILLEGAL = int(SendTrait.ILLEGAL)
 _SPECIAL = int(SendTrait.SPECIAL)
+_BODY_LEN = int(FrameColumn.BODY_LEN)
+_MULTI_TAGS = int(MessageSysFlag.MULTI_TAGS)
+_BROKERS_FLAGS = TRANSACTION_MASK | int(MessageSysFlag.INNER_BATCH)
+"""Flags that only brokers set; a topic of batches has the second one."""
+_KEYS = re.compile(rb"(?:^|\x02)" + KEYS.encode() + rb"\x01([^\x02]*)")
 _UNCLEAN = int(SendTrait.NO_UNIQ_KEY | SendTrait.SPECIAL | SendTrait.ILLEGAL)
 _BATCH_MEMBER_BYTES_MIN = 22
 _SLOW_ROWS = 16
@@ -184,14 +190,16 @@ class SendMessageProcessor:
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {target.config.topic_name}"
             )
         table[base + _QUEUE_ID] = self.targets.choose_queue(table[base + _QUEUE_ID], channel, target)
-        batch_flag = 0 if target.config.is_batch_queue else MessageSysFlag.INNER_BATCH
-        _check_flags(table[base + _SYS_FLAG], TRANSACTION_MASK | batch_flag)
+        refused = TRANSACTION_MASK if target.config.is_batch_queue else _BROKERS_FLAGS
+        if table[base + _SYS_FLAG] & refused:
+            raise _forbidden_flags(table[base + _SYS_FLAG])
         if target.multi_tags:
-            table[base + _SYS_FLAG] |= MessageSysFlag.MULTI_TAGS
-        if table[base + FrameColumn.BODY_LEN] > self._body_bytes_max:
+            table[base + _SYS_FLAG] |= _MULTI_TAGS
+        body_bytes = table[base + _BODY_LEN]
+        if body_bytes > self._body_bytes_max:
             raise self._illegal()
         envelope_traits = inspect_rows(source, table, row, row + 1, self._body_bytes_max, target.queues)
-        rows_max = min(max(table[base + FrameColumn.BODY_LEN], 0) // _BATCH_MEMBER_BYTES_MIN, BATCH_MESSAGES_MAX)
+        rows_max = min(max(body_bytes, 0) // _BATCH_MEMBER_BYTES_MIN, BATCH_MESSAGES_MAX)
         members = self._members
         rows = min(rows_max, len(members) // ROW_WIDTH)
         while (count := expand_batch(source, table, row, members, rows)) == _MORE_ROWS:
@@ -208,19 +216,9 @@ class SendMessageProcessor:
             raise self._illegal()
         if traits & _SPECIAL:
             self._admit_members(source, members, count, target)
-        if self._may_have_many_keys(source, table, row, members, count):
-            _check_keys(source, members, count)
+        if body_bytes > BATCH_KEYS_MAX:
+            _check_keys(source, table[base + FrameColumn.BODY_POS], body_bytes, members, count)
         return members, count, not envelope_traits & _NO_WAIT
-
-    @staticmethod
-    def _may_have_many_keys(source: bytearray, table: array[int], row: int, members: array[int], count: int) -> bool:
-        """Each key takes a byte of the properties and, but for the first of a message, a separator."""
-        start, length = table[row * ROW_WIDTH + FrameColumn.BODY_POS], table[row * ROW_WIDTH + FrameColumn.BODY_LEN]
-        return (
-            length > BATCH_KEYS_MAX
-            and sum(members[FrameColumn.PROPERTIES_LEN : count * ROW_WIDTH : ROW_WIDTH]) > BATCH_KEYS_MAX
-            and source.count(KEY_SEPARATOR.encode(), start, start + length) > BATCH_KEYS_MAX - count
-        )
 
     def _admit_members(self, source: bytearray, members: array[int], count: int, target: SendTarget) -> None:
         """Removes from the members of a batch the properties that only the broker sets. The text of a member becomes
@@ -271,7 +269,7 @@ class SendMessageProcessor:
         try:
             table[base + _QUEUE_ID] = self.targets.choose_queue(table[base + _QUEUE_ID], channel, target)
             if target.multi_tags:
-                table[base + _SYS_FLAG] |= MessageSysFlag.MULTI_TAGS
+                table[base + _SYS_FLAG] |= _MULTI_TAGS
             if target.keys_required and KEYS not in _properties_of(source, table, base):
                 raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
             if table[base + FrameColumn.BODY_LEN] <= 0:
@@ -283,7 +281,8 @@ class SendMessageProcessor:
                 row = 0
                 if inspect_rows(source, table, 0, 1, self._body_bytes_max, target.queues) & _ILLEGAL:
                     raise self._illegal()
-            _check_flags(table[row * ROW_WIDTH + _SYS_FLAG], TRANSACTION_MASK | MessageSysFlag.INNER_BATCH)
+            if table[row * ROW_WIDTH + _SYS_FLAG] & _BROKERS_FLAGS:
+                raise _forbidden_flags(table[row * ROW_WIDTH + _SYS_FLAG])
         except BrokerError as refusal:
             self._responses.refuse(channel, table, row, refusal)
             return
@@ -366,14 +365,12 @@ class SendMessageProcessor:
             channel.send(answers)
 
 
-def _check_flags(sys_flag: int, refused: int) -> None:
-    """Refuses flags that only brokers set, and with which the record would never reach its consumers."""
-    if sys_flag & refused & TRANSACTION_MASK:
-        raise BrokerError(
-            ResponseCode.MESSAGE_ILLEGAL, "the message has transaction flags, but is not part of a transaction"
-        )
-    if sys_flag & refused:
-        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "the message has the flag of a batch, but is none")
+def _forbidden_flags(sys_flag: int) -> BrokerError:
+    """The refusal of a message with flags that only brokers set; its record would never reach its consumers."""
+    refusal = "the message has transaction flags, but is not part of a transaction"
+    if not sys_flag & TRANSACTION_MASK:
+        refusal = "the message has the flag of a batch, but is none"
+    return BrokerError(ResponseCode.MESSAGE_ILLEGAL, refusal)
 
 
 def _judged(answers: bytes | bytearray, told: asyncio.Future[None]) -> bytes | bytearray:
@@ -389,17 +386,27 @@ def _properties_of(source: bytearray, table: array[int], base: int) -> dict[str,
     return decode_properties(source[start : start + max(table[base + FrameColumn.PROPERTIES_LEN], 0)])
 
 
-def _check_keys(source: bytearray, members: array[int], count: int) -> None:
-    """Refuses a batch whose messages together have too many keys.
+def _check_keys(source: bytearray, start: int, length: int, members: array[int], count: int) -> None:
+    """Refuses a batch whose messages together have too many keys. Each key takes a byte of the properties and, but for
+    the first of a message, a separator, so few batches are looked at closely.
+
+    Args:
+        start, length: place of the batch's body.
 
     Raises:
         BrokerError: MESSAGE_ILLEGAL.
     """
+    separator = KEY_SEPARATOR.encode()
+    if (
+        sum(members[FrameColumn.PROPERTIES_LEN : count * ROW_WIDTH : ROW_WIDTH]) <= BATCH_KEYS_MAX
+        or source.count(separator, start, start + length) + count <= BATCH_KEYS_MAX
+    ):
+        return
     keys = 0
     for base in range(0, count * ROW_WIDTH, ROW_WIDTH):
-        start, length = members[base + FrameColumn.PROPERTIES_POS], members[base + FrameColumn.PROPERTIES_LEN]
-        if source.count(b" ", start, start + length):
-            keys += number_of_keys(decode_properties(source[start : start + length]).get(KEYS, ""))
+        at, size = members[base + FrameColumn.PROPERTIES_POS], members[base + FrameColumn.PROPERTIES_LEN]
+        found = _KEYS.search(source[at : at + size])
+        keys += sum(map(bool, found[1].split(separator))) if found is not None else 0
         if keys > BATCH_KEYS_MAX:
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"a batch with more than {BATCH_KEYS_MAX} keys")
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from rucola.common.message_queue import MessageQueue
+from rucola.common.numbers import POP_MESSAGES_MAX
 from rucola.errors import FormatError
 from rucola.protocol.bodies.body import Body
 
 _BITS_BYTES_MAX = 4096
-_MESSAGES_MAX = 32
-"""Largest number of messages of one pop (``formats.pop.MESSAGES_MAX``)."""
 
 
 @dataclass(slots=True)
@@ -58,8 +57,8 @@ class BatchAck(Body):
         if not 0 < len(bits) <= _BITS_BYTES_MAX:
             raise FormatError("BatchAck, b", 0, f"base64 of 1 to {_BITS_BYTES_MAX} bytes", self.bits[:64])
         left = int.from_bytes(bits, "little")
-        if left.bit_count() > _MESSAGES_MAX:
-            raise FormatError("BatchAck, b", 0, f"up to {_MESSAGES_MAX} messages of one pop", f"{left.bit_count()}")
+        if left.bit_count() > POP_MESSAGES_MAX:
+            raise FormatError("BatchAck, b", 0, f"up to {POP_MESSAGES_MAX} messages of one pop", f"{left.bit_count()}")
         while left:
             lowest = left & -left
             left ^= lowest

@@ -205,17 +205,16 @@ class Journal:
         there, known = self._files.read_at(place, change.position, change.length), self._old_and_new(change)
         if there in known:
             return
-        # Bytes of several entries: a repair that was continued replaced some of them again.
-        possible = [{old, new} for old, new in zip(*known, strict=True)]
+        wrong = {at for at, byte in enumerate(there) if byte not in (known[0][at], known[1][at])}
+        # A repair that was continued may have replaced some of these bytes again.
         for other in (one for one in changes if one.kind is ChangeKind.BYTES and one.path == change.path):
             first = other.position - change.position
-            if -other.length < first < change.length:
-                for at, pair in enumerate(zip(*self._old_and_new(other), strict=True), first):
-                    if 0 <= at < change.length:
-                        possible[at] |= set(pair)
-        wrong = [at for at, byte in enumerate(there) if byte not in possible[at]]
+            if wrong and -other.length < first < change.length:
+                old, new = self._old_and_new(other)
+                span = range(max(first, 0), min(first + other.length, change.length))
+                wrong -= {at for at in wrong.intersection(span) if there[at] in (old[at - first], new[at - first])}
         if wrong:
-            problem = f"{change.path} has changed since the repair, at {change.position + wrong[0]}"
+            problem = f"{change.path} has changed since the repair, at {change.position + min(wrong)}"
             raise StoreDamagedError(self.path, change.old_at, problem, advice)
 
     def _old_and_new(self, change: Change) -> tuple[bytes, bytes]:

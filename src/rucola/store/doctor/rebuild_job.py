@@ -19,7 +19,7 @@ from rucola.formats.index_file import is_index_name
 from rucola.formats.tables import decode_topics
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig, in_todays_words
-from rucola.store.doctor.log_end import check_end, end_of_recovery
+from rucola.store.doctor.end_check import check_end, end_of_recovery
 from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.multi_path import log_directories

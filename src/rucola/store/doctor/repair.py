@@ -111,9 +111,8 @@ def repair(
         parts |= {path for path in journal.moved() if path == "index" and not files.exists(f"{root}/{path}")}
         if parts:
             _replace(files, root, journal, parts, Rebuild(files, root, run, progress), options)
-        if FindingKind.LOG_SHORT not in after_log.counts and files.exists(
-            f"{root}/checkpoint"
-        ):  # the missing part may be restored, and the times are its own
+        # If the end of the log is missing, it may be restored, and the times are its own.
+        if FindingKind.LOG_SHORT not in after_log.counts and files.exists(f"{root}/checkpoint"):
             _reset_checkpoint(journal, after_log.findings)
         after = verify(root, files, locked_here=True)
         journal.finish(after.log_end)

@@ -54,7 +54,8 @@ class TimerWheel:
         if not there:
             self._files.create_segment(self.path, f"{self.path}.tmp", size)
         self.segment = self._files.open_segment(self.path, size)
-        self.segment.fill_holes(0, size)
+        if there:
+            self.segment.fill_holes(0, size)
         return there
 
     def get(self, time_ms: int) -> TimerSlot:

@@ -63,7 +63,7 @@ def _add_lost_topics(files: Files, directory: str, found: Findings, topics: int)
         path, missing, lost = f"{directory}/topics.json", "file", "knows none of them"
     else:
         path, missing, lost = directory, "directory", "knows none of them, and no group and no consumer offset"
-    detail = f"there is no such {missing}, but there are {topics} topics with messages; the next start {lost}"
+    detail = f"there is no such {missing}, but there are {topics} topics with queues or messages; the next start {lost}"
     found.add(FindingKind.TABLE, path, 0, detail)
 
 
