@@ -81,9 +81,10 @@ $(VENV)/.release: $(VENV)/.dev
 demo: $(VENV)/.demo
 	@$(BIN)/python -m demo.flights
 
+# Files of bytecode are wanted: each of the processes would compile all tests, in half a minute.
 # Python 3.11 may fail to parse the source of a failed test while other threads run; --tb=native does not parse it.
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest --tb=native --numprocesses 4 --dist loadfile --no-loadscope-reorder
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --tb=native --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -22,6 +22,7 @@ import codecs
 import hashlib
 import importlib
 import os
+import pkgutil
 import resource
 import shutil
 import signal
@@ -37,12 +38,14 @@ from collections.abc import Callable, Collection
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from random import Random
 
 from tests.golden.loader import load
 from tests.golden.opening import CASES
 
+import rucola
 from rucola.broker import Broker
 from rucola.broker.config import BrokerConfig
 from rucola.cli.exit_codes import ExitCode
@@ -51,6 +54,7 @@ from rucola.common.java import parse_properties
 from rucola.common.message import StoreMessage
 from rucola.common.options import options_of, parse_options
 from rucola.errors import RucolaError
+from rucola.runtime import extras
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.doctor.repair import repair
@@ -325,6 +329,7 @@ def prepare(case: Case, base: Path) -> None:
 
 def run_in_child(case: Case, base: Path, output: Path) -> int | None:
     """Runs the command of the case in a forked process without privileges; returns its exit code, None if it hung."""
+    temporary = open_to_all()
     child = os.fork()
     if not child:
         code = 99
@@ -334,6 +339,7 @@ def run_in_child(case: Case, base: Path, output: Path) -> int | None:
                 os.dup2(descriptor, number)
             sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1) for number in (1, 2))
             os.chdir(base / "cwd")
+            tempfile.tempdir = temporary
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
             if os.geteuid() == 0:
                 os.setgroups([])
@@ -362,7 +368,10 @@ def run_in_child(case: Case, base: Path, output: Path) -> int | None:
 @cache
 def warm_up() -> None:
     """Imports what the commands import: the user without privileges may not be able to read the interpreter's files."""
-    for name in ("html", "unicodedata"):
+    looked_for = chain.from_iterable(names for _, names in (extras.SERVER, extras.CLI, extras.ARROW, extras.SQL))
+    own = (module.name for module in pkgutil.walk_packages(rucola.__path__, "rucola."))
+    here = (name for name in own if not name.startswith(("rucola.spark", "rucola.lab")) and "__main__" not in name)
+    for name in ("html", "unicodedata", *looked_for, *here):
         importlib.import_module(name)
     for encoding in ("utf-16", "utf-16-be", "utf-16-le", "utf-32", "utf-32-be", "utf-32-le"):  # JSON may be in them
         codecs.lookup(encoding)

@@ -52,7 +52,7 @@ def test_turns_and_states_are_the_same_for_a_seed() -> None:
 
 @pytest.mark.parametrize(
     ("workload", "every", "sync"),
-    [("put", 80, True), ("roll", 200, False), ("kill", 120, True), ("missing_queue", 100, False)],
+    [("put", 120, True), ("roll", 200, False), ("kill", 180, True), ("missing_queue", 100, False)],
 )
 def test_power_cut_at_every_step_of_the_recovery(workload: str, every: int, sync: bool) -> None:
     explorer = CrashExplorer(config(sync), SEED + 1, sample=1, compound_every=every)
@@ -87,7 +87,7 @@ def test_a_call_fails_or_the_process_is_killed(fault: str, workload: str, sync: 
     explorer = CrashExplorer(config(sync), SEED, sample=0)
     count = calls_of(FAULTS[fault][2], workload, config(sync), SEED)
     few = count < 122
-    hit = range(1 if few else 1 + sorted(FAULTS).index(fault), count + 1, 23 if few else 299)
+    hit = range(1 if few else 1 + sorted(FAULTS).index(fault), count + 1, 37 if few else 499)
     fired = [explorer.run_with_faults(WORKLOADS[workload], plan(fault, nth), sample=0) for nth in hit]
     assert sum(fired) >= 1
 

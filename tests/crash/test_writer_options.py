@@ -73,7 +73,7 @@ def test_power_cut_at_every_step_between_calls(workload: str, sync: bool) -> Non
 )
 def test_a_call_fails_or_the_process_is_killed(fault: str, options: Options, sync: bool) -> None:
     explorer = CrashExplorer(options(sync), SEED, sample=0)
-    points = range(2, calls("put", options(sync), SEED), 9 if fault == "kill" else 23)
+    points = range(2, calls("put", options(sync), SEED), 17 if fault == "kill" else 31)
     fired = [explorer.run_with_faults(WORKLOADS["put"], plan(fault, nth), sample=0) for nth in points]
     assert sum(fired) > 3
 

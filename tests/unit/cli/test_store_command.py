@@ -321,7 +321,7 @@ def test_verify_misses_the_topic_table(store: Path, tmp_path: Path, capsys: pyte
     copy = Path(copytree(store, tmp_path / "copy", ignore=ignore_patterns("config")))
     assert main(["store", "verify", str(copy)]) == 1
     shown = capsys.readouterr().out
-    assert "there is no such directory, but there are 3 topics with messages" in shown
+    assert "there is no such directory, but there are 3 topics with queues or messages" in shown
     assert "1 findings" in shown
 
 
