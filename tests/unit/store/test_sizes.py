@@ -93,7 +93,7 @@ def test_verify_reports_a_topic_table_that_is_gone(source: Path) -> None:
     [gone] = verify(str(source)).findings
     assert (gone.kind, gone.file, gone.position) == (FindingKind.TABLE, "config", 0)
     assert gone.detail == (
-        "there is no such directory, but there are 2 topics with messages; "
+        "there is no such directory, but there are 2 topics with queues or messages; "
         "the next start knows none of them, and no group and no consumer offset"
     )
     config.mkdir()
@@ -101,7 +101,7 @@ def test_verify_reports_a_topic_table_that_is_gone(source: Path) -> None:
     [gone] = verify(str(source)).findings
     assert (gone.kind, gone.file, gone.position) == (FindingKind.TABLE, "config/topics.json", 0)
     assert gone.detail == (
-        "there is no such file, but there are 2 topics with messages; the next start knows none of them"
+        "there is no such file, but there are 2 topics with queues or messages; the next start knows none of them"
     )
     rmtree(source / "consumequeue")  # the log alone tells of the topics, too
     assert FindingKind.TABLE in verify(str(source)).counts
