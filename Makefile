@@ -8,7 +8,8 @@
 #              stretches that we wrote with checksums: does any reader deliver wrong bytes?
 # make kills   30 kills of driver, executor, worker and broker under a Spark stream into a table, 20 under one into a
 #              topic, and one of two brokers away for a minute
-# make lake    every golden store archived and restored, 20 kills of archiving runs, archive and store as one at 50 moments
+# make lake    every golden store archived and restored, 1,000 orders of archive, compaction and change, 20 kills of
+#              archiving runs, archive and store as one at 50 moments
 # make threads a store with real threads, killed or stopped every few seconds, for half an hour (MINUTES=N)
 # make faults  each use of a client x each event, in virtual time, every promise checked by a ledger; then every kind of
 #              consumer through killed brokers, lost connections, clocks set back (SEEDS=N). With the official brokers, a
@@ -134,6 +135,7 @@ kills: $(VENV)/.dev
 
 lake: $(VENV)/.dev
 	@$(BIN)/python -m tests.spark.lake goldens
+	@$(BIN)/python -m tests.spark.lake schedules --count 1000
 	@$(BIN)/python -m tests.spark.lake kills --count 20
 	@$(BIN)/python -m tests.spark.lake moments --count 50
 

@@ -193,7 +193,9 @@ class Ledger:
             answer = await self.ask(account, RequestCode.PULL_MESSAGE, header.to_ext_fields())
             if answer.code != 0:
                 return found
-            found += [bytes(message.body).decode("utf-8", "replace") for message in decode_messages(answer.body)]
+            # The attacker may send bodies that say they are compressed, and are not.
+            messages = decode_messages(answer.body, unpack=False)
+            found += [bytes(message.body).decode("utf-8", "replace") for message in messages]
             offset = int(answer.ext_fields["nextBeginOffset"])
 
 

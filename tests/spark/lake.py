@@ -1,10 +1,10 @@
-"""Tests archives at full size: ``python -m tests.spark.lake goldens``, ``kills`` or ``moments``.
+"""Tests archives at full size: ``python -m tests.spark.lake goldens``, ``schedules``, ``kills`` or ``moments``.
 
 ``goldens``: each golden store with a log is archived raw and restored; log and configuration must have the same
-SHA-256. ``kills``: processes archive a store that grows, and are killed at random calls of a commit or at random times;
-in the end the table must hold the messages of the log. ``moments``: messages are sent, archived, compacted and
-deleted from the store; at random moments, ``topic_table`` must hold each sent message exactly once. The exit status is
-1 if a test fails.
+SHA-256. ``schedules``: random orders of archives, compactions and changes of a store (``raw_schedules``). ``kills``:
+processes archive a store that grows, and are killed at random calls of a commit or at random times; in the end the
+table must hold the messages of the log. ``moments``: messages are sent, archived, compacted and deleted from the store;
+at random moments, ``topic_table`` must hold each sent message exactly once. The exit status is 1 if a test fails.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 from tests.golden.loader import BROKER_STORES, DAMAGE_STORES, STORES, load_files, write_files
+from tests.spark.raw_schedules import Schedule
 from tests.unit.arrow.records import message
 from tests.unit.arrow.stores import open_store
 
@@ -68,6 +69,20 @@ def _same_golden(place: Path, name: str, directory: Path) -> str:
         return f"refused: {error.args[2]}"
     restore(directory / "table", directory / "new", rebuild=False)
     return "identical" if _digests(directory / "new") == _digests(directory / "store") else "different"
+
+
+def schedules(count: int, seed: int) -> bool:
+    """Runs random schedules of raw archives, and prints the seeds of those that fail."""
+    wrong = 0
+    for number in range(seed, seed + count):
+        with tempfile.TemporaryDirectory() as directory:
+            try:
+                Schedule(Path(directory), number).run()
+            except (RucolaError, AssertionError) as error:
+                wrong += 1
+                print(f"seed {number}: {str(error)[:300]}", flush=True)
+    print(f"{count} schedules, {wrong} wrong", flush=True)
+    return not wrong
 
 
 def _digests(store: Path) -> dict[str, str]:
@@ -274,14 +289,14 @@ def _twice(found: Iterable[int]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs one of the three tests."""
+    """Runs one of the tests."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["goldens", "kills", "moments"])
-    parser.add_argument("--count", type=int, default=20, help="number of kills or moments")
+    parser.add_argument("what", choices=["goldens", "schedules", "kills", "moments"])
+    parser.add_argument("--count", type=int, default=20, help="number of schedules, kills or moments")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_args(arguments)
     print(f"{options.what}, seed {options.seed}", flush=True)
-    work = {"kills": kills, "moments": moments}.get(options.what)
+    work = {"schedules": schedules, "kills": kills, "moments": moments}.get(options.what)
     return not (goldens() if work is None else work(options.count, options.seed))
 
 

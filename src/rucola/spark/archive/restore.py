@@ -193,13 +193,12 @@ def write_segment(root: str, directory: str, wanted: _Segment) -> RestoredFile:
     files.create_segment(hidden, f"{hidden}.tmp", wanted.size)
     segment = files.open_segment(hidden, wanted.size)
     try:
-        reached = wanted.start
-        for path in sorted(wanted.paths, key=lambda path: _first_offset(root, path)):
+        written = _Written(wanted, root)
+        for path in wanted.paths:
             with parquet_file(root, path) as file:
                 for batch in file.iter_batches(BATCH_ROWS, columns=["physicalOffset", "size", "record"]):
-                    reached = _write_rows(segment, wanted.start, reached, batch, f"{root}/{path}")
-        if not wanted.is_last and reached != wanted.start + wanted.size:
-            raise _gap(f"{root}/{wanted.paths[-1]}", reached, wanted.start + wanted.size)
+                    written.add(batch, segment, path)
+        written.check()
         segment.sync()
         digest = hashlib.sha256(segment.view).hexdigest()
     finally:
@@ -208,35 +207,63 @@ def write_segment(root: str, directory: str, wanted: _Segment) -> RestoredFile:
     return RestoredFile(name, wanted.size, digest)
 
 
-def _first_offset(root: str, path: str) -> int:
-    """Physical offset of the first row in a data file; its rows are in log order."""
-    with parquet_file(root, path) as file:
-        at = file.schema_arrow.names.index("physicalOffset")
-        statistics = file.metadata.row_group(0).column(at).statistics
-        if statistics is None or not isinstance(statistics.min, int):
-            raise ValueError("no statistics of physicalOffset")
-        return statistics.min
+class _Written:
+    """The parts of a segment that were written so far. Rows may come in any order: other programs may have rewritten
+    the table.
+    """
 
+    def __init__(self, wanted: _Segment, root: str) -> None:
+        self._wanted = wanted
+        self._root = root
+        self._spans: list[tuple[int, int, str]] = []
 
-def _write_rows(segment: MappedSegment, base: int, reached: int, batch: pa.RecordBatch, path: str) -> int:
-    """Writes rows, which must be contiguous and start at ``reached``; returns the physical offset after them."""
-    import numpy as np
+    def add(self, batch: pa.RecordBatch, segment: MappedSegment, path: str) -> None:
+        """Writes the rows of a batch into ``segment``.
 
-    from rucola.arrow.buffers import numbers_of
+        Raises:
+            FormatError: a row does not lie in the segment, or has more bytes than it covers.
+        """
+        import numpy as np
 
-    offsets, sizes = (numbers_of(batch.column(name), np.int64) for name in ("physicalOffset", "size"))
-    expected = np.cumsum(np.concatenate([[reached], sizes]))
-    if (offsets != expected[:-1]).any():
-        raise _gap(path, int(expected[:-1][offsets != expected[:-1]][0]), int(offsets[offsets != expected[:-1]][0]))
-    records = batch.column("record")
-    ends = np.frombuffer(records.buffers()[1], np.int32, len(records) + 1, records.offset * 4)
-    content = memoryview(records.buffers()[2] or b"")
-    if (np.diff(ends) == sizes).all():
-        segment.write(reached - base, content[int(ends[0]) : int(ends[-1])])
-    else:
-        for offset, start, end in zip(offsets.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True):
-            segment.write(offset - base, content[start:end])
-    return int(expected[-1])
+        from rucola.arrow.buffers import numbers_of
+
+        if not batch.num_rows:
+            return
+        base, size = self._wanted.start, self._wanted.size
+        offsets, sizes = (numbers_of(batch.column(name), np.int64) for name in ("physicalOffset", "size"))
+        places = offsets - base
+        records = batch.column("record")
+        ends = np.frombuffer(records.buffers()[1], np.int32, len(records) + 1, records.offset * 4)
+        lengths = np.diff(ends)
+        wrong = (offsets < base) | (places > size) | (sizes < lengths) | (sizes > size - places)
+        if wrong.any():
+            at = int(offsets[wrong][0])
+            expected = f"a row in the {size} bytes of segment {base}, and no more bytes than its size"
+            raise FormatError("raw table", at, expected, "another", f"{self._root}/{path}")
+        content = memoryview(records.buffers()[2] or b"")
+        stops = places + sizes
+        breaks = np.flatnonzero(places[1:] != stops[:-1]) + 1
+        firsts, lasts = np.concatenate(([0], breaks)), np.concatenate((breaks, [len(places)])) - 1
+        self._spans += [(int(places[one]), int(stops[other]), path) for one, other in zip(firsts, lasts, strict=True)]
+        if len(firsts) == 1 and (lengths == sizes).all():
+            segment.write(int(places[0]), content[int(ends[0]) : int(ends[-1])])
+            return
+        for place, start, end in zip(places.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+            segment.write(place, content[start:end])
+
+    def check(self) -> None:
+        """Checks that each byte of the segment was written once. The end of the last segment may be missing.
+
+        Raises:
+            FormatError: a part of the segment is missing, or there is a part twice.
+        """
+        reached, base = 0, self._wanted.start
+        for place, stop, path in sorted(self._spans):
+            if place != reached:
+                raise _gap(f"{self._root}/{path}", base + reached, base + place)
+            reached = stop
+        if reached != self._wanted.size and not self._wanted.is_last:
+            raise _gap(f"{self._root}/{self._wanted.paths[-1]}", base + reached, base + self._wanted.size)
 
 
 def _gap(path: str, expected: int, got: int) -> FormatError:
