@@ -25,6 +25,7 @@ from rucola.arrow.reading import open_catalog, read_range
 from rucola.arrow.schema import all_columns
 from rucola.arrow.selection import select_ranges, tag_expression
 from rucola.arrow.virtual_dataset import VirtualDataset
+from rucola.common.local_path import local_path
 from rucola.errors import ConfigError
 
 ALL_TOPICS = r"(?!%LMQ%)(%RETRY%|%DLQ%)?.*"
@@ -101,7 +102,7 @@ def topic_options(
         raise ConfigError("topic", "", "a topic name, several topic names, or None for all topics")
     everything = Subscription(pattern=ALL_TOPICS)
     subscription = everything if topic is None else Subscription(topics=tuple(sorted(set(topics))))
-    path = "" if store is None else str(Path(store).expanduser())
+    path = "" if store is None else str(Path(local_path("store", os.fspath(store))).expanduser())
     return ReadOptions(store_path=path, name_server=name_server, subscription=subscription, **more)
 
 

@@ -42,8 +42,9 @@ def run(options: argparse.Namespace) -> int:
 def _query(options: argparse.Namespace) -> None:
     from rucola.sql import connect
 
-    store, namesrv, target = options.store, options.namesrv, options.output
-    form = _form(options.format, options.json, target)
+    store, namesrv = options.store, options.namesrv
+    form = _form(options.format, options.json, options.output)
+    target = None if options.output is None else Path(Files().expand(options.output))
     if store is not None and not Files().is_directory(store):
         raise ConfigError("--store", store, "an existing directory")
     if (store is None) is (namesrv is None):
@@ -53,7 +54,7 @@ def _query(options: argparse.Namespace) -> None:
         gc.freeze()  # The imported modules are never garbage, so the collector skips them.
         gc.enable()
         if target is not None:
-            sql_output.write_file(result, Path(target).expanduser(), form)
+            sql_output.write_file(result, target, form)
         else:
             sql_output.write(result, form, options.max)
 

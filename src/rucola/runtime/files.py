@@ -31,6 +31,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import BinaryIO, TypeVar
 
+from rucola.common.local_path import local_path
 from rucola.errors import ConfigError, DiskError, ForeignEntryError, StoreLockedError
 from rucola.runtime.directory_listing import foreign_in, lengths_below, lengths_in, names_in
 from rucola.runtime.disk_calls import DiskCall, read_at, write_all
@@ -92,14 +93,16 @@ class Files:
     # -- names ---------------------------------------------------------------------------------------------------------
 
     def expand(self, path: str) -> str:
-        """Returns ``path`` as an absolute path; a leading ``~`` is replaced by the home directory.
+        """Returns ``path``, which may be a ``file:`` URL, as an absolute path; a leading ``~`` is replaced by the home
+        directory.
 
         Raises:
-            ConfigError: the path is empty, as an unset variable of a script is. It would be the current directory.
+            ConfigError: the path is empty, as an unset variable of a script is, which would be the current directory.
+                Or it is a URL of another kind, which would be a new directory.
         """
         if not path:
             raise ConfigError("path", path, "the path of a file or directory; . for the current directory")
-        return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 - text in, text out
+        return os.path.abspath(os.path.expanduser(local_path("path", path)))  # noqa: PTH100, PTH111 - text in, text out
 
     def is_directory(self, path: str) -> bool:
         """Whether ``path``, which a user gave, is a directory; False if this process may not look there."""

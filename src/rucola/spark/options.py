@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
 
 from rucola.arrow.access import Access
 from rucola.arrow.expression import ExpressionKind, parse_expression
@@ -29,6 +28,7 @@ from rucola.arrow.read_options import (
     SchemaStyle,
     Subscription,
 )
+from rucola.common.local_path import local_path
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
 from rucola.spark.option_values import (
@@ -301,7 +301,7 @@ def _check_directories(values: dict[str, str]) -> None:
         )
     if values["storePathCommitLog"] and (len(paths) > 1 or not values["storePath"]):
         raise ConfigError("storePathCommitLog", values["storePathCommitLog"], "with one storePath only")
-    values["storePath"] = ",".join(_local_path(path.strip()) for path in paths)
+    values["storePath"] = ",".join(local_path("storePath", path.strip()) for path in paths)
 
 
 def _group(values: dict[str, str], subscription: Subscription) -> str:
@@ -314,16 +314,6 @@ def _group(values: dict[str, str], subscription: Subscription) -> str:
     # The name is the same in every run, task and retry. A random name would leave a new group on the brokers each time.
     what = f"{values['nameServer']} {subscription}"
     return f"{prefix}-{hashlib.sha256(what.encode()).hexdigest()[:GROUP_HASH_DIGITS]}"
-
-
-def _local_path(text: str) -> str:
-    """The local path in ``text``, which is a path or a ``file:`` URI."""
-    uri = urlsplit(text)
-    if uri.scheme == "file" and uri.netloc in ("", "localhost"):
-        return unquote(uri.path)
-    if "://" in text:
-        raise ConfigError("storePath", text, "a path, or file:///path: the files must be on every executor")
-    return text
 
 
 def _subscription(values: dict[str, str]) -> Subscription:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from tests.unit.arrow.stores import open_store, put
 
-from rucola.errors import ForeignEntryError, FormatError, RucolaError
+from rucola.cli.main import main
+from rucola.errors import ConfigError, ForeignEntryError, FormatError, RucolaError
 from rucola.runtime.files import Files
 from rucola.spark.archive import archive, archive_raw, restore
 from rucola.spark.archive.maintenance import compact
@@ -34,6 +35,14 @@ def table(tmp_path: Path) -> Path:
     put(store, 200, 100)
     store.shutdown()
     return tmp_path / "table"
+
+
+def with_messages(path: Path, count: int) -> Path:
+    """Makes a store with ``count`` messages."""
+    store = open_store(path)
+    put(store, 0, count)
+    store.shutdown()
+    return path
 
 
 @pytest.fixture
@@ -204,3 +213,39 @@ def test_a_new_file_replaces_nothing(tmp_path: Path) -> None:
     with files.open_new(f"{tmp_path}/new") as stream:
         stream.write(b"x")
     assert contents(tmp_path) == {"there": b"kept", "new": b"x"}
+
+
+@pytest.mark.parametrize("form", ["parquet", "delta", "iceberg"])
+def test_all_ways_to_write_a_path_are_one_table(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = with_messages(tmp_path / "store", 20)
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "a table"
+    assert archive(place, store=store, format=form) == 20
+    same = (f"{place}/", place.as_uri(), "a table", tmp_path / "link" / "a table", f"{tmp_path}/store/../a table")
+    assert [archive(one, store=store, format=form) for one in same] == [0] * len(same)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a table", "link", "store"]
+
+
+@pytest.mark.parametrize("elsewhere", ["s3://bucket/t", "hdfs://host/t", "gs://bucket/t"])
+def test_no_directory_is_made_for_a_place_elsewhere(
+    elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the fix, a directory ``s3:`` appeared, and the user believed that the data was in the cloud."""
+    store = with_messages(tmp_path / "store", 3)
+    archive_raw(tmp_path / "raw", store)
+    monkeypatch.chdir(tmp_path)
+    for form in ("parquet", "delta", "iceberg"):
+        with pytest.raises(ConfigError, match="file:///path"):
+            archive(elsewhere, store=store, format=form)
+    with pytest.raises(ConfigError, match="file:///path"):
+        archive(tmp_path / "new", store=elsewhere)
+    with pytest.raises(ConfigError, match="file:///path"):
+        archive_raw(elsewhere, store)
+    with pytest.raises(ConfigError, match="file:///path"):
+        restore(elsewhere, tmp_path / "new")
+    with pytest.raises(ConfigError, match="file:///path"):
+        restore(tmp_path / "raw", elsewhere)
+    command = ["sql", "select 1", "--store", str(store), "-o", f"{elsewhere}.csv"]
+    assert main(command) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["raw", "store"]

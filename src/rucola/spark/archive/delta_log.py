@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,7 +18,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, TableConflictError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.spark.archive.columns import DAY
-from rucola.spark.archive.table_files import parquet_file
+from rucola.spark.archive.table_files import parquet_file, table_root
 from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableKind
 
 PARTITIONS = ["topic", DAY]
@@ -39,7 +38,7 @@ class DeltaLog:
     """
 
     def __init__(self, root: str, clock: Clock | None = None) -> None:
-        self.root = str(Path(root).expanduser().absolute())
+        self.root = table_root(root)
         self._clock = clock or SystemClock()
 
     def snapshot(self, queues: Iterable[MessageQueue] = ()) -> Snapshot:

@@ -19,6 +19,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, TableConflictError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.spark.archive.columns import DAY, arrow_of
+from rucola.spark.archive.table_files import table_root
 from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableKind, changed
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class IcebergLog:
     """
 
     def __init__(self, root: str, clock: Clock | None = None) -> None:
-        self.root = str(Path(root).expanduser().absolute())
+        self.root = table_root(root)
         self._clock = clock or SystemClock()
 
     def snapshot(self, queues: Iterable[MessageQueue] = ()) -> Snapshot:

@@ -22,7 +22,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, FormatError, TableConflictError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
-from rucola.spark.archive.table_files import hold_table
+from rucola.spark.archive.table_files import hold_table, table_root
 from rucola.spark.archive.table_log import STALE_S, Change, DataFile, Snapshot, TableKind, changed
 
 LOG = "_log"
@@ -55,7 +55,7 @@ class ManifestLog:
     ) -> None:
         self._files = files or Files()
         self._clock = clock or SystemClock()
-        self.root = self._files.expand(root)
+        self.root = table_root(root)
         self._log = f"{self.root}/{LOG}"
         self._kind = kind
         hold_table(self.root, self._files)

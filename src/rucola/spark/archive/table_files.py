@@ -7,6 +7,7 @@ in the directory.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
 
 _LEVELS_MAX = 16
 """Deepest directory of a table that is looked at; our own have at most six levels."""
+
+
+def table_root(table: str | os.PathLike[str]) -> str:
+    """The directory of a table. All ways to write it are one table: relative, as a ``file:`` URL, with a slash at the
+    end, through links, which are followed once, here.
+
+    Raises:
+        ConfigError: it is the URL of another place.
+    """
+    return os.path.realpath(Files().expand(os.fspath(table)))
 
 
 def hold_table(root: str, files: Files | None = None) -> Files:

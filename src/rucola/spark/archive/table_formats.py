@@ -8,7 +8,7 @@ from enum import StrEnum
 from rucola.errors import ConfigError
 from rucola.runtime import extras
 from rucola.spark.archive.manifest_log import ManifestLog
-from rucola.spark.archive.table_files import check_table
+from rucola.spark.archive.table_files import check_table, table_root
 from rucola.spark.archive.table_log import TableLog
 
 
@@ -33,7 +33,7 @@ def open_table(table: str | os.PathLike[str], format: str = TableFormat.PARQUET)
     except ValueError as error:
         raise ConfigError("format", format, " or ".join(TableFormat)) from error
     if kind is not TableFormat.PARQUET:
-        check_table(os.path.abspath(os.fspath(table)))  # noqa: PTH100 - text in, text out
+        check_table(table_root(table))
     if kind is TableFormat.DELTA:
         extras.require(extras.LAKE, "a Delta table")
         from rucola.spark.archive.delta_log import DeltaLog
