@@ -28,8 +28,8 @@ def send(broker: BrokerProcess, topic: str, numbers: range) -> None:
 
 
 def stream(spark: SparkSession, **options: str) -> DataFrame:
-    columns = "queueId,queueOffset,keys"
-    return spark.readStream.format("rocketmq").options(columns=columns, startingOffsets="earliest", **options).load()
+    fixed = {"columns": "queueId,queueOffset,keys", "startingOffsets": "earliest"}
+    return spark.readStream.format("rocketmq").options(**fixed | options).load()
 
 
 def run_available(rows: DataFrame, directory: Path) -> StreamingQuery:
@@ -118,6 +118,31 @@ def test_a_stream_starts_before_its_topic(spark: SparkSession, shared_broker: Br
     finally:
         query.stop()
     assert sorted(int(row["keys"]) for row in spark.table("later").collect()) == list(range(50))
+
+
+def test_messages_sent_while_a_stream_without_a_topic_is_down(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """Spark must log the first offsets of the query, although the query has read nothing."""
+    options = {"topic": "afterwards", "nameServer": shared_broker.namesrv, "startingOffsets": "latest"}
+    query = (
+        stream(spark, **options)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .option("path", str(tmp_path / "rows"))
+        .start()
+    )
+    try:
+        wait_until((tmp_path / "checkpoint" / "commits" / "0").exists, query)
+        time.sleep(0.5)  # an idle query logs nothing more
+        assert sorted(path.name for path in (tmp_path / "checkpoint" / "offsets").glob("[0-9]*")) == ["0"]
+    finally:
+        query.stop()
+    send(shared_broker, "afterwards", range(10))
+    run_available(stream(spark, **options), tmp_path)
+    send(shared_broker, "afterwards", range(10, 15))
+    run_available(stream(spark, **options), tmp_path)
+    assert keys_in(spark, tmp_path) == list(range(15))
 
 
 def test_lost_messages_stop_a_stream(spark: SparkSession, own_broker: BrokerProcess, tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ Spark compares documents as JSON text. Therefore keys are always sorted, queue i
 integers.
 
 In addition to topics, the document of a stream has two sections, whose names no topic can have. ``#from`` holds the
-start offset of each new queue, and of each queue that was replaced by a different queue. For all other queues, the
-micro-batch starts where the previous micro-batch ended. Therefore a micro-batch that Spark replays from its offset log
-has the same messages again. ``#last`` holds, for each queue, the store time and physical offset of the last record
-before the queue's offset. If a different record is found there later, the commit log was replaced. Documents of older
-versions lack these sections and can be read, too.
+start offset of each new queue, and of each queue that was replaced by a different queue. It is empty in the first
+document of a query that knew no queue when it began. For all other queues, the micro-batch starts where the previous
+micro-batch ended. Therefore a micro-batch that Spark replays from its offset log has the same messages again. ``#last``
+holds, for each queue, the store time and physical offset of the last record before the queue's offset. If a different
+record is found there later, the commit log was replaced. Documents of older versions lack these sections and can be
+read, too.
 """
 
 from __future__ import annotations

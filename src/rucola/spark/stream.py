@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from rucola.arrow.catalog import Bounds, Catalog, Look, checked_ranges, starting_offsets
 from rucola.arrow.offsets import (
+    FROM,
     OffsetDocument,
     QueueOffsets,
     StreamDocument,
@@ -47,7 +48,9 @@ log = logging.getLogger(__name__)
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the queues of a subscription. Queues created after the first start are read from their first message."""
+    """Follows the queues of a subscription. Queues that the query did not know when it began are read from their first
+    message, whatever the start option says: ``latest`` means the moment when the query began, not when a topic appears.
+    """
 
     def __init__(
         self, options: SourceOptions, schema: StructType, catalog: Catalog | None = None, clock: Clock | None = None
@@ -85,6 +88,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next micro-batch, which reads as many new messages as ``limit`` allows; ``start`` if there is
         nothing to read yet.
 
+        The first end is a new document even if there is nothing to read. Spark logs it, so after a restart the query
+        knows that it has begun, and which queues it knew then.
+
         Raises:
             DataLossError: ``failOnDataLoss`` is set, and a queue was deleted or replaced, or ends below the offset in
                 ``start``.
@@ -95,9 +101,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             self._check_all_found(own)
         catalog = self._open()
+        first = {} if start else self._first_offsets()
         look = catalog.look(sorted({*own, *catalog.queues(all_needed=False)}))
         self._newest = {queue: look.bounds[queue].max for queue in look.bounds}
-        starts = self._starts(begin, own, look)
+        starts = self._starts(begin, own, look) | first
         position = {**own, **starts}
         available = dict(position)
         for queue in look.bounds.keys() & position.keys():
@@ -108,7 +115,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         end = self._admit(position, available, limit)
         moved = {queue: end[queue] - 1 for queue in end if queue in starts or end[queue] != own[queue]}
-        marks = catalog.marks({queue: at for queue, at in moved.items() if at >= look.bounds[queue].min})
+        held = {queue: at for queue, at in moved.items() if queue in look.bounds and at >= look.bounds[queue].min}
+        marks = catalog.marks(held)
         for queue in [queue for queue in marks if marks[queue] is None]:
             # The queue's broker has just become unavailable. A micro-batch with messages of this queue would wait for
             # the broker, and all other messages would wait, too.
@@ -116,12 +124,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             starts.pop(queue, None)
             if queue in own:
                 end[queue] = own[queue]
-        if not starts and end == own:
+            elif queue in first:
+                end[queue] = starts[queue] = first[queue]
+        if start and not starts and end == own:
             return start
         self._admitted_s = self._clock.monotonic()
         kept = {queue: mark for queue, mark in begin.marks.items() if queue not in moved}
         known = {queue: mark for queue, mark in marks.items() if mark is not None}
-        return StreamOffsets({**begin.offsets, **end}, starts, {**kept, **known}).to_document()
+        return StreamOffsets({**begin.offsets, **end}, starts, {**kept, **known}).to_document() or {FROM: {}}
 
     def reportLatestOffset(self) -> OffsetDocument | None:  # noqa: N802
         """The newest offsets seen, for the query's progress reports."""
@@ -189,20 +199,21 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._catalog = open_catalog(self.options)
         return self._catalog
 
-    @property
-    def _begins_earliest(self) -> bool:
-        return self.options.starting == Position(name="earliest")
+    def _first_offsets(self) -> QueueOffsets:
+        """Where the query begins in the queues that exist when it begins, fixed by the first call. Empty with
+        ``earliest``: each queue then starts at the oldest message that it holds when its broker first responds.
+        """
+        if self._initial is None:
+            self._initial = {}
+            if self.options.starting != Position(name="earliest"):
+                catalog = self._open()
+                self._initial = starting_offsets(self.options, catalog, catalog.queues(all_needed=False), "latest")
+        return self._initial
 
     def _starts(self, begin: StreamOffsets, own: QueueOffsets, look: Look) -> QueueOffsets:
         """Start offsets of the queues that cannot continue at a logged offset: new queues and replaced queues."""
         catalog = self._open()
-        starts: QueueOffsets = {}
-        if not begin.offsets and self._initial is None and self._begins_earliest:
-            self._initial = {}  # each queue starts at the oldest message that it holds when its broker first responds
-        elif not begin.offsets and self._initial is None:
-            self._initial = starting_offsets(self.options, catalog, catalog.queues(all_needed=False), "latest")
-        for queue in look.bounds.keys() - own.keys():
-            starts[queue] = (self._initial or {}).get(queue, look.bounds[queue].min)
+        starts = {queue: look.bounds[queue].min for queue in look.bounds.keys() - own.keys()}
         for queue in own.keys() - look.bounds.keys() - look.waiting:
             self._lost(DataLossError(queue_text(queue), own[queue], own[queue], 0, 0))
         for queue in self._replaced(begin, own, look):

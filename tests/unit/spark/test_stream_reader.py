@@ -10,36 +10,16 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
 from tests.unit.arrow.dict_catalog import DictCatalog
+from tests.unit.spark.streams import Q0, Q1, document, ends, ranges, reader
 
 from rucola.arrow.catalog import Bounds
-from rucola.arrow.offsets import OffsetDocument, StreamDocument, StreamOffsets, to_document
+from rucola.arrow.offsets import StreamDocument
 from rucola.arrow.ranges import QueueRange
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError, RemotingConnectError
 from rucola.spark.options import parse_options
 from rucola.spark.stream import RocketMQStreamReader
 from rucola.testing.clock import ManualClock
-
-Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
-
-
-def reader(bounds: dict[MessageQueue, Bounds], **given: str) -> tuple[RocketMQStreamReader, DictCatalog]:
-    options = parse_options({"storePath": "d", "topic": "t", **given})
-    catalog = DictCatalog(options, bounds)
-    return RocketMQStreamReader(options, StructType(), catalog), catalog
-
-
-def document(*values: int) -> dict[str, dict[str, dict[str, int]]]:
-    return {"t": {"b": {str(queue_id): value for queue_id, value in enumerate(values)}}}
-
-
-def ends(end: StreamDocument) -> OffsetDocument:
-    """Returns only the end offsets of the micro-batch, without the other sections of the JSON document."""
-    return to_document(StreamOffsets.from_document(end).offsets)
-
-
-def ranges(stream: RocketMQStreamReader, start: StreamDocument, end: StreamDocument) -> list[QueueRange]:
-    return [partition.value for partition in stream.partitions(start, end)]
 
 
 def test_where_a_query_begins_is_logged() -> None:
@@ -108,11 +88,13 @@ def test_checkpoints_of_older_versions_are_read() -> None:
 def test_a_topic_without_queues_yet_is_waited_for() -> None:
     stream, catalog = reader({})
     assert stream.initialOffset() == {}
-    assert stream.latestOffset({}, ReadAllAvailable()) == {}
+    nothing = stream.latestOffset({}, ReadAllAvailable())
+    assert ends(nothing) == {}
+    assert stream.latestOffset(nothing, ReadAllAvailable()) is nothing
     catalog.table[Q0] = Bounds(0, 3)
-    end = stream.latestOffset({}, ReadAllAvailable())
+    end = stream.latestOffset(nothing, ReadAllAvailable())
     assert ends(end) == document(3)
-    assert ranges(stream, {}, end) == [QueueRange(Q0, 0, 3)]
+    assert ranges(stream, nothing, end) == [QueueRange(Q0, 0, 3)]
 
 
 def test_no_new_data_gives_the_same_text() -> None:
@@ -374,7 +356,7 @@ def test_the_first_micro_batch_waits_for_all_brokers_only_when_it_must() -> None
 def test_a_run_that_ends_needs_a_topic_for_its_pattern() -> None:
     options = parse_options({"storePath": "d", "subscribePattern": "x.*"})
     stream = RocketMQStreamReader(options, StructType(), DictCatalog(options, {Q0: Bounds(0, 3)}))
-    assert stream.latestOffset({}, ReadAllAvailable()) == {}
+    assert ends(stream.latestOffset({}, ReadAllAvailable())) == {}
     stream.prepareForTriggerAvailableNow()
     with pytest.raises(ConfigError, match=r"subscribePattern.*existing topics: t"):
         stream.latestOffset({}, ReadAllAvailable())
