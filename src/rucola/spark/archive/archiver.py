@@ -129,8 +129,9 @@ class Archiver:
             change = Change("archive", tuple(added), (), plan.offsets, merged_schema(plan.base.schema, schema))
             try:
                 version = commit_rebased(self._table, plan.base, change)
-            except TableConflictError:
+            except TableConflictError as error:
                 # Another writer has archived some of these messages, or has added columns.
+                tell_conflict(error)
                 for one in added:
                     remove_from(self._table.root, one.path)
                 if attempt == CONFLICTS_MAX - 1:
@@ -141,11 +142,10 @@ class Archiver:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _plan(self) -> _Plan:
+        base, queues = snapshot_of(self._table, self._options)
         catalog = open_catalog(self._options)
         try:
-            queues = plannable_queues(self._options, catalog)
             bounds = catalog.bounds(queues)
-            base = self._table.snapshot(bounds)
             start = start_offsets(base, bounds)
             self._check_same_log(base, catalog, bounds)
             available = {queue: max(held.max, start[queue]) for queue, held in bounds.items()}
@@ -244,6 +244,21 @@ def start_offsets(base: Snapshot, bounds: Mapping[MessageQueue, Bounds]) -> Queu
     return {queue: held.min if (end := archived[queue]) is None else end for queue, held in bounds.items()}
 
 
+def snapshot_of(table: TableLog, options: ReadOptions) -> tuple[Snapshot, list[MessageQueue]]:
+    """The newest snapshot, and the queues of the subscription whose archived offsets it has.
+
+    Bounds of the queues must be taken after it, from a new catalog. Whatever other runs archive meanwhile, an archived
+    offset then lies within the bounds, unless messages are gone. A queue that appears after the snapshot is not among
+    the queues: nobody knows how much of it the table holds.
+    """
+    catalog = open_catalog(options)
+    try:
+        queues = plannable_queues(options, catalog)
+    finally:
+        catalog.close()
+    return table.snapshot(queues), queues
+
+
 def plannable_queues(options: ReadOptions, catalog: Catalog) -> list[MessageQueue]:
     """The queues of the subscription. With a pattern, topics are left out if their queues are of type BatchCQ."""
     queues = catalog.queues(all_needed=not options.subscription.pattern)
@@ -253,6 +268,15 @@ def plannable_queues(options: ReadOptions, catalog: Catalog) -> list[MessageQueu
     if batched:
         log.warning("topics left out, because their queues are of type BatchCQ: %s", ", ".join(sorted(batched)))
     return [queue for queue in queues if queue.topic not in batched]
+
+
+def tell_conflict(error: TableConflictError) -> None:
+    """Logs that a plan is made again."""
+    log.warning(
+        "table %s: another run committed first (version %d); this run plans its commit again",
+        error.table,
+        error.version,
+    )
 
 
 def commit_rebased(table: TableLog, base: Snapshot, change: Change) -> int:

@@ -28,7 +28,7 @@ from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.runtime.mapped_segment import MappedSegment
-from rucola.spark.archive.archiver import CONFLICTS_MAX, Step, commit_rebased, files_of, write_all
+from rucola.spark.archive.archiver import CONFLICTS_MAX, Step, commit_rebased, files_of, tell_conflict, write_all
 from rucola.spark.archive.file_sizes import SIZES, encode_sizes, read_sizes, sizes_of
 from rucola.spark.archive.table_files import parquet_file, remove_from
 from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableLog
@@ -130,6 +130,7 @@ class RawArchiver:
         """
         for attempt in range(CONFLICTS_MAX):
             began_s = self._clock.monotonic()
+            # First the snapshot, then the log: what other runs archive meanwhile must not lie beyond the log's end.
             base = self._table.snapshot([self._queue])
             plan = self._plan(base)
             if plan is None:
@@ -142,7 +143,8 @@ class RawArchiver:
             change = Change("archive", tuple(added), tuple(plan.removed), offsets, schema)
             try:
                 version = commit_rebased(self._table, base, change)
-            except TableConflictError:
+            except TableConflictError as error:
+                tell_conflict(error)
                 for one in added:
                     remove_from(self._table.root, one.path)
                 if attempt == CONFLICTS_MAX - 1:

@@ -17,8 +17,9 @@ from rucola.arrow.catalog import checked_ranges
 from rucola.arrow.ranges import QueueRange, SourceRange, UnitRange
 from rucola.arrow.read_options import ReadOptions, ScanOrder
 from rucola.arrow.reading import open_catalog
+from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError
-from rucola.spark.archive.archiver import Decode, plannable_queues, start_offsets
+from rucola.spark.archive.archiver import Decode, snapshot_of, start_offsets
 from rucola.spark.archive.columns import DAY, source_schema, typed_names
 from rucola.spark.archive.table_files import check_table
 from rucola.spark.archive.table_log import DataFile, Snapshot, TableLog
@@ -123,12 +124,12 @@ def _plan(table: TableLog, options: ReadOptions) -> _Plan:
     """Returns the newest snapshot, and the ranges of the store from the archived offsets of this snapshot on."""
     for _ in range(PLANS_MAX):
         # The snapshot is taken first, so that messages archived after it are read as part of the tail.
-        snapshot = _snapshot(table, options)
-        tail = _tail(snapshot, options)
+        snapshot, queues = snapshot_of(table, options)
+        tail = _tail(snapshot, queues, options)
         if tail is None:
             if table.snapshot().version > snapshot.version:
                 continue  # a later commit may have archived the messages that retention has removed
-            tail = _tail(snapshot, options, fails=True)
+            tail = _tail(snapshot, queues, options, fails=True)
         return _Plan(snapshot, tail or ())
     raise ConfigError(
         "table",
@@ -138,17 +139,11 @@ def _plan(table: TableLog, options: ReadOptions) -> _Plan:
     )
 
 
-def _snapshot(table: TableLog, options: ReadOptions) -> Snapshot:
-    catalog = open_catalog(options)
-    try:
-        return table.snapshot(plannable_queues(options, catalog))
-    finally:
-        catalog.close()
-
-
-def _tail(snapshot: Snapshot, options: ReadOptions, fails: bool = False) -> Sequence[SourceRange] | None:
-    """The ranges of the store from the archived offsets of ``snapshot`` on; None if the store no longer has some
-    messages of these ranges.
+def _tail(
+    snapshot: Snapshot, queues: Sequence[MessageQueue], options: ReadOptions, fails: bool = False
+) -> Sequence[SourceRange] | None:
+    """The ranges of the store from the archived offsets of ``snapshot`` on, in these queues; None if the store no
+    longer has some messages of these ranges.
 
     Raises:
         DataLossError: messages are gone from the store, and both ``fails`` and ``fail_on_data_loss`` are set.
@@ -161,7 +156,7 @@ def _tail(snapshot: Snapshot, options: ReadOptions, fails: bool = False) -> Sequ
     try:
         # Bounds and plan come from the same catalog, so both see the same state of the store. If the plan saw a newer
         # state than the bounds, it would silently leave out a range whose messages are all gone.
-        bounds = catalog.bounds(plannable_queues(options, catalog))
+        bounds = catalog.bounds(queues)
         start = start_offsets(snapshot, bounds)
         if not fails and any(start[queue] < held.min for queue, held in bounds.items()):
             return None
