@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import threading
 import time
 from collections import Counter
@@ -224,7 +225,7 @@ def test_refused_rows_go_to_a_table(shared_broker: BrokerProcess, tmp_path: Path
     given = {**GIVEN, "deadLetterPath": (tmp_path / "letters").as_uri()}
     assert write(shared_broker, "topic string, body binary", MIXED, **given) == (5, 3)
     (file,) = (tmp_path / "letters").iterdir()
-    assert file.name == "refused-query-00000-0.parquet"
+    assert re.fullmatch(r"refused-query-[0-9a-f]{32}-00000\.parquet", file.name)
     rows = pq.read_table(file).to_pylist()
     assert [(row["topic"], len(row["body"]), row["_topic"]) for row in rows] == [
         ("no topic", 1, "no topic"),
@@ -349,6 +350,35 @@ def test_a_micro_batch_that_is_repeated(spark: SparkSession, shared_broker: Brok
     assert sorted(counts) == list(range(1000))
     assert Counter(counts.values()) == {1: 600, 2: 400}
     assert drop_repeats(copied).selectExpr("count(*)", "count(distinct body)").first() == (1000, 1000)
+
+
+@pytest.mark.spark
+def test_files_of_dead_letters(spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path) -> None:
+    """Each batch has files of its own; a micro-batch that is repeated replaces its files."""
+    sink = {"nameServer": shared_broker.namesrv, "topic": "never", "deadLetterPath": str(tmp_path / "letters")}
+
+    def letters() -> list[str]:
+        found = spark.read.parquet(str(tmp_path / "letters"))
+        return sorted(str(row["keys"]) for row in found.select("keys").collect())
+
+    def run() -> None:
+        rows = spark.readStream.schema("keys string").json(str(tmp_path / "rows")).selectExpr("keys", "'' AS body")
+        query = rows.writeStream.format("rocketmq").options(**sink, checkpointLocation=str(tmp_path / "checkpoint"))
+        assert query.trigger(availableNow=True).start().awaitTermination(PATIENCE_S)
+
+    for key in ("one", "two"):
+        rows = spark.createDataFrame([(key, "")], "keys string, body string")
+        rows.write.format("rocketmq").options(**sink).mode("append").save()
+    assert letters() == ["one", "two"]
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "1.json").write_text('{"keys": "three"}\n')
+    run()
+    for name in ("0", ".0.crc"):  # as if the driver had ended before it recorded the end of the micro-batch
+        (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+    run()
+    (tmp_path / "rows" / "2.json").write_text('{"keys": "four"}\n')
+    run()
+    assert letters() == ["four", "one", "three", "two"]
 
 
 @pytest.mark.spark

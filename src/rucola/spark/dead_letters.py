@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,18 +19,16 @@ ID, TOPIC, REASON = "_msgId", "_topic", "_error"
 
 class DeadLetterFile:
     """The file of dead letters that one attempt of a task writes. ``close`` creates the file, but only if rows were
-    refused.
+    refused. It replaces the file of an earlier attempt, which has the same name.
 
     Args:
         path: the directory, or its URI; may be empty if ``put`` is never called.
-        job: text that names the query and the micro-batch; empty in a batch.
-        partition_id: number of the partition.
-        attempt_id: number of the attempt, unique in an application.
+        name: identifies the task among all tasks that ever write into the directory.
     """
 
-    def __init__(self, path: str, job: str, partition_id: int, attempt_id: int) -> None:
+    def __init__(self, path: str, name: str) -> None:
         self._path = path
-        self._name = f"refused-{job or 'batch'}-{partition_id:05d}-{attempt_id}.parquet"
+        self._name = f"refused-{name}.parquet"
         self._tables: list[pa.Table] = []
 
     def put(self, chunk: Chunk, refused: Refused) -> None:
@@ -42,15 +41,19 @@ class DeadLetterFile:
         self._tables.append(table.append_column(REASON, pa.array([str(refused[n]) for n in numbers], pa.string())))
 
     def close(self) -> None:
-        """Writes the file under a name that Spark ignores, then renames the complete file."""
-        if not self._tables:
+        """Writes the file under a name that Spark ignores, then renames the complete file. Without refused rows,
+        removes the file of an earlier attempt: its rows have been sent now.
+        """
+        if not self._path:
             return
+        files, directory = fs.LocalFileSystem(), self._path
         if "://" in self._path:
             files, directory = fs.FileSystem.from_uri(self._path)
-        else:
-            files, directory = fs.LocalFileSystem(), self._path
-        files.create_dir(directory, recursive=True)
-        hidden, final = f"{directory}/.{self._name}", f"{directory}/{self._name}"
-        with files.open_output_stream(hidden) as stream:
-            pq.write_table(pa.concat_tables(self._tables), stream)
-        files.move(hidden, final)
+        hidden, final = f"{directory}/.{self._name}.{uuid4().hex}", f"{directory}/{self._name}"
+        if self._tables:
+            files.create_dir(directory, recursive=True)
+            with files.open_output_stream(hidden) as stream:
+                pq.write_table(pa.concat_tables(self._tables), stream)
+            files.move(hidden, final)
+        elif files.get_file_info(final).type is not fs.FileType.NotFound:
+            files.delete_file(final)

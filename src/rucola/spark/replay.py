@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from rucola.arrow.offsets import to_document
 from rucola.common.message_const import KEY_SEPARATOR
@@ -75,7 +76,7 @@ def replay(
         raise ConfigError("columns", ", ".join(rows.columns), "with " + ", ".join(missing))
     tally = Tally()
     with _counted(rows, progress) as sent:
-        task = _Task(checked, rate, dry_run, sent)
+        task = _Task(checked, rate, dry_run, sent, uuid4().hex)
         results = rows.select(*COLUMNS).mapInArrow(task, SUMMARY_DDL)
         if rate is None and settled is None:
             tally.add(results.toArrow().cast(SUMMARY))
@@ -133,6 +134,7 @@ class _Task:
     rate: float | None
     dry_run: bool
     sent: Accumulator[int] | None
+    run_id: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -141,7 +143,9 @@ class _Task:
         from rucola.spark.sink_task import TaskPlace
 
         context = TaskContext.get()
-        place = TaskPlace("replay", "", context.partitionId(), context.taskAttemptId()) if context else TaskPlace()
+        place = TaskPlace()
+        if context is not None:
+            place = TaskPlace("replay", "", context.partitionId(), self.run_id)
         tally = replay_batches(batches, self.options, rate=self.rate, dry_run=self.dry_run, place=place)
         if self.sent is not None:
             self.sent.add(tally.messages)

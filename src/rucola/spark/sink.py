@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
@@ -36,10 +37,12 @@ class RocketMQWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, layout: SinkLayout) -> None:
         self.options = options
         self.layout = layout
+        self.run_id = uuid4().hex
+        """Names this write in all of its tasks. A function for ``foreachBatch`` may write several times."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Sends the rows of one task and waits until brokers have stored them."""
-        return _written(self.options, self.layout, iterator)
+        return _written(self.options, self.layout, iterator, self.run_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Logs how many rows were refused."""
@@ -62,19 +65,21 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
         _tell(messages, f"micro-batch {batchId}")
 
 
-def _written(options: SinkOptions, layout: SinkLayout, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
+def _written(
+    options: SinkOptions, layout: SinkLayout, iterator: Iterator[pa.RecordBatch], run_id: str = ""
+) -> TaskWritten:
     from pyspark import TaskContext
 
     from rucola.spark.sink_task import TaskPlace, write_rows
 
     context = TaskContext.get()
-    place = TaskPlace()
+    place = TaskPlace(run_id=run_id)
     if context is not None:
         place = TaskPlace(
             context.getLocalProperty(QUERY_ID) or "",
             context.getLocalProperty(BATCH_ID) or "",
             context.partitionId(),
-            context.taskAttemptId(),
+            run_id,
         )
     return TaskWritten(*write_rows(options, layout, iterator, place))
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
 
 from rucola.client.loop_thread import shared_loop
 from rucola.common import message_const
@@ -41,12 +42,28 @@ class Written(NamedTuple):
 
 
 class TaskPlace(NamedTuple):
-    """Identifies a task and its attempt; files of dead letters are named after it."""
+    """Identifies a task: each attempt at it has the same place, and no other task has it.
+
+    Attributes:
+        query_id: id of a streaming query, the same after a restart; or another name of the work.
+        batch_id: number of the micro-batch; empty outside of streams.
+        partition_id: number of the partition.
+        run_id: id that no other run has. Empty in a streaming sink, because a micro-batch that Spark repeats after a
+            restart is the same work.
+    """
 
     query_id: str = ""
     batch_id: str = ""
     partition_id: int = 0
-    attempt_id: int = 0
+    run_id: str = ""
+
+    def letters(self, path: str) -> DeadLetterFile:
+        """The file in directory ``path`` for the task's dead letters. Without a micro-batch and a run, its name is new
+        each time.
+        """
+        run = self.run_id or ("" if self.batch_id else uuid4().hex)
+        names = [self.query_id or "batch", self.batch_id, run, f"{self.partition_id:05d}"]
+        return DeadLetterFile(path, "-".join(filter(None, names)))
 
 
 def write_rows(
@@ -71,7 +88,7 @@ def write_rows(
     """
     reader = RowReader(options, layout, place.query_id)
     loop = shared_loop()
-    letters = DeadLetterFile(options.dead_letter_path, "-".join(map(str, filter(None, place[:2]))), *place[2:])
+    letters = place.letters(options.dead_letter_path)
     sender = RowSender(options)
     loop.run(sender.__aenter__())
     task = _Task(options, sender, letters, settled)
