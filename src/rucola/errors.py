@@ -137,30 +137,45 @@ class DataLossError(StoreError):
         wanted_end: queue offset after the last wanted one.
         available_min: first available queue offset.
         available_max: queue offset after the last available one.
+        advice: what the user can do; empty if the option ``failOnDataLoss`` helps.
     """
 
-    def __init__(self, queue: str, wanted_start: int, wanted_end: int, available_min: int, available_max: int) -> None:
-        super().__init__(queue, wanted_start, wanted_end, available_min, available_max)
+    SKIPS = (
+        "failOnDataLoss=false (in Python fail_on_data_loss=False, in rucola spark archive --skip-lost) skips messages "
+        "that expired or were deleted"
+    )
+
+    def __init__(
+        self,
+        queue: str,
+        wanted_start: int,
+        wanted_end: int,
+        available_min: int,
+        available_max: int,
+        advice: str = "",
+    ) -> None:
+        super().__init__(queue, wanted_start, wanted_end, available_min, available_max, advice)
         self.queue, self.wanted_start, self.wanted_end = queue, wanted_start, wanted_end
         self.available_min, self.available_max = available_min, available_max
+        self.advice = advice or self.SKIPS
 
     def __str__(self) -> str:
         return (
             f"queue {self.queue}: offsets {self.wanted_start} to {self.wanted_end} are wanted, "
-            f"{self.available_min} to {self.available_max} exist (end offsets excluded); queries with "
-            "failOnDataLoss=false skip messages that expired or were deleted"
+            f"{self.available_min} to {self.available_max} exist (end offsets excluded); {self.advice}"
         )
 
 
 class AnotherLogError(DataLossError):
     """The last record read is no longer at its offset: the queue was recreated, or the store is a different one."""
 
+    SKIPS = "with failOnDataLoss=false, a stream continues with the records that were stored after the last record read"
+
     def __str__(self) -> str:
         return (
             f"queue {self.queue}: the record before offset {self.wanted_start} is not the one that was read: the queue "
             f"was recreated, or the store is a different one; offsets {self.available_min} to {self.available_max} "
-            "exist (end offset excluded); with failOnDataLoss=false, a stream continues with the records that were "
-            "stored after the last record read"
+            f"exist (end offset excluded); {self.advice}"
         )
 
 
@@ -370,17 +385,20 @@ class RefusedRowError(RucolaError):
         topic: topic of the first refused row.
         msg_id: message id of the first refused row; empty if it has none.
         reason: why the first refused row was refused.
+        is_letter: whether these are dead letters, which cannot be sent either.
     """
 
-    def __init__(self, count: int, topic: str, msg_id: str, reason: str) -> None:
-        super().__init__(count, topic, msg_id, reason)
+    def __init__(self, count: int, topic: str, msg_id: str, reason: str, is_letter: bool = False) -> None:
+        super().__init__(count, topic, msg_id, reason, is_letter)
         self.count, self.topic, self.msg_id, self.reason = count, topic, msg_id, reason
+        self.is_letter = is_letter
 
     def __str__(self) -> str:
         which = f" (id {self.msg_id})" if self.msg_id else ""
+        advice = "deadLetterPath instead of deadLetterTopic" if self.is_letter else "deadLetterTopic or deadLetterPath"
         return (
             f"{self.count} rows cannot be sent, the first{which} to topic {self.topic}: {self.reason}; "
-            "deadLetterTopic or deadLetterPath sets such rows aside"
+            f"{advice} sets such rows aside"
         )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from google.protobuf import descriptor_pb2, timestamp_pb2
+from pyspark.sql.types import StructType
 
 from rucola.common.message import Message
 from rucola.errors import ConfigError
 from rucola.spark.decoding import decode, poison_rows, sample_schema, without_poison
+from rucola.spark.repeats import drop_repeats
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,3 +106,41 @@ def test_mistakes_are_told(spark: SparkSession, tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=text):
             decode(rows, **given)  # type: ignore[arg-type]
+
+
+def test_the_advice_of_errors_works(spark: SparkSession, tmp_path: Path) -> None:
+    """Errors of functions over a DataFrame; those of options are in ``tests/unit/spark/advice.py``."""
+    rows = spark.createDataFrame([(bytearray(b'{"topic":"x"}'), "t", "id")], "body binary, topic string, msgId string")
+    (tmp_path / "a.ddl").write_text("a int")
+    files = descriptor_pb2.FileDescriptorSet()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(files.file.add())
+    (tmp_path / "a.desc").write_bytes(files.SerializeToString())
+    protobuf = {"format": "protobuf", "schema": str(tmp_path / "a.desc")}
+    json_of = {"format": "json", "schema": "a int"}
+    avro = '{"type": "record", "name": "r", "fields": []}'
+    cases: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+        ("json or avro", {**json_of, "format": "xml"}, json_of),
+        ("one of these columns: body", {**json_of, "body": "value"}, {**json_of, "body": "body"}),
+        ("name for a struct column", {**json_of, "schema": "topic string"}, {**json_of, "into": "decoded"}),
+        ("a StructType", {"format": "json"}, {**json_of, "schema": StructType().add("a", "integer")}),
+        ("DDL or a file", {"format": "json"}, {**json_of, "schema": str(tmp_path / "a.ddl")}),
+        (
+            "DDL, or a schema as Spark",
+            {**json_of, "schema": "("},
+            {**json_of, "schema": StructType().add("a", "integer").json()},
+        ),
+        ("DDL, or a schema as Spark", {**json_of, "schema": "int"}, json_of),
+        ("without the fields", {**json_of, "schema": "_error string"}, json_of),
+        ("a file that can be read", {**json_of, "schema": "none.ddl"}, {**json_of, "schema": str(tmp_path / "a.ddl")}),
+        ("for avro, also JSON", {"format": "avro"}, {"format": "avro", "schema": avro}),
+        ("full name of a message", protobuf, {**protobuf, "message": "google.protobuf.Timestamp"}),
+    ]
+    for advice, wrong, right in cases:
+        with pytest.raises(ConfigError, match=advice):
+            decode(rows, **wrong)
+        assert decode(rows, **right).count() == 1
+    with pytest.raises(ConfigError, match="none for a batch"):
+        drop_repeats(rows, within="1 minute")
+    assert drop_repeats(rows).count() == 1
+    with pytest.raises(ConfigError, match="with msgId"):
+        drop_repeats(rows.drop("msgId"))

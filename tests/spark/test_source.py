@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -224,3 +225,38 @@ def test_a_query_that_reads_the_rows_twice_takes_all_of_them(spark: SparkSession
         assert rows.count() < COUNT
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+TABLE = (
+    "CREATE TABLE made USING rocketmq OPTIONS (storePath '{0}', topic 'flights')",
+    "CREATE TABLE made USING rocketmq TBLPROPERTIES (topic 'flights') LOCATION '{0}'",
+    "CREATE TABLE made USING rocketmq LOCATION '{0}'",
+    "CREATE TABLE made (queueId int) USING rocketmq OPTIONS (storePath '{0}', topic 'flights'); SELECT * FROM made",
+)
+
+
+@pytest.mark.parametrize("text", TABLE)
+def test_create_table_says_what_works(spark: SparkSession, directory: Path, text: str) -> None:
+    """Spark passes the options of a table on under other names, or not at all."""
+    with pytest.raises(AnalysisException, match="CREATE TEMPORARY VIEW") as caught:
+        for statement in text.split("; "):
+            spark.sql(statement.format(directory)).collect()
+    spark.sql("DROP TABLE IF EXISTS made")
+    found = re.search(r"CREATE TEMPORARY VIEW \w+ USING rocketmq OPTIONS \(\.\.\.\)", str(caught.value))
+    assert found is not None
+    spark.sql(found[0].replace("...", f"storePath '{directory}', topic 'flights'"))
+    try:
+        assert spark.sql("SELECT count(*) AS n FROM v").collect() == [(COUNT,)]
+    finally:
+        spark.catalog.dropTempView("v")
+
+
+def test_create_table_as_select_says_what_works(spark: SparkSession, shared_broker: BrokerProcess) -> None:
+    options = f"OPTIONS (nameServer '{shared_broker.namesrv}', topic 'as-select')"
+    with pytest.raises(PySparkException, match=r"df\.write\.format\("):
+        spark.sql(f"CREATE TABLE made USING rocketmq {options} AS SELECT 'x' AS body")
+    spark.sql("DROP TABLE IF EXISTS made")
+    df = spark.sql("SELECT 'x' AS body")
+    where = {"nameServer": shared_broker.namesrv, "topic": "as-select"}
+    df.write.format("rocketmq").options(**where).mode("append").save()
+    assert load(spark, **where).count() == 1

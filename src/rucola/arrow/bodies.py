@@ -22,6 +22,11 @@ from rucola.formats.compression import BODY_BYTES_MAX, decompress
 PIECE_BYTES = 256 << 10
 _ARROW_CODECS = {int(MessageSysFlag.COMPRESSION_LZ4): "lz4", int(MessageSysFlag.COMPRESSION_ZSTD): "zstd"}
 
+ADVICE = (
+    "failOnDataLoss=false, in Python fail_on_data_loss=False, makes such bodies null; a query with body=stored returns "
+    "bodies as they are stored"
+)
+
 log = logging.getLogger(__name__)
 
 
@@ -59,7 +64,7 @@ def decompressed(rows: Rows, mask: Mask, skips_damaged: bool) -> Iterator[tuple[
                     f"compressed body of topic {topic}, queue {row[RecordColumn.QUEUE_ID]}, "
                     f"queue offset {row[RecordColumn.QUEUE_OFFSET]}",
                     error.position,
-                    f"{error.expected} (option body=stored returns bodies as they are stored)",
+                    f"{error.expected} ({ADVICE})",
                     error.got,
                 )
                 if not skips_damaged:

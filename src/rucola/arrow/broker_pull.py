@@ -147,7 +147,8 @@ class _Puller:
         kept = clamp(left, missing.bounds, self._options.fail_on_data_loss)
         if kept == left:
             # The broker has the offset but does not return its message.
-            raise DataLossError(queue_text(left.queue), left.start, left.end, left.start, left.start)
+            lost = left.start, left.end, left.start, left.start
+            raise DataLossError(queue_text(left.queue), *lost, "check the broker's store with rucola store verify")
         self.queue_offset = kept.start if kept.count > 0 else self._piece.end
 
     async def _pulls(self, consumer: PullConsumer) -> tuple[list[bytes], int]:

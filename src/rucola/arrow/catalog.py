@@ -238,9 +238,10 @@ def _starting_by_time(
         starting[queue] = catalog.offset_at(queue, timestamp_ms)
         if starting[queue] >= bounds[queue].max and options.starting_missing_time is MissingTime.ERROR:
             raise ConfigError(
-                "startingTimestamp",
+                "startingTimestamp" if position.timestamps is None else "startingOffsetsByTimestamp",
                 str(timestamp_ms),
-                f"a time not after the last message of {queue}, or startingOffsetsByTimestampStrategy=latest",
+                f"a time not after the last message of {queue_text(queue)}, or "
+                "startingOffsetsByTimestampStrategy=latest",
             )
     return starting
 

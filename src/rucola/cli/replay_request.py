@@ -126,7 +126,9 @@ class Request:
         if "nameServer" not in options:
             raise ConfigError("--namesrv", "", "the name servers to send to")
         if self.checkpoint is not None and parse_sink_options(options).dead_letter_path:
-            raise ConfigError("deadLetterPath", "given", "no value with --checkpoint; use deadLetterTopic")
+            raise ConfigError(
+                "deadLetterPath", "given", "no value with --checkpoint; use deadLetterTopic, or no --checkpoint"
+            )
         return options
 
     def parsed(self) -> tuple[SourceOptions, SinkOptions]:

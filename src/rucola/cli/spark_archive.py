@@ -69,6 +69,12 @@ def archive(
     message: Annotated[
         str | None, typer.Option("--message", metavar="NAME", help="Message type for --decode protobuf.")
     ] = None,
+    skip_lost: Annotated[
+        bool,
+        typer.Option(
+            "--skip-lost", help="Go on without messages that are gone; a body that cannot be decompressed is null."
+        ),
+    ] = False,
     messages_per_commit: Annotated[
         int, typer.Option("--messages-per-commit", min=1, help="Maximum number of messages in a commit.")
     ] = MESSAGES_PER_COMMIT,
@@ -81,11 +87,13 @@ def archive(
 
     every_s = None if every is None else seconds("--every", every)
     on_step = partial(_say_step, json)
-    if raw and (topic or namesrv or record or decode or store is None or format is not TableFormat.PARQUET):
+    needless = topic or namesrv or record or decode or skip_lost
+    if raw and (needless or store is None or format is not TableFormat.PARQUET):
         raise ConfigError(
             "--raw",
             "given",
-            "only with --store and --format parquet, and without --topic, --namesrv, --record and --decode",
+            "only with --store and --format parquet, and without --topic, --namesrv, --record, --decode and "
+            "--skip-lost",
         )
     with session(master, no_spark) as spark:
         if raw and store is not None:
@@ -106,6 +114,7 @@ def archive(
                 every_s=every_s,
                 on_step=on_step,
                 broker_name=broker_name,
+                fail_on_data_loss=not skip_lost,
             )
     say(json, f"{count:,} {'rows' if raw else 'messages'} archived", {"archived": count})
 

@@ -154,7 +154,9 @@ class AvroDecoder(_Decoder):
 
     def _type_of(self, schema: Any, named: dict[str, Any], depth: int) -> DataType:
         if depth > DEPTH_MAX:
-            raise ConfigError("schema", str(schema), "records that do not contain themselves")
+            raise ConfigError(
+                "schema", str(schema), f"records up to {DEPTH_MAX} levels deep, which do not contain themselves"
+            )
         if isinstance(schema, list):
             kinds = [one for one in schema if one != "null"]
             if len(kinds) != 1:
@@ -257,7 +259,9 @@ def _plain(value: Any) -> Any:
 
 def _message_type(descriptor: Any, depth: int) -> StructType:
     if depth > DEPTH_MAX:
-        raise ConfigError("message", descriptor.full_name, "messages that do not contain themselves")
+        raise ConfigError(
+            "message", descriptor.full_name, f"messages up to {DEPTH_MAX} levels deep, which do not contain themselves"
+        )
     return StructType([StructField(one.name, _field_type(one, depth)) for one in descriptor.fields])
 
 

@@ -40,7 +40,26 @@ ACCESS_OPTIONS: tuple[Option, ...] = (
 )
 SIMILAR = 0.7
 """A name that is at least this similar to a known one counts as mistyped; 1 means equal."""
+_OF_TABLES = frozenset({"owner", "location", "provider", "external", "is_managed_location"})
+"""Properties that Spark adds to those of a table."""
+_TABLE_OPTION = "option."
+"""How Spark's properties of a table begin that stand for its options."""
 ACCESS_NAMES = ("accessKey", "secretKey", "securityToken", "caCertificate")
+
+
+def check_passed_on(given: Mapping[str, str], advice: str) -> None:
+    """Refuses the options of a table. Spark's catalogue passes them on under other names and together with properties
+    of the table, or not at all.
+
+    Args:
+        given: the options as Spark passes them on.
+        advice: what works instead.
+
+    Raises:
+        ConfigError: there are no options, or they are those of a table.
+    """
+    if not given or any(name.lower() in _OF_TABLES or name.lower().startswith(_TABLE_OPTION) for name in given):
+        raise ConfigError("options", "none" if not given else "those of CREATE TABLE", advice)
 
 
 def known_values(

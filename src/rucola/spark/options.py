@@ -36,6 +36,7 @@ from rucola.spark.option_values import (
     ACCESS_OPTIONS,
     Option,
     access,
+    check_passed_on,
     choice,
     flag,
     known_values,
@@ -204,6 +205,11 @@ OPTIONS: tuple[Option, ...] = (
         "the broker; all other micro-batches repeat their requests without limit",
     ),
 )
+ADVICE = (
+    "options of a query; Spark does not pass on those of CREATE TABLE, but it does pass on those of "
+    "CREATE TEMPORARY VIEW v USING rocketmq OPTIONS (...)"
+)
+"""What works where the options of a table do not."""
 ELSEWHERE = {
     "kafka.bootstrap.servers": "nameServer, the name servers of the cluster",
     "kafka.group.id": "consumerGroup",
@@ -236,12 +242,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     Raises:
         ConfigError: a name is unknown, a value is out of range, or two options exclude each other.
     """
-    if not given:
-        advice = (
-            "options; Spark does not pass on those of CREATE TABLE, but it does pass on those of CREATE TEMPORARY VIEW "
-            "v USING rocketmq"
-        )
-        raise ConfigError("options", "none", advice)
+    check_passed_on(given, ADVICE)
     values = known_values(given, DEFAULTS, {"path": "storePath"}, ELSEWHERE)
     if bool(values["nameServer"]) == bool(values["storePath"]):
         both = values["nameServer"] and values["storePath"]

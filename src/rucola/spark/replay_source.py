@@ -16,7 +16,7 @@ import orjson
 from rucola.arrow.catalog import checked_ranges, ending_offsets, starting_offsets
 from rucola.arrow.offsets import QueueOffsets, from_document, to_document
 from rucola.arrow.ranges import LogRange, QueueRange, RecordRange, SourceRange
-from rucola.arrow.read_options import ReadOptions, SchemaStyle
+from rucola.arrow.read_options import BodyForm, ReadOptions, SchemaStyle
 from rucola.arrow.reading import open_catalog, read_range
 from rucola.common.message_const import KEY_SEPARATOR
 from rucola.errors import ConfigError
@@ -70,6 +70,8 @@ def plan_replay(options: ReadOptions, keys: Sequence[str] = (), done: Done | Non
     """
     if options.schema_style is not SchemaStyle.ROCKETMQ:
         raise ConfigError("schemaStyle", options.schema_style, "rocketmq, whose columns a replay needs")
+    if options.body is not BodyForm.DECOMPRESSED:
+        raise ConfigError("body", options.body, "decompressed; the new messages would not say that they are compressed")
     catalog = open_catalog(options)
     try:
         queues = catalog.queues(all_needed=True)

@@ -13,7 +13,7 @@ from rucola.arrow.access import Access
 from rucola.arrow.schema import ROCKETMQ_COLUMNS
 from rucola.client.send_result import SendStatus
 from rucola.errors import ClientError, ConfigError
-from rucola.spark.option_values import ACCESS_OPTIONS, Option, access, known_values, number
+from rucola.spark.option_values import ACCESS_OPTIONS, Option, access, check_passed_on, known_values, number
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -79,6 +79,11 @@ ELSEWHERE = {
     "path": "topic; save() and start() take no path",
     "storepath": "nameServer; messages are sent to brokers, not written to a directory",
 }
+ADVICE = (
+    'options of a write; Spark does not pass on those of CREATE TABLE; write rows with df.write.format("rocketmq")'
+    '.options(...).mode("append").save()'
+)
+"""What works where the options of a table do not."""
 OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark itself passes to a streaming sink: the first always, the second in a declarative pipeline."""
 
@@ -154,6 +159,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     Raises:
         ConfigError: a name is unknown, a value is out of range, or two options exclude each other.
     """
+    check_passed_on(given, ADVICE)
     own = {name: value for name, value in given.items() if name.lower() not in OF_SPARK}
     values = known_values(own, DEFAULTS, ALIASES, ELSEWHERE)
     if not values["nameServer"]:

@@ -191,7 +191,7 @@ class _Task:
         again = self._loop.run(self._sender.send(letters))
         for number, error in again.items():
             letter = letters[number]
-            raise RefusedRowError(len(again), letter.topic, letter.uniq_key or "", str(error)) from error
+            raise RefusedRowError(len(again), letter.topic, letter.uniq_key or "", str(error), True) from error
 
     def _letter(self, message: Message, reason: str) -> Message:
         """The dead letter for a message that cannot be sent."""

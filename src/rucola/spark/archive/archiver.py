@@ -34,6 +34,9 @@ MESSAGES_PER_COMMIT = 20_000_000
 CONFLICTS_MAX = 20
 """Largest number of plans in a row that may become useless because another writer committed first."""
 
+ANOTHER_TABLE = "archive into another table; this one keeps its messages"
+"""Advice if a store does not continue the log of a table; no option can make it do so."""
+
 log = logging.getLogger(__name__)
 
 Decode = Callable[["DataFrame"], "DataFrame"]
@@ -169,7 +172,7 @@ class Archiver:
         archived = {queue: end for queue in bounds if (end := base.end_of(queue)) is not None}
         for queue, end in archived.items():
             if bounds[queue].max < end:
-                raise DataLossError(queue_text(queue), end, end, *bounds[queue])
+                raise DataLossError(queue_text(queue), end, end, *bounds[queue], ANOTHER_TABLE)
         places = {
             queue: end - 1
             for queue, end in archived.items()
@@ -177,7 +180,9 @@ class Archiver:
         }
         for queue, mark in catalog.marks(places).items():
             if mark is not None and mark != base.mark_of(queue):
-                raise AnotherLogError(queue_text(queue), archived[queue], archived[queue], *bounds[queue])
+                raise AnotherLogError(
+                    queue_text(queue), archived[queue], archived[queue], *bounds[queue], ANOTHER_TABLE
+                )
 
     def _written(self, plan: _Plan) -> tuple[list[DataFile], dict[str, Any]]:
         """Returns the files that the tasks have written, and the columns of these files."""

@@ -28,7 +28,15 @@ from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.runtime.mapped_segment import MappedSegment
-from rucola.spark.archive.archiver import CONFLICTS_MAX, Step, commit_rebased, files_of, tell_conflict, write_all
+from rucola.spark.archive.archiver import (
+    ANOTHER_TABLE,
+    CONFLICTS_MAX,
+    Step,
+    commit_rebased,
+    files_of,
+    tell_conflict,
+    write_all,
+)
 from rucola.spark.archive.file_sizes import SIZES, encode_sizes, read_sizes, sizes_of
 from rucola.spark.archive.table_files import parquet_file, remove_from
 from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableLog
@@ -187,14 +195,14 @@ class RawArchiver:
         if archived is None:
             return first
         if not first <= archived <= end:
-            raise DataLossError(queue_text(self._queue), archived, max(archived, end), first, end)
+            raise DataLossError(queue_text(self._queue), archived, max(archived, end), first, end, ANOTHER_TABLE)
         mark = base.mark_of(self._queue)
         if (
             mark is not None
             and mark.physical_offset >= first
             and store.store_timestamp(mark.physical_offset) != mark.store_timestamp_ms
         ):
-            raise AnotherLogError(queue_text(self._queue), archived, archived, first, end)
+            raise AnotherLogError(queue_text(self._queue), archived, archived, first, end, ANOTHER_TABLE)
         return archived
 
     def _tail(self, base: Snapshot, segments: Sequence[FileSpan], end: int) -> tuple[list[Stretch], list[DataFile]]:
