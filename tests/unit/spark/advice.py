@@ -257,6 +257,11 @@ BODY = schema_of("body binary")
 CASES = {
     # Options of the source.
     "options": Case("CREATE TEMPORARY VIEW", lambda _: parse_options({}), lambda _: parse_options(DIRECTORY)),
+    "options of a table": source("CREATE TEMPORARY VIEW", {"option.topic": "t"}, {}),
+    **{
+        f"table with {name}": source("CREATE TEMPORARY VIEW", {name: "x"}, {})
+        for name in ("owner", "Location", "provider", "external", "is_managed_location")
+    },
     "place": source("exactly one of these two", {"nameServer": "h:1"}, {}),
     "no place": source("exactly one of these two", {}, {"storePath": "d"}, {"topic": "t"}),
     "unknown": source("nearest is topic", {"topics": "t"}, {"topic": "t"}, {"storePath": "d"}),
@@ -497,13 +502,23 @@ CASES = {
     ),
     "another store": Case(
         "archive into another table",
-        lambda directory: twice(directory, "one"),
+        lambda directory: twice(directory, "one", "other"),
         lambda directory: lake.archive(directory / "two", store=directory / "other"),
     ),
     "another log": Case(
         "archive into another table",
         lambda directory: [lake.archive_raw(directory / "r", directory / store) for store in ("store", "other")],
         lambda directory: lake.archive_raw(directory / "r2", directory / "other"),
+    ),
+    "a shorter store": Case(
+        "archive into another table",
+        lambda directory: twice(directory, "three", "short"),
+        lambda directory: lake.archive(directory / "four", store=directory / "short"),
+    ),
+    "a shorter log": Case(
+        "archive into another table",
+        lambda directory: [lake.archive_raw(directory / "r3", directory / store) for store in ("store", "short")],
+        lambda directory: lake.archive_raw(directory / "r4", directory / "short"),
     ),
     "type in the table": Case(
         "take another name",
@@ -603,9 +618,9 @@ def table() -> Any:
     return pa.RecordBatch.from_pylist([{"topic": "t"}])
 
 
-def twice(directory: Path, name: str) -> object:
+def twice(directory: Path, name: str, other: str) -> object:
     lake.archive(directory / name, store=directory / "store")
-    return lake.archive(directory / name, store=directory / "other")
+    return lake.archive(directory / name, store=directory / other)
 
 
 def damaged(directory: Path, **given: Any) -> object:

@@ -25,9 +25,9 @@ TREE = Path(errors.__file__).parent
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("advice")
-    for name, first in (("store", 0), ("other", 4)):
+    for name, first, count in (("store", 0, 60), ("other", 4, 100), ("short", 0, 20)):
         store = open_store(path / name)
-        put(store, first, 60 + 10 * first)
+        put(store, first, count)
         store.shutdown()
     return path
 
