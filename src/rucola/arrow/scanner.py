@@ -323,5 +323,5 @@ def _intervals(wanted: Sequence[QueueRange]) -> dict[bytes, tuple[npt.NDArray[np
         ends = np.zeros_like(starts)
         for one in own:
             starts[one.queue.queue_id], ends[one.queue.queue_id] = one.start, one.end
-        intervals[topic.encode()] = (starts, ends)
+        intervals[topic.encode("utf-8", "surrogateescape")] = (starts, ends)
     return intervals

@@ -45,6 +45,12 @@ def view_text(view: str, source: str, columns: Iterable[str], fields: Mapping[st
     """The statement that creates ``view``: the columns of ``source``, then the fields of the bodies.
 
     If a field has the name of a column, in upper or lower case, its name gets the prefix ``body_``.
+
+    Args:
+        view: name of the view.
+        source: what it reads, in SQL.
+        columns: names of the columns of ``source``.
+        fields: names and types of the fields, from ``fields_of``.
     """
     taken = {name.lower() for name in columns}
     chosen = ["*"]
@@ -53,12 +59,17 @@ def view_text(view: str, source: str, columns: Iterable[str], fields: Mapping[st
         if shown.lower() not in taken:
             taken.add(shown.lower())
             chosen.append(f"{_expression(name, kind)} as {quoted(shown)}")
-    return f"create or replace temp view {quoted(view)} as select {', '.join(chosen)} from {quoted(source)}"
+    return f"create or replace temp view {quoted(view)} as select {', '.join(chosen)} from {source}"
 
 
 def quoted(name: str) -> str:
     """``name`` as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """``text`` as a string in SQL."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _type(structure: str) -> str:
@@ -73,7 +84,7 @@ def _type(structure: str) -> str:
 
 
 def _expression(name: str, kind: str) -> str:
-    path = "'" + ('$."' + name.replace("\\", "\\\\").replace('"', '\\"') + '"').replace("'", "''") + "'"
+    path = literal('$."' + name.replace("\\", "\\\\").replace('"', '\\"') + '"')
     if kind == "JSON":
         return f"try(decode(body) -> {path})"
     value = f"try(decode(body) ->> {path})"

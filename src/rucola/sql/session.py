@@ -11,35 +11,25 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from functools import partial, reduce
-from operator import or_
+import time
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from rucola.arrow import dataset
-from rucola.arrow.read_options import ReadOptions, Subscription
-from rucola.arrow.reading import open_catalog
-from rucola.arrow.topic_dataset import topic_options
-from rucola.arrow.virtual_dataset import VirtualDataset
 from rucola.errors import QueryError, RucolaError
-from rucola.sql.engine import connect
-from rucola.sql.fields import fields_of, quoted, view_text
-from rucola.sql.views import FINDINGS, QUEUES, Keys, Rows, finding_rows, queue_rows
+from rucola.sql.engine import connect, session_of
+from rucola.sql.fields import quoted
+from rucola.sql.sources import SCHEMA, Sources
+from rucola.sql.statement import Statement, Table, parsed
+from rucola.sql.topic_names import NAMES_SHOWN, TopicNames, always_works, folded, twins_error
+from rucola.sql.topic_views import TopicViews
 
-SAMPLE_ROWS = 1000
-"""Number of messages whose bodies determine the fields of a topic; they are the oldest and the newest messages of the
-largest queues, one half each.
-"""
-SAMPLE_QUEUES = 16
-NEAREST_MAX = 5
-SOURCE_PREFIX = "messages of "
-"""Prefix of the names of views that have a topic's messages without the fields of their bodies."""
+TOPICS_AGE_MAX_S = 1.0
+"""A list of topics that is older is read again before a query whose meaning a new topic may change."""
 _MISSING_TABLE = re.compile(r"Table with name (.+?) does not exist")
+_HERE = ("", "main", "temp", "temp.main")
+"""Schemas of the views of topics and of the short names, as queries may write them."""
 
 log = logging.getLogger(__name__)
 
@@ -51,54 +41,67 @@ class Session:
         store: store directory, or None.
         name_server: name servers, if there is no directory.
         options: options of ``rucola.arrow.dataset``.
-
-    Attributes:
-        topics: names of all topics.
     """
 
     def __init__(self, store: str | os.PathLike[str] | None, name_server: str = "", **options: Any) -> None:
-        given = {name: value for name, value in options.items() if name != "use_index"}
-        self._options = topic_options(store, None, name_server, **given)
-        self._place = (store, name_server, options)
-        self._datasets: dict[str, VirtualDataset] = {}
-        self._names: dict[str, str] = {}
-        """Names of all views, by name in lower case."""
-        self._waiting: dict[str, Callable[[], VirtualDataset]] = {}
-        """Views that have not been used in a query yet, each with the function that makes its dataset."""
-        self.topics = self._topic_names()
         self._spill = tempfile.TemporaryDirectory(prefix="rucola-sql-", ignore_cleanup_errors=True)
         self._connection = connect(self._spill.name)
-        for topic in self.topics:
-            self._add_view(topic, partial(self._dataset, topic))
-        self._add_view("messages", partial(self._dataset, None))
-        self._add_view("keys", lambda: Keys(self._dataset(None)))
-        self._add_view("queues", lambda: Rows(QUEUES, lambda: queue_rows(open_catalog(self._options))))
-        if self._options.store_path:
-            self._add_view("findings", lambda: Rows(FINDINGS, lambda: finding_rows(self._options.store_path)))
-        self._with_fields: set[str] = set()
+        try:
+            self._sources = Sources((store, name_server, options), self._spill.name, self._connection)
+            self._names = TopicNames(self._sources.topics())
+        except BaseException:
+            self._connection.close()
+            self._spill.cleanup()
+            raise
+        self._listed_s = time.monotonic()
+        self._views = TopicViews(self._connection, self._sources)
+        self._alone_told: list[str] = []
+        """Topics without views that ``connection`` has warned of."""
+        self._hidden: set[str] = set()
+        """Short names whose topic has been warned of."""
+
+    @property
+    def topics(self) -> list[str]:
+        """Names of all topics."""
+        return self._names.all
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """DuckDB's connection, in which each topic is a view; ``close`` closes it."""
-        self._make_views(list(self._waiting))
+        """DuckDB's connection; ``close`` closes it. Each topic is a view in it, except those that ``run`` alone can
+        reach: topics that differ only in case, and topics with names of DuckDB's own views.
+        """
+        self._list_topics()
+        self._views.make_all(self._names)
+        alone = sorted({*self._names.all} - {*self._names.common})
+        if alone and alone != self._alone_told:
+            self._alone_told = alone
+            log.warning(
+                "no views for topics %s: DuckDB would take them for others; instead: %s",
+                ", ".join(alone[:NAMES_SHOWN]) + (", ..." if len(alone) > NAMES_SHOWN else ""),
+                always_works(alone[0]),
+            )
         return self._connection
 
     def run(self, query: str) -> pa.RecordBatchReader:
         """Runs one statement; its result is computed while it is read.
 
         Raises:
-            QueryError: the query is wrong, or names something that does not exist.
+            QueryError: the query is wrong, or names something that does not exist, or does not say clearly which topic
+                it names.
             RucolaError: a message cannot be read.
         """
-        self._make_views(self._named_by(query))
-        self._add_fields(query)
+        self._sources.forget_failures()
         try:
-            return self._guarded(self._connection.sql(query).to_arrow_reader())
+            query.encode()
+            return self._guarded(self._result(query))
+        except UnicodeEncodeError as error:
+            raise QueryError(query, "the query is not Unicode") from error
         except duckdb.Error as error:
             raise self._error(query, error) from error
 
     def close(self) -> None:
         """Ends the session."""
+        self._sources.close()
         self._connection.close()
         self._spill.cleanup()
 
@@ -107,6 +110,97 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _result(self, query: str) -> pa.RecordBatchReader:
+        statement = parsed(self._connection, query)
+        self._look_for_topics(statement)
+        alone = self._alone(statement)
+        # Views of topics that DuckDB would confuse are on a connection of their own, and are gone with it.
+        views = TopicViews(session_of(self._connection), self._sources) if alone else self._views
+        self._make(views, query, statement, alone)
+        while True:
+            try:
+                found = views.connection.sql(query)
+                return _nothing() if found is None else found.to_arrow_reader()
+            except duckdb.CatalogException as error:
+                # A view or a function may name what the query does not. Only ``select`` may run twice.
+                missing = _MISSING_TABLE.search(str(error))
+                if statement.tree is None or missing is None or not self._make_missing(views, missing[1]):
+                    raise
+
+    def _look_for_topics(self, statement: Statement) -> None:
+        """Lists the topics again if topics that are new might change what the query means."""
+        tables = [table for table in statement.tables if table.schema in _HERE]
+        is_old = time.monotonic() - self._listed_s > TOPICS_AGE_MAX_S
+        if any(
+            self._is_unknown(table) or (is_old and table.name not in self._names.like(table.name)) for table in tables
+        ):
+            self._list_topics()
+
+    def _is_unknown(self, table: Table) -> bool:
+        return not self._names.like(table.name) and folded(table.name) not in self._sources.system
+
+    def _list_topics(self) -> None:
+        self._names = TopicNames(self._sources.topics())
+        self._listed_s = time.monotonic()
+        self._views.keep(self._names)
+
+    def _alone(self, statement: Statement) -> list[str]:
+        """The topics that have a view for this query only.
+
+        Raises:
+            QueryError: it is not clear which of several topics the query names.
+        """
+        found: dict[str, str] = {}
+        for table in statement.tables:
+            group = self._names.like(table.name)
+            if table.schema not in _HERE or not group or self._names.is_common(table.name):
+                continue
+            if len(group) > 1:
+                other = found.get(folded(table.name), table.name)
+                if table.name not in group or not table.is_exact or other != table.name:
+                    raise twins_error(table.name, group)
+            found[folded(table.name)] = table.name if len(group) > 1 else group[0]
+        return list(found.values())
+
+    def _make(self, views: TopicViews, query: str, statement: Statement, alone: list[str]) -> None:
+        """Makes the views that the query needs."""
+        for topic in alone:
+            views.make_topic(topic)
+            views.add_fields(topic)
+        names = {table.name for table in statement.tables}
+        others = (
+            table for table in statement.tables if table.schema not in (*_HERE, SCHEMA) or self._is_unknown(table)
+        )
+        if statement.needs_all or any(others):  # ``others`` may be DuckDB's lists of views
+            views.make_all(self._names)
+            names |= {topic for topic in self._names.common if folded(topic) in folded(query)}
+        for name in names:
+            self._make_named(views, name)
+
+    def _make_named(self, views: TopicViews, name: str) -> bool:
+        """Makes what queries for all topics know by this name; returns whether there is something."""
+        group, system = self._names.like(name), folded(name)
+        if group and self._names.is_common(name):
+            views.make_topic(group[0])
+            views.add_fields(group[0])
+        if system in self._sources.system:
+            views.make_system(system, self._names)
+            if group and system not in self._hidden:
+                self._hidden.add(system)
+                log.warning("%s is a topic here; the view is %s.%s", group[0], SCHEMA, system)
+        return bool(group) or system in self._sources.system
+
+    def _make_missing(self, views: TopicViews, name: str) -> bool:
+        """Makes the view of a table that DuckDB has missed; returns whether there is one.
+
+        Raises:
+            QueryError: the name is that of several topics.
+        """
+        group = self._names.like(name)
+        if len(group) > 1:
+            raise twins_error(name, group)
+        return not views.has(name) and self._make_named(views, name)
 
     def _guarded(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
         """Wraps ``reader`` so that an error during reading is raised as a ``RucolaError``."""
@@ -119,105 +213,35 @@ class Session:
 
         return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
-    def _topic_names(self) -> list[str]:
-        catalog = open_catalog(self._options)
-        try:
-            return sorted({queue.topic for queue in catalog.queues(all_needed=False)})
-        finally:
-            catalog.close()
-
-    def _dataset(self, topic: str | None) -> Any:
-        store, name_server, options = self._place
-        return dataset(store, topic, name_server=name_server, **({"null_bodies": True} | options))
-
-    def _add_view(self, name: str, rows: Callable[[], VirtualDataset]) -> None:
-        other = self._names.setdefault(name.lower(), name)
-        if name in self._waiting or other != name:
-            log.warning(
-                "no view for topic %s, because view %s has that name; select from messages where topic = ... instead",
-                name,
-                other,
-            )
-            return
-        self._waiting[name] = rows
-
-    def _make_views(self, names: Iterable[str]) -> None:
-        """Creates the views in ``names`` that do not exist yet. DuckDB takes half a millisecond for each view, and
-        there may be thousands.
-        """
-        for name in names:
-            rows = self._waiting.pop(name, None)
-            if rows is not None:
-                self._datasets[name] = rows()
-                self._connection.register(name, self._datasets[name])
-
-    def _named_by(self, query: str) -> list[str]:
-        """The views named in a query; all views if the query may use more views than those found."""
-        try:
-            tables = {name.lower() for name in self._connection.get_table_names(query)}
-        except duckdb.Error:  # the query is wrong and will be refused, or it has several statements
-            tables = set()
-        if not tables or not tables <= self._names.keys() or "duckdb_" in query.lower():
-            return list(self._names.values())
-        return [self._names[name] for name in tables]
-
-    def _add_fields(self, query: str) -> None:
-        """Creates views with the fields of the bodies, for the topics whose names occur in the query."""
-        for topic in self.topics:
-            if topic in self._with_fields or topic.lower() not in query.lower() or topic not in self._datasets:
-                continue
-            self._with_fields.add(topic)
-            rows = self._datasets[topic]
-            fields = fields_of(self._sample(topic), self._spill.name)
-            if fields:
-                self._connection.unregister(topic)
-                self._connection.register(SOURCE_PREFIX + topic, rows)
-                try:
-                    self._connection.execute(view_text(topic, SOURCE_PREFIX + topic, rows.schema.names, fields))
-                except duckdb.Error as error:  # senders choose the names of fields
-                    log.warning("the fields of bodies of topic %s are no columns: %s", topic, str(error).split("\n")[0])
-                    self._connection.register(topic, rows)
-
-    def _sample(self, topic: str) -> pa.Table:
-        """The bodies of a sample of messages from ``topic``."""
-        options = replace(self._options, subscription=Subscription(topics=(topic,)))
-        queues = _largest_queues(options)
-        if not queues:
-            return pa.table({"body": pa.array([], pa.binary())})
-        share = max(1, SAMPLE_ROWS // (2 * len(queues)))
-        offset = pc.field("queueOffset")
-        places = [
-            (pc.field("queueId") == queue_id) & ((offset < least + share) | (offset >= most - share))
-            for queue_id, least, most in queues
-        ]
-        return self._datasets[topic].to_table(columns=["body"], filter=reduce(or_, places))
-
     def _error(self, query: str, error: Exception) -> RucolaError:
         """Returns the error to raise when ``query`` has failed with ``error``."""
-        for rows in self._datasets.values():
-            if isinstance(rows.failure, RucolaError):
-                return rows.failure
+        failure = self._sources.failure()
+        if failure is not None:
+            return failure
         missing = _MISSING_TABLE.search(str(error))
         if missing is not None:
-            import difflib  # this import takes 10 ms
-
-            names = sorted(self._names.values())
-            near = difflib.get_close_matches(missing[1], names, NEAREST_MAX, cutoff=0.5) or names[:NEAREST_MAX]
-            there = ", ".join(name if name.isidentifier() else quoted(name) for name in near)
-            return QueryError(missing[1], f"no topic or view {missing[1]!r}; the nearest are {there}")
+            return self._missing_error(missing[1])
         # The rest of DuckDB's message points into the text of the query.
         return QueryError(query, " ".join(str(error).split("\n\n")[0].split()))
 
+    def _missing_error(self, name: str) -> QueryError:
+        group = self._names.like(name)
+        if len(group) > 1:
+            return twins_error(name, group)
+        import difflib  # this import takes 10 ms
 
-def _largest_queues(options: ReadOptions) -> list[tuple[int, int, int]]:
-    """Returns queue id, first offset and end offset of the largest queues. If several brokers have queues with the same
-    id, only the largest of these queues is considered.
-    """
-    catalog = open_catalog(options)
-    try:
-        held = catalog.bounds(catalog.queues(all_needed=False))
-        sizes = sorted((one.max - one.min, queue.queue_id, one.min, one.max) for queue, one in held.items())
-        found = {size[1]: size for size in sizes}
-        return [(queue_id, least, most) for _, queue_id, least, most in sorted(found.values())[-SAMPLE_QUEUES:]]
-    finally:
-        catalog.close()
+        names = sorted({*self._names.common, *self._sources.system})
+        near = difflib.get_close_matches(name, names, NAMES_SHOWN, cutoff=0.5) or names[:NAMES_SHOWN]
+        there = ", ".join(map(_shown, near))
+        return QueryError(name, f"no topic or view {name!r}; the nearest are {there}")
+
+
+def _shown(name: str) -> str:
+    """A name as a query may write it."""
+    kinds = [kind for _, kind in duckdb.tokenize(name)]
+    return name if name.isidentifier() and kinds == [duckdb.token_type.identifier] else quoted(name)
+
+
+def _nothing() -> pa.RecordBatchReader:
+    """The result of a statement that has none."""
+    return pa.RecordBatchReader.from_batches(pa.schema([]), iter(()))

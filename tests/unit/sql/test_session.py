@@ -31,7 +31,8 @@ from rucola.errors import FormatError, QueryError, StoreDamagedError
 from rucola.formats.properties import encode_properties
 from rucola.spark.options import parse_options
 from rucola.sql import connect
-from rucola.sql.session import Session, _largest_queues
+from rucola.sql.session import Session
+from rucola.sql.sources import _largest_queues
 from rucola.sync import Producer
 from rucola.testing.rocketmq import RocketMQ
 
@@ -102,7 +103,7 @@ def test_whole_numbers_are_never_rounded(session: Session, tmp_path: Path) -> No
 
 
 def test_fields_come_from_the_oldest_and_the_newest_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rucola.sql.session.SAMPLE_ROWS", 4)
+    monkeypatch.setattr("rucola.sql.sources.SAMPLE_ROWS", 4)
     store = open_store(tmp_path / "store")
     for number in range(8):
         one = message(number, b"ages")
@@ -188,17 +189,22 @@ def test_the_index_leads_to_keys(session: Session, monkeypatch: pytest.MonkeyPat
 
 def test_a_view_is_made_when_a_query_names_it(directory: Path) -> None:
     with connect(directory) as opened:
-        made: list[str] = []
-        make = opened._make_views
-        opened._make_views = lambda names: (made.extend(names), make(names))[1]  # type: ignore[method-assign]
+        made = opened._views._made
         assert rows(opened, "select count(*) from main.KEYS") == [(2 * (FLIGHTS + PLAIN),)]
-        assert made == ["keys"]
+        assert list(made) == ["keys"]
         assert rows(opened, 'with x as (from "plain-text") select count(*) from x') == [(PLAIN,)]
-        assert made == ["keys", "plain-text"]
+        assert rows(opened, "select 1 from range(1)") == [(1,)]
+        assert list(made) == ["keys", "plain-text"]
         assert len(rows(opened, "show tables")) == 6
-        assert rows(opened, "select count(*) from information_schema.tables") == [(6,)]
+        assert rows(opened, "select count(*) from information_schema.tables where table_schema = 'main'") == [(6,)]
+    for text in ("duckdb_views() v, keys where v.view_name = 'flights'", "information_schema.tables, keys"):
+        with connect(directory) as opened:
+            assert rows(opened, f"select count(*) from {text}")[0][0] > 0
     with connect(directory) as opened:
-        assert rows(opened, "select count(*) from duckdb_views() v, keys where v.view_name = 'flights'")[0][0] > 0
+        found = rows(opened, "select count(*) from duckdb_columns() where table_name = 'flights'")
+        assert found == [(20 + 5,)]  # with the fields of bodies
+        assert opened.run("set threads = 1").read_all().num_rows == 0
+        assert rows(opened, "summarize flights")[0][0] == "topic"
     with connect(directory) as opened:
         assert opened.connection.sql("select count(*) from flights").fetchall() == [(FLIGHTS + 1,)]
 
@@ -343,5 +349,5 @@ def test_the_sample_comes_from_the_largest_queues_of_all_brokers(monkeypatch: py
         for broker, queue_id, most in (("a", 0, 900), ("b", 0, 0), ("a", 1, 5), ("b", 1, 70))
     }
     options = parse_options({"storePath": "d", "topic": "t"})
-    monkeypatch.setattr("rucola.sql.session.open_catalog", lambda given: DictCatalog(given, bounds))
+    monkeypatch.setattr("rucola.sql.sources.open_catalog", lambda given: DictCatalog(given, bounds))
     assert _largest_queues(options) == [(1, 0, 70), (0, 0, 900)]
