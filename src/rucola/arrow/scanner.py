@@ -47,6 +47,8 @@ of a batch costs about 20 µs on its way to the JVM, whatever its length.
 """
 BATCH_BYTES = 16 << 20
 """Largest size in bytes of the part of the log that a batch comes from; only a single record may be larger."""
+QUEUE_ID_MAX = 1 << 16
+"""Largest queue id for which an array of all queues of a topic is made; a store may have ids up to 2**31 - 1."""
 _KEY_SEPARATOR = KEY_SEPARATOR.encode()
 _FIRST_TOPIC = np.zeros(BATCH_ROWS, dtype=np.int32)
 
@@ -69,6 +71,8 @@ class RowChooser:
         elif not expression.matches_all:
             self._tags = from_bytes([tag.encode() for tag in expression.tags], pa.binary())
         self._intervals = None if wanted is None else _intervals(wanted)
+        self._parts = {} if wanted is None else _parts(wanted)
+        """Starts and ends of the parts of queues that no interval describes, by topic and queue id."""
         self._marks = np.empty(BATCH_ROWS, dtype=np.uint8)
         """Marks of the rows of a piece; overwritten with each piece."""
         self._lookup = lookup_of(keys)
@@ -126,7 +130,7 @@ class RowChooser:
     def _in_intervals(self, rows: Rows) -> tuple[int, Mask | None]:
         """Returns the number of wanted rows, and a mask that marks them; None may stand for all rows."""
         assert self._intervals is not None
-        if len(self._intervals) == 1:
+        if len(self._intervals) == 1 and not self._parts:
             ((topic, (starts, ends)),) = self._intervals.items()
             kept = rows.mark(topic, starts, ends, self._marks)
             if kept >= 0:
@@ -138,7 +142,19 @@ class RowChooser:
             if topic in self._intervals:
                 starts, ends = self._intervals[topic]
                 kept += _columns_cy.mark_intervals(rows.table, rows.count, codes, code, starts, ends, marks)
-        return kept, marks.view(np.bool_)
+        mask = marks.view(np.bool_)
+        if self._parts:
+            self._mark_parts(rows, mask, topics, codes)
+            kept = int(np.count_nonzero(mask))
+        return kept, mask
+
+    def _mark_parts(self, rows: Rows, mask: Mask, topics: Sequence[bytes], codes: npt.NDArray[np.int32]) -> None:
+        """Marks the rows of the queues in ``_parts``."""
+        queue_ids, queue_offsets = rows.numbers(RecordColumn.QUEUE_ID), rows.numbers(RecordColumn.QUEUE_OFFSET)
+        for (topic, queue_id), borders in self._parts.items():
+            if topic in topics:
+                here = (queue_ids == queue_id) & (codes[: rows.count] == topics.index(topic))
+                mask[here] = np.searchsorted(borders, queue_offsets[here], side="right") % 2 == 1
 
 
 class Scanner:
@@ -315,13 +331,35 @@ def gather_table(positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64])
 
 
 def _intervals(wanted: Sequence[QueueRange]) -> dict[bytes, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """For each topic, the start and end offset by queue id; a queue that is not wanted has an empty interval."""
+    """For each topic, the start and end offset by queue id; a queue that is not wanted, or is in ``_parts``, has an
+    empty interval.
+    """
     intervals = {}
-    for topic in {one.queue.topic for one in wanted}:
-        own = [one for one in wanted if one.queue.topic == topic]
+    parts = _parts(wanted)
+    single = [one for one in wanted if _key(one) not in parts]
+    for topic in {one.queue.topic for one in single}:
+        own = [one for one in single if one.queue.topic == topic]
         starts = np.zeros(max(one.queue.queue_id for one in own) + 1, dtype=np.int64)
         ends = np.zeros_like(starts)
         for one in own:
             starts[one.queue.queue_id], ends[one.queue.queue_id] = one.start, one.end
-        intervals[topic.encode("utf-8", "surrogateescape")] = (starts, ends)
+        intervals[_key(own[0])[0]] = (starts, ends)
     return intervals
+
+
+def _parts(wanted: Sequence[QueueRange]) -> dict[tuple[bytes, int], npt.NDArray[np.int64]]:
+    """Starts and ends, in order, of the parts of each queue of which several are wanted, or whose id is too large for
+    an array of all queues. Parts do not overlap.
+    """
+    borders: dict[tuple[bytes, int], list[int]] = {}
+    for one in wanted:
+        borders.setdefault(_key(one), []).extend((one.start, one.end))
+    return {
+        key: np.array(sorted(both), dtype=np.int64)
+        for key, both in borders.items()
+        if len(both) > 2 or key[1] > QUEUE_ID_MAX
+    }
+
+
+def _key(one: QueueRange) -> tuple[bytes, int]:
+    return one.queue.topic.encode("utf-8", "surrogateescape"), one.queue.queue_id
