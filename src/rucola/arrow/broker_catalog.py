@@ -146,6 +146,10 @@ class BrokerCatalog:
         found = look_up(self._link, self.marks, ranges, keys)
         return None if found is None else list(found)
 
+    def are_dense(self, ranges: Sequence[QueueRange]) -> bool:
+        """Always False: brokers tell the bounds of queues, but not what is missing between them."""
+        return False
+
     def is_batch(self, topic: str) -> bool:
         """Always False: a broker serves pulls from every type of queue."""
         return False

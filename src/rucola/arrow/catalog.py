@@ -83,6 +83,9 @@ class Catalog(Protocol):
         A message is wanted if it has one of ``keys`` in KEYS or as UNIQ_KEY, or begins at one of ``physical_offsets``.
         """
 
+    def are_dense(self, ranges: Sequence[QueueRange]) -> bool:
+        """Whether it is known, without reading the messages, that a scan of the ranges finds one at each offset."""
+
     def is_batch(self, topic: str) -> bool:
         """Whether the queues of a topic cannot be read, because they are of type BatchCQ."""
 

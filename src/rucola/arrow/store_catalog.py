@@ -155,6 +155,18 @@ class StoreCatalog:
         planned = (self._unit_range(piece) for piece in pieces)
         return [one for one in planned if one is not None]
 
+    def are_dense(self, ranges: Sequence[QueueRange]) -> bool:
+        """Whether the entries of the queues show that a scan of the ranges finds one message at each offset."""
+        wanted = [one for one in ranges if one.count > 0]
+        if any(is_light_queue(topic) or self.is_batch(topic) for topic in {one.queue.topic for one in wanted}):
+            return False
+        span = self._span(wanted)
+        if span is None:
+            return not wanted
+        from rucola.arrow.dense_queues import are_dense  # planning does not need NumPy
+
+        return are_dense(self._store, wanted, span)
+
     def is_batch(self, topic: str) -> bool:
         """Whether the queues of a topic are of type BatchCQ, which cannot be planned."""
         return self._store.is_batch(topic)

@@ -93,6 +93,13 @@ class StoresCatalog:
             pieces += store.plan(own) if found is None else found
         return pieces
 
+    def are_dense(self, ranges: Sequence[QueueRange]) -> bool:
+        """Whether each directory knows it of its own ranges."""
+        return all(
+            store.are_dense([one for one in ranges if one.queue.broker_name == name])
+            for name, store in self._stores.items()
+        )
+
     def is_batch(self, topic: str) -> bool:
         """Whether the queues of a topic are of type BatchCQ in any directory."""
         return any(store.is_batch(topic) for store in self._stores.values())

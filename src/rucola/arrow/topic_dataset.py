@@ -19,8 +19,9 @@ from rucola.arrow.catalog import Catalog, can_narrow, checked_ranges, ending_off
 from rucola.arrow.columns import arrow_schema
 from rucola.arrow.filters import Node, values_of
 from rucola.arrow.key_lookup import KeyLookup, lookup_of_columns
-from rucola.arrow.ranges import QueueRange, SourceRange
-from rucola.arrow.read_options import ReadOptions, Subscription
+from rucola.arrow.numbered_rows import QUEUE_COLUMNS, numbered_rows
+from rucola.arrow.ranges import QueueRange
+from rucola.arrow.read_options import ReadOptions, SchemaStyle, Subscription
 from rucola.arrow.reading import open_catalog, read_range
 from rucola.arrow.schema import all_columns
 from rucola.arrow.selection import select_ranges, tag_expression
@@ -41,7 +42,7 @@ class TopicDataset(VirtualDataset):
 
     A filter on ``topic``, ``queueId``, ``queueOffset`` and ``storeTimestamp`` limits the ranges that are read. A filter
     on ``tags`` chooses records by the entries of the queue. A filter on ``keys`` or ``msgId`` uses the index of a
-    store.
+    store. A scan of topics, queues and offsets reads no message of a store whose queues have an entry for each.
 
     Args:
         options: where and what to read.
@@ -62,20 +63,20 @@ class TopicDataset(VirtualDataset):
             expression = None if tags is None else tag_expression(tags)
             if expression is not None:
                 options = replace(options, expression=expression)
-        pieces = self._plan(options, node)
-        return (batch for piece in pieces for batch in read_range(options, schema, piece))
-
-    def _plan(self, options: ReadOptions, node: Node | None) -> list[SourceRange]:
         catalog = open_catalog(options)
         try:
-            if node is None:
-                return catalog.plan(_ranges(options, catalog, None))
-            lookup = lookup_of_columns(values_of(node, "keys"), values_of(node, "msgId")) if self._use_index else None
-            ranges = select_ranges(node, _ranges(options, catalog, lookup), catalog)
+            keys, ids = (None, None) if node is None else (values_of(node, "keys"), values_of(node, "msgId"))
+            lookup = lookup_of_columns(keys, ids) if self._use_index else None
+            ranges = _ranges(options, catalog, lookup)
+            if node is not None:
+                ranges = select_ranges(node, ranges, catalog)
+            if _is_in_queues(options, schema) and catalog.are_dense(ranges):
+                return numbered_rows(schema, ranges)
             found = None if lookup is None else catalog.plan_lookup(ranges, *lookup)
-            return catalog.plan(ranges) if found is None else found
+            pieces = catalog.plan(ranges) if found is None else found
         finally:
             catalog.close()
+        return (batch for piece in pieces for batch in read_range(options, schema, piece))
 
 
 def topic_options(
@@ -121,3 +122,9 @@ def _ranges(options: ReadOptions, catalog: Catalog, lookup: KeyLookup | None) ->
     start = starting_offsets(options, catalog, queues, "earliest")
     end = ending_offsets(options, catalog, queues)
     return checked_ranges(start, end, catalog.bounds(queues), options.fail_on_data_loss)
+
+
+def _is_in_queues(options: ReadOptions, schema: pa.Schema) -> bool:
+    """Whether the queues alone have all columns, and show which messages are wanted."""
+    is_everything = options.expression.matches_all and not options.keys
+    return is_everything and options.schema_style is SchemaStyle.ROCKETMQ and QUEUE_COLUMNS.issuperset(schema.names)

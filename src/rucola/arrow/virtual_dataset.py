@@ -63,6 +63,10 @@ class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
         reader = pa.RecordBatchReader.from_batches(needed, self._noting(self.batches(needed, node)))
         return ds.Scanner.from_batches(reader, columns=columns, filter=filter)
 
+    def count_rows(self, filter: Any = None, **_: Any) -> int:
+        """The number of rows that pass the filter; other columns than the filter's are not built."""
+        return int(self.scanner([], filter).count_rows())
+
     def _noting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             yield from batches

@@ -71,6 +71,9 @@ class DictCatalog:
     def plan_lookup(self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]) -> None:
         return None
 
+    def are_dense(self, ranges: Sequence[QueueRange]) -> bool:
+        return False
+
     def is_batch(self, topic: str) -> bool:
         return False
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 from tests.unit.arrow.records import message
 from tests.unit.arrow.stores import open_store, put
 
-from rucola.arrow import dataset, scan, selection, store_catalog, topic_dataset
+from rucola.arrow import dataset, scan, scanner, selection, store_catalog, topic_dataset
 from rucola.arrow.ranges import LogRange, RecordRange, SourceRange
+from rucola.arrow.read_options import ScanOrder
 from rucola.errors import ConfigError, StoreDamagedError
 from rucola.formats.properties import encode_properties
 from rucola.store.index_follower import IndexFollower
@@ -160,7 +162,8 @@ def test_offsets_and_times_cut_queues(
     directory: Path, planned: list[SourceRange], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selection, "PART_ROWS_MIN", 8)
-    scan(directory, "flights", PLACE, (pc.field("queueId") == 1) & (pc.field("queueOffset") == 20)).read_all()
+    one = (pc.field("queueId") == 1) & (pc.field("queueOffset") == 20)
+    scan(directory, "flights", [*PLACE, "flag"], one).read_all()
     (piece,) = planned
     assert isinstance(piece, LogRange)
     (wanted,) = piece.wanted
@@ -223,10 +226,42 @@ EXPRESSIONS = st.recursive(
 )
 
 
-@settings(max_examples=25, deadline=None)
-@given(expression=EXPRESSIONS)
-def test_any_filter_gives_the_rows_that_it_lets_through(directory: Path, rows: pa.Table, expression: Any) -> None:
-    assert places(scan(directory, columns=PLACE, filter=expression).read_all()) == places(rows.filter(expression))
+@settings(max_examples=50, deadline=None)
+@given(
+    expression=EXPRESSIONS,
+    more=st.sampled_from([[], ["flag"]]),
+    order=st.sampled_from(list(ScanOrder)),
+    part_rows=st.sampled_from([8, 256]),
+)
+def test_any_filter_gives_the_rows_that_it_lets_through(
+    directory: Path, rows: pa.Table, expression: Any, more: list[str], order: ScanOrder, part_rows: int
+) -> None:
+    with mock.patch.object(selection, "PART_ROWS_MIN", part_rows):
+        found = scan(directory, columns=[*PLACE, *more], filter=expression, scan_order=order).read_all()
+    assert places(found) == places(rows.filter(expression))
+
+
+@pytest.mark.parametrize("topic", ["flights", None])
+@pytest.mark.parametrize("order", list(ScanOrder))
+def test_several_parts_of_a_queue(
+    directory: Path, rows: pa.Table, topic: str | None, order: ScanOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the fix, a scan in log order kept only the last part of each queue."""
+    monkeypatch.setattr(selection, "PART_ROWS_MIN", 8)
+    offset, queue = pc.field("queueOffset"), pc.field("queueId")
+    several = (offset < 60) | ((offset >= 100) & (offset < 140) & (queue != 1)) | (offset >= 200)
+    found = scan(directory, topic, [*PLACE, "flag"], several, scan_order=order).read_all()
+    mine = several if topic is None else several & (pc.field("topic") == topic)
+    assert places(found) == places(rows.filter(mine))
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+def test_large_queue_ids(directory: Path, rows: pa.Table, largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the fix, a scan of a queue with id 2**31 - 1, as RocketMQ writes it, took 16 GiB (``many_queues``)."""
+    monkeypatch.setattr(scanner, "QUEUE_ID_MAX", largest)
+    for topic, expression in (("flights", pc.field("topic") == "flights"), (None, pc.field("flag") >= 0)):
+        found = scan(directory, topic, [*PLACE, "flag"], scan_order=ScanOrder.LOG).read_all()
+        assert places(found) == places(rows.filter(expression))
 
 
 def test_errors_name_what_there_is(directory: Path, tmp_path: Path) -> None:
