@@ -11,6 +11,7 @@ import os
 from setuptools import Extension, setup
 
 KERNELS = [
+    "rucola.arrow._json_cy",
     "rucola.filter.sql._sql_cy",
     "rucola.formats._batch_cy",
     "rucola.formats._columns_cy",

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "README.md": 700,
     "docs/ARCHITECTURE.md": 1750,
+    "docs/bodies.md": 1450,
     "docs/changing.md": 250,
     "docs/client.md": 1540,
     "docs/client-promises.md": 100,

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import random
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from google.protobuf import descriptor_pb2, timestamp_pb2
 from pyspark.sql.types import StructType
+from tests.unit.arrow.json_bodies import mutated
+from tests.unit.arrow.json_page import DDL as PAGE_DDL
+from tests.unit.arrow.json_page import FITS, cases
+from tests.unit.arrow.records import message
+from tests.unit.arrow.stores import open_store
 
 from rucola.common.message import Message
 from rucola.errors import ConfigError
+from rucola.spark.archive import archive, topic_table
 from rucola.spark.decoding import decode, poison_rows, sample_schema, without_poison
 from rucola.spark.repeats import drop_repeats
 
@@ -25,6 +33,21 @@ pytestmark = pytest.mark.spark
 DDL = "carrier string, delay int"
 BODIES = [b'{"carrier":"UA","delay":4}', b'{"carrier":"AA"}', b'{"delay":"late"}', b"{", b"\xff", b"[1]", b" "]
 GOOD = 2
+WANTED_DIFFERENCES = (
+    "text after the object",
+    "a second field of this name",
+    "no name of a field",
+    "NaN is not JSON",
+    "Infinity is not JSON",
+    "half of a surrogate pair",
+    "is beyond double",
+    "digits after the point",
+    "integer_times is not given",
+    "that is no timestamp",
+    "that is no date",
+    "a text, but the field is double",
+)
+"""Reasons for which a body is refused that ``from_json`` takes; docs/bodies.md lists them."""
 
 
 def test_json_of_a_stream_with_poison(spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path) -> None:
@@ -54,11 +77,11 @@ def test_json_of_a_stream_with_poison(spark: SparkSession, shared_broker: Broker
     found = again.selectExpr("keys", "properties", "flight.delay", "_error").collect()
     told = {row["keys"]: (json.loads(row.properties)["POISON_ERROR"], row.delay, row._error) for row in found}
     assert told == {
-        "2": ("not JSON that fits the schema", "late", None),
-        "3": ("not JSON that fits the schema", None, "not JSON that fits the schema"),
-        "4": ("not UTF-8", None, "not UTF-8"),
-        "5": ("not JSON that fits the schema", None, "not JSON that fits the schema"),
-        "6": ("not JSON that fits the schema", None, "not JSON that fits the schema"),
+        "2": ("delay: a text, but the field is int at byte 9", "late", None),
+        "3": ("the body ends at byte 1", None, "the body ends at byte 1"),
+        "4": ("no JSON, not an object at byte 0", None, "no JSON, not an object at byte 0"),
+        "5": ("an array, not an object at byte 0", None, "an array, not an object at byte 0"),
+        "6": ("nothing, not an object at byte 1", None, "nothing, not an object at byte 1"),
     }
     assert {json.loads(row.properties)["POISON_TOPIC"] for row in found} == {"typed"}
     assert sample_schema(spark, **where, topic="typed").simpleString() == "struct<carrier:string,delay:string>"
@@ -66,10 +89,111 @@ def test_json_of_a_stream_with_poison(spark: SparkSession, shared_broker: Broker
         sample_schema(spark, **where, topic="poison", subExpression="none")
 
 
-def test_json_is_parsed_once_whatever_is_filtered(spark: SparkSession) -> None:
+def test_json_is_checked_and_parsed_once_whatever_is_filtered(spark: SparkSession) -> None:
     rows = spark.range(1).selectExpr("cast(cast(id AS string) AS binary) AS body")
     good = without_poison(decode(rows, "json", DDL)).where("delay > 3")
-    assert good._jdf.queryExecution().executedPlan().toString().count("from_json(") == 1  # type: ignore[operator]
+    plan = good._jdf.queryExecution().executedPlan().toString()  # type: ignore[operator]
+    assert (plan.count("from_json("), plan.count("ArrowEvalPython")) == (1, 1)
+
+
+def test_every_case_of_the_page_gives_its_result(spark: SparkSession) -> None:
+    found = cases()
+    rows = bodies_of(spark, [FITS, *(case.body for case in found), None])
+    decoded = decode(rows, "json", PAGE_DDL).orderBy("number").drop("number", "body").collect()
+    assert decoded[0]._error is None
+    assert None not in tuple(decoded[0])[:-1]
+    for case, row in zip(found, decoded[1:], strict=False):
+        values = {name: value for name, value in row.asDict().items() if value is not None}
+        error = values.pop("_error", None)
+        assert error == case.spark.error, case
+        assert values == ({} if error else {case.spark.column: case.spark.value}), case
+    assert decoded[-1]._error == "no body"
+    texts = rows.where("number = 0").selectExpr("number", "cast(body AS string) AS body")
+    assert decode(texts, "json", PAGE_DDL).selectExpr("n", "_error").collect() == [(-1, None)]
+
+
+def test_bodies_that_are_nearly_right_beside_from_json(spark: SparkSession) -> None:
+    """``from_json`` takes every body that fits, with Python's values, and refuses the others; what it takes although
+    it does not fit is on the page.
+    """
+    chance = random.Random(34)
+    bodies = [mutated(chance) for _ in range(1500)]
+    ours = decode(bodies_of(spark, bodies), "json", PAGE_DDL).orderBy("number").collect()
+    text = "try_validate_utf8(cast(body AS string))"
+    permissive = f"from_json({text}, '{PAGE_DDL}, r string', map('columnNameOfCorruptRecord', 'r'))"
+    taken = bodies_of(spark, bodies).selectExpr("number", f"{permissive} AS v").where("v IS NOT NULL AND v.r IS NULL")
+    fitting = bodies_of(spark, [body for body, row in zip(bodies, ours, strict=True) if row._error is None])
+    strict = fitting.selectExpr(f"from_json({text}, '{PAGE_DDL}', map('mode', 'FAILFAST')) AS v").collect()
+    decoded = [row for row in ours if row._error is None]
+    assert 200 < len(decoded) < 1300
+    for number, row in enumerate(decoded):
+        assert tuple(strict[number].v) == tuple(row)[2:-1]
+        value = json.loads(bytes(row.body))
+        assert all(value.get(name) == row[name] for name in ("n", "i", "b")), row.body
+        assert row.d == (None if value.get("d") is None else float(value["d"])), row.body
+    for row in taken.selectExpr("number").collect():
+        error = ours[row.number]._error
+        assert error is None or any(part in error for part in WANTED_DIFFERENCES), (bodies[row.number], error)
+
+
+def test_whole_numbers_are_times_only_in_their_unit(spark: SparkSession) -> None:
+    body = b'{"t":1577836800123,"a":[1577836800123,"2020-01-01T00:00:00Z"]}'
+    rows = bodies_of(spark, [body])
+    for unit, year in (("millis", 2020), ("micros", 1970)):
+        decoded = decode(rows, "json", "t timestamp, a array<timestamp>", integer_times=unit)
+        (row,) = decoded.selectExpr("year(t)", "unix_micros(t)", "a[0] = t", "year(a[1])", "_error").collect()
+        assert tuple(row) == (year, 1577836800123 * (1000 if unit == "millis" else 1), True, 2020, None)
+    (row,) = decode(rows, "json", "t timestamp, n int", integer_times="SECONDS").collect()
+    assert row._error == "t: 1577836800123 seconds is outside the years 1 to 9999 at byte 5"
+    for given, text in (({"integer_times": "hours"}, "seconds or millis"), ({"format": "string"}, "has the units")):
+        with pytest.raises(ConfigError, match=text):
+            decode(rows, **{"schema": "t timestamp", "integer_times": "millis"} | given)  # type: ignore[arg-type]
+
+
+def test_the_archive_decodes_by_the_same_rules(spark: SparkSession, tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store")
+    found = cases()
+    for number, case in enumerate(found):
+        one = message(number, b"typed")
+        one.store_host, one.queue_id, one.body = store.store_host, 0, case.body
+        store.put_message(one)
+    store.dispatch()
+    store.shutdown()
+    decoder = partial(decode, schema=PAGE_DDL, into="fields")
+    archive(str(tmp_path / "table"), "typed", spark=spark, store=str(tmp_path / "store"), decode=decoder)
+    rows = topic_table(spark, "typed", str(tmp_path / "table"), store=str(tmp_path / "store"), decode=decoder)
+    for case, row in zip(found, rows.orderBy("queueOffset").select("fields", "_error").collect(), strict=True):
+        assert row._error == case.spark.error
+        assert row._error or row.fields[case.spark.column] == case.spark.value
+
+
+def test_a_schema_comes_from_bodies_that_are_json(spark: SparkSession, tmp_path: Path) -> None:
+    """Fields without names are left out, at any depth; bodies that ``decode`` refuses have no say."""
+    store = open_store(tmp_path / "store")
+    bodies = [
+        b'{"":1,"n":1,"o":{"":2,"k":[{"":3,"x":1}]}}',
+        b'{"n":"a"} rest',
+        b'{"n":1,"n":0.5}',
+        b'{"n":NaN}',
+        b"[1]",
+    ]
+    for number, body in enumerate(bodies):
+        one = message(number, b"typed")
+        one.store_host, one.queue_id, one.body = store.store_host, 0, body
+        store.put_message(one)
+    store.dispatch()
+    store.shutdown()
+    found = sample_schema(spark, storePath=str(tmp_path / "store"), topic="typed")
+    assert found.simpleString() == "struct<n:bigint,o:struct<k:array<struct<x:bigint>>>>"
+
+
+def field(name: str) -> dict[str, object]:
+    return {"name": name, "type": "string", "nullable": True, "metadata": {}}
+
+
+def bodies_of(spark: SparkSession, bodies: list[bytes | None]) -> DataFrame:
+    rows = [(number, None if body is None else bytearray(body)) for number, body in enumerate(bodies)]
+    return spark.createDataFrame(rows, "number int, body binary").coalesce(1)
 
 
 def test_text_avro_and_protobuf(spark: SparkSession, tmp_path: Path) -> None:
@@ -94,12 +218,16 @@ def test_text_avro_and_protobuf(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_mistakes_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql.types import StructType
+
     rows = spark.createDataFrame([("{}", "UA")], "body string, carrier string")
     for given, text in (
         ({"format": "xml"}, "json or avro"),
         ({"schema": DDL}, "already have a column carrier"),
         ({"schema": "a nothing"}, "option schema"),
         ({"schema": None}, "sample_schema"),
+        ({"schema": StructType.fromJson({"type": "struct", "fields": [field("")]})}, "have names"),
+        ({"schema": StructType.fromJson({"type": "struct", "fields": [field("a"), field("a")]})}, "have names"),
         ({"schema": str(tmp_path / "none.json")}, "a file that can be read"),
         ({"schema": DDL, "body": "value"}, "one of these columns"),
         ({"format": "protobuf", "schema": "f.desc"}, "full name"),

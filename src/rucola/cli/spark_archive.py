@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
+from rucola.arrow.json_shape import TimeUnit
 from rucola.cli.config_file import read_broker_conf
 from rucola.cli.lines import print_json_line, print_text
 from rucola.cli.store_arguments import Config
@@ -75,6 +76,10 @@ def archive(
             "--skip-lost", help="Go on without messages that are gone; a body that cannot be decompressed is null."
         ),
     ] = False,
+    integer_times: Annotated[
+        TimeUnit | None,
+        typer.Option("--integer-times", help="For --decode json: unit of whole numbers in timestamp fields."),
+    ] = None,
     messages_per_commit: Annotated[
         int, typer.Option("--messages-per-commit", min=1, help="Maximum number of messages in a commit.")
     ] = MESSAGES_PER_COMMIT,
@@ -87,7 +92,7 @@ def archive(
 
     every_s = None if every is None else seconds("--every", every)
     on_step = partial(_say_step, json)
-    needless = topic or namesrv or record or decode or skip_lost
+    needless = topic or namesrv or record or decode or integer_times or skip_lost
     if raw and (needless or store is None or format is not TableFormat.PARQUET):
         raise ConfigError(
             "--raw",
@@ -108,7 +113,7 @@ def archive(
                 store=store,
                 name_server=namesrv or "",
                 format=format,
-                decode=_decoding(decode, schema, message),
+                decode=_decoding(decode, schema, message, integer_times),
                 record=record,
                 messages_per_commit=messages_per_commit,
                 every_s=every_s,
@@ -200,12 +205,16 @@ def session(master: str | None, no_spark: bool) -> Iterator[SparkSession | None]
         spark.stop()
 
 
-def _decoding(format: str | None, schema: str | None, message: str | None) -> Decode | None:
+def _decoding(
+    format: str | None, schema: str | None, message: str | None, integer_times: TimeUnit | None
+) -> Decode | None:
     if format is None:
+        if integer_times is not None:
+            raise ConfigError("--integer-times", integer_times, "no value without --decode json")
         return None
     from rucola.spark.decoding import decode
 
-    return partial(decode, format=format, schema=schema, message=message)
+    return partial(decode, format=format, schema=schema, message=message, integer_times=integer_times or "")
 
 
 def seconds(option: str, text: str) -> float:

@@ -4,19 +4,20 @@ single column for text. For all formats, it also adds the column ``_error``.
 A body that cannot be decoded does not end the query: its fields are null and ``_error`` holds the reason. Such *poison
 rows* can be written to a table or a topic (``poison_rows``). They are counted if ``count_as`` is given.
 
-JSON and text are decoded by the JVM. For Avro and Protocol Buffers the JVM would need jars that PySpark lacks, so
-Python tasks decode them; this needs the extra ``decoding``.
+Text is decoded by the JVM, and JSON too, after Python tasks have checked it (``json_bodies``). For Avro and Protocol
+Buffers the JVM would need jars that PySpark lacks, so Python tasks decode them; this needs the extra ``decoding``.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
+from rucola.arrow.json_scan import check_body
+from rucola.arrow.json_shape import TimeUnit, object_of
 from rucola.errors import ConfigError
 from rucola.spark.analysis import facts_of
 
@@ -28,7 +29,7 @@ ERROR = "_error"
 """The reason why a body could not be decoded; null if it was decoded."""
 TEXT = "text"
 """The column of ``format="string"``."""
-_RECORD, _DECODED, _PROBLEM = "_rucola_record", "_rucola_decoded", "_rucola_problem"
+_CHECKED, _DECODED, _PROBLEM = "_rucola_checked", "_rucola_decoded", "_rucola_problem"
 _LETTER = ("tags", "keys", "topic", "brokerName", "queueId", "queueOffset")
 """Columns that a poison row keeps if the input has them."""
 SAMPLE_ROWS = 1000
@@ -52,6 +53,7 @@ def decode(
     into: str | None = None,
     message: str | None = None,
     skip_bytes: int = 0,
+    integer_times: str = "",
     count_as: str | None = None,
 ) -> DataFrame:
     """Adds the fields of the bodies to the rows, as columns after the existing ones, and the column ``_error``.
@@ -69,11 +71,14 @@ def decode(
         message: full name of the message (Protocol Buffers only).
         skip_bytes: number of bytes before the content, such as the 5 that Confluent's registry adds to Avro (Avro
             and Protocol Buffers only).
+        integer_times: ``seconds``, ``millis`` or ``micros``: the unit of whole numbers in fields of type timestamp,
+            counted from 1970 in UTC (JSON only). Without it, such a number is an error.
         count_as: name under which rows and poison rows are counted (``observe``); a stream's ``observedMetrics`` shows
             the counts as ``rows`` and ``poison``.
 
     Raises:
-        ConfigError: the format is unknown; ``schema`` is missing or cannot be used; ``message`` is missing for Protocol
+        ConfigError: the format or the unit is unknown, or the unit is given for another format than JSON; ``schema`` is
+            missing or cannot be used; ``message`` is missing for Protocol
             Buffers, or is not in the descriptor set; the rows have no column ``body``; or a new column would have the
             name of an existing column.
         MissingProgramError: fastavro or protobuf is needed and is not installed.
@@ -84,6 +89,7 @@ def decode(
         kind = BodyFormat(format.lower())
     except ValueError as error:
         raise ConfigError("format", format, " or ".join(BodyFormat)) from error
+    unit = _time_unit(integer_times, kind)
     facts = facts_of(rows)
     if facts is not None and body not in facts.columns:
         raise ConfigError("body", body, "one of these columns: " + ", ".join(facts.columns))
@@ -93,7 +99,7 @@ def decode(
     elif kind is BodyFormat.JSON:
         fields = _json_schema(schema)
         names = fields.fieldNames()
-        decoded = _decode_json(rows, body, fields)
+        decoded = _decode_json(rows, body, fields, unit)
     else:
         names, value = _decode_in_python(kind, f.col(body), schema, message, skip_bytes)
         decoded = rows.withColumn(_DECODED, value).withColumn(_PROBLEM, f.col(f"{_DECODED}.{ERROR}"))
@@ -103,7 +109,7 @@ def decode(
         raise ConfigError(
             "into", into or "", f"a name for a struct column, because the rows already have a column {clash[0]}"
         )
-    fields_of = [f.col(f"{_DECODED}.`{name}`").alias(name) for name in names]
+    fields_of = [f.col(_DECODED).getField(name).alias(name) for name in names]
     added = [f.when(f.col(_PROBLEM).isNull(), f.struct(*fields_of)).alias(into)] if into else fields_of
     found = decoded.select("*", *added, f.col(_PROBLEM).alias(ERROR)).drop(_DECODED, _PROBLEM)
     if count_as:
@@ -168,6 +174,17 @@ def sample_schema(spark: SparkSession, rows: int = SAMPLE_ROWS, **options: str) 
     return kind.elementType
 
 
+def _time_unit(text: str, kind: BodyFormat) -> TimeUnit | None:
+    if not text:
+        return None
+    if kind is not BodyFormat.JSON:
+        raise ConfigError("integer_times", text, f"no value, because the schema of {kind} has the units")
+    try:
+        return TimeUnit(text.lower())
+    except ValueError as error:
+        raise ConfigError("integer_times", text, " or ".join(TimeUnit)) from error
+
+
 def _decode_text(value: Column) -> tuple[list[str], Column, Column]:
     from pyspark.sql import functions as f
 
@@ -176,26 +193,27 @@ def _decode_text(value: Column) -> tuple[list[str], Column, Column]:
     return [TEXT], f.struct(text.alias(TEXT)), problem
 
 
-def _decode_json(rows: DataFrame, body: str, schema: StructType) -> DataFrame:
+def _decode_json(rows: DataFrame, body: str, schema: StructType, unit: TimeUnit | None) -> DataFrame:
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 
-    if any(name.lower() in (_RECORD, ERROR) for name in schema.fieldNames()):
-        raise ConfigError("schema", schema.simpleString(), f"a schema without the fields {_RECORD} and {ERROR}")
-    # Spark puts a corrupt record into this field; the other fields keep the values that could be read.
-    with_record = StructType([*schema.fields, StructField(_RECORD, StringType())])
-    text = f.try_validate_utf8(f.col(body).cast("string"))
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _RECORD}
-    value = f.from_json(text, with_record, options)
-    problem = (
-        f.when(f.col(body).isNull(), "no body")
-        .when(text.isNull(), "not UTF-8")
-        .when(f.col(_DECODED).isNull() | f.col(f"{_DECODED}.{_RECORD}").isNotNull(), "not JSON that fits the schema")
-    )
+    from rucola.spark.json_bodies import RECORD, STRICT, check_column
+
+    if any(name.lower() in (RECORD, ERROR) for name in schema.fieldNames()):
+        raise ConfigError("schema", schema.simpleString(), f"a schema without the fields {RECORD} and {ERROR}")
+    with_record = StructType([*schema.fields, StructField(RECORD, StringType())])
     # ``explode`` of an array with one element returns the element. Without ``explode``, Spark would apply a filter on
-    # the error before it computes the columns, and parse each body three times. Spark moves no filter past ``explode``.
-    decoded = rows.withColumn(_DECODED, f.explode(f.array(value))).withColumn(_PROBLEM, problem)
-    return decoded.withColumn(_DECODED, f.when(f.col(_PROBLEM).isNull(), f.col(_DECODED)))
+    # the error before it computes the columns, and check and parse each body several times. Spark moves no filter past
+    # ``explode``.
+    checked = rows.withColumn(_CHECKED, f.explode(f.array(check_column(f.col(body), schema, unit))))
+    error = f.col(f"{_CHECKED}.error")
+    text = f.when(error.isNull(), f.coalesce(f.col(f"{_CHECKED}.text"), f.col(body).cast("string")))
+    decoded = checked.withColumn(_DECODED, f.explode(f.array(f.from_json(text, with_record, STRICT))))
+    refused = f.col(_DECODED).isNull() | f.col(f"{_DECODED}.{RECORD}").isNotNull()
+    decoded = decoded.withColumn(
+        _PROBLEM, f.coalesce(error, f.when(refused, "Spark reads no JSON that fits the schema"))
+    )
+    return decoded.withColumn(_DECODED, f.when(f.col(_PROBLEM).isNull(), f.col(_DECODED))).drop(_CHECKED)
 
 
 def _decode_in_python(
@@ -247,7 +265,7 @@ def _json_schema(schema: StructType | str | None) -> StructType:
     text = _file_text(schema, (".json", ".ddl", ".sql")) or schema
     try:
         if text.lstrip().startswith("{"):
-            return StructType.fromJson(orjson.loads(text))
+            return StructType.fromJson(json.loads(text))
         found = StructType.fromDDL(text)
         if not isinstance(found, StructType):
             raise ValueError(f"it is {found.simpleString()}")
@@ -269,8 +287,13 @@ def _file_bytes(name: str) -> bytes:
 
 
 def _object_text(body: bytes) -> str | None:
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError:
+    """A body as JSON text for ``schema_of_json``, without fields that have no name; None if it is no JSON object."""
+    if check_body(body, object_of({})).problem is not None:
         return None
-    return orjson.dumps(value).decode() if isinstance(value, dict) else None
+    return json.dumps(_named(json.loads(body)))
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _named(one) for name, one in value.items() if name}
+    return [_named(one) for one in value] if isinstance(value, list) else value

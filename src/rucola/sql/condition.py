@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from rucola.errors import QueryError
 from rucola.sql.engine import connect
-from rucola.sql.fields import fields_of, quoted, view_text
+from rucola.sql.fields import create_check, fields_of, quoted, view_text
 
 SAMPLE_ROWS = 1000
 """Number of messages from whose bodies the fields are taken: the first messages that are read."""
-_SOURCE, _VIEW = "source", "messages"
+_SOURCE, _VIEW, _CHECK = "source", "messages", "problem of a body"
 
 
 def chosen_by(
@@ -50,7 +50,8 @@ def chosen_by(
     with connect() as connection:
         connection.execute("set threads = 1")  # several threads would return the rows in a different order
         connection.register(_SOURCE, pa.RecordBatchReader.from_batches(schema, noted()))
-        connection.execute(view_text(_VIEW, _SOURCE, schema.names, fields))
+        create_check(connection, _CHECK, fields)
+        connection.execute(view_text(_VIEW, _SOURCE, schema.names, fields, _CHECK))
         names = ", ".join(map(quoted, columns))
         try:
             reader = connection.sql(f"select {names} from {_VIEW} where ({condition})").to_arrow_reader()

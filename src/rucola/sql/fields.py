@@ -1,20 +1,31 @@
 """The fields of JSON bodies as columns of a view. Names and types come from a sample of the topic.
 
-DuckDB extracts a field from the bodies only if a query uses the field. If the body of a message is not a JSON object,
-its row has null in the columns of all fields. A value that does not fit the type found in the sample is null, too. A
-query never fails because of a body. In a column of whole numbers, no number is rounded.
+DuckDB extracts a field from the bodies only if a query uses the field. A body that is no JSON object, or does not fit
+the types found in the sample, has null in the columns of all fields, and the column ``_error`` says why. The rules are
+those of Spark's ``decode`` (``rucola.arrow.json_scan``), because DuckDB's own JSON reader takes more, such as NaN and a
+field that occurs twice. A query never fails because of a body.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
+from duckdb.func import ARROW, SPECIAL
 
+from rucola.arrow.json_columns import Checker
+from rucola.arrow.json_scan import check_body
+from rucola.arrow.json_shape import ANY, BOOLEAN, DOUBLE, LONG, STRING, Shape, object_of
 from rucola.sql.engine import connect
+
+ERROR = "_error"
+"""The column that says why a row has no fields; null if it has them. Spark's ``decode`` adds a column of this name."""
 
 FIELDS_MAX = 1000
 """Largest number of fields that become columns: DuckDB takes time for each, even if a query uses none of them."""
+_SHAPES = {"BIGINT": LONG, "DOUBLE": DOUBLE, "BOOLEAN": BOOLEAN, "VARCHAR": STRING}
 _WHOLE = frozenset(("UBIGINT", "BIGINT", "HUGEINT", "UHUGEINT"))
 _STRUCTURE = """
 with bodies as (select try(cast(decode(body) as json)) body from sample)
@@ -34,15 +45,25 @@ def fields_of(bodies: pa.Table, spill: str = "") -> dict[str, str]:
     Returns:
         Empty if the bodies are not JSON objects.
     """
+    sound = bodies.filter(pc.is_null(Checker(object_of({})).problems(bodies["body"])))
     with connect(spill) as connection:
-        connection.register("sample", bodies)
+        connection.register("sample", sound)
         found = connection.execute(_STRUCTURE, [FIELDS_MAX]).fetchall()
     # A column without a name cannot be selected.
-    return {name: _type(kind) for name, kind in found if name}
+    return _widened({name: _type(kind) for name, kind in found if name}, sound["body"].to_pylist())
 
 
-def view_text(view: str, source: str, columns: Iterable[str], fields: Mapping[str, str]) -> str:
-    """The statement that creates ``view``: the columns of ``source``, then the fields of the bodies.
+def create_check(connection: duckdb.DuckDBPyConnection, name: str, fields: Mapping[str, str]) -> None:
+    """Creates a function, for all connections to the database, that says why a body does not have ``fields``; its
+    result is null for a body that has them.
+    """
+    problems = Checker(_shape(fields)).problems
+    # Without ``SPECIAL``, the function would not be called for a missing body, which is a problem, too.
+    connection.create_function(name, problems, ["BLOB"], "VARCHAR", type=ARROW, null_handling=SPECIAL)
+
+
+def view_text(view: str, source: str, columns: Iterable[str], fields: Mapping[str, str], check: str) -> str:
+    """The statement that creates ``view``: the columns of ``source``, then the fields of the bodies, then ``ERROR``.
 
     If a field has the name of a column, in upper or lower case, its name gets the prefix ``body_``.
 
@@ -51,15 +72,18 @@ def view_text(view: str, source: str, columns: Iterable[str], fields: Mapping[st
         source: what it reads, in SQL.
         columns: names of the columns of ``source``.
         fields: names and types of the fields, from ``fields_of``.
+        check: name of the function that ``create_check`` has created for these fields.
     """
-    taken = {name.lower() for name in columns}
-    chosen = ["*"]
+    taken = {name.lower() for name in columns} | {ERROR}
+    chosen = [f"* exclude ({ERROR})"]
     for name, kind in fields.items():
         shown = name if name.lower() not in taken else f"body_{name}"
         if shown.lower() not in taken:
             taken.add(shown.lower())
-            chosen.append(f"{_expression(name, kind)} as {quoted(shown)}")
-    return f"create or replace temp view {quoted(view)} as select {', '.join(chosen)} from {source}"
+            chosen.append(f"case when {ERROR} is null then {_expression(name, kind)} end as {quoted(shown)}")
+    checked = f"select *, {quoted(check)}(body) as {ERROR} from {source}"
+    selected = f"select {', '.join(chosen)}, {ERROR} from ({checked})"
+    return f"create or replace temp view {quoted(view)} as {selected}"
 
 
 def quoted(name: str) -> str:
@@ -70,6 +94,20 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     """``text`` as a string in SQL."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def _widened(fields: dict[str, str], bodies: Iterable[bytes]) -> dict[str, str]:
+    """Makes columns of whole numbers into texts if one of ``bodies``, the sample, has a number beyond BIGINT there."""
+    shape = _shape(fields)
+    for body in bodies:
+        while (problem := check_body(body, shape).problem) and fields[name := str(problem.path[0])] == "BIGINT":
+            fields = fields | {name: "VARCHAR"}
+            shape = _shape(fields)
+    return fields
+
+
+def _shape(fields: Mapping[str, str]) -> Shape:
+    return object_of({name: _SHAPES.get(kind, ANY) for name, kind in fields.items()})
 
 
 def _type(structure: str) -> str:

@@ -20,7 +20,7 @@ from rucola.arrow.topic_dataset import topic_options
 from rucola.arrow.virtual_dataset import VirtualDataset
 from rucola.errors import RucolaError
 from rucola.sql.engine import session_of
-from rucola.sql.fields import fields_of, quoted
+from rucola.sql.fields import create_check, fields_of, quoted
 from rucola.sql.views import FINDINGS, QUEUES, Keys, Rows, finding_rows, queue_rows
 
 SAMPLE_ROWS = 1000
@@ -64,6 +64,7 @@ class Sources:
         self._datasets: dict[str, VirtualDataset] = {}
         """By view, in the order in which they were made; DuckDB's views do not keep them."""
         self._fields: dict[str, dict[str, str]] = {}
+        self._checks: dict[str, str] = {}
         self._system: dict[str, Callable[[], VirtualDataset]] = {
             "messages": lambda: self._dataset(None),
             "keys": lambda: Keys(self._dataset(None)),
@@ -98,6 +99,15 @@ class Sources:
         """A view with the messages of a topic, for any connection to the database; returns its name in SQL."""
         number = list(self._fields).index(topic)
         return self._view(_TOPICS, str(number), lambda: self.messages(topic))
+
+    def check_of_topic(self, topic: str) -> str:
+        """A function, for any connection to the database, that says why a body does not have the fields of a topic;
+        returns its name.
+        """
+        if topic not in self._checks:
+            self._checks[topic] = f"problem of {len(self._checks)}"
+            create_check(self._connection, self._checks[topic], self.fields(topic))
+        return self._checks[topic]
 
     def system_view(self, name: str) -> str:
         """A view in schema ``rucola``, for any connection to the database; returns its name in SQL."""

@@ -66,8 +66,8 @@ class TopicViews:
         rows = self._sources.messages(topic)
         self.connection.unregister(topic)
         try:
-            view = self._sources.view_of_topic(topic)
-            self.connection.execute(view_text(topic, view, rows.schema.names, fields))
+            view, check = self._sources.view_of_topic(topic), self._sources.check_of_topic(topic)
+            self.connection.execute(view_text(topic, view, rows.schema.names, fields, check))
         except duckdb.Error as error:  # senders choose the names of fields
             log.warning("the fields of bodies of topic %s are no columns: %s", topic, str(error).split("\n")[0])
             self.connection.register(topic, rows)

@@ -558,6 +558,11 @@ CASES = {
     "expired, by the command": Case(
         "archive --skip-lost", expired, lambda directory: expired(directory, "--skip-lost")
     ),
+    "unit of whole numbers": Case(
+        "no value without --decode json",
+        lambda directory: command(directory, "--integer-times", "millis"),
+        command,
+    ),
     "master": Case(
         "no value, because --no-spark is given",
         lambda directory: command(directory, "--master", "local[1]"),
