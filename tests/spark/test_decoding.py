@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from google.protobuf import descriptor_pb2, timestamp_pb2
 from pyspark.sql.types import StructType
 from tests.unit.arrow.json_bodies import mutated
 from tests.unit.arrow.json_page import DDL as PAGE_DDL
-from tests.unit.arrow.json_page import FITS, cases
+from tests.unit.arrow.json_page import FITS, TIMES, cases
 from tests.unit.arrow.records import message
 from tests.unit.arrow.stores import open_store
 
@@ -134,6 +136,21 @@ def test_bodies_that_are_nearly_right_beside_from_json(spark: SparkSession) -> N
     for row in taken.selectExpr("number").collect():
         error = ours[row.number]._error
         assert error is None or any(part in error for part in WANTED_DIFFERENCES), (bodies[row.number], error)
+
+
+def test_texts_that_are_times(spark: SparkSession) -> None:
+    """Spark reads every text that the check takes, and what Python reads in it."""
+    bodies = [json.dumps({"t": text, "l": text if local else None}).encode() for text, zoned, local in TIMES if zoned]
+    rows = decode(bodies_of(spark, bodies), "json", "t timestamp, l timestamp_ntz")
+    zone = ZoneInfo(str(spark.conf.get("spark.sql.session.timeZone")))
+    found = rows.orderBy("number").selectExpr("unix_micros(t) t", "cast(l AS string) l", "_error").collect()
+    for (text, _, local), row in zip([one for one in TIMES if one[1]], found, strict=True):
+        when = datetime.fromisoformat(text.replace(".123456789", ".123456"))
+        local_when = when if when.tzinfo else when.replace(tzinfo=zone)
+        assert row._error is None
+        assert row.t == (local_when - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1), text
+        assert (row.l is not None) is local
+        assert not local or datetime.fromisoformat(row.l) == when
 
 
 def test_whole_numbers_are_times_only_in_their_unit(spark: SparkSession) -> None:

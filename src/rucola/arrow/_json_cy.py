@@ -213,7 +213,7 @@ class Scan:
             if end < 0 or self._escaped or end - at > NAME_BYTES_MAX or not self._is_new(at + 1, end - at - 2, number):
                 return -1
             found = self._field(first, count, guess, at + 1, end - at - 2) if count else -1
-            guess = found + 1
+            guess = guess if found < 0 else found + 1
             at = self._space(end)
             if at >= self._end or self._source[at] != 58:  # :
                 return -1

@@ -14,6 +14,8 @@ from rucola.arrow.json_shape import Kind, Shape, TimeUnit
 _SHOWN_MAX = 40
 _WHOLE_CHARS_MAX = 20
 """More characters than any whole number of 64 bits has."""
+_EXPONENT_MAX = 1000
+"""For decimals, zeros as well: nobody should have to write their zeros out."""
 _SINGLE_END = 2.0**128 - 2.0**103
 """The least double that becomes infinite as a number of 32 bits."""
 _MICROS = {TimeUnit.SECONDS: 1_000_000, TimeUnit.MILLIS: 1000, TimeUnit.MICROS: 1}
@@ -23,8 +25,8 @@ _MOST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIME = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.[0-9]{1,9})?)?"
-    r"(Z|[+-](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?)?)?"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.[0-9]{1,9})?"
+    r"(Z|[+-](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?)?)?)?"
 )
 
 
@@ -116,12 +118,12 @@ def _check_decimal(token: str, shape: Shape, at: int) -> None:
         value = Decimal(token)
     except InvalidOperation:
         raise _beyond(token, shape, at) from None
-    if not value:
-        return
-    if value.adjusted() >= shape.precision - shape.scale:
-        raise _beyond(token, shape, at)
     digits, exponent = value.as_tuple().digits, value.as_tuple().exponent
     assert isinstance(exponent, int)
+    if abs(exponent) > _EXPONENT_MAX or (value and value.adjusted() >= shape.precision - shape.scale):
+        raise _beyond(token, shape, at)
+    if not value:
+        return
     zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))
     if exponent + zeros < -shape.scale:
         raise Misfit(f"{_shown(token)} has more than {shape.scale} digits after the point", at)

@@ -18,6 +18,34 @@ FITS = (
     b'"o":{"k":1},"a":[1]}'
 )
 """A body with every field, from which SQL takes the types."""
+TIMES = [
+    ("2020-01-01", True, True),
+    ("2020-01-01T05:06", True, True),
+    ("2020-01-01 05:06:07.123456789", True, True),
+    ("2020-12-31T23:59:59Z", True, False),
+    ("2020-01-01T05:06:07+01:00", True, False),
+    ("2020-01-01 05:06:07.1-1730", True, False),
+    ("2020-01-01T05:06:07+01", True, False),
+    ("2020-01-01T05:06+01:00", False, False),
+    ("2020-01-01T05:06Z", False, False),
+    ("2020-01-01T24:00", False, False),
+    ("2020-01-01T05:60", False, False),
+    ("2020-01-01T05:06:60", False, False),
+    ("2020-01-01T05:06:07+18:01", False, False),
+    ("2020-01-01T05:06:07+01:60", False, False),
+    ("2020-02-30T05:06", False, False),
+    ("2020-01-01T05", False, False),
+    ("2020-01-01T", False, False),
+    ("2020-01-01Z", False, False),
+    ("2020-01-01t05:06:07z", False, False),
+    ("2020-01-01T05:06:07 Europe/Berlin", False, False),
+    ("2020-01-01T05:06:07.", False, False),
+    ("2020-01-01T05:06:07.1234567890", False, False),
+    ("2020", False, False),
+    ("12:00", False, False),
+    ("1577836800", False, False),
+]
+"""Texts, and whether they are a ``timestamp`` and a ``timestamp_ntz``."""
 
 
 class Result(NamedTuple):

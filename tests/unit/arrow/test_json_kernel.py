@@ -121,6 +121,7 @@ def test_the_kernel_is_never_wrong(scan: ModuleType) -> None:
                 '"\\ud800\\u0041"',
                 '"\\udc00\\ud800"',
                 '"\\ud83d\\ude0"',
+                '"\\ud83d\\uac00"',
                 '"\\u12g4"',
                 '"\\x"',
                 '"\t"',
