@@ -19,7 +19,7 @@ from rucola.arrow.expression import SqlCondition
 from rucola.arrow.offsets import queue_text
 from rucola.arrow.ranges import QueueRange
 from rucola.arrow.read_options import ReadOptions
-from rucola.arrow.scanner import BATCH_ROWS, RowChooser, Scanner
+from rucola.arrow.scanner import BATCH_ROWS, RowChooser, Scanned, Scanner
 from rucola.client.message_selector import ExpressionType, MessageSelector
 from rucola.client.pull_consumer import PullConsumer
 from rucola.client.pull_result import PullStatus
@@ -30,6 +30,8 @@ from rucola.protocol.codes import ResponseCode
 if TYPE_CHECKING:
     import pyarrow as pa
 
+NO_FILTER = "does not support consumer to filter message by"
+"""Part of the remark with which brokers refuse SQL92 if ``enablePropertyFilter`` is off, RocketMQ's default."""
 PULLS_AT_A_TIME = 8
 CHUNK_BYTES = 8 << 20
 """Size in bytes of the records that are gathered before batches are built from them."""
@@ -52,7 +54,9 @@ class _Missing(Exception):  # noqa: N818 - never leaves this module
         self.queue_offset, self.bounds = queue_offset, bounds
 
 
-def pull_queue(options: ReadOptions, builder: BatchBuilder, piece: QueueRange) -> Iterator[pa.RecordBatch]:
+def pull_queue(
+    options: ReadOptions, builder: BatchBuilder, piece: QueueRange, scanned: Scanned | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of ``piece``.
 
     Raises:
@@ -68,8 +72,11 @@ def pull_queue(options: ReadOptions, builder: BatchBuilder, piece: QueueRange) -
     with BrokerLink(options) as link:
         puller = _Puller(options, link, piece)
         while puller.queue_offset < piece.end:
+            begin = puller.queue_offset
             chunk = puller.chunk()
             yield from scanner.batches(chunk, 0, len(chunk), 0, name, 0)
+            if scanned is not None:
+                scanned(min(puller.queue_offset, piece.end) - begin)
 
 
 def _has_no_topic(error: RucolaError) -> bool:
@@ -88,6 +95,8 @@ class _Puller:
         self._selector = MessageSelector(
             options.expression.sub_string, ExpressionType.SQL92 if is_sql else ExpressionType.TAG
         )
+        self._filters = not options.expression.matches_all
+        """Whether the broker chooses messages, so that a pull may skip some."""
         self._quiet_until_s = 0.0
         self._stretch = 0
         """Number of messages that the broker returns in one pull; 0 until the first response."""
@@ -154,7 +163,7 @@ class _Puller:
     async def _pulls(self, consumer: PullConsumer) -> tuple[list[bytes], int]:
         """The response bodies from ``queue_offset`` on, and the offset after them."""
         queue, end, at = self._piece.queue, self._piece.end, self.queue_offset
-        if not self._stretch or not self._options.expression.matches_all:
+        if not self._stretch or self._filters:
             body, after = await self._pull(consumer, queue, at, end)
             self._stretch = after - at
             return [body], after
@@ -172,7 +181,15 @@ class _Puller:
 
     async def _pull(self, consumer: PullConsumer, queue: MessageQueue, start: int, end: int) -> tuple[bytes, int]:
         count = min(self._options.pull_batch_size, end - start)
-        result = await consumer.pull_raw(queue, start, count, self._selector)
+        try:
+            result = await consumer.pull_raw(queue, start, count, self._selector)
+        except BrokerError as error:
+            if not self._filters or NO_FILTER not in error.remark:
+                raise
+            # Another try would get the same answer. The rows are filtered here, too, so the broker need not do it.
+            log.info("%s; this reader filters the messages itself", error)
+            self._selector, self._filters = MessageSelector.by_tag("*"), False
+            result = await consumer.pull_raw(queue, start, count, self._selector)
         moved = result.next_begin_offset > start
         if result.status is PullStatus.FOUND and moved:
             return result.body, result.next_begin_offset

@@ -9,7 +9,7 @@ processor's cache when their columns are copied. The first batch of a task is sm
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,6 +49,8 @@ BATCH_BYTES = 16 << 20
 """Largest size in bytes of the part of the log that a batch comes from; only a single record may be larger."""
 QUEUE_ID_MAX = 1 << 16
 """Largest queue id for which an array of all queues of a topic is made; a store may have ids up to 2**31 - 1."""
+Scanned = Callable[[int], None]
+"""Called with the number of messages that a read has passed since the last call, whether they are chosen or not."""
 _KEY_SEPARATOR = KEY_SEPARATOR.encode()
 _FIRST_TOPIC = np.zeros(BATCH_ROWS, dtype=np.int32)
 
@@ -60,11 +62,17 @@ class RowChooser:
         expression: selects messages.
         wanted: queue intervals to keep; None if all rows are wanted.
         keys: keeps only messages that have one of them in KEYS or as their id; empty for all.
+        scanned: is called with the number of messages within the intervals that have been looked at.
     """
 
     def __init__(
-        self, expression: Expression, wanted: Sequence[QueueRange] | None = None, keys: Collection[str] = ()
+        self,
+        expression: Expression,
+        wanted: Sequence[QueueRange] | None = None,
+        keys: Collection[str] = (),
+        scanned: Scanned | None = None,
     ) -> None:
+        self._scanned = scanned
         self._tags = self._condition = None
         if isinstance(expression, SqlCondition):
             self._condition = compile_sql(expression.sub_string)
@@ -83,6 +91,8 @@ class RowChooser:
         kept, mask = rows.count, None
         if self._intervals is not None:
             kept, mask = self._in_intervals(rows)
+        if self._scanned is not None:
+            self._scanned(kept)
         if self._tags is not None:
             tags = rows.bytes_of(RecordColumn.TAGS_POS, RecordColumn.TAGS_LEN)
             tagged = mask_of(pc.is_in(tags, value_set=self._tags))

@@ -18,7 +18,15 @@ from rucola.arrow.columns import BatchBuilder
 from rucola.arrow.offsets import queue_text
 from rucola.arrow.ranges import FileSpan, LogRange, QueueRange, RecordRange, UnitRange
 from rucola.arrow.read_options import ReadOptions
-from rucola.arrow.scanner import BATCH_BYTES, BATCH_ROWS, CHECK_PHYSICAL_OFFSET, RowChooser, Scanner, gather_table
+from rucola.arrow.scanner import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    CHECK_PHYSICAL_OFFSET,
+    RowChooser,
+    Scanned,
+    Scanner,
+    gather_table,
+)
 from rucola.common.columns import RecordColumn
 from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.errors import DataLossError, DiskError, StoreDamagedError
@@ -39,14 +47,16 @@ log = logging.getLogger(__name__)
 Numbers = npt.NDArray[np.int64]
 
 
-def scan_log(options: ReadOptions, builder: BatchBuilder, piece: LogRange) -> Iterator[pa.RecordBatch]:
+def scan_log(
+    options: ReadOptions, builder: BatchBuilder, piece: LogRange, scanned: Scanned | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yields the wanted rows from a piece of the log.
 
     Raises:
         DataLossError: a file is gone, and ``failOnDataLoss`` is set.
         FormatError: a record is missing where one must be.
     """
-    scanner = Scanner(builder, RowChooser(options.expression, piece.wanted, options.keys))
+    scanner = Scanner(builder, RowChooser(options.expression, piece.wanted, options.keys, scanned))
     with _mapped(options, piece.segments, piece.wanted[0]) as files:
         for span, segment in files:
             position = max(piece.start_physical_offset, span.start) - span.start
@@ -56,7 +66,9 @@ def scan_log(options: ReadOptions, builder: BatchBuilder, piece: LogRange) -> It
             )
 
 
-def scan_queue(options: ReadOptions, builder: BatchBuilder, piece: UnitRange) -> Iterator[pa.RecordBatch]:
+def scan_queue(
+    options: ReadOptions, builder: BatchBuilder, piece: UnitRange, scanned: Scanned | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yields the rows of an interval of one queue, in queue order.
 
     Raises:
@@ -81,16 +93,20 @@ def scan_queue(options: ReadOptions, builder: BatchBuilder, piece: UnitRange) ->
                 positions, sizes = _entries(np.frombuffer(file.buffer, UNIT, count, at), codes)
                 for source, path, stretches in _records(segments, positions, sizes):
                     yield from scanner.batches(source, 0, len(source), 0, path, 0, stretches)
+                if scanned is not None:
+                    scanned(count)
 
 
-def scan_records(options: ReadOptions, builder: BatchBuilder, piece: RecordRange) -> Iterator[pa.RecordBatch]:
+def scan_records(
+    options: ReadOptions, builder: BatchBuilder, piece: RecordRange, scanned: Scanned | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yields the wanted rows of single records, in log order.
 
     Raises:
         DataLossError: a file is gone, and ``failOnDataLoss`` is set.
         StoreDamagedError: there is no record at a physical offset.
     """
-    scanner = Scanner(builder, RowChooser(options.expression, piece.wanted, options.keys))
+    scanner = Scanner(builder, RowChooser(options.expression, piece.wanted, options.keys, scanned))
     with _mapped(options, piece.segments, piece.wanted[0]) as segments:
         positions, sizes = (np.array(numbers, np.int64) for numbers in (piece.physical_offsets, piece.sizes))
         for source, path, stretches in _records(segments, positions, sizes):

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rucola.cli import replay_request as on
+from rucola.cli.replay_progress import ReplayProgress, shown
 from rucola.cli.tool import options_from_fields, run_app, tool_app
 from rucola.runtime import extras
 from rucola.spark.replay_source import Plan, read_plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from rucola.spark.replay_rows import Tally
 
 app = tool_app("replay", "Send stored messages again, to any topic.")
 
@@ -41,26 +40,24 @@ def replay(request: on.Request) -> None:
     from rucola.spark.replay_rows import COLUMNS, replay_batches
 
     begin_s = time.monotonic()
-    chosen = any((request.keys, request.filter, request.where))
-    with request.begin() as going, on.progress(None if chosen else going.plan.count) as advance:
+    progress = ReplayProgress()
+    with shown(progress), request.begin() as going:
+        progress.total = None if request.keys else going.plan.count
         if request.where is not None:
-            batches = _where(going.plan, request.where, COLUMNS)
+            batches = _where(going.plan, request.where, COLUMNS, progress)
         else:
-            batches = read_plan(going.plan, COLUMNS)
-
-        def settled(tally: Tally) -> None:
-            advance(tally.messages)
-            going.settled(tally)
-
-        tally = replay_batches(batches, going.sink, rate=request.rate, dry_run=request.dry_run, settled=settled)
+            batches = read_plan(going.plan, COLUMNS, progress.scanned)
+        tally = replay_batches(
+            progress.matched(batches), going.sink, rate=request.rate, dry_run=request.dry_run, settled=going.settled
+        )
     on.print_result(request, tally, going.done, time.monotonic() - begin_s)
 
 
-def _where(plan: Plan, condition: str, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def _where(plan: Plan, condition: str, columns: tuple[str, ...], progress: ReplayProgress) -> Iterator[pa.RecordBatch]:
     extras.require(extras.SQL, "rucola replay --where")
     from rucola.arrow.columns import arrow_schema
     from rucola.arrow.schema import all_columns
     from rucola.sql.condition import chosen_by
 
     schema = arrow_schema(all_columns(plan.options))
-    return chosen_by(condition, read_plan(plan, schema.names), schema, columns)
+    return chosen_by(condition, read_plan(plan, schema.names, progress.scanned), schema, columns)

@@ -25,6 +25,7 @@ from rucola.runtime.files import Files
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from rucola.arrow.scanner import Scanned
     from rucola.spark.replay_rows import Tally
 
 KEY_COLUMNS = ("keys", "msgId")
@@ -86,8 +87,10 @@ def plan_replay(options: ReadOptions, keys: Sequence[str] = (), done: Done | Non
         catalog.close()
 
 
-def read_plan(plan: Plan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yields the messages of ``plan`` with these columns; messages of one queue come in queue order."""
+def read_plan(plan: Plan, columns: Sequence[str], scanned: Scanned | None = None) -> Iterator[pa.RecordBatch]:
+    """Yields the messages of ``plan`` with these columns; messages of one queue come in queue order. ``scanned`` is
+    told how many messages of the ranges have been passed, whether they are chosen or not.
+    """
     import pyarrow as pa
 
     from rucola.arrow.columns import arrow_schema
@@ -103,7 +106,7 @@ def read_plan(plan: Plan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     finally:
         catalog.close()
     for piece in pieces:
-        for batch in read_range(plan.options, schema, piece):
+        for batch in read_range(plan.options, schema, piece, scanned):
             yield _with_keys(batch, plan.keys) if plan.keys else batch
 
 
