@@ -202,12 +202,12 @@ def _decode_json(rows: DataFrame, body: str, schema: StructType, unit: TimeUnit 
     if any(name.lower() in (RECORD, ERROR) for name in schema.fieldNames()):
         raise ConfigError("schema", schema.simpleString(), f"a schema without the fields {RECORD} and {ERROR}")
     with_record = StructType([*schema.fields, StructField(RECORD, StringType())])
+    checked = rows.withColumn(_CHECKED, check_column(f.col(body), schema, unit))
+    error = f.col(f"{_CHECKED}.error")
+    text = f.when(error.isNull(), f.coalesce(f.col(f"{_CHECKED}.text"), f.col(body).cast("string")))
     # ``explode`` of an array with one element returns the element. Without ``explode``, Spark would apply a filter on
     # the error before it computes the columns, and check and parse each body several times. Spark moves no filter past
     # ``explode``.
-    checked = rows.withColumn(_CHECKED, f.explode(f.array(check_column(f.col(body), schema, unit))))
-    error = f.col(f"{_CHECKED}.error")
-    text = f.when(error.isNull(), f.coalesce(f.col(f"{_CHECKED}.text"), f.col(body).cast("string")))
     decoded = checked.withColumn(_DECODED, f.explode(f.array(f.from_json(text, with_record, STRICT))))
     refused = f.col(_DECODED).isNull() | f.col(f"{_DECODED}.{RECORD}").isNotNull()
     decoded = decoded.withColumn(
