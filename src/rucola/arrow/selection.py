@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from rucola.arrow.catalog import Catalog
 from rucola.arrow.filters import Bounds, Node, columns_of, may_match
+from rucola.arrow.offsets import Mark
 from rucola.arrow.ranges import QueueRange
 from rucola.common.message_queue import MessageQueue
 from rucola.filter.tag import TagExpression, parse_tag_expression
@@ -25,6 +26,8 @@ PARTS_TOTAL = 4096
 """Largest number of pieces over all ranges in one round, unless there are more ranges."""
 PART_ROWS_MIN = 256
 ROUNDS_MAX = 8
+TIMES_MAX = 1024
+"""Largest number of messages whose store times are looked at to find the least and the greatest."""
 _TAG = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _MS = 1_000_000
 _STEP = CLOCK_STEP_MS * _MS
@@ -45,6 +48,30 @@ def select_ranges(node: Node, ranges: Sequence[QueueRange], catalog: Catalog) ->
         if sum(one.count for one in kept) * 4 > before * 3:
             break
     return kept
+
+
+def times_of_ranges(ranges: Sequence[QueueRange], catalog: Catalog) -> tuple[int, int] | None:
+    """Least and greatest store time of the messages, in ms; None if a time is not known, or if one is less than that of
+    an earlier message.
+
+    Up to ``TIMES_MAX`` messages are looked at, or two of each range if that is more: all of a small topic. Otherwise a
+    clock that stepped back between two of them is not noticed.
+    """
+    parts = max(1, TIMES_MAX // len(ranges) - 1)
+    marks: dict[str, list[Mark]] = {}
+    for one in ranges:
+        for part in range(min(parts, one.count - 1) + 1):
+            at = one.start + (one.count - 1) * part // max(1, min(parts, one.count - 1))
+            mark = catalog.marks({one.queue: at}).get(one.queue)
+            if mark is None or mark.store_timestamp_ms < 0:
+                return None
+            marks.setdefault(one.broker_name, []).append(mark)
+    for own in marks.values():
+        own.sort(key=lambda mark: mark.physical_offset)
+        if any(before.store_timestamp_ms > after.store_timestamp_ms for before, after in pairwise(own)):
+            return None
+    firsts, lasts = [own[0] for own in marks.values()], [own[-1] for own in marks.values()]
+    return min(mark.store_timestamp_ms for mark in firsts), max(mark.store_timestamp_ms for mark in lasts)
 
 
 def tag_expression(tags: Collection[object]) -> TagExpression | None:

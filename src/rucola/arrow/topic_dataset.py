@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -24,7 +24,7 @@ from rucola.arrow.ranges import QueueRange
 from rucola.arrow.read_options import ReadOptions, SchemaStyle, Subscription
 from rucola.arrow.reading import open_catalog, read_range
 from rucola.arrow.schema import all_columns
-from rucola.arrow.selection import select_ranges, tag_expression
+from rucola.arrow.selection import select_ranges, tag_expression, times_of_ranges
 from rucola.arrow.virtual_dataset import VirtualDataset
 from rucola.common.local_path import local_path
 from rucola.errors import ConfigError
@@ -70,13 +70,48 @@ class TopicDataset(VirtualDataset):
             ranges = _ranges(options, catalog, lookup)
             if node is not None:
                 ranges = select_ranges(node, ranges, catalog)
-            if _is_in_queues(options, schema) and catalog.are_dense(ranges):
+            if _is_in_queues(options, schema.names) and catalog.are_dense(ranges):
                 return numbered_rows(schema, ranges)
             found = None if lookup is None else catalog.plan_lookup(ranges, *lookup)
             pieces = catalog.plan(ranges) if found is None else found
         finally:
             catalog.close()
         return (batch for piece in pieces for batch in read_range(options, schema, piece))
+
+    def extent(self) -> Extent | None:
+        """Number, offsets and store times of all messages that exist now; None if the queues do not show them.
+
+        Of a large topic, the store times of a sample are looked at. They must not step back.
+        """
+        if not _is_in_queues(self._options, QUEUE_COLUMNS):
+            return None
+        catalog = open_catalog(self._options)
+        try:
+            ranges = _ranges(self._options, catalog, None)
+            if not catalog.are_dense(ranges):
+                return None
+            if not ranges:
+                return Extent(0)
+            times = times_of_ranges(ranges, catalog)
+        finally:
+            catalog.close()
+        offsets = min(one.start for one in ranges), max(one.end for one in ranges) - 1
+        return None if times is None else Extent(sum(one.count for one in ranges), offsets, times)
+
+
+class Extent(NamedTuple):
+    """Number of messages, and their least and greatest values; the values are None without messages."""
+
+    messages: int
+    offsets: tuple[int, int] | None = None
+    store_timestamps_ms: tuple[int, int] | None = None
+
+    def value(self, function: str, column: str = "") -> int | None:
+        """The number of messages for ``count``; otherwise ``min`` or ``max`` of a column, times in microseconds."""
+        if function == "count":
+            return self.messages
+        both, unit = (self.offsets, 1) if column == "queueOffset" else (self.store_timestamps_ms, 1000)
+        return None if both is None else both[function == "max"] * unit
 
 
 def topic_options(
@@ -124,7 +159,7 @@ def _ranges(options: ReadOptions, catalog: Catalog, lookup: KeyLookup | None) ->
     return checked_ranges(start, end, catalog.bounds(queues), options.fail_on_data_loss)
 
 
-def _is_in_queues(options: ReadOptions, schema: pa.Schema) -> bool:
+def _is_in_queues(options: ReadOptions, columns: Iterable[str]) -> bool:
     """Whether the queues alone have all columns, and show which messages are wanted."""
     is_everything = options.expression.matches_all and not options.keys
-    return is_everything and options.schema_style is SchemaStyle.ROCKETMQ and QUEUE_COLUMNS.issuperset(schema.names)
+    return is_everything and options.schema_style is SchemaStyle.ROCKETMQ and QUEUE_COLUMNS.issuperset(columns)

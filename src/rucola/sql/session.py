@@ -20,8 +20,9 @@ import pyarrow as pa
 from rucola.errors import QueryError, RucolaError
 from rucola.sql.engine import connect, session_of
 from rucola.sql.fields import quoted
+from rucola.sql.plain_aggregates import recognised
 from rucola.sql.sources import SCHEMA, Sources
-from rucola.sql.statement import Statement, Table, parsed
+from rucola.sql.statement import Statement, Table, parsed, uses_only
 from rucola.sql.topic_names import NAMES_SHOWN, TopicNames, always_works, folded, twins_error
 from rucola.sql.topic_views import TopicViews
 
@@ -120,8 +121,10 @@ class Session:
         self._make(views, query, statement, alone)
         while True:
             try:
-                found = views.connection.sql(query)
-                return _nothing() if found is None else found.to_arrow_reader()
+                found: duckdb.DuckDBPyRelation | None = views.connection.sql(query)
+                if found is None:
+                    return _nothing()
+                return self._answer_of_queues(statement, found) or found.to_arrow_reader()
             except duckdb.CatalogException as error:
                 # A view or a function may name what the query does not. Only ``select`` may run twice.
                 missing = _MISSING_TABLE.search(str(error))
@@ -165,9 +168,11 @@ class Session:
 
     def _make(self, views: TopicViews, query: str, statement: Statement, alone: list[str]) -> None:
         """Makes the views that the query needs."""
+        needs_fields = statement.tree is None or not uses_only(statement.tree, self._sources.columns)
         for topic in alone:
             views.make_topic(topic)
-            views.add_fields(topic)
+            if needs_fields:
+                views.add_fields(topic)
         names = {table.name for table in statement.tables}
         others = (
             table for table in statement.tables if table.schema not in (*_HERE, SCHEMA) or self._is_unknown(table)
@@ -176,14 +181,31 @@ class Session:
             views.make_all(self._names)
             names |= {topic for topic in self._names.common if folded(topic) in folded(query)}
         for name in names:
-            self._make_named(views, name)
+            self._make_named(views, name, needs_fields)
 
-    def _make_named(self, views: TopicViews, name: str) -> bool:
+    def _answer_of_queues(self, statement: Statement, query: duckdb.DuckDBPyRelation) -> pa.RecordBatchReader | None:
+        """The result of a query whose answer is known without reading messages; None for all others."""
+        aggregates = None if statement.tree is None else recognised(statement.tree)
+        if aggregates is None:
+            return None
+        (table,) = statement.tables
+        group = self._names.like(table.name) if table.schema in _HERE else []
+        topic = table.name if table.name in group else next(iter(group), None)
+        if topic is None and (folded(table.name) != "messages" or table.schema not in (*_HERE, SCHEMA)):
+            return None
+        wanted = topic if aggregates.topic is None else aggregates.topic
+        if (topic is not None and wanted != topic) or (wanted is not None and wanted not in self._names.all):
+            return None
+        extent = self._sources.messages(wanted).extent()
+        return None if extent is None else aggregates.result(extent, query.limit(0).to_arrow_table().schema)
+
+    def _make_named(self, views: TopicViews, name: str, needs_fields: bool = True) -> bool:
         """Makes what queries for all topics know by this name; returns whether there is something."""
         group, system = self._names.like(name), folded(name)
         if group and self._names.is_common(name):
             views.make_topic(group[0])
-            views.add_fields(group[0])
+            if needs_fields:
+                views.add_fields(group[0])
         if system in self._sources.system:
             views.make_system(system, self._names)
             if group and system not in self._hidden:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from rucola.arrow import dataset
 from rucola.arrow.read_options import ReadOptions, Subscription
 from rucola.arrow.reading import open_catalog
-from rucola.arrow.topic_dataset import topic_options
+from rucola.arrow.topic_dataset import TopicDataset, topic_options
 from rucola.arrow.virtual_dataset import VirtualDataset
 from rucola.errors import RucolaError
 from rucola.sql.engine import session_of
@@ -61,7 +61,7 @@ class Sources:
         """Not the connection of the queries: a result that is not read to its end would block it."""
         for schema in (SCHEMA, _TOPICS):
             self._connection.execute(f"create schema {schema}")
-        self._datasets: dict[str, VirtualDataset] = {}
+        self._datasets: dict[str, Any] = {}
         """By view, in the order in which they were made; DuckDB's views do not keep them."""
         self._fields: dict[str, dict[str, str]] = {}
         self._checks: dict[str, str] = {}
@@ -82,12 +82,18 @@ class Sources:
         finally:
             catalog.close()
 
-    def messages(self, topic: str) -> VirtualDataset:
-        """The messages of a topic."""
-        key = f"topic {topic}"
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns of messages."""
+        return list(self.messages(None).schema.names)
+
+    def messages(self, topic: str | None) -> TopicDataset:
+        """The messages of a topic, or of all topics."""
+        key = "" if topic is None else f"topic {topic}"
         if key not in self._datasets:
             self._datasets[key] = self._dataset(topic)
-        return self._datasets[key]
+        found: TopicDataset = self._datasets[key]
+        return found
 
     def fields(self, topic: str) -> dict[str, str]:
         """Names and types of the fields of a topic's bodies, from a sample of the first call."""

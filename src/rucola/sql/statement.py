@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -62,6 +62,22 @@ def parsed(connection: duckdb.DuckDBPyConnection, query: str) -> Statement:
     names = set(map(_unquoted, _words(query))) if known is None else known
     tables = tuple(Table("", name, _is_always_exact(query, name)) for name in sorted(names))
     return Statement(tables, needs_all=known is None or not tables)
+
+
+def uses_only(tree: dict[str, Any], columns: Iterable[str]) -> bool:
+    """Whether it is certain that ``select`` statements use no other columns of their tables than ``columns``."""
+    known = frozenset(map(folded, columns))
+    nodes = list(_nodes(tree))
+    tables = {folded(node["alias"] or node["table_name"]) for node in nodes if node.get("type") == "BASE_TABLE"}
+    for node in nodes:
+        if node.get("type") in ("STAR", "SHOW_REF", "PIVOT") or node.get("ref_type") == "NATURAL":
+            return False
+        names = [folded(name) for name in node.get("column_names", ())]
+        if names and (names[-1] not in known or len(names) > 2 or not tables.issuperset(names[:-1])):
+            return False
+        if not known.issuperset(map(folded, node.get("using_columns", ()))):
+            return False
+    return True
 
 
 def _tree(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any] | None:
