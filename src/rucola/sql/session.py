@@ -182,6 +182,11 @@ class Session:
             names |= {topic for topic in self._names.common if folded(topic) in folded(query)}
         for name in names:
             self._make_named(views, name, needs_fields)
+        for table in statement.tables:
+            system, group = folded(table.name), self._names.like(table.name)
+            if table.schema in _HERE and group and system in {*self._sources.system} - self._hidden:
+                self._hidden.add(system)
+                log.warning("%s is a topic here; the view is %s.%s", group[0], SCHEMA, system)
 
     def _answer_of_queues(self, statement: Statement, query: duckdb.DuckDBPyRelation) -> pa.RecordBatchReader | None:
         """The result of a query whose answer is known without reading messages; None for all others."""
@@ -199,8 +204,8 @@ class Session:
         extent = self._sources.messages(wanted).extent()
         return None if extent is None else aggregates.result(extent, query.limit(0).to_arrow_table().schema)
 
-    def _make_named(self, views: TopicViews, name: str, needs_fields: bool = True) -> bool:
-        """Makes what queries for all topics know by this name; returns whether there is something."""
+    def _make_named(self, views: TopicViews, name: str, needs_fields: bool = True) -> None:
+        """Makes what queries for all topics know by this name."""
         group, system = self._names.like(name), folded(name)
         if group and self._names.is_common(name):
             views.make_topic(group[0])
@@ -208,21 +213,13 @@ class Session:
                 views.add_fields(group[0])
         if system in self._sources.system:
             views.make_system(system, self._names)
-            if group and system not in self._hidden:
-                self._hidden.add(system)
-                log.warning("%s is a topic here; the view is %s.%s", group[0], SCHEMA, system)
-        return bool(group) or system in self._sources.system
 
     def _make_missing(self, views: TopicViews, name: str) -> bool:
-        """Makes the view of a table that DuckDB has missed; returns whether there is one.
-
-        Raises:
-            QueryError: the name is that of several topics.
-        """
-        group = self._names.like(name)
-        if len(group) > 1:
-            raise twins_error(name, group)
-        return not views.has(name) and self._make_named(views, name)
+        """Makes the view of a table that DuckDB has missed; returns whether there is one now."""
+        if views.has(name):
+            return False
+        self._make_named(views, name)
+        return views.has(name)
 
     def _guarded(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
         """Wraps ``reader`` so that an error during reading is raised as a ``RucolaError``."""
@@ -250,6 +247,9 @@ class Session:
         group = self._names.like(name)
         if len(group) > 1:
             return twins_error(name, group)
+        if group:
+            allowed = f"only a query that names topic {quoted(group[0])} itself can read it"
+            return QueryError(name, f"{allowed}; or write: {always_works(group[0])}")
         import difflib  # this import takes 10 ms
 
         names = sorted({*self._names.common, *self._sources.system})

@@ -307,6 +307,8 @@ def test_damage_ends_a_query_as_what_it_is(directory: Path) -> None:
                 rows(opened, "select max(octet_length(body)) from messages where queueOffset >= 0")
         finally:
             segment.write_bytes(whole)
+        with pytest.raises(QueryError, match="colour"):  # and is forgotten
+            rows(opened, "select colour from flights")
 
 
 def test_through_brokers(rocketmq: RocketMQ) -> None:

@@ -75,6 +75,12 @@ def test_topics_with_the_names_of_views(tmp_path: Path, caplog: pytest.LogCaptur
         assert len(found) == 6
 
 
+def test_who_names_the_schema_needs_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with connect(filled(tmp_path / "store", ["keys"])) as session:
+        assert column(session, "select key from rucola.keys") == ["keys"]
+    assert "is a topic here" not in caplog.text
+
+
 def test_views_have_short_names_where_no_topic_has_them(tmp_path: Path) -> None:
     with connect(filled(tmp_path / "store", ["other", "rucola"])) as session:
         for name in ("messages", "MESSAGES", "main.messages", "rucola.messages", '"Messages"'):
@@ -153,6 +159,18 @@ def test_a_query_that_may_mean_several_twins_is_refused(twins: Path, query: str)
             assert topic in line
 
 
+def test_twins_with_the_names_of_views(tmp_path: Path) -> None:
+    topics = ["KEYS", "Messages", "Tables", "keys", "messages", "tables"]
+    with connect(filled(tmp_path / "store", topics)) as session:
+        for topic in topics:
+            assert column(session, f'select "of" from "{topic}"') == [topic]
+            for line in refused(session, f"select * from {topic}"):
+                assert column(session, line) == [topic]
+        assert column(session, "select key from rucola.keys where key = 'KEYS'") == ["KEYS"]
+        assert column(session, 'select r.topic from rucola.messages r join "keys" using (topic)') == ["keys"]
+        assert "queues" in column(session, "select table_name from information_schema.tables")
+
+
 def test_a_name_of_a_twin_that_is_no_table_is_no_obstacle(twins: Path) -> None:
     with connect(twins) as session:
         assert column(session, "select topic orders from other orders") == ["other"]
@@ -196,9 +214,11 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_odd_names(odd: Path) -> None:
     names = [name for name in ODD if "/" not in name]
     with connect(odd) as session:
-        for name in (*names, *reversed(names)):
+        for name in names:
             assert column(session, f'select "of" from {quoted(name)}') == [name]
             assert column(session, f"select topic from rucola.messages where topic = {literal(name)}") == [name]
+        for name in reversed(names):
+            assert column(session, f"select topic from {quoted(name)}") == [name]
         assert column(session, 'select t."of" from duckdb_tables t join pg_class using (flag)') == []
         assert column(session, 'select "of" from duckdb_columns') == ["DuckDB_columns"]
         assert len(column(session, "show tables")) > 30
@@ -211,7 +231,7 @@ def test_odd_names(odd: Path) -> None:
 def test_names_in_an_error_are_written_as_in_a_query(odd: Path) -> None:
     with connect(odd) as session:
         seen = set()
-        for name in ODD:
+        for name in ("other", "select", "a-b", 'quo"te', "größe", "k"):
             with pytest.raises(QueryError, match="no topic or view") as error:
                 session.run(f"select * from {quoted(name + '~')}")
             for near in re.findall(r'"(?:[^"]|"")*"|[^", ]+', str(error.value).split("the nearest are ")[1]):
@@ -228,6 +248,23 @@ def test_topics_that_no_query_can_name(tmp_path: Path) -> None:
         assert len(column(session, "select topic from messages")) == 2
         with pytest.raises(QueryError, match="not Unicode"):
             session.run('from "\udcff"')
+
+
+def test_names_in_functions_and_views(tmp_path: Path) -> None:
+    with connect(filled(tmp_path / "store", ["other", "pg_mine", "more"])) as session:
+        assert column(session, "select topic from query_table('other')") == ["other"]
+        assert column(session, 'select "of" from pg_mine') == ["pg_mine"]
+        for line in refused(session, "select * from query_table('pg_mine')", "only a query that names"):
+            assert column(session, line) == ["pg_mine"]
+        assert column(session, "create macro rows(name) as table from query_table(name)") == []
+        assert column(session, "select topic from rows('more')") == ["more"]
+
+
+def test_a_new_topic_is_found_at_once(tmp_path: Path) -> None:
+    path = filled(tmp_path / "store", ["orders"])
+    with connect(path) as session:
+        filled(path, ["late"])
+        assert column(session, "select topic from late") == ["late"]
 
 
 def test_topics_that_are_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
