@@ -163,3 +163,16 @@ def test_stores_with_very_many_queues_are_scanned(
     monkeypatch.setattr(dense_queues, "QUEUES_MAX", 8)
     assert len(places(intact, None)) == COUNT
     assert read
+
+
+def test_entries_of_another_queue_prove_nothing(intact: Path, read: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = dense_queues._entries
+
+    def exchanged(store: Any, topic: str, queue_id: int, *offsets: int) -> Any:
+        return entries(store, topic, {0: 1, 1: 0, 2: 2}[queue_id] if topic == "flights" else queue_id, *offsets)
+
+    assert len(places(intact, "flights")) == COUNT // 2
+    assert not read
+    monkeypatch.setattr(dense_queues, "_entries", exchanged)
+    assert len(places(intact, "flights")) == COUNT // 2
+    assert read

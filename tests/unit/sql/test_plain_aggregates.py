@@ -83,6 +83,7 @@ BY_QUEUES = [
 BY_MESSAGES = [
     f"select {TIMES} from flights where queueId = 1",
     f"select {TIMES} from flights where topic >= 'orders'",
+    f"select {TIMES} from flights where topic = 'orders'",
     f"select {TIMES} from messages where topic = 'none'",
     f"select {TIMES} from messages where topic <> 'flights'",
     f"select {TIMES} from messages where 'keys' = topic",

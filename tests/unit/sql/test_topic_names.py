@@ -111,6 +111,7 @@ def test_each_twin_is_read_by_its_exact_name(twins: Path) -> None:
                 f'from "{topic}" select "of" union from "{topic}" select "of"',
                 f"select \"of\" from '{topic}'",
                 f'select topic from (table "{topic}")',
+                f'select topic /* größe 漢字 */ from "{topic}" -- "orders"',
                 f"select topic from rucola.messages where topic = '{topic}'",
                 f"with orders as (from rucola.messages where topic = '{topic}') select topic from orders",
                 f"select topic from rucola.keys orders where key = '{topic}'",
@@ -169,6 +170,8 @@ def test_twins_with_the_names_of_views(tmp_path: Path) -> None:
         assert column(session, "select key from rucola.keys where key = 'KEYS'") == ["KEYS"]
         assert column(session, 'select r.topic from rucola.messages r join "keys" using (topic)') == ["keys"]
         assert "queues" in column(session, "select table_name from information_schema.tables")
+        with pytest.raises(Exception, match="does not exist"):
+            session.connection.sql("from keys")
 
 
 def test_a_name_of_a_twin_that_is_no_table_is_no_obstacle(twins: Path) -> None:
@@ -184,6 +187,13 @@ def test_a_name_of_a_twin_that_is_no_table_is_no_obstacle(twins: Path) -> None:
         assert [name for name in column(session, "show tables") if folded(str(name)) == "orders"] == []
         session.connection.execute("create view others as select * from other")
         assert column(session, "select topic from others") == ["other"]
+
+
+def test_queries_of_twins_have_the_same_settings(twins: Path) -> None:
+    with connect(twins) as session:
+        for setting in ("timezone", "python_enable_replacements", "temp_directory", "autoinstall_known_extensions"):
+            query = f"select current_setting('{setting}') from "
+            assert column(session, query + '"Orders"') == column(session, query + "other")
 
 
 def test_pythons_connection_has_no_twins_and_says_so(twins: Path, caplog: pytest.LogCaptureFixture) -> None:
