@@ -26,6 +26,8 @@ from bench.samples import (
     send_batch,
     send_frames,
 )
+from rucola.arrow.json_columns import Checker, Outcome
+from rucola.arrow.json_shape import BOOLEAN, DOUBLE, LONG, STRING, object_of
 from rucola.common.columns import RecordColumn, new_table
 from rucola.common.message_queue import MessageQueue
 from rucola.formats.checksum import crc32
@@ -222,6 +224,20 @@ def _chain_units(module: ModuleType) -> Callable[[], object]:
     return partial(module.chain_units, log, 0, (COUNT - 1) * TIMER_UNIT_BYTES, out)
 
 
+def _check_bodies(module: ModuleType) -> Callable[[], object]:
+    """Checks JSON bodies with numbers, texts and a nested object, which all fit."""
+    kinds = {"number": LONG, "price": DOUBLE, "name": STRING, "open": BOOLEAN, "place": object_of({"x": DOUBLE})}
+    body = b'{"number":1234567890,"price":12.5,"open":true,"place":{"x":1.25},"name":"'
+    body += b"n" * (BODY_BYTES - len(body) - 2) + b'"}'
+    starts = array("i", [len(body) * row for row in range(COUNT + 1)])
+    slots = array("q", bytes(8 * module.slot_numbers()))
+    scan = module.Scan(*Checker(object_of(kinds))._program, slots, False)
+    outcomes, times = bytearray(COUNT), array("q")
+    scan.check(body * COUNT, starts, COUNT, outcomes, times)
+    assert set(outcomes) == {Outcome.FITS}
+    return partial(scan.check, body * COUNT, starts, COUNT, outcomes, times)
+
+
 def _walked() -> tuple[bytearray, Any]:
     segment, end = records(COUNT, BODY_BYTES)
     table = new_table(COUNT)
@@ -255,4 +271,5 @@ WORKLOADS: tuple[tuple[str, str, Callable[[ModuleType], Callable[[], object]]], 
     ("rucola.formats._columns_cy", "fill", _fill),
     ("rucola.formats._batch_cy", "complete", _complete),
     ("rucola.formats._timer_cy", "chain_units", _chain_units),
+    ("rucola.arrow._json_cy", "Scan.check", _check_bodies),
 )

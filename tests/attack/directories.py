@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import codecs
+import faulthandler
 import hashlib
 import importlib
 import os
@@ -337,6 +338,7 @@ def run_in_child(case: Case, base: Path, output: Path) -> int | None:
             descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             for number in (1, 2):
                 os.dup2(descriptor, number)
+            faulthandler.register(signal.SIGUSR1, descriptor)
             sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1) for number in (1, 2))
             os.chdir(base / "cwd")
             tempfile.tempdir = temporary
@@ -360,6 +362,8 @@ def run_in_child(case: Case, base: Path, output: Path) -> int | None:
         if done:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.002)
+    os.kill(child, signal.SIGUSR1)  # it says where it hangs
+    time.sleep(1)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return None
@@ -450,7 +454,7 @@ class Before:
         if made := sorted(path.name for path in (base / "cwd").iterdir()):
             raise Violation(f"{case}: made {made} in the current directory")
         if code is None:
-            raise Violation(f"{case}: hangs: {text[-300:]}")
+            raise Violation(f"{case}: hangs: {text[-3000:]}")
         if code not in range(7) or any(word in text for word in TRACES):
             raise Violation(f"{case}: exit {code}: {text[-1500:]}")
         if code > ExitCode.USAGE and case.place.rpartition("/")[2] not in text and str(base) not in text:

@@ -38,7 +38,7 @@ def test_power_cut_at_every_step_of_their_recovery() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workload", "sync"), [("batch", True), ("roll", False), ("kill", True), ("kill", False), ("while_syncing", False)]
+    ("workload", "sync"), [("batch", True), ("roll", False), ("kill", True), ("while_syncing", False)]
 )
 def test_power_cut_at_every_step_with_a_pool(workload: str, sync: bool) -> None:
     explorer = CrashExplorer(pool(sync), SEED, sample=1)
@@ -54,8 +54,7 @@ def test_power_cut_at_every_step_between_commits() -> None:
     assert explorer.counts.states > 200
 
 
-@FLUSH
-@pytest.mark.parametrize("workload", ["put", "roll", "kill"])
+@pytest.mark.parametrize(("workload", "sync"), [("put", True), ("roll", False), ("kill", True)])
 def test_power_cut_at_every_step_between_calls(workload: str, sync: bool) -> None:
     explorer = CrashExplorer(by_calls(sync), SEED, sample=1)
     explorer.run(WORKLOADS[workload])
@@ -86,8 +85,7 @@ def test_a_disk_that_fails_from_the_first_segment_on(sync: bool) -> None:
     assert all(fired)
 
 
-@FLUSH
-@pytest.mark.parametrize("options", [paths, pool, by_calls])
+@pytest.mark.parametrize(("options", "sync"), [(paths, True), (pool, False), (by_calls, True), (by_calls, False)])
 def test_a_full_disk_at_every_allocation_is_left_by_itself(options: Options, sync: bool) -> None:
     explorer = CrashExplorer(options(sync), SEED, sample=0)
     nth = 1
