@@ -342,7 +342,8 @@ def run_in_child(case: Case, base: Path, output: Path) -> int | None:
             sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1) for number in (1, 2))
             os.chdir(base / "cwd")
             tempfile.tempdir = temporary
-            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+            limit = _address_space() + MEMORY_BYTES
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
             if os.geteuid() == 0:
                 os.setgroups([])
                 os.setgid(NOBODY)
@@ -367,6 +368,11 @@ def run_in_child(case: Case, base: Path, output: Path) -> int | None:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return None
+
+
+def _address_space() -> int:
+    """Bytes of address space of this process: as much as earlier tests have left it."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 @cache
