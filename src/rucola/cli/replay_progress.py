@@ -57,12 +57,13 @@ class ReplayProgress:
 
     def text(self) -> str:
         """One line with everything that is known."""
+        scanned, total = self._scanned, self.total  # the replay goes on meanwhile
         seconds = self._clock.monotonic() - self._began_s
-        rate = self._scanned / seconds if seconds > 0 else 0.0
-        of = "" if self.total is None else f" of {self.total:,}"
-        facts = [f"{self._scanned:,}{of} messages scanned", f"{self._matched:,} matched", f"{rate:,.0f}/s"]
-        if self.total is not None and rate > 0:
-            facts.append(f"{_minutes(max(0, self.total - self._scanned) / rate)} left")
+        rate = scanned / seconds if seconds > 0 else 0.0
+        of = "" if total is None else f" of {total:,}"
+        facts = [f"{scanned:,}{of} messages scanned", f"{self._matched:,} matched", f"{rate:,.0f}/s"]
+        if total is not None and rate > 0:
+            facts.append(f"{_minutes(max(0, total - scanned) / rate)} left")
         return ", ".join(facts)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rucola.arrow.access import Access
 from rucola.arrow.schema import ROCKETMQ_COLUMNS
 from rucola.client.send_result import SendStatus
+from rucola.common.local_path import local_path
 from rucola.errors import ClientError, ConfigError
 from rucola.spark.option_values import ACCESS_OPTIONS, Option, access, check_passed_on, known_values, number
 
@@ -182,7 +183,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         id_scope=values["idScope"],
         queue_column=values["queueColumn"],
         dead_letter_topic=values["deadLetterTopic"],
-        dead_letter_path=values["deadLetterPath"],
+        dead_letter_path=_letters_place(values["deadLetterPath"]),
         accepted=_accepted(values["acceptedStatus"]),
         producer_group=values["producerGroup"],
         access=access(values),
@@ -193,6 +194,11 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         send_timeout_ms=number(values, "sendTimeoutMs", 1, 1 << 31),
         retry_timeout_ms=number(values, "retryTimeoutMs", 0, 1 << 31),
     )
+
+
+def _letters_place(text: str) -> str:
+    """A local directory, or the URL of one that PyArrow opens. A URL with one slash would be a new directory here."""
+    return text if "://" in text else local_path("deadLetterPath", text)
 
 
 def sink_layout(options: SinkOptions, schema: StructType) -> SinkLayout:

@@ -35,6 +35,13 @@ def test_names_in_any_case_and_what_spark_adds() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "place"), [("", ""), ("/p", "/p"), ("file:/p", "/p"), ("s3://bucket/p", "s3://bucket/p")]
+)
+def test_the_directory_of_dead_letters(given: str, place: str) -> None:
+    assert parse_sink_options({**GIVEN, "deadLetterPath": given}).dead_letter_path == place
+
+
+@pytest.mark.parametrize(
     ("given", "text"),
     [
         ({"topik": "t"}, "nearest is topic"),
@@ -42,6 +49,7 @@ def test_names_in_any_case_and_what_spark_adds() -> None:
         ({"subscribe": "t"}, "instead, use topic"),
         ({"topic": "a b"}, "option topic"),
         ({"deadLetterTopic": "d", "deadLetterPath": "p"}, "one of the two"),
+        ({"deadLetterPath": "s3:/bucket/letters"}, "file:///path"),
         ({"acceptedStatus": "FLUSHED"}, "FLUSH_DISK_TIMEOUT"),
         ({"nameServer": ""}, "name servers"),
         ({"batchBytes": "0"}, "1 to 4194304"),
