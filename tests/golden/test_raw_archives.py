@@ -19,21 +19,21 @@ import pytest
 from tests.golden.loader import BROKER_STORES, STORES, load, load_files, unpack, write_files
 from tests.golden.opening import opened
 from tests.unit.arrow.stores import open_store, put
+from tests.unit.lake.logs import delta_log
 from tests.unit.store.stores import everything, fill
 from tests.unit.store.test_queue_kinds import inner_batch, light
 from tests.unit.store.test_queue_kinds import opened as store_with
 
 from rucola.cli.spark import run
 from rucola.errors import AnotherLogError, ConfigError, DataLossError, FormatError
+from rucola.lake import archive_raw, restore
+from rucola.lake.maintenance import compact
+from rucola.lake.raw_archiver import RawArchiver
+from rucola.lake.table_log import DataFile, TableKind
 from rucola.runtime.files import Files
-from rucola.spark.archive import archive_raw, restore
-from rucola.spark.archive.maintenance import compact
-from rucola.spark.archive.manifest_log import ManifestLog
-from rucola.spark.archive.raw import RawArchiver
-from rucola.spark.archive.table_log import DataFile, TableKind
 from rucola.store.doctor.rebuild import rebuild
 
-restoring = importlib.import_module("rucola.spark.archive.restore")  # the package has a function of this name
+restoring = importlib.import_module("rucola.lake.restore")  # the package has a function of this name
 SAMPLE = (
     "clean_stop_bad_crc_earlier",
     "killed_garbage_tail",
@@ -187,7 +187,7 @@ def test_a_size_that_no_configuration_may_have_is_not_archived(tmp_path: Path) -
 def test_a_table_of_an_older_version_has_no_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = with_sizes(tmp_path / "store")
     with monkeypatch.context() as older:
-        older.setattr("rucola.spark.archive.raw.sizes_of", lambda *_: {})
+        older.setattr("rucola.lake.raw_archiver.sizes_of", lambda *_: {})
         archive_raw(tmp_path / "table", store)
     restore(tmp_path / "table", tmp_path / "old")
     assert lengths(tmp_path / "old")["consumequeue"] == {6_000_000}
@@ -235,7 +235,7 @@ def test_a_damaged_log_is_restored_without_queues(tmp_path: Path, caplog: pytest
 
 def test_a_log_grows_in_the_archive(tmp_path: Path) -> None:
     """A log is archived while its store runs, and again after the stop; each commit archives only some segments."""
-    log = ManifestLog(str(tmp_path / "table"), TableKind.RAW)
+    log = delta_log(tmp_path / "table", TableKind.RAW)
     store = open_store(tmp_path / "store")
     for count in range(0, 300, 100):
         put(store, count, 100)
@@ -282,7 +282,7 @@ def test_nothing_is_overwritten_and_a_failure_leaves_nothing(tmp_path: Path) -> 
     archive_raw(tmp_path / "table", tmp_path / "store")
     with pytest.raises(ConfigError, match="no store is ever overwritten"):
         restore(tmp_path / "table", tmp_path / "store")
-    files = ManifestLog(str(tmp_path / "table"), TableKind.RAW).snapshot().files
+    files = delta_log(tmp_path / "table", TableKind.RAW).snapshot().files
     path = tmp_path / "table" / next(one.path for one in files.values() if one.partition["part"] == "log")
     content = bytearray(path.read_bytes())
     content[2000] ^= 1
@@ -363,7 +363,7 @@ def test_restored_tables_are_private(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["../x.parquet", "/etc/x.parquet", "a/../../x.parquet", "file:///x.parquet", ""])
 def test_a_table_names_no_file_outside_of_its_directory(path: str) -> None:
     with pytest.raises(FormatError, match="below the table's directory"):
-        DataFile.from_json({"path": path, "rows": 1, "size": 1, "partition": {}})
+        DataFile.from_json({"path": path, "rows": 1, "size": 1, "partition": {}, "statistics": {}})
 
 
 @pytest.mark.parametrize(

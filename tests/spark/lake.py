@@ -26,17 +26,17 @@ from typing import Any
 
 import pyarrow.dataset as ds
 from tests.golden.loader import BROKER_STORES, DAMAGE_STORES, STORES, load_files, write_files
-from tests.spark.raw_schedules import Schedule
+from tests.lake.raw_schedules import Schedule
 from tests.unit.arrow.records import message
 from tests.unit.arrow.stores import open_store
+from tests.unit.lake.logs import delta_log
 
 from rucola.arrow.topic_dataset import TopicDataset, topic_options
 from rucola.errors import RucolaError, StoreDamagedError
+from rucola.lake.archiver import Archiver
+from rucola.lake.maintenance import compact
 from rucola.runtime.files import Files
 from rucola.spark.archive import archive, archive_raw, restore, topic_table
-from rucola.spark.archive.archiver import Archiver
-from rucola.spark.archive.maintenance import compact
-from rucola.spark.archive.manifest_log import ManifestLog
 from rucola.spark.session import local_session
 from rucola.store.message_store import MessageStore
 
@@ -116,7 +116,7 @@ class DyingFiles(Files):
 
 def archive_until_killed(store: str, table: str, countdown: int) -> None:
     """Archives until the process is killed; it kills itself if ``countdown`` is not 0."""
-    log = ManifestLog(table, files=DyingFiles(countdown) if countdown else None)
+    log = delta_log(table, files=DyingFiles(countdown) if countdown else None)
     archiver = Archiver(log, topic_options(store, None, ""), messages_per_commit=400)
     while True:
         for _ in archiver.steps():
@@ -168,9 +168,9 @@ def _start_run(directory: Path, choose: random.Random) -> tuple[subprocess.Popen
 
 
 def _same_table(directory: Path, killed: Counter[str]) -> bool:
-    log = ManifestLog(str(directory / "table"))
+    log = delta_log(directory / "table")
     snapshot = log.snapshot()
-    rows = ds.dataset([f"{log.root}/{path}" for path in snapshot.files], format="parquet").to_table()
+    rows = ds.dataset([f"{log.place.root}/{path}" for path in snapshot.files], format="parquet").to_table()
     wanted = TopicDataset(topic_options(directory / "store", None, "")).to_table().sort_by(ORDER)
     same = rows.select(wanted.schema.names).sort_by(ORDER).equals(wanted)
     left = sum(1 for _ in (directory / "table").rglob("*.parquet")) - len(snapshot.files)
@@ -239,8 +239,8 @@ class Scene:
         while not self._stop.wait(0.4):
             round_ += 1
             if round_ % 5 == 0:
-                compact(ManifestLog(str(self.table)))
-            offsets = ManifestLog(str(self.table)).snapshot().offsets
+                compact(delta_log(self.table))
+            offsets = delta_log(self.table).snapshot().offsets
             if not offsets.marks:
                 continue
             # Queues get messages in turn and are archived in order, so all records below the smallest offset are

@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.conftest import BrokerProcess
 from tests.unit.arrow.records import message
 from tests.unit.arrow.stores import open_store
+from tests.unit.lake.logs import delta_log
 
 from rucola.common.message import Message
 from rucola.errors import ConfigError, DataLossError
+from rucola.lake.maintenance import compact
 from rucola.spark.archive import archive, archive_raw, restore, topic_table
-from rucola.spark.archive.maintenance import compact
-from rucola.spark.archive.manifest_log import ManifestLog
 from rucola.spark.decoding import decode
 from rucola.store.message_store import MessageStore
 
@@ -147,7 +147,7 @@ def test_rows_that_retention_takes_come_from_the_archive(
     for path in tmp_path.glob("0" * 10 + "*"):
         path.rename(tmp_path / "store" / "commitlog" / path.name)
     archive(table, TOPIC, store=tmp_path / "store")
-    compact(ManifestLog(str(table)))
+    compact(delta_log(table))
     for path in sorted((tmp_path / "store" / "commitlog").iterdir())[:-1]:
         path.unlink()
     assert sorted(planned.drop("storeDay").collect()) == sorted(expected)

@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,19 +21,30 @@ from rucola.cli.config_file import read_broker_conf
 from rucola.cli.lines import print_json_line, print_text
 from rucola.cli.store_arguments import Config
 from rucola.errors import ConfigError
+from rucola.lake import Step, TableFormat
+from rucola.lake.archiver import MESSAGES_PER_COMMIT
+from rucola.lake.maintenance import TARGET_BYTES
 from rucola.runtime import extras
-from rucola.spark.archive import Step, TableFormat
-from rucola.spark.archive.archiver import MESSAGES_PER_COMMIT, Decode
-from rucola.spark.archive.maintenance import TARGET_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from rucola.spark.archive.decoded_copy import Decode
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TABLE = typer.Argument(metavar="TABLE", help="Directory of the table.", show_default=False)
 _STORE = typer.Option("--store", metavar="DIR", help="Store directory to read in place.")
 _MASTER = typer.Option("--master", metavar="URL", help="Spark master. [default: that of spark-submit, or local[*]]")
 _NO_SPARK = typer.Option("--no-spark", help="Do the work in this process, without Java.")
+_FORMAT = typer.Option("--format", help="Format of the table.")
+_CATALOG = typer.Option(
+    "--catalog",
+    metavar="NAME",
+    help="For Iceberg: catalog in PyIceberg's configuration. [default: a file]",
+)
+_IDENTIFIER = typer.Option(
+    "--identifier", metavar="NAME", help="For Iceberg: name of the table in the catalog. [default: rucola.messages]"
+)
 _JSON = typer.Option("--json", help="One object for each line of output.")
 
 
@@ -53,7 +63,9 @@ def archive(
     broker_name: Annotated[
         str, typer.Option("--broker-name", metavar="NAME", help="Name of the store's broker.")
     ] = "broker-a",
-    format: Annotated[TableFormat, typer.Option("--format", help="Format of the table.")] = TableFormat.PARQUET,
+    format: Annotated[TableFormat, _FORMAT] = TableFormat.DELTA,
+    catalog: Annotated[str, _CATALOG] = "",
+    identifier: Annotated[str, _IDENTIFIER] = "",
     every: Annotated[
         str | None, typer.Option("--every", metavar="TIME", help="Repeat at this interval, such as 10s.")
     ] = None,
@@ -93,17 +105,17 @@ def archive(
     every_s = None if every is None else seconds("--every", every)
     on_step = partial(_say_step, json)
     needless = topic or namesrv or record or decode or integer_times or skip_lost
-    if raw and (needless or store is None or format is not TableFormat.PARQUET):
+    where = {"format": format, "catalog": catalog, "identifier": identifier}
+    if raw and (needless or store is None):
         raise ConfigError(
             "--raw",
             "given",
-            "only with --store and --format parquet, and without --topic, --namesrv, --record, --decode and "
-            "--skip-lost",
+            "only with --store, and without --topic, --namesrv, --record, --decode and --skip-lost",
         )
     with session(master, no_spark) as spark:
         if raw and store is not None:
             count = lake.archive_raw(
-                table, store, spark=spark, broker_name=broker_name, every_s=every_s, on_step=on_step
+                table, store, spark=spark, broker_name=broker_name, every_s=every_s, on_step=on_step, **where
             )
         else:
             count = lake.archive(
@@ -112,7 +124,6 @@ def archive(
                 spark=spark,
                 store=store,
                 name_server=namesrv or "",
-                format=format,
                 decode=_decoding(decode, schema, message, integer_times),
                 record=record,
                 messages_per_commit=messages_per_commit,
@@ -120,6 +131,7 @@ def archive(
                 on_step=on_step,
                 broker_name=broker_name,
                 fail_on_data_loss=not skip_lost,
+                **where,
             )
     say(json, f"{count:,} {'rows' if raw else 'messages'} archived", {"archived": count})
 
@@ -132,6 +144,9 @@ def restore(
     broker_name: Annotated[
         str, typer.Option("--broker-name", metavar="NAME", help="Broker of the log, if the table has several logs.")
     ] = "",
+    format: Annotated[TableFormat, _FORMAT] = TableFormat.DELTA,
+    catalog: Annotated[str, _CATALOG] = "",
+    identifier: Annotated[str, _IDENTIFIER] = "",
     config: Config = None,
     no_rebuild: Annotated[
         bool, typer.Option("--no-rebuild", help="Only the log: build no queues and no index.")
@@ -146,7 +161,15 @@ def restore(
     with session(master, no_spark) as spark:
         conf = read_broker_conf(config)
         files = lake.restore(
-            table, target, spark=spark, broker_name=broker_name, rebuild=not no_rebuild, broker_conf=conf
+            table,
+            target,
+            spark=spark,
+            format=format,
+            catalog=catalog,
+            identifier=identifier,
+            broker_name=broker_name,
+            rebuild=not no_rebuild,
+            broker_conf=conf,
         )
     for one in files:
         say(json, f"{one.sha256}  commitlog/{one.name}", one._asdict())
@@ -156,7 +179,9 @@ def restore(
 
 def compact(
     table: Annotated[str, _TABLE],
-    format: Annotated[TableFormat, typer.Option("--format", help="Format of the table.")] = TableFormat.PARQUET,
+    format: Annotated[TableFormat, _FORMAT] = TableFormat.DELTA,
+    catalog: Annotated[str, _CATALOG] = "",
+    identifier: Annotated[str, _IDENTIFIER] = "",
     target_mib: Annotated[int, typer.Option("--target-mib", min=1, help="Wanted size of a file in MiB.")] = TARGET_BYTES
     >> 20,
     keep_days: Annotated[
@@ -167,19 +192,22 @@ def compact(
     json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Join small files of a table, remove old messages (--keep-days), and delete files that are no longer needed."""
-    from rucola.spark.archive import maintenance
-    from rucola.spark.archive.manifest_log import ManifestLog
-    from rucola.spark.archive.table_formats import open_table
+    from rucola.spark import archive as lake
 
-    log = ManifestLog(table, kind=None) if format is TableFormat.PARQUET else open_table(table, format)
-    expired = 0
-    if keep_days is not None:
-        expired = maintenance.expire(log, (datetime.now(UTC) - timedelta(days=keep_days)).date())
     with session(master, no_spark) as spark:
-        joined = maintenance.compact(log, spark, target_mib << 20)
-    deleted = log.clean()
-    text = f"{joined.before} files joined into {joined.after}, {expired} files expired, {deleted} old files deleted"
-    say(json, text, {"joined": joined.before, "made": joined.after, "expired": expired, "deleted": deleted})
+        done = lake.compact(
+            table,
+            spark=spark,
+            format=format,
+            catalog=catalog,
+            identifier=identifier,
+            target_bytes=target_mib << 20,
+            keep_days=keep_days,
+        )
+    text = (
+        f"{done.joined} files joined into {done.made}, {done.expired} files expired, {done.deleted} old files deleted"
+    )
+    say(json, text, done._asdict())
 
 
 @contextmanager
@@ -190,7 +218,7 @@ def session(master: str | None, no_spark: bool) -> Iterator[SparkSession | None]
         ConfigError: both ``--master`` and ``--no-spark`` are given.
         MissingExtraError: PySpark is not installed.
     """
-    extras.require(extras.SPARK, "rucola spark")
+    extras.require(extras.LAKE if no_spark else extras.SPARK, "rucola spark")
     if no_spark:
         if master is not None:
             raise ConfigError("--master", master, "no value, because --no-spark is given")

@@ -98,16 +98,18 @@ def _of_source(spark: SparkSession, request: on.Request, going: on.Run) -> DataF
 def _of_table(spark: SparkSession, request: on.Request, table: str) -> DataFrame:
     from pyspark.sql import functions as f
 
-    from rucola.spark.archive.manifest_log import ManifestLog
+    from rucola.lake.local_place import LocalPlace
+    from rucola.lake.table_formats import found_format, open_table
     from rucola.spark.archive.topic_table import archived_rows
 
-    log = ManifestLog(table)
-    snapshot = log.snapshot()
-    if snapshot.schema is not None:
-        # The directory also has files that belong to no commit.
-        rows = archived_rows(spark, log, snapshot, list(snapshot.files.values()))
-    else:
+    found = found_format(LocalPlace(table))
+    if found is None:
         rows = spark.read.parquet(table)
+    else:
+        # The directory also has files that belong to no commit.
+        log = open_table(table, found)
+        snapshot = log.snapshot()
+        rows = archived_rows(spark, log, snapshot, list(snapshot.files.values()))
     if request.topic is not None:
         rows = rows.where(f.col("topic").isin(*[name.strip() for name in request.topic.split(",")]))
     if request.since is not None:

@@ -22,8 +22,8 @@ SPARK = "spark", ("lark", "numpy", "pandas", "pyarrow", "pyspark")
 SQL = "sql", ("duckdb", "lark", "numpy", "pyarrow")
 """Needed by ``rucola.sql``."""
 
-LAKE = "lake", ("deltalake",)
-"""Needed for Delta tables."""
+LAKE = "lake", ("deltalake", "lark", "numpy", "pyarrow")
+"""Needed by ``rucola.lake``."""
 ICEBERG = "iceberg", ("pyiceberg", "sqlalchemy")
 """Needed for Iceberg tables."""
 

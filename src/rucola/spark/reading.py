@@ -22,12 +22,12 @@ def read_range(options: ReadOptions, schema: StructType, piece: SourceRange) -> 
     from rucola.arrow.reading import read_range as read
 
     batches = read(options, to_arrow_schema(schema, timezone="UTC"), piece)
-    _leave_modules_out_of_collections()
+    leave_modules_out_of_collections()
     return batches
 
 
 @cache
-def _leave_modules_out_of_collections() -> None:
+def leave_modules_out_of_collections() -> None:
     """Excludes all objects that exist now from garbage collection, once in each process.
 
     Spark's worker runs a full garbage collection after each task, and accepts the next task only afterwards. PySpark,

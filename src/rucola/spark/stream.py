@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rucola.arrow.admission import admit_bytes, admit_rows
 from rucola.arrow.catalog import Bounds, Catalog, Look, checked_ranges, starting_offsets
 from rucola.arrow.offsets import (
     FROM,
@@ -37,7 +38,6 @@ from rucola.arrow.reading import open_catalog
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import AnotherLogError, ConfigError, DataLossError, RucolaError
 from rucola.runtime.clock import Clock, SystemClock
-from rucola.spark.admission import admit_bytes, admit_rows
 from rucola.spark.options import SourceOptions
 from rucola.spark.reading import read_range
 

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 from google.protobuf import descriptor_pb2, struct_pb2, timestamp_pb2
 from pyspark.sql.types import StructType
 from tests.unit.arrow.dict_catalog import DictCatalog
 from tests.unit.arrow.records import message
 from tests.unit.arrow.stores import open_store, put
+from tests.unit.lake.logs import delta_log
 from tests.unit.spark.ddl import schema_of
 
 from rucola.arrow import scan
@@ -30,12 +32,12 @@ from rucola.cli.spark import run
 from rucola.cli.spark_archive import seconds
 from rucola.cli.spark_replay import _check_table
 from rucola.common.message_queue import MessageQueue
+from rucola.lake.archiver import Archiver
+from rucola.lake.columns import arrow_of, merged_schema
+from rucola.lake.iceberg_catalog import Catalogue
+from rucola.lake.maintenance import expire
+from rucola.lake.table_log import TableKind
 from rucola.spark import archive as lake
-from rucola.spark.archive.archiver import Archiver
-from rucola.spark.archive.columns import merged_schema
-from rucola.spark.archive.maintenance import expire
-from rucola.spark.archive.manifest_log import ManifestLog
-from rucola.spark.archive.table_log import TableKind
 from rucola.spark.body_decoders import AvroDecoder, ProtobufDecoder
 from rucola.spark.options import parse_options
 from rucola.spark.replay_rows import replay_batches, replay_layout
@@ -137,9 +139,20 @@ def stream(**given: str) -> object:
     return RocketMQStreamReader(parse_options({**DIRECTORY, **given}), StructType())
 
 
-def archiver(spark: Any = None, decode: Any = None, **more: Any) -> object:
+def archiver(**more: Any) -> object:
     options = ReadOptions(store_path="d", subscription=Subscription(topics=("t",)), **more)
-    return Archiver(ManifestLog("table"), options, spark, decode)
+    return Archiver(delta_log("table"), options)
+
+
+def iceberg(directory: Path, **more: str) -> object:
+    return lake.archive(directory / "iceberg", "other", store=directory / "store", format="iceberg", **more)
+
+
+def older(directory: Path) -> Path:
+    """A table in the format of an earlier version."""
+    (directory / "older" / "_log").mkdir(parents=True, exist_ok=True)
+    (directory / "older" / "_log" / f"{0:020}.json").write_text("{}")
+    return directory / "older"
 
 
 def times(strategy: str, **given: str) -> object:
@@ -497,8 +510,8 @@ CASES = {
     ),
     "decode": Case(
         "only with a Spark session",
-        lambda _: archiver(decode=lambda rows: rows),
-        lambda _: archiver(object(), lambda rows: rows),
+        lambda directory: lake.archive(directory / "d", store=directory / "store", decode=lambda rows: rows),
+        lambda directory: lake.archive(directory / "d", store=directory / "store"),
     ),
     "another store": Case(
         "archive into another table",
@@ -527,18 +540,50 @@ CASES = {
     ),
     "raw days": Case(
         "a table of messages",
-        lambda directory: expire(ManifestLog(raw(directory), None), date(2020, 1, 1)),
-        lambda directory: expire(ManifestLog(str(directory / "new")), date(2020, 1, 1)),
+        lambda directory: expire(delta_log(raw(directory), None), date(2020, 1, 1)),
+        lambda directory: expire(delta_log(directory / "new"), date(2020, 1, 1)),
     ),
     "kind": Case(
         "this one is of kind raw",
-        lambda directory: ManifestLog(raw(directory)).snapshot(),
-        lambda directory: ManifestLog(raw(directory), TableKind.RAW).snapshot(),
+        lambda directory: delta_log(raw(directory)).snapshot(),
+        lambda directory: delta_log(raw(directory), TableKind.RAW).snapshot(),
     ),
     "format": Case(
         "delta",
         lambda directory: lake.archive(directory / "f", store=directory / "store", format="x"),
         lambda directory: lake.archive(directory / "f", store=directory / "store", format="delta"),
+    ),
+    "format of a table": Case(
+        "iceberg, the format of the table",
+        lambda directory: [iceberg(directory), lake.archive(directory / "iceberg", store=directory / "store")],
+        iceberg,
+    ),
+    "format of an earlier version": Case(
+        "an earlier version of Rucola made this one",
+        lambda directory: lake.compact(older(directory)),
+        lambda directory: lake.archive(directory / "f", store=directory / "store"),
+    ),
+    "catalog of a Delta table": Case(
+        "no value for a Delta table",
+        lambda directory: lake.archive(directory / "f", store=directory / "store", catalog="prod"),
+        lambda directory: lake.archive(directory / "f", store=directory / "store"),
+    ),
+    "identifier": Case(
+        "such as sales.messages",
+        lambda directory: iceberg(directory, identifier="messages"),
+        lambda directory: lake.archive(
+            directory / "sales", store=directory / "store", format="iceberg", identifier="sales.messages"
+        ),
+    ),
+    "catalog for all writers": Case(
+        "the name of a catalog in PyIceberg's configuration",
+        lambda _: Catalogue(cast(Any, SimpleNamespace(is_local=False, root="s3://bucket/table"))),
+        lambda _: Catalogue(cast(Any, SimpleNamespace(is_local=False, root="s3://bucket/table")), "prod"),
+    ),
+    "type that no table has": Case(
+        "types that Delta tables have",
+        lambda _: arrow_of(fields(x="char(3)")),
+        lambda _: arrow_of(fields(x="string")),
     ),
     "target": Case(
         "does not exist or is empty",
@@ -551,7 +596,7 @@ CASES = {
         lambda directory: restore(directory, "of", "broker-r"),
     ),
     "raw and more": Case(
-        "only with --store and --format parquet, and without .*--skip-lost",
+        "only with --store, and without .*--skip-lost",
         lambda directory: command(directory, "--raw", "--skip-lost"),
         lambda directory: command(directory, "--raw"),
     ),
@@ -614,7 +659,8 @@ CASES = {
 
 
 def fields(**types: str) -> dict[str, Any]:
-    return {"type": "struct", "fields": [{"name": name, "type": kind} for name, kind in types.items()]}
+    made = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in types.items()]
+    return {"type": "struct", "fields": made}
 
 
 def table() -> Any:

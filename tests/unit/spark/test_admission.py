@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rucola.arrow.admission import admit_bytes, admit_rows
 from rucola.common.message_queue import MessageQueue
-from rucola.spark.admission import admit_bytes, admit_rows
 
 
 def offsets(*values: int) -> dict[MessageQueue, int]:

@@ -42,9 +42,9 @@ def test_the_advice_of_an_error_works(directory: Path, name: str) -> None:
 
 CHECKED = (
     "spark/options.py", "spark/option_values.py", "spark/sink_options.py", "spark/source.py", "spark/stream.py",
-    "spark/schema.py", "spark/replay_rows.py", "spark/replay_source.py", "spark/archive/archiver.py",
-    "spark/archive/columns.py", "spark/archive/maintenance.py", "spark/archive/restore.py",
-    "spark/archive/table_formats.py", "arrow/access.py", "arrow/catalog.py", "arrow/offsets.py", "arrow/expression.py",
+    "spark/schema.py", "spark/replay_rows.py", "spark/replay_source.py", "spark/archive/__init__.py",
+    "lake/archiver.py", "lake/columns.py", "lake/maintenance.py", "lake/restore.py", "lake/table_formats.py",
+    "lake/iceberg_catalog.py", "arrow/access.py", "arrow/catalog.py", "arrow/offsets.py", "arrow/expression.py",
     "arrow/schema.py", "arrow/store_catalog.py", "arrow/stores_catalog.py", "arrow/topic_dataset.py",
     "arrow/virtual_dataset.py", "spark/body_decoders.py", "cli/replay_request.py", "cli/spark_replay.py",
     "cli/spark_archive.py",

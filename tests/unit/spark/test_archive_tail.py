@@ -4,7 +4,7 @@ the topic is archived while they are read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from tests.unit.arrow.stores import open_store, put
+from tests.unit.lake.logs import delta_log
 
 from rucola.arrow.topic_dataset import topic_options
-from rucola.common.message_queue import MessageQueue
 from rucola.errors import DataLossError
+from rucola.lake.delta_log import DeltaLog
+from rucola.lake.local_place import LocalPlace
+from rucola.lake.table_log import Snapshot
 from rucola.spark.archive import archive
-from rucola.spark.archive.columns import source_schema
-from rucola.spark.archive.manifest_log import ManifestLog
-from rucola.spark.archive.table_log import Snapshot
+from rucola.spark.archive.tasks import source_schema
 from rucola.spark.archive.topic_table import _gaps, _Plan, _plan, tail_batches
 from rucola.store.message_store import MessageStore
 
@@ -36,14 +37,14 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
     one.shutdown()
 
 
-def places(directory: Path, log: ManifestLog, plan: _Plan, **more: Any) -> list[tuple[int, int]]:
+def places(directory: Path, log: DeltaLog, plan: _Plan, **more: Any) -> list[tuple[int, int]]:
     """Returns queue id and queue offset of all rows that a plan reads."""
     options = topic_options(directory / "store", TOPIC, "", **more)
     schema = source_schema(options, ["queueId", "queueOffset"])
     found = []
     for path, one in plan.snapshot.files.items():
         if one.partition["topic"] == TOPIC:
-            table = pq.read_table(f"{log.root}/{path}", columns=["queueId", "queueOffset"])
+            table = pq.read_table(f"{log.place.root}/{path}", columns=["queueId", "queueOffset"])
             found += [tuple(row.values()) for row in table.to_pylist()]
     for piece in plan.tail:
         for batch in tail_batches(log, options, schema, piece):
@@ -68,26 +69,26 @@ def archive_and_expire(directory: Path) -> None:
     retention(directory)
 
 
-class MeanwhileLog(ManifestLog):
+class MeanwhileLog(DeltaLog):
     """The archive's log of commits, which calls a given function after its first snapshot."""
 
     def __init__(self, root: str, meanwhile: Callable[[], object]) -> None:
-        super().__init__(root)
+        super().__init__(LocalPlace(root))
         self._meanwhile = [meanwhile]
 
-    def snapshot(self, queues: Iterable[MessageQueue] = ()) -> Snapshot:
-        found = super().snapshot(queues)
+    def snapshot(self) -> Snapshot:
+        found = super().snapshot()
         while self._meanwhile:
             self._meanwhile.pop()()
         return found
 
 
-def plan_of(directory: Path, log: ManifestLog, **more: Any) -> _Plan:
+def plan_of(directory: Path, log: DeltaLog, **more: Any) -> _Plan:
     return _plan(log, topic_options(directory / "store", TOPIC, "", **more))
 
 
 def test_both_parts_hold_each_message_once(tmp_path: Path, store: MessageStore) -> None:
-    log = ManifestLog(str(tmp_path / "table"))
+    log = delta_log(tmp_path / "table")
     plan = plan_of(tmp_path, log)
     assert plan.tail
     assert places(tmp_path, log, plan) == all_places(tmp_path)
@@ -103,7 +104,7 @@ def test_retention_between_snapshot_and_plan(tmp_path: Path, store: MessageStore
 
 def test_retention_between_plan_and_read(tmp_path: Path, store: MessageStore) -> None:
     expected = all_places(tmp_path)
-    log = ManifestLog(str(tmp_path / "table"))
+    log = delta_log(tmp_path / "table")
     plan = plan_of(tmp_path, log)
     archive_and_expire(tmp_path)
     assert places(tmp_path, log, plan) == expected
@@ -111,7 +112,7 @@ def test_retention_between_plan_and_read(tmp_path: Path, store: MessageStore) ->
 
 def test_lenient_reads_take_archived_messages_too(tmp_path: Path, store: MessageStore) -> None:
     expected = all_places(tmp_path)
-    log = ManifestLog(str(tmp_path / "table"))
+    log = delta_log(tmp_path / "table")
     plan = plan_of(tmp_path, log, fail_on_data_loss=False)
     archive_and_expire(tmp_path)
     assert places(tmp_path, log, plan, fail_on_data_loss=False) == expected
@@ -120,7 +121,7 @@ def test_lenient_reads_take_archived_messages_too(tmp_path: Path, store: Message
 def test_lenient_reads_leave_out_only_what_nobody_has(tmp_path: Path, store: MessageStore) -> None:
     """The archive stops before the store's first message, and one file in the middle of the log is gone too."""
     expected = all_places(tmp_path)
-    log = ManifestLog(str(tmp_path / "table"))
+    log = delta_log(tmp_path / "table")
     plan = plan_of(tmp_path, log, fail_on_data_loss=False)
     segments = sorted((tmp_path / "store" / "commitlog").iterdir())
     archive(tmp_path / "table", store=tmp_path / "store")
@@ -148,7 +149,7 @@ def test_gaps_before_the_last_row(offsets: list[int], gaps: list[tuple[int, int]
 
 
 def test_messages_that_nobody_has_are_reported(tmp_path: Path, store: MessageStore) -> None:
-    log = ManifestLog(str(tmp_path / "table"))
+    log = delta_log(tmp_path / "table")
     plan = plan_of(tmp_path, log)
     retention(tmp_path)
     with pytest.raises(DataLossError):

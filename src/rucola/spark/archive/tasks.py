@@ -1,4 +1,4 @@
-"""Runs tasks on Spark, or one after another in this process, and turns planned pieces into rows of a DataFrame."""
+"""Runs tasks on Spark, and turns planned pieces into rows of a DataFrame."""
 
 from __future__ import annotations
 
@@ -7,31 +7,38 @@ from typing import TYPE_CHECKING, Any
 
 from rucola.arrow.ranges import SourceRange
 from rucola.arrow.read_options import ReadOptions
+from rucola.arrow.schema import all_columns
+from rucola.lake.workers import Task, Workers
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-Task = Callable[[int], str]
-"""Runs the task with the given number; returns its result. A task may run several times, even in parallel."""
 ANSWER = "answer string"
 
 
-def run_tasks(spark: SparkSession | None, task: Task, count: int) -> list[str]:
-    """Runs the tasks 0 to ``count`` - 1; returns their results in order.
+def in_executors(spark: SparkSession) -> Workers:
+    """Returns the executors of a session as ``Workers``."""
 
-    Args:
-        spark: the session whose executors run the tasks; None for this process, which needs no Java.
-        task: the function to run; it is pickled, with everything that it refers to.
-        count: number of tasks.
-    """
-    if spark is None:
-        return [task(number) for number in range(count)]
-    if not count:
-        return []
-    found = numbered(spark, count).mapInArrow(_answering(task), "number long, " + ANSWER).collect()
-    return [row.answer for row in sorted(found)]
+    def run(task: Task, count: int) -> list[str]:
+        if not count:
+            return []
+        found = numbered(spark, count).mapInArrow(_answering(task), "number long, " + ANSWER).collect()
+        return [row.answer for row in sorted(found)]
+
+    return run
+
+
+def source_schema(options: ReadOptions, names: Iterable[str] = ()) -> StructType:
+    """The columns that a reader builds, for Spark; limited to ``names`` unless ``names`` is empty."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from rucola.arrow.columns import arrow_schema
+
+    wanted = {name.lower() for name in names}
+    chosen = [column for column in all_columns(options) if not wanted or column.name.lower() in wanted]
+    return from_arrow_schema(arrow_schema(chosen))
 
 
 def numbered(spark: SparkSession, count: int) -> DataFrame:
@@ -74,9 +81,13 @@ def _answering(task: Task) -> Any:
     def answer(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
+        from rucola.spark.reading import leave_modules_out_of_collections
+
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield pa.RecordBatch.from_pydict({"number": [number], "answer": [task(number)]})
+                found = task(number)
+                leave_modules_out_of_collections()
+                yield pa.RecordBatch.from_pydict({"number": [number], "answer": [found]})
 
     return answer
 

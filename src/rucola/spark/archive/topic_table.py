@@ -19,11 +19,11 @@ from rucola.arrow.read_options import ReadOptions, ScanOrder
 from rucola.arrow.reading import open_catalog
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError
-from rucola.spark.archive.archiver import Decode, snapshot_of, start_offsets
-from rucola.spark.archive.columns import DAY, source_schema, typed_names
-from rucola.spark.archive.table_files import check_table
-from rucola.spark.archive.table_log import DataFile, Snapshot, TableLog
-from rucola.spark.archive.tasks import reading
+from rucola.lake.archiver import snapshot_of, start_offsets
+from rucola.lake.columns import DAY, typed_names
+from rucola.lake.table_log import DataFile, Snapshot, TableLog
+from rucola.spark.archive.decoded_copy import Decode
+from rucola.spark.archive.tasks import reading, source_schema
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,14 +99,14 @@ def archived_rows(spark: SparkSession, table: TableLog, snapshot: Snapshot, file
     from pyspark.sql.types import StructType
 
     assert snapshot.schema is not None
-    check_table(table.root)
+    table.place.check()
     schema = StructType.fromJson(snapshot.schema)
     places: dict[str, list[str]] = {}
     for one in files:
         directory, partition, _ = one.path.rpartition("topic=")
-        places.setdefault(f"{table.root}/{directory}" if partition else table.root, []).append(one.path)
+        places.setdefault(f"{table.place.root}/{directory}" if partition else table.place.root, []).append(one.path)
     parts = [
-        spark.read.schema(schema).option("basePath", place).parquet(*(f"{table.root}/{path}" for path in paths))
+        spark.read.schema(schema).option("basePath", place).parquet(*(f"{table.place.root}/{path}" for path in paths))
         for place, paths in places.items()
     ]
     return reduce(lambda one, other: one.unionByName(other), parts)
@@ -133,7 +133,7 @@ def _plan(table: TableLog, options: ReadOptions) -> _Plan:
         return _Plan(snapshot, tail or ())
     raise ConfigError(
         "table",
-        table.root,
+        table.place.root,
         "a table into which messages are archived well before retention removes them; "
         f"planning failed {PLANS_MAX} times, because retention had removed messages",
     )
@@ -208,7 +208,7 @@ def tail_batches(
                     yield from _from_table(table, arrow, QueueRange(wanted.queue, *gap))
                 at = int(offsets[-1]) + 1
     except DataLossError as error:
-        end = table.snapshot([wanted.queue]).end_of(wanted.queue)
+        end = table.snapshot().end_of(wanted.queue)
         if at < wanted.end and (end is None or end < wanted.end):
             raise error
     if at < wanted.end:
@@ -228,9 +228,11 @@ def _from_table(table: TableLog, schema: pa.Schema, wanted: QueueRange) -> Itera
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
-    queue, snapshot = wanted.queue, table.snapshot([wanted.queue])
-    check_table(table.root)
-    paths = [f"{table.root}/{one.path}" for one in snapshot.files.values() if one.partition["topic"] == queue.topic]
+    queue, snapshot = wanted.queue, table.snapshot()
+    table.place.check()
+    paths = [
+        f"{table.place.root}/{one.path}" for one in snapshot.files.values() if one.partition["topic"] == queue.topic
+    ]
     if not paths:
         return
     broker, queue_id, offset = (pc.field(name) for name in PLACE)

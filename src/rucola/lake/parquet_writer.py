@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Any, BinaryIO
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -21,12 +21,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rucola.arrow.buffers import from_mask, from_numbers, numbers_of
-from rucola.runtime.files import Files
-from rucola.spark.archive.columns import DAY
-from rucola.spark.archive.table_files import hold_table
-from rucola.spark.archive.table_log import DataFile
+from rucola.lake.columns import DAY
+from rucola.lake.place import NewFile, Place
+from rucola.lake.statistics import file_statistics
+from rucola.lake.table_log import DataFile
 
-PARTITIONS = ("topic", DAY)
 ORDER = ("brokerName", "queueId", "queueOffset")
 BLOOM_COLUMNS = ("keys", "msgId")
 BLOOM_ERRORS = 0.01
@@ -40,7 +39,6 @@ HELD_BYTES = 96 << 20
 """The rows for the next row groups of all files wait in memory. When they reach this size in bytes, the largest of
 these row groups is written.
 """
-HIDDEN = "."
 _DAY_US = 86_400_000_000
 _EPOCH = date(1970, 1, 1)
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
@@ -56,45 +54,34 @@ class _Part:
     rows: int = 0
     held: int = 0
     path: str = ""
+    file: NewFile | None = None
     writer: pq.ParquetWriter | None = None
-    stream: BinaryIO | None = None
+    metadata: list[pq.FileMetaData] = field(default_factory=list)
     written: int = 0
-
-    def close(self) -> None:
-        """Ends the file, and closes it."""
-        if self.writer is not None:
-            self.writer.close()
-            self.writer = None
-        if self.stream is not None:
-            self.stream.close()
-            self.stream = None
 
 
 class TableWriter:
     """Writes rows into new files of a table.
 
     Args:
-        root: directory of the table.
+        place: where the table is.
         schema: the columns of the files, in order.
         fixed: the partition of all rows, which are then not sorted; None partitions the rows by topic and day.
         bloom: columns that get a Bloom filter.
-        files: access to the disk.
     """
 
     def __init__(
         self,
-        root: str,
+        place: Place,
         schema: pa.Schema,
         fixed: Mapping[str, str] | None = None,
         bloom: Sequence[str] = BLOOM_COLUMNS,
-        files: Files | None = None,
     ) -> None:
-        self._root = root
+        self._place = place
         self._schema = schema
         self._fixed = fixed
         self._bloom = [name for name in bloom if name in schema.names]
         self._order = [name for name in ORDER if name in schema.names] if fixed is None else []
-        self._files = files or Files()
         self._parts: dict[tuple[str, int], _Part] = {}
         self._held = 0
         self._done: list[DataFile] = []
@@ -104,7 +91,7 @@ class TableWriter:
         if not batch.num_rows:
             return
         if self._fixed is not None:
-            self._add(("", 0), batch)
+            self._add(("", 0), self._with_fixed(batch, self._fixed))
             return
         days = numbers_of(batch.column("storeTimestamp"), np.int64) // _DAY_US
         topics = batch.column("topic").dictionary_encode()
@@ -128,11 +115,10 @@ class TableWriter:
     def abandon(self) -> None:
         """Deletes all files that this writer has written."""
         for part in self._parts.values():
-            if part.writer is not None:
-                part.close()
-                self._files.remove(self._hidden(part.path))
+            if part.file is not None:
+                part.file.abandon()
         for one in self._done:
-            self._files.remove(f"{self._root}/{one.path}")
+            self._place.remove(one.path)
         self._parts.clear()
         self._done.clear()
 
@@ -149,6 +135,14 @@ class TableWriter:
             self._flush(part)
         elif self._held >= HELD_BYTES:
             self._flush(max(self._parts.values(), key=lambda one: one.held))
+
+    def _with_fixed(self, batch: pa.RecordBatch, fixed: Mapping[str, str]) -> pa.RecordBatch:
+        """The batch, and the columns of the partition that it lacks."""
+        for field_ in self._schema:
+            if field_.name not in batch.schema.names:
+                value = pa.scalar(fixed.get(field_.name)).cast(field_.type)
+                batch = batch.append_column(field_, pa.repeat(value, batch.num_rows))
+        return batch
 
     def _partition(self, topic: str, day: int) -> dict[str, str]:
         if self._fixed is not None:
@@ -172,18 +166,16 @@ class TableWriter:
 
     def _open(self, part: _Part, rows: int) -> None:
         folder = "/".join(f"{name}={escaped(value)}" for name, value in part.partition.items())
-        self._files.make_directory(self._root)
-        hold_table(self._root, self._files)
-        self._files.make_directory(f"{self._root}/{folder}")
         part.path = f"{folder}/{uuid4().hex}.parquet"
-        part.stream = self._files.open_new(self._hidden(part.path))
+        part.file = self._place.new_file(part.path)
         part.writer = pq.ParquetWriter(
-            part.stream,
+            part.file.stream,
             self._schema,
             compression="zstd",
             use_dictionary=[name for name in REPETITIVE if name in self._schema.names],
             write_page_index=True,
             write_page_checksum=True,
+            metadata_collector=part.metadata,
             **self._bloom_options(rows),
         )
 
@@ -194,19 +186,12 @@ class TableWriter:
         return {"bloom_filter_options": {name: {"ndv": rows, "fpp": BLOOM_ERRORS} for name in self._bloom}}
 
     def _complete(self, part: _Part) -> None:
-        if part.writer is None:
+        if part.writer is None or part.file is None:
             return
-        part.close()
-        hidden, path = self._hidden(part.path), f"{self._root}/{part.path}"
-        self._files.sync_file(hidden)
-        self._files.rename(hidden, path)
-        self._files.sync_directory(path.rpartition("/")[0])
-        self._done.append(DataFile(part.path, part.written, self._files.size(path), part.partition))
-
-    def _hidden(self, path: str) -> str:
-        """The path of the file ``path`` while it is incomplete, under a name that Spark and other engines ignore."""
-        folder, _, name = path.rpartition("/")
-        return f"{self._root}/{folder}/{HIDDEN}{name}"
+        part.writer.close()
+        size, part.file = part.file.complete(), None
+        statistics = file_statistics(part.metadata[0])
+        self._done.append(DataFile(part.path, part.written, size, part.partition, statistics))
 
 
 def escaped(value: str) -> str:

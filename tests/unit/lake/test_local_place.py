@@ -10,17 +10,16 @@ from typing import Any
 
 import pytest
 from tests.unit.arrow.stores import open_store, put
+from tests.unit.lake.logs import SCHEMA, delta_log
 
 from rucola.cli.main import main
 from rucola.errors import ConfigError, ForeignEntryError, FormatError, RucolaError
+from rucola.lake import archive, archive_raw, restore
+from rucola.lake.local_place import LocalPlace
+from rucola.lake.maintenance import compact
+from rucola.lake.table_formats import open_table
+from rucola.lake.table_log import Change
 from rucola.runtime.files import Files
-from rucola.spark.archive import archive, archive_raw, restore
-from rucola.spark.archive.maintenance import compact
-from rucola.spark.archive.manifest_log import ManifestLog
-from rucola.spark.archive.table_files import check_table, parquet_file, remove_from
-from rucola.spark.archive.table_formats import open_table
-from rucola.spark.archive.table_log import Change
-from rucola.testing.clock import ManualClock
 
 OLD_S = 1_000_000_000
 
@@ -73,13 +72,12 @@ def put_link(path: Path, target: Path) -> None:
 def test_old_files_behind_a_link_are_not_deleted(table: Path, outside: Path) -> None:
     (table / "topic=x").symlink_to(outside)
     before = contents(outside)
-    log = ManifestLog(str(table), clock=ManualClock(1_900_000_000_000))
     with pytest.raises(ForeignEntryError, match="topic=x is a symbolic link"):
-        log.clean()
+        delta_log(table).clean(0)
     assert contents(outside) == before
 
 
-@pytest.mark.parametrize("pattern", ["_log", "topic=flights", "topic=flights/storeDay=*"])
+@pytest.mark.parametrize("pattern", ["_delta_log", "_rucola", "topic=flights", "topic=flights/storeDay=*"])
 def test_nothing_is_written_through_a_link(pattern: str, table: Path, outside: Path, tmp_path: Path) -> None:
     path = max(table.glob(pattern))
     put_link(path, outside)
@@ -93,7 +91,7 @@ def test_the_table_itself_may_be_a_link(table: Path, tmp_path: Path) -> None:
     table.rename(tmp_path / "elsewhere")
     table.symlink_to(tmp_path / "elsewhere")
     assert archive(table, store=tmp_path / "store") == 100
-    assert compact(ManifestLog(str(table))).before > 1
+    assert compact(delta_log(table)).before > 1
 
 
 def put_fifo(path: Path) -> None:
@@ -116,10 +114,10 @@ def test_only_sound_files_are_read(change: str, table: Path) -> None:
     (table / "copy").write_bytes(path.read_bytes())
     CHANGES[change](path)
     with pytest.raises(RucolaError, match=path.name):
-        compact(ManifestLog(str(table)))
+        compact(delta_log(table))
     if change in ("link", "FIFO"):
         with pytest.raises(ForeignEntryError, match=path.name):
-            check_table(str(table))
+            LocalPlace(table).check()
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -138,15 +136,14 @@ def test_only_sound_files_are_restored(part: str, change: str, table: Path, tmp_
 
 def test_an_error_of_the_reader_in_the_block_names_the_file(table: Path) -> None:
     name = str(data_file(table).relative_to(table))
-    with pytest.raises(FormatError, match=name), parquet_file(str(table), name) as file:
+    with pytest.raises(FormatError, match=name), LocalPlace(table).parquet(name) as file:
         file.read_row_group(99)
-    with pytest.raises(ZeroDivisionError), parquet_file(str(table), name):
+    with pytest.raises(ZeroDivisionError), LocalPlace(table).parquet(name):
         raise ZeroDivisionError
 
 
-def changed_commit(**fields: Any) -> Callable[[Path], None]:
+def changed_state(**fields: Any) -> Callable[[Path], None]:
     def change(path: Path) -> None:
-        path.chmod(0o644)
         content = json.loads(path.read_bytes()) | fields
         path.write_text(json.dumps({name: value for name, value in content.items() if value != "gone"}))
 
@@ -156,18 +153,20 @@ def changed_commit(**fields: Any) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     "change",
     [
-        *(changed_commit(add="gone"), changed_commit(add=[1]), changed_commit(add=[{}]), changed_commit(remove=None)),
-        *(changed_commit(kind="other"), changed_commit(offsets=[]), changed_commit(schema="gone")),
+        *(changed_state(offsets="gone"), changed_state(offsets=[]), changed_state(offsets={"#last": 3})),
+        *(changed_state(kind="other"), changed_state(parent="x"), changed_state(format="1")),
         lambda path: path.write_text("[" * 100_000),
         lambda path: path.write_text('{"format": 1}'),
+        lambda path: path.write_bytes(b"\xff"),
     ],
 )
-def test_a_commit_may_say_anything(change: Callable[[Path], None], table: Path) -> None:
-    path = table / "_log" / f"{1:020d}.json"
-    path.chmod(0o644)
-    change(path)
-    with pytest.raises(FormatError, match=path.name):
-        ManifestLog(str(table)).snapshot()
+def test_a_state_may_say_anything(change: Callable[[Path], None], table: Path) -> None:
+    newest = delta_log(table).snapshot()
+    assert newest.version == 1
+    for path in (table / "_rucola").iterdir():
+        change(path)
+    with pytest.raises(FormatError, match=r"_rucola/[0-9]+\.json"):
+        delta_log(table).snapshot()
 
 
 def test_other_formats_are_looked_at_first(tmp_path: Path) -> None:
@@ -179,17 +178,17 @@ def test_other_formats_are_looked_at_first(tmp_path: Path) -> None:
     deep = tmp_path / "deep" / "/".join("d" * 40)
     deep.mkdir(parents=True)
     with pytest.raises(ForeignEntryError, match="levels deep"):
-        check_table(str(tmp_path / "deep"))
-    check_table(str(tmp_path / "none"))
+        LocalPlace(tmp_path / "deep").check()
+    LocalPlace(tmp_path / "none").check()
 
 
 def test_a_table_is_held_from_its_first_commit_on(outside: Path, tmp_path: Path) -> None:
-    log = ManifestLog(str(tmp_path / "new"))
+    log = delta_log(tmp_path / "new")
     base = log.snapshot()
-    log.commit(base, Change("archive"))
-    put_link(tmp_path / "new/_log", outside)
+    log.commit(base, Change("archive", schema=SCHEMA))
+    put_link(tmp_path / "new/_rucola", outside)
     before = contents(outside)
-    with pytest.raises(ForeignEntryError, match="_log is a symbolic link"):
+    with pytest.raises(ForeignEntryError, match="_rucola is a symbolic link"):
         log.commit(base, Change("archive"))
     assert contents(outside) == before
 
@@ -198,7 +197,7 @@ def test_nothing_is_removed_through_a_link(table: Path, outside: Path) -> None:
     (table / "topic=x").symlink_to(outside)
     before = contents(outside)
     with pytest.raises(ForeignEntryError, match="topic=x is a symbolic link"):
-        remove_from(str(table), "topic=x/storeDay=2020-01-01/old.parquet")
+        LocalPlace(table).remove("topic=x/storeDay=2020-01-01/old.parquet")
     assert contents(outside) == before
 
 
@@ -215,7 +214,7 @@ def test_a_new_file_replaces_nothing(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"there": b"kept", "new": b"x"}
 
 
-@pytest.mark.parametrize("form", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_all_ways_to_write_a_path_are_one_table(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = with_messages(tmp_path / "store", 20)
     (tmp_path / "link").symlink_to(tmp_path)
@@ -235,7 +234,7 @@ def test_no_directory_is_made_for_a_place_elsewhere(
     store = with_messages(tmp_path / "store", 3)
     archive_raw(tmp_path / "raw", store)
     monkeypatch.chdir(tmp_path)
-    for form in ("parquet", "delta", "iceberg"):
+    for form in ("delta", "iceberg"):
         with pytest.raises(ConfigError, match="file:///path"):
             archive(elsewhere, store=store, format=form)
     with pytest.raises(ConfigError, match="file:///path"):

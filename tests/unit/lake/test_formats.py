@@ -15,11 +15,11 @@ from rucola.arrow.offsets import StreamOffsets
 from rucola.arrow.topic_dataset import TopicDataset, topic_options
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import AnotherLogError, ConfigError, TableConflictError
-from rucola.spark.archive import archive
-from rucola.spark.archive.archiver import Archiver
-from rucola.spark.archive.maintenance import compact
-from rucola.spark.archive.table_formats import open_table
-from rucola.spark.archive.table_log import Change
+from rucola.lake import archive
+from rucola.lake.archiver import Archiver
+from rucola.lake.maintenance import compact
+from rucola.lake.table_formats import open_table
+from rucola.lake.table_log import Change
 from rucola.store.message_store import MessageStore
 
 QUEUE = MessageQueue("flights", "broker-a", 0)
@@ -78,13 +78,13 @@ def test_each_message_is_there_once(tmp_path: Path, store: MessageStore, format:
 def test_of_two_commits_of_the_same_offsets_one_is_refused(tmp_path: Path, store: MessageStore, format: str) -> None:
     archive(tmp_path / "table", store=tmp_path / "store", format=format)
     log = open_table(tmp_path / "table", format)
-    base = log.snapshot([QUEUE])
+    base = log.snapshot()
     end = base.end_of(QUEUE)
     assert end is not None
     log.commit(base, Change("archive", offsets=StreamOffsets({QUEUE: end + 1})))
     with pytest.raises(TableConflictError):
         log.commit(base, Change("archive", offsets=StreamOffsets({QUEUE: end + 2})))
-    assert log.snapshot([QUEUE]).end_of(QUEUE) == end + 1
+    assert log.snapshot().end_of(QUEUE) == end + 1
 
 
 def test_of_two_commits_that_remove_the_same_file_one_is_refused(

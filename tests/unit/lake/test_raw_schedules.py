@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.spark.raw_schedules import Schedule
+from tests.lake.raw_schedules import Schedule
 
 
 @pytest.mark.parametrize("seed", range(1, 7))

@@ -13,16 +13,15 @@ import pyarrow.dataset as ds
 import pytest
 from tests.unit.arrow.records import message
 from tests.unit.arrow.stores import open_store, put
+from tests.unit.lake.logs import delta_log
 
 from rucola.arrow.topic_dataset import topic_options
-from rucola.common.message_queue import MessageQueue
-from rucola.spark.archive import archive, archive_raw
-from rucola.spark.archive.archiver import Archiver
-from rucola.spark.archive.columns import source_schema
-from rucola.spark.archive.manifest_log import ManifestLog
-from rucola.spark.archive.raw import RawArchiver
-from rucola.spark.archive.table_formats import open_table
-from rucola.spark.archive.table_log import Change, Snapshot, TableKind, TableLog
+from rucola.lake import archive, archive_raw
+from rucola.lake.archiver import Archiver
+from rucola.lake.raw_archiver import RawArchiver
+from rucola.lake.table_formats import open_table
+from rucola.lake.table_log import STALE_S, Change, Snapshot, TableKind, TableLog
+from rucola.spark.archive.tasks import source_schema
 from rucola.spark.archive.topic_table import _plan, tail_batches
 from rucola.store.message_store import MessageStore
 
@@ -38,7 +37,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
     one.shutdown()
 
 
-@pytest.fixture(params=["parquet", "delta", "iceberg"])
+@pytest.fixture(params=["delta", "iceberg"])
 def format(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -47,19 +46,19 @@ class Between:
     """A table's log that calls ``meanwhile`` once, just before the first snapshot or just before the first commit."""
 
     def __init__(self, log: TableLog, when: str, meanwhile: Callable[[], object]) -> None:
-        self._log, self.root = log, log.root
+        self._log, self.place = log, log.place
         self._waiting: dict[str, Callable[[], object]] = {when: meanwhile}
 
-    def snapshot(self, queues: Iterable[MessageQueue] = ()) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         self._call("snapshot")
-        return self._log.snapshot(queues)
+        return self._log.snapshot()
 
     def commit(self, base: Snapshot, change: Change) -> int:
         self._call("commit")
         return self._log.commit(base, change)
 
-    def clean(self) -> int:
-        return self._log.clean()
+    def clean(self, retention_s: float = STALE_S) -> int:
+        return self._log.clean(retention_s)
 
     def _call(self, name: str) -> None:
         if (meanwhile := self._waiting.pop(name, None)) is not None:
@@ -78,7 +77,7 @@ def all_places(directory: Path) -> list[tuple[int, int]]:
 
 def archived_places(log: TableLog, snapshot: Snapshot | None = None) -> list[tuple[int, int]]:
     files = (snapshot or log.snapshot()).files.values()
-    paths = [f"{log.root}/{one.path}" for one in files if one.partition["topic"] == TOPIC]
+    paths = [f"{log.place.root}/{one.path}" for one in files if one.partition["topic"] == TOPIC]
     return places(ds.dataset(paths, format="parquet").to_table(columns=PLACE).to_pylist()) if paths else []
 
 
@@ -158,12 +157,12 @@ def test_another_run_over_the_same_log(
         put(store, 120, 30)
         archive_raw(tmp_path / "table", tmp_path / "store")
 
-    log = Between(ManifestLog(str(tmp_path / "table"), TableKind.RAW), when, other_run)
+    log = Between(delta_log(tmp_path / "table", TableKind.RAW), when, other_run)
     run = RawArchiver(log, str(tmp_path / "store"))
     assert list(run.steps()) == []
     put(store, 150, 20)
     assert run.step() is not None
-    starts = ds.dataset([f"{log.root}/{path}" for path in log.snapshot().files], format="parquet").to_table()
+    starts = ds.dataset([f"{log.place.root}/{path}" for path in log.snapshot().files], format="parquet").to_table()
     records = starts.filter(ds.field("kind") == "record")
     assert records.num_rows == 170 == len(set(records.column("physicalOffset").to_pylist()))
     assert ("another run committed first" in caplog.text) is (when == "commit")

@@ -4,12 +4,12 @@ A commit is one atomic step: it adds and removes data files and advances the arc
 continues at the archived offsets. Therefore, a table never holds a message twice, even if runs are killed or several
 drivers run at once. The table holds the messages of each queue before the archived offset, beginning with the first
 archived offset. It lacks only messages that ``expire`` removed, or that expired in the store before they were archived.
-Plain Parquet, Delta and Iceberg each have their own kind of log.
+Delta and Iceberg each have their own kind of log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -17,10 +17,12 @@ from typing import Any, Protocol
 from rucola.arrow.offsets import Mark, QueueOffsets, StreamOffsets
 from rucola.common.message_queue import MessageQueue
 from rucola.common.names import is_path_below
-from rucola.errors import FormatError
+from rucola.errors import ConfigError, FormatError
+from rucola.lake.columns import DAY
+from rucola.lake.place import Place
 
 STALE_S = 24 * 3600.0
-"""Seconds after which the plan of a commit is stale, and files may be deleted (plain Parquet tables only).
+"""Seconds after which the plan of a commit is stale, and files may be deleted.
 
 A stale plan cannot be committed. ``clean`` keeps a file for this time after the file was written, and after the file
 left the table. So ``clean`` never deletes a file that a writer can still commit, or that is needed by a query that
@@ -36,6 +38,13 @@ class TableKind(StrEnum):
     """Parts of a commit log, for a restore."""
 
 
+PARTITIONS = {
+    TableKind.MESSAGES: ("topic", DAY),
+    TableKind.RAW: ("part", "broker", "segment", "segmentBytes", "sha256"),
+}
+"""The columns that have one value in each data file."""
+
+
 @dataclass(frozen=True)
 class DataFile:
     """A Parquet file of a table.
@@ -44,13 +53,16 @@ class DataFile:
         path: path relative to the table's directory; it cannot lead out of it.
         rows: number of rows.
         size: length in bytes.
-        partition: values of the partition columns, by name, as text.
+        partition: values of the partition columns, by name, as text; a column that is null is missing.
+        statistics: minimum, maximum and number of nulls of some columns, in Delta's JSON form; known only for a file
+            that is not in the table yet.
     """
 
     path: str
     rows: int
     size: int
     partition: Mapping[str, str] = field(default_factory=dict)
+    statistics: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         # A table may come from somebody else: its files are read, moved, deleted and restored by these paths.
@@ -59,12 +71,18 @@ class DataFile:
 
     def to_json(self) -> dict[str, Any]:
         """The file as a JSON object."""
-        return {"path": self.path, "rows": self.rows, "size": self.size, "partition": dict(self.partition)}
+        return {
+            "path": self.path,
+            "rows": self.rows,
+            "size": self.size,
+            "partition": dict(self.partition),
+            "statistics": dict(self.statistics),
+        }
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> DataFile:
         """Makes a file from a JSON object; raises ``KeyError`` for a missing field."""
-        return DataFile(value["path"], value["rows"], value["size"], value["partition"])
+        return DataFile(value["path"], value["rows"], value["size"], value["partition"], value["statistics"])
 
 
 @dataclass(frozen=True)
@@ -77,7 +95,8 @@ class Change:
         removed: files that leave the table; they are deleted later.
         offsets: for each queue that advances, its new archived offset and the ``Mark`` of its last archived record; for
             each new queue, also its first archived offset.
-        schema: all columns of the table after the commit, as a schema in Spark's JSON form; None if they stay the same.
+        schema: all columns of the table after the commit, as a schema in JSON; None if they stay the same.
+        only_moves: whether rows only move from the removed files to the added ones.
     """
 
     action: str
@@ -85,6 +104,7 @@ class Change:
     removed: tuple[DataFile, ...] = ()
     offsets: StreamOffsets = field(default_factory=lambda: StreamOffsets({}))
     schema: dict[str, Any] | None = None
+    only_moves: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,11 +115,9 @@ class Snapshot:
         version: number of the commit; -1 for a table without commits.
         time_ms: when the snapshot was taken, in milliseconds since the epoch.
         kind: what a row is.
-        schema: the columns, as a schema in Spark's JSON form; None without commits.
-        files: the data files, by path.
-        offsets: archived offset, first archived offset (not in Delta tables) and ``Mark`` of each queue.
-        removed: paths of files that left the table and are not deleted yet, with the time when they left, in
-            milliseconds since the epoch.
+        schema: the columns, as a schema in JSON; None without commits.
+        files: the data files, by path, in the order in which they were added.
+        offsets: archived offset, first archived offset and ``Mark`` of each queue.
     """
 
     version: int
@@ -108,7 +126,6 @@ class Snapshot:
     schema: dict[str, Any] | None
     files: Mapping[str, DataFile]
     offsets: StreamOffsets
-    removed: Mapping[str, int] = field(default_factory=dict)
 
     def end_of(self, queue: MessageQueue) -> int | None:
         """The archived offset of a queue; None if none of its messages were archived."""
@@ -140,39 +157,51 @@ def lag(offsets: QueueOffsets, ends: Mapping[MessageQueue, int]) -> int:
     return sum(max(0, end - offsets.get(queue, end)) for queue, end in ends.items())
 
 
+def check_age(base: Snapshot, now_ms: int) -> None:
+    """Checks that a plan is younger than a day: ``clean`` may have deleted its files otherwise.
+
+    Raises:
+        ConfigError: it is older.
+    """
+    if now_ms - base.time_ms > STALE_S * 1000:
+        raise ConfigError("commit", f"planned {(now_ms - base.time_ms) // 3_600_000} h ago", "less than a day ago")
+
+
 class TableLog(Protocol):
     """The commits of one table.
 
     Attributes:
-        root: directory of the table; paths of data files are relative to it.
+        place: where the table is; paths of data files are relative to it.
     """
 
-    root: str
+    place: Place
 
-    def snapshot(self, queues: Iterable[MessageQueue] = ()) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """The newest state of the table.
 
-        Args:
-            queues: queues whose archived offsets must be in the snapshot; other queues may be missing.
+        Raises:
+            ConfigError: the table has a different kind, or other programs changed it in a way that readers of its
+                files do not see.
+            FormatError: the log is damaged.
         """
         ...
 
     def commit(self, base: Snapshot, change: Change) -> int:
         """Durably commits the files and offsets of ``change`` after ``base``; returns the number of the commit.
 
-        A failed commit changes neither the table's files nor its archived offsets. But it may have created the table,
-        and in a Delta table it may have added columns.
+        A failed commit changes nothing.
 
         Raises:
-            TableConflictError: a commit newer than ``base`` exists; in a Delta table, only if it conflicts with
-                ``change``.
+            ConfigError: the plan is older than a day.
+            DiskError: the commit could not be written.
+            TableConflictError: a commit newer than ``base`` exists.
         """
         ...
 
-    def clean(self) -> int:
+    def clean(self, retention_s: float = STALE_S) -> int:
         """Deletes old files; returns the number of deleted data files.
 
-        A data file is kept while it is in the table, for a day after it left the table, and for a day after it was
-        written.
+        A data file is kept while it is in the table, for ``retention_s`` seconds after it left the table, and for as
+        long after it was written.
         """
         ...

@@ -11,24 +11,16 @@ and index, if they have changed.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 from rucola.arrow.offsets import Mark, StreamOffsets, queue_text
 from rucola.arrow.ranges import FileSpan
-from rucola.arrow.read_options import DEFAULT_BROKER_NAME, ReadOptions, Subscription
-from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
+from rucola.arrow.read_options import DEFAULT_BROKER_NAME
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import AnotherLogError, DataLossError, TableConflictError
-from rucola.formats.checksum import crc32
-from rucola.formats.message import walk_records
 from rucola.formats.segment_name import is_segment_name
-from rucola.runtime.clock import Clock, SystemClock
-from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
-from rucola.spark.archive.archiver import (
+from rucola.lake.archiver import (
     ANOTHER_TABLE,
     CONFLICTS_MAX,
     Step,
@@ -37,56 +29,30 @@ from rucola.spark.archive.archiver import (
     tell_conflict,
     write_all,
 )
-from rucola.spark.archive.file_sizes import SIZES, encode_sizes, read_sizes, sizes_of
-from rucola.spark.archive.table_files import parquet_file, remove_from
-from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableLog
-from rucola.spark.archive.tasks import Task, run_tasks
+from rucola.lake.columns import json_of
+from rucola.lake.file_sizes import SIZES, encode_sizes, read_sizes, sizes_of
+from rucola.lake.place import Place
+from rucola.lake.raw_rows import (
+    CONFIG_PART,
+    LOG_PART,
+    TAIL_PART,
+    Stretch,
+    content_rows,
+    digest_of,
+    raw_schema,
+    stretch_rows,
+)
+from rucola.lake.table_log import Change, DataFile, Snapshot, TableLog
+from rucola.lake.workers import Task, Workers, run_here
+from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.files import Files
 from rucola.store.log.multi_path import log_directories
 from rucola.store.offline.offline_store import OfflineStore
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-
 LOG_TOPIC = "#log"
 """The archived offset of a log is stored like that of a queue, under this topic name, which no real topic can have."""
-RECORD, BLANK, BYTES = "record", "blank", "bytes"
-"""Kinds of rows that cover bytes of the log."""
-LOG_PART, TAIL_PART, CONFIG_PART = "log", "tail", "config"
-"""Kinds of data files; another is ``SIZES``. All but the first kind are replaced when their content changes."""
 CONFIG = "config"
-CHUNK_BYTES = 4 << 20
-"""Largest number of bytes that one row of kind ``BYTES`` covers."""
 SEGMENTS_PER_COMMIT = 16
-BATCH_ROWS = 4096
-BATCH_BYTES = 8 << 20
-CHECK_PHYSICAL_OFFSET = 4
-RECORD_COLUMNS = ("topic", "queueId", "queueOffset", "storeTimestamp", "physicalOffset", "storeSize", "record")
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Bytes of one segment.
-
-    Attributes:
-        part: kind of the data file that gets the bytes.
-        segment: the file of the log.
-        start: physical offset of the first byte.
-        end: physical offset after the last byte.
-        digest: SHA-256 of the bytes of a tail; empty for other stretches.
-    """
-
-    part: str
-    segment: FileSpan
-    start: int
-    end: int
-    digest: str = ""
-
-    def partition(self, broker_name: str) -> dict[str, str]:
-        """The partition of the data file that gets the bytes."""
-        found = {"part": self.part, "broker": broker_name, "segment": f"{self.segment.start:020}"}
-        found["segmentBytes"] = str(self.segment.size)
-        return found | ({"sha256": self.digest} if self.digest else {})
 
 
 class RawArchiver:
@@ -95,7 +61,7 @@ class RawArchiver:
     Args:
         table: the table's log.
         store: directory of the store.
-        spark: the session whose executors read and write; None for this process.
+        workers: who reads and writes.
         broker_name: name of the store's broker; a table may hold the logs of several brokers.
         commit_log_path: directory of the log if the log is not in the store's directory; several directories are
             separated by commas.
@@ -107,7 +73,7 @@ class RawArchiver:
         self,
         table: TableLog,
         store: str,
-        spark: SparkSession | None = None,
+        workers: Workers = run_here,
         broker_name: str = DEFAULT_BROKER_NAME,
         commit_log_path: str = "",
         segments_per_commit: int = SEGMENTS_PER_COMMIT,
@@ -116,7 +82,7 @@ class RawArchiver:
         self._table = table
         self._files = Files()
         self._store = self._files.expand(store)
-        self._spark = spark
+        self._workers = workers
         self._broker_name = broker_name
         self._commit_log_path = commit_log_path
         self._segments_per_commit = segments_per_commit
@@ -139,22 +105,22 @@ class RawArchiver:
         for attempt in range(CONFLICTS_MAX):
             began_s = self._clock.monotonic()
             # First the snapshot, then the log: what other runs archive meanwhile must not lie beyond the log's end.
-            base = self._table.snapshot([self._queue])
+            base = self._table.snapshot()
             plan = self._plan(base)
             if plan is None:
                 return None
-            task = _stretch_task(self._table.root, self._broker_name, plan.stretches)
-            added = files_of([*run_tasks(self._spark, task, len(plan.stretches)), *plan.added])
-            mark = _last_record(self._table.root, added) or base.mark_of(self._queue)
+            task = _stretch_task(self._table.place, self._broker_name, plan.stretches)
+            added = files_of([*self._workers(task, len(plan.stretches)), *plan.added])
+            mark = _last_record(self._table.place, added) or base.mark_of(self._queue)
             offsets = plan.offsets if mark is None else replace(plan.offsets, marks={self._queue: mark})
-            schema = raw_schema() if base.schema is None else None
+            schema = json_of(raw_schema()) if base.schema is None else None
             change = Change("archive", tuple(added), tuple(plan.removed), offsets, schema)
             try:
                 version = commit_rebased(self._table, base, change)
             except TableConflictError as error:
                 tell_conflict(error)
                 for one in added:
-                    remove_from(self._table.root, one.path)
+                    self._table.place.remove(one.path)
                 if attempt == CONFLICTS_MAX - 1:
                     raise
                 continue
@@ -216,7 +182,7 @@ class RawArchiver:
             for one in [*segments, *self._empty_segments()]:
                 if one.end > end or not one.size:
                     stretch = Stretch(TAIL_PART, one, min(max(end, one.start), one.end), one.end)
-                    found.append(replace(stretch, digest=_digest(stretch)))
+                    found.append(replace(stretch, digest=digest_of(stretch)))
         same = {(one.partition("")["segment"], one.digest) for one in found} & old.keys()
         new = [one for one in found if (one.partition("")["segment"], one.digest) not in same]
         return new, [file for key, file in old.items() if key not in same]
@@ -247,7 +213,7 @@ class RawArchiver:
 
     def _sizes(self, base: Snapshot) -> tuple[list[str], list[DataFile]]:
         """The same for the sizes of the files of queues and index."""
-        known = read_sizes(self._table.root, self._old(base, SIZES))
+        known = read_sizes(self._table.place, self._old(base, SIZES))
         sizes = sizes_of(self._files, self._store, known)
         return self._replaced(base, SIZES, SIZES, {SIZES: encode_sizes(sizes)} if sizes else {})
 
@@ -261,8 +227,8 @@ class RawArchiver:
             return [], []
         if not contents:
             return [], old
-        fixed = {"part": part, "broker": self._broker_name, "sha256": digest}
-        return [write_all(self._table.root, raw_schema(), _content_rows(kind, contents), fixed)], old
+        fixed = {"part": part, "broker": self._broker_name, "segment": "0", "sha256": digest}
+        return [write_all(self._table.place, raw_schema(), content_rows(kind, contents), fixed)], old
 
 
 @dataclass(frozen=True)
@@ -276,161 +242,16 @@ class _Plan:
     """Number of segments that are left for later commits."""
 
 
-def raw_schema() -> dict[str, Any]:
-    """The schema of raw tables, in the form in which Spark writes schemas as JSON."""
-    kinds = {
-        "kind": "string",
-        "segment": "long",
-        "physicalOffset": "long",
-        "size": "long",
-        "topic": "string",
-        "queueId": "integer",
-        "queueOffset": "long",
-        "storeTimestamp": "timestamp",
-        "record": "binary",
-        "name": "string",
-    }
-    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
-    return {"type": "struct", "fields": fields}
-
-
-def stretch_rows(stretch: Stretch, broker_name: str) -> Iterator[pa.RecordBatch]:
-    """All bytes of a stretch as rows. Runs in tasks.
-
-    Raises:
-        DiskError: the file is gone, or cannot be read.
-    """
-    span = stretch.segment
-    if not span.size:
-        yield _bytes_row(BYTES, span.start, span.start, 0, b"")
-        return
-    files = Files()
-    files.hold(span.path.rpartition("/")[0])
-    segment = files.open_segment(span.path, span.size, writable=False)
-    try:
-        position, limit = stretch.start - span.start, stretch.end - span.start
-        kind = BYTES
-        if stretch.part == LOG_PART:
-            walk = _Walk(segment, span, broker_name)
-            yield from walk.batches(position, limit)
-            position, kind = walk.position, BLANK if walk.is_blank else BYTES
-        while position < limit:
-            end = limit if kind == BLANK else min(limit, position + CHUNK_BYTES)
-            content = bytes(segment.view[position:end]).rstrip(b"\0")
-            yield _bytes_row(kind, span.start, span.start + position, end - position, content)
-            position = end
-    finally:
-        segment.close()
-
-
-class _Walk:
-    """Walks the records of a segment.
-
-    Attributes:
-        position: end of the records read so far, relative to the start of the segment.
-        is_blank: whether a blank record begins at ``position``.
-    """
-
-    def __init__(self, segment: MappedSegment, span: FileSpan, broker_name: str) -> None:
-        from rucola.arrow.columns import BatchBuilder, arrow_schema
-        from rucola.arrow.schema import all_columns
-
-        options = ReadOptions(store_path=span.path, subscription=Subscription(topics=(LOG_TOPIC,)), include_record=True)
-        columns = {column.name: column for column in all_columns(options)}
-        schema = arrow_schema(columns[name] for name in RECORD_COLUMNS)
-        self._builder = BatchBuilder(options, RECORD_COLUMNS, schema, broker_name)
-        self._segment, self._span = segment, span
-        self._table = new_table(BATCH_ROWS)
-        self.position = 0
-        self.is_blank = False
-
-    def batches(self, position: int, limit: int) -> Iterator[pa.RecordBatch]:
-        """Yields the records from ``position`` up to ``limit``, or up to the first bytes that are not a record."""
-        from rucola.arrow.rows import Rows
-
-        segment, self.position = self._segment, position
-        stop = int(WalkStop.TABLE_FULL)
-        while stop == WalkStop.TABLE_FULL and self.position < limit:
-            count, end, stop = walk_records(
-                segment.buffer, segment.view, self.position, limit, self._span.start,
-                self._table, BATCH_ROWS, crc32, CHECK_PHYSICAL_OFFSET,
-            )  # fmt: skip
-            if end - self.position > BATCH_BYTES and count > 1:
-                count, end = self._within_bytes(count)
-                stop = int(WalkStop.TABLE_FULL)
-            if count:
-                rows = Rows(segment.buffer, self._table, count, walked=True)
-                for batch in self._builder.batches(rows):
-                    yield self._as_raw(batch)
-            self.position = end
-        self.is_blank = stop == WalkStop.BLANK
-
-    def _within_bytes(self, count: int) -> tuple[int, int]:
-        """Returns how many of ``count`` rows fit in about ``BATCH_BYTES``, at least 1, and the position after them."""
-        starts = self._table[int(RecordColumn.RECORD_POS) :: ROW_WIDTH][:count]
-        kept = max(1, bisect_right(starts, self.position + BATCH_BYTES) - 1)
-        return kept, starts[kept]
-
-    def _as_raw(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        import pyarrow as pa
-
-        count = batch.num_rows
-        columns = {name: batch.column(name) for name in batch.schema.names}
-        columns["size"] = columns.pop("storeSize")
-        columns["kind"] = pa.repeat(pa.scalar(RECORD), count)
-        columns["segment"] = pa.repeat(pa.scalar(self._span.start), count)
-        columns["name"] = pa.nulls(count, pa.string())
-        schema = _arrow_schema()
-        return pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in schema], schema=schema)
-
-
-def _bytes_row(
-    kind: str, segment: int, physical_offset: int, size: int, content: bytes, name: str = ""
-) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    known = {
-        "kind": kind,
-        "segment": segment,
-        "physicalOffset": physical_offset,
-        "size": size,
-        "record": content,
-        "name": name,
-    }
-    return pa.RecordBatch.from_pylist([known], schema=_arrow_schema())
-
-
-def _content_rows(kind: str, contents: Mapping[str, bytes]) -> Iterator[pa.RecordBatch]:
-    for name, content in contents.items():
-        yield _bytes_row(kind, 0, 0, len(content), content, name)
-
-
-def _arrow_schema() -> pa.Schema:
-    from rucola.spark.archive.columns import arrow_of
-
-    return arrow_of(raw_schema())
-
-
-def _stretch_task(root: str, broker_name: str, stretches: Sequence[Stretch]) -> Task:
+def _stretch_task(place: Place, broker_name: str, stretches: Sequence[Stretch]) -> Task:
     def write(number: int) -> str:
         stretch = stretches[number]
         rows = stretch_rows(stretch, broker_name)
-        return write_all(root, raw_schema(), rows, stretch.partition(broker_name))
+        return write_all(place, raw_schema(), rows, stretch.partition(broker_name))
 
     return write
 
 
-def _digest(stretch: Stretch) -> str:
-    """SHA-256 of the bytes of a tail, which is read in chunks."""
-    digest, files = hashlib.sha256(), Files()
-    files.hold(stretch.segment.path.rpartition("/")[0])
-    for at in range(stretch.start, stretch.end, CHUNK_BYTES):
-        length = min(CHUNK_BYTES, stretch.end - at)
-        digest.update(files.read_at(stretch.segment.path, at - stretch.segment.start, length))
-    return digest.hexdigest()
-
-
-def _last_record(root: str, added: Sequence[DataFile]) -> Mark | None:
+def _last_record(place: Place, added: Sequence[DataFile]) -> Mark | None:
     """Returns store time and physical offset of the last record in ``added``; None if there is no record."""
     import numpy as np
 
@@ -440,7 +261,7 @@ def _last_record(root: str, added: Sequence[DataFile]) -> Mark | None:
     for one in added:
         if one.partition["part"] != LOG_PART:
             continue
-        with parquet_file(root, one.path) as file:
+        with place.parquet(one.path) as file:
             last = file.read_row_group(file.num_row_groups - 1, columns=["physicalOffset", "storeTimestamp"])
         times = last.column("storeTimestamp").drop_null()  # only records have a store time
         if len(times):

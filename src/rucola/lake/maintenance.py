@@ -6,20 +6,19 @@ commit removes stay on the disk for at least a day, for queries that began earli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rucola.errors import ConfigError, TableConflictError
-from rucola.spark.archive.archiver import commit_rebased, files_of, write_all
-from rucola.spark.archive.columns import DAY, arrow_of
-from rucola.spark.archive.table_files import parquet_file, remove_from
-from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableKind, TableLog
-from rucola.spark.archive.tasks import run_tasks
+from rucola.lake.archiver import commit_rebased, files_of, write_all
+from rucola.lake.columns import DAY, arrow_of
+from rucola.lake.place import Place
+from rucola.lake.table_log import Change, DataFile, Snapshot, TableKind, TableLog
+from rucola.lake.workers import Task, Workers, run_here
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
 TARGET_BYTES = 128 << 20
 """Desired size of a data file in bytes."""
@@ -33,7 +32,7 @@ class Compacted(NamedTuple):
     after: int
 
 
-def compact(table: TableLog, spark: SparkSession | None = None, target_bytes: int = TARGET_BYTES) -> Compacted:
+def compact(table: TableLog, workers: Workers = run_here, target_bytes: int = TARGET_BYTES) -> Compacted:
     """Joins the files of each topic and day that are smaller than half of ``target_bytes``.
 
     If another commit has meanwhile removed some of these files or added columns, the table stays unchanged, and both
@@ -44,25 +43,25 @@ def compact(table: TableLog, spark: SparkSession | None = None, target_bytes: in
     if not groups:
         return Compacted(0, 0)
     assert base.schema is not None
-    task = _joining_task(table.root, base.schema, groups, base.kind)
-    added = files_of(run_tasks(spark, task, len(groups)))
+    task = _joining_task(table.place, arrow_of(base.schema), groups, base.kind)
+    added = files_of(workers(task, len(groups)))
     removed = tuple(one for group in groups for one in group)
     try:
-        commit_rebased(table, base, Change("compact", tuple(added), removed))
+        commit_rebased(table, base, Change("compact", tuple(added), removed, only_moves=True))
     except TableConflictError:
         for one in added:
-            remove_from(table.root, one.path)
+            table.place.remove(one.path)
         return Compacted(0, 0)
     return Compacted(len(removed), len(added))
 
 
 def small_files(snapshot: Snapshot, target_bytes: int) -> list[list[DataFile]]:
     """Groups of files to join: each has at least two small files of one partition, in the order of their commits."""
-    partitions: dict[tuple[str, ...], list[list[DataFile]]] = {}
+    partitions: dict[tuple[tuple[str, str], ...], list[list[DataFile]]] = {}
     for one in snapshot.files.values():
         if one.size * 2 >= target_bytes:
             continue
-        groups = partitions.setdefault(tuple(one.partition.values()), [[]])
+        groups = partitions.setdefault(tuple(sorted(one.partition.items())), [[]])
         if sum(other.size for other in groups[-1]) >= target_bytes:
             groups.append([])
         groups[-1].append(one)
@@ -80,7 +79,7 @@ def expire(table: TableLog, before: date) -> int:
     while True:
         base = table.snapshot()
         if base.kind is not TableKind.MESSAGES:
-            raise ConfigError("table", table.root, "a table of messages; a raw table has no days")
+            raise ConfigError("table", table.place.root, "a table of messages; a raw table has no days")
         removed = tuple(one for one in base.files.values() if one.partition[DAY] < before.isoformat())
         if not removed:
             return 0
@@ -91,24 +90,22 @@ def expire(table: TableLog, before: date) -> int:
         return len(removed)
 
 
-def _joining_task(
-    root: str, schema: dict[str, Any], groups: Sequence[Sequence[DataFile]], kind: TableKind
-) -> Callable[[int], str]:
+def _joining_task(place: Place, schema: pa.Schema, groups: Sequence[Sequence[DataFile]], kind: TableKind) -> Task:
     def join(number: int) -> str:
         group = groups[number]
         fixed = group[0].partition if kind is TableKind.RAW else None
-        return write_all(root, schema, joined_rows(root, arrow_of(schema), group), fixed)
+        return write_all(place, schema, joined_rows(place, schema, group), fixed)
 
     return join
 
 
-def joined_rows(root: str, schema: pa.Schema, group: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
+def joined_rows(place: Place, schema: pa.Schema, group: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
     """The rows of the files in ``group``, with all columns of the table except the day. Runs in tasks."""
     import pyarrow as pa
 
     wanted = pa.schema([field for field in schema if field.name != DAY])
     for one in group:
-        with parquet_file(root, one.path) as file:
+        with place.parquet(one.path) as file:
             for batch in file.iter_batches(BATCH_ROWS):
                 here = set(batch.schema.names)
                 columns = [

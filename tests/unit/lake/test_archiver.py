@@ -1,4 +1,4 @@
-"""Archiving into plain Parquet tables, with the tasks in this process: each message once, whatever is killed."""
+"""Archiving with the tasks in this process: each message once, whatever is killed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from tests.unit.arrow.stores import open_store, put
+from tests.unit.lake.logs import SCHEMA, delta_log
 
 from rucola.arrow.offsets import StreamOffsets
 from rucola.arrow.read_options import BodyForm
@@ -23,14 +24,19 @@ from rucola.arrow.topic_dataset import TopicDataset, topic_options
 from rucola.cli.spark import run
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import AnotherLogError, ConfigError, DataLossError, FormatError, TableConflictError
+from rucola.lake import archive, parquet_writer
+from rucola.lake.archiver import Archiver, commit_rebased
+from rucola.lake.columns import json_of, merged_schema
+from rucola.lake.delta_log import DeltaLog
+from rucola.lake.iceberg_catalog import Catalogue
+from rucola.lake.iceberg_log import IcebergLog
+from rucola.lake.local_place import LocalPlace
+from rucola.lake.maintenance import compact, expire
+from rucola.lake.parquet_writer import TableWriter, escaped
+from rucola.lake.raw_rows import raw_schema
+from rucola.lake.table_log import Change, DataFile, TableKind, TableLog
 from rucola.runtime.files import Files
-from rucola.spark.archive import archive, parquet_writer
-from rucola.spark.archive.archiver import Archiver
-from rucola.spark.archive.columns import merged_schema
-from rucola.spark.archive.maintenance import compact, expire
-from rucola.spark.archive.manifest_log import CHECKPOINT_EVERY, ManifestLog
-from rucola.spark.archive.parquet_writer import TableWriter, escaped
-from rucola.spark.archive.table_log import Change, DataFile, TableKind
+from rucola.spark.archive import archive as archive_on_spark
 from rucola.store.message_store import MessageStore
 from rucola.testing.clock import ManualClock
 
@@ -45,10 +51,20 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
     one.shutdown()
 
 
+@pytest.fixture(params=["delta", "iceberg"])
+def format(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def log_of(table: Path, format: str, clock: ManualClock) -> TableLog:
+    place = LocalPlace(table)
+    return DeltaLog(place, clock=clock) if format == "delta" else IcebergLog(place, Catalogue(place), clock=clock)
+
+
 def rows_of(table: Path) -> pa.Table:
     """Returns the rows of a table in the order of the log, without the column ``storeDay``."""
-    log = ManifestLog(str(table))
-    found = ds.dataset([f"{log.root}/{path}" for path in log.snapshot().files], format="parquet").to_table()
+    log = delta_log(table)
+    found = ds.dataset([f"{log.place.root}/{path}" for path in log.snapshot().files], format="parquet").to_table()
     return in_order(found.drop_columns(["storeDay"]))
 
 
@@ -60,9 +76,9 @@ def in_order(rows: pa.Table) -> pa.Table:
     return rows.sort_by([(name, "ascending") for name in ("topic", "queueId", "queueOffset")])
 
 
-def archiver(directory: Path, log: ManifestLog | None = None, **more: Any) -> Archiver:
+def archiver(directory: Path, log: DeltaLog | None = None, **more: Any) -> Archiver:
     options = topic_options(directory / "store", None, "")
-    return Archiver(log or ManifestLog(str(directory / "table")), options, **more)
+    return Archiver(log or delta_log(directory / "table"), options, **more)
 
 
 def data_files(table: Path) -> set[str]:
@@ -98,7 +114,7 @@ class Killed(BaseException):
 class KilledFiles(Files):
     """Ends the process at the n-th call of those methods with which a commit changes the disk."""
 
-    METHODS = ("write_file", "link", "sync_directory", "rename", "sync_file", "remove")
+    METHODS = ("sync_directory", "rename", "sync_file", "remove")
 
     def __init__(self, countdown: int, after: bool) -> None:
         self.countdown, self.after = countdown, after
@@ -126,7 +142,7 @@ def test_a_kill_at_any_step_of_a_commit_loses_and_repeats_nothing(
 ) -> None:
     ends = 0
     for countdown in range(1, 30, 2):
-        log = ManifestLog(str(tmp_path / "table"), files=KilledFiles(countdown, after))
+        log = delta_log(tmp_path / "table", files=KilledFiles(countdown, after))
         put(store, 300 + countdown, 1)
         try:
             archiver(tmp_path, log).step()
@@ -138,11 +154,11 @@ def test_a_kill_at_any_step_of_a_commit_loses_and_repeats_nothing(
     assert rows_of(tmp_path / "table").equals(stored(tmp_path))
 
 
-class BetweenLog(ManifestLog):
+class BetweenLog(DeltaLog):
     """The archive's log of commits, which calls a given function once before a commit."""
 
     def __init__(self, root: str, meanwhile: Callable[[], object]) -> None:
-        super().__init__(root)
+        super().__init__(LocalPlace(root))
         self._meanwhile: list[Callable[[], object]] = [meanwhile]
 
     def commit(self, base: Any, change: Change) -> int:
@@ -172,11 +188,11 @@ def test_many_writers_share_the_numbers_of_commits(tmp_path: Path) -> None:
     queues = [MessageQueue("t", "b", number) for number in range(4)]
 
     def run(queue: MessageQueue) -> None:
-        log = ManifestLog(str(tmp_path))
+        log = delta_log(tmp_path)
         done = 0
         while done < 10:
             try:
-                log.commit(log.snapshot(), Change("archive", offsets=StreamOffsets({queue: done + 1})))
+                log.commit(log.snapshot(), Change("archive", offsets=StreamOffsets({queue: done + 1}), schema=SCHEMA))
             except TableConflictError:
                 continue
             done += 1
@@ -186,47 +202,64 @@ def test_many_writers_share_the_numbers_of_commits(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    state = ManifestLog(str(tmp_path)).snapshot()
+    state = delta_log(tmp_path).snapshot()
     assert state.version == 39
     assert state.offsets.offsets == dict.fromkeys(queues, 10)
-    assert not [path for path in (tmp_path / "_log").iterdir() if path.name.endswith(".tmp")]
+    assert len(list((tmp_path / "_rucola").iterdir())) == 40
 
 
 def test_a_checkpoint_says_what_all_commits_say(tmp_path: Path) -> None:
-    log = ManifestLog(str(tmp_path))
-    for number in range(CHECKPOINT_EVERY + 3):
-        added = DataFile(f"{number}.parquet", 1, 10, {"topic": "t", "storeDay": "2026-01-31"})
+    log = delta_log(tmp_path)
+    for number in range(19):
+        added = DataFile(f"{number}.parquet", 1, 10, {"topic": "t", "storeDay": "2026-01-31"}, {"numRecords": 1})
         removed = tuple(log.snapshot().files.values()) if number % 5 == 4 else ()
         offsets = StreamOffsets({MessageQueue("t", "b", number % 2): number})
-        log.commit(log.snapshot(), Change("archive", (added,), removed, offsets))
+        log.commit(log.snapshot(), Change("archive", (added,), removed, offsets, None if number else SCHEMA))
     state = log.snapshot()
-    assert (tmp_path / "_log" / f"{CHECKPOINT_EVERY - 1:020}.checkpoint").exists()
-    (tmp_path / "_log" / f"{CHECKPOINT_EVERY - 1:020}.checkpoint").unlink()
+    assert list(state.files) == [f"{number}.parquet" for number in range(14, 19)]
+    (checkpoint,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
+    for path in (checkpoint, tmp_path / "_delta_log" / "_last_checkpoint"):
+        path.unlink()
     plain = log.snapshot()
-    assert (plain.files, plain.offsets, plain.removed) == (state.files, state.offsets, state.removed)
-    (tmp_path / "_log" / f"{3:020}.json").unlink()
-    with pytest.raises(FormatError, match=f"{3:020}.json"):
+    assert (plain.files, plain.offsets, plain.version) == (state.files, state.offsets, state.version)
+    (tmp_path / "_delta_log" / f"{3:020}.json").unlink()
+    with pytest.raises(FormatError, match="_delta_log"):
         log.snapshot()
 
 
-def test_a_plan_of_yesterday_is_not_committed(tmp_path: Path) -> None:
+def test_a_plan_of_yesterday_is_not_committed(tmp_path: Path, format: str) -> None:
     clock = ManualClock(1_700_000_000_000)
-    log = ManifestLog(str(tmp_path), clock=clock)
+    log = log_of(tmp_path / "table", format, clock)
     base = log.snapshot()
     clock.advance(25 * 3_600_000)
     with pytest.raises(ConfigError, match="25 h ago"):
-        log.commit(base, Change("archive"))
+        log.commit(base, Change("archive", schema=SCHEMA))
     assert log.snapshot().version == -1
+    assert not (tmp_path / "table").exists()
+
+
+def test_a_plan_keeps_its_age_when_another_run_was_faster(tmp_path: Path, store: MessageStore) -> None:
+    archive(tmp_path / "table", "other", store=tmp_path / "store")
+    clock = ManualClock(1_700_000_000_000)
+    log = delta_log(tmp_path / "table", clock=clock)
+    base = log.snapshot()
+    archive(tmp_path / "table", "flights", store=tmp_path / "store")
+    clock.advance(25 * 3_600_000)
+    with pytest.raises(ConfigError, match="25 h ago"):
+        commit_rebased(log, base, Change("archive", offsets=StreamOffsets({MessageQueue("t", "b", 0): 1})))
 
 
 def test_a_table_of_another_kind_or_a_newer_format_is_refused(tmp_path: Path) -> None:
-    log = ManifestLog(str(tmp_path), TableKind.RAW)
-    log.commit(log.snapshot(), Change("archive"))
+    log = delta_log(tmp_path, TableKind.RAW)
+    log.commit(log.snapshot(), Change("archive", schema=json_of(raw_schema())))
     with pytest.raises(ConfigError, match="kind messages; this one is of kind raw"):
-        ManifestLog(str(tmp_path)).snapshot()
-    path = tmp_path / "_log" / f"{0:020}.json"
+        delta_log(tmp_path).snapshot()
+    (path,) = (tmp_path / "_rucola").iterdir()
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
     with pytest.raises(ConfigError, match="newer version"):
+        log.snapshot()
+    path.unlink()
+    with pytest.raises(FormatError, match=path.name):
         log.snapshot()
 
 
@@ -241,11 +274,9 @@ def test_small_files_are_joined_while_messages_are_archived(tmp_path: Path, stor
     assert len(log.snapshot().files) == 8
     assert rows_of(tmp_path / "table").equals(stored(tmp_path))
     # Files that were replaced stay for a day.
-    now = ManualClock(int((tmp_path / "table").stat().st_mtime * 1000))
-    later = ManifestLog(log.root, clock=now)
-    assert later.clean() == 0
-    now.advance(2 * DAY_MS)
-    assert later.clean() == 12
+    assert log.clean() == 0
+    assert log.clean(0) == 12
+    assert len(list((tmp_path / "table" / "_rucola").iterdir())) == 1
     assert rows_of(tmp_path / "table").equals(stored(tmp_path))
 
 
@@ -253,14 +284,14 @@ def test_of_two_compactions_one_changes_nothing(tmp_path: Path, store: MessageSt
     archive(tmp_path / "table", store=tmp_path / "store")
     put(store, 300, 20)
     archive(tmp_path / "table", store=tmp_path / "store")
-    log = BetweenLog(str(tmp_path / "table"), lambda: compact(ManifestLog(str(tmp_path / "table"))))
+    log = BetweenLog(str(tmp_path / "table"), lambda: compact(delta_log(tmp_path / "table")))
     assert compact(log) == (0, 0)
     assert rows_of(tmp_path / "table").equals(stored(tmp_path))
 
 
 def test_expired_messages_are_not_archived_again(tmp_path: Path, store: MessageStore) -> None:
     archive(tmp_path / "table", "flights", store=tmp_path / "store")
-    log = ManifestLog(str(tmp_path / "table"))
+    log = delta_log(tmp_path / "table")
     assert expire(log, date(2020, 1, 1)) == 0
     assert expire(log, date(2100, 1, 1)) == 1
     assert archive(tmp_path / "table", "flights", store=tmp_path / "store") == 0
@@ -331,7 +362,7 @@ def test_rows_go_to_files_by_topic_and_day(tmp_path: Path) -> None:
             ("storeDay", pa.date32()),
         ]
     )
-    writer = TableWriter(str(tmp_path), schema)
+    writer = TableWriter(LocalPlace(tmp_path), schema)
     times = [0, DAY_MS * 1000 - 1, DAY_MS * 1000, -1]
     for topic in ("%RETRY%g:1", "größe"):
         writer.write(pa.record_batch([[topic] * 4, times, range(4)], schema=schema.remove(3)))
@@ -363,12 +394,12 @@ def test_new_columns_are_added_and_changed_types_are_refused() -> None:
 
 
 def test_arguments_are_checked(tmp_path: Path, store: MessageStore) -> None:
-    with pytest.raises(ConfigError, match="parquet"):
+    with pytest.raises(ConfigError, match="delta or iceberg"):
         archive(tmp_path / "table", store=tmp_path / "store", format="orc")
     with pytest.raises(ConfigError, match="whole topics"):
         archive(tmp_path / "table", store=tmp_path / "store", columns=("tags",))
     with pytest.raises(ConfigError, match="session"):
-        archive(tmp_path / "table", store=tmp_path / "store", decode=lambda rows: rows)
+        archive_on_spark(tmp_path / "table", store=tmp_path / "store", decode=lambda rows: rows)
     with pytest.raises(ConfigError, match="column record"):
         archive(tmp_path / "table", store=tmp_path / "store", body=BodyForm.STORED)
     assert not (tmp_path / "table").exists()

@@ -1,7 +1,7 @@
 """Archives topics into a table: in one run, or continuously.
 
-A step plans on the driver, lets tasks write files, and commits files and archived offsets together. No other state is
-kept between steps, so a step that was killed is simply repeated.
+A step plans, lets tasks write files, and commits files and archived offsets together. No other state is kept between
+steps, so a step that was killed is simply repeated.
 """
 
 from __future__ import annotations
@@ -12,23 +12,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rucola.arrow.admission import admit_rows
 from rucola.arrow.catalog import Bounds, Catalog, checked_ranges
 from rucola.arrow.offsets import QueueOffsets, StreamOffsets, queue_text
 from rucola.arrow.ranges import SourceRange
 from rucola.arrow.read_options import BodyForm, ReadOptions, SchemaStyle
-from rucola.arrow.reading import open_catalog
+from rucola.arrow.reading import open_catalog, read_range
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import AnotherLogError, ConfigError, DataLossError, TableConflictError
+from rucola.lake.columns import arrow_of, merged_schema, source_columns, table_schema
+from rucola.lake.place import Place
+from rucola.lake.table_log import Change, DataFile, Snapshot, TableLog, lag
+from rucola.lake.workers import Task, Workers, run_here
 from rucola.runtime.clock import Clock, SystemClock
-from rucola.spark.admission import admit_rows
-from rucola.spark.archive.columns import merged_schema, source_schema, with_day
-from rucola.spark.archive.table_files import remove_from
-from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableLog, lag
-from rucola.spark.archive.tasks import Task, rows_of, run_tasks, writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
 
 MESSAGES_PER_COMMIT = 20_000_000
 CONFLICTS_MAX = 20
@@ -39,8 +38,10 @@ ANOTHER_TABLE = "archive into another table; this one keeps its messages"
 
 log = logging.getLogger(__name__)
 
-Decode = Callable[["DataFrame"], "DataFrame"]
-"""Adds typed columns to rows of messages, as ``rucola.spark.decoding.decode`` does."""
+Copy = Callable[[Place, ReadOptions, Sequence[SourceRange]], tuple[list[str], dict[str, Any]]]
+"""Copies messages into new files of a table; returns the reports of the tasks (``write_all``), and the columns of the
+files.
+"""
 
 
 class Step(NamedTuple):
@@ -77,22 +78,19 @@ class Archiver:
     Args:
         table: the table's log.
         options: where and what to read; all messages of the topics are copied.
-        spark: the session whose executors read and write; None reads and writes in this process, without Java.
-        decode: adds typed columns; needs a session.
+        copy: copies the messages; None copies them in this process.
         messages_per_commit: largest number of messages in one step; after a failure, only that step starts over.
         clock: source of time.
 
     Raises:
-        ConfigError: the options filter messages, name columns, or change ``schema_style`` or ``body``; or ``decode``
-            is given without ``spark``.
+        ConfigError: the options filter messages, name columns, or change ``schema_style`` or ``body``.
     """
 
     def __init__(
         self,
         table: TableLog,
         options: ReadOptions,
-        spark: SparkSession | None = None,
-        decode: Decode | None = None,
+        copy: Copy | None = None,
         messages_per_commit: int = MESSAGES_PER_COMMIT,
         clock: Clock | None = None,
     ) -> None:
@@ -100,12 +98,9 @@ class Archiver:
             raise ConfigError("columns, schemaStyle, subExpression", "given", "the defaults; a table has whole topics")
         if options.body is not BodyForm.DECOMPRESSED:
             raise ConfigError("body", options.body, "decompressed; the column record has the stored bytes")
-        if decode is not None and spark is None:
-            raise ConfigError("decode", "given", "only with a Spark session, because a decoder takes a DataFrame")
         self._table = table
         self._options = options
-        self._spark = spark
-        self._decode = decode
+        self._copy = copy if copy is not None else plain_copy(run_here)
         self._messages_per_commit = messages_per_commit
         self._clock = clock or SystemClock()
 
@@ -128,7 +123,8 @@ class Archiver:
             plan = self._plan()
             if not plan.pieces and not plan.offsets.offsets:
                 return None
-            added, schema = self._written(plan)
+            reports, schema = self._copy(self._table.place, self._options, plan.pieces)
+            added = files_of(reports)
             change = Change("archive", tuple(added), (), plan.offsets, merged_schema(plan.base.schema, schema))
             try:
                 version = commit_rebased(self._table, plan.base, change)
@@ -136,7 +132,7 @@ class Archiver:
                 # Another writer has archived some of these messages, or has added columns.
                 tell_conflict(error)
                 for one in added:
-                    remove_from(self._table.root, one.path)
+                    self._table.place.remove(one.path)
                 if attempt == CONFLICTS_MAX - 1:
                     raise
                 continue
@@ -184,40 +180,37 @@ class Archiver:
                     queue_text(queue), archived[queue], archived[queue], *bounds[queue], ANOTHER_TABLE
                 )
 
-    def _written(self, plan: _Plan) -> tuple[list[DataFile], dict[str, Any]]:
-        """Returns the files that the tasks have written, and the columns of these files."""
-        source = source_schema(self._options)
-        root, options, pieces = self._table.root, self._options, plan.pieces
-        if self._decode is None or not pieces:
-            schema = with_day(source).jsonValue()
-            return files_of(run_tasks(self._spark, _writing_task(root, options, schema, pieces), len(pieces))), schema
-        assert self._spark is not None
-        decoded = self._decode(rows_of(self._spark, options, source, pieces))
-        schema = with_day(source).jsonValue()
-        schema["fields"] += decoded.schema.jsonValue()["fields"][len(source) :]
-        return files_of(writing(decoded, _row_writer(root, schema))), schema
-
 
 def files_of(texts: Iterable[str]) -> list[DataFile]:
     """The files listed in ``texts``, the reports of tasks."""
     return [DataFile.from_json(one) for text in texts for one in json.loads(text)]
 
 
+def plain_copy(workers: Workers) -> Copy:
+    """A ``Copy`` in which each task reads a range of messages, and writes them."""
+
+    def copy(place: Place, options: ReadOptions, pieces: Sequence[SourceRange]) -> tuple[list[str], dict[str, Any]]:
+        schema = table_schema(options)
+        task = _writing_task(place, options, source_columns(options), arrow_of(schema), pieces)
+        return workers(task, len(pieces)), schema
+
+    return copy
+
+
 def write_all(
-    root: str, schema: dict[str, Any], batches: Iterable[pa.RecordBatch], fixed: Mapping[str, str] | None = None
+    place: Place, schema: pa.Schema, batches: Iterable[pa.RecordBatch], fixed: Mapping[str, str] | None = None
 ) -> str:
     """Writes rows into new files; returns the task's report, a JSON list of the files. Runs in tasks.
 
     Args:
-        root: directory of the table.
-        schema: columns of the files, as Spark writes a schema.
+        place: where the table is.
+        schema: columns of the files.
         batches: the rows.
         fixed: as in ``TableWriter``.
     """
-    from rucola.spark.archive.columns import arrow_of
-    from rucola.spark.archive.parquet_writer import TableWriter
+    from rucola.lake.parquet_writer import TableWriter
 
-    writer = TableWriter(root, arrow_of(schema), fixed)
+    writer = TableWriter(place, schema, fixed)
     try:
         for batch in batches:
             writer.write(batch)
@@ -227,20 +220,13 @@ def write_all(
         raise
 
 
-def _writing_task(root: str, options: ReadOptions, schema: dict[str, Any], pieces: Sequence[SourceRange]) -> Task:
+def _writing_task(
+    place: Place, options: ReadOptions, source: pa.Schema, schema: pa.Schema, pieces: Sequence[SourceRange]
+) -> Task:
     def write_piece(number: int) -> str:
-        from pyspark.sql.types import StructType
-
-        from rucola.spark.reading import read_range
-
-        source = StructType.fromJson(schema)
-        return write_all(root, schema, read_range(options, StructType(source.fields[:-1]), pieces[number]))
+        return write_all(place, schema, read_range(options, source, pieces[number]))
 
     return write_piece
-
-
-def _row_writer(root: str, schema: dict[str, Any]) -> Callable[[Iterable[pa.RecordBatch]], str]:
-    return lambda batches: write_all(root, schema, batches)
 
 
 def start_offsets(base: Snapshot, bounds: Mapping[MessageQueue, Bounds]) -> QueueOffsets:
@@ -261,7 +247,7 @@ def snapshot_of(table: TableLog, options: ReadOptions) -> tuple[Snapshot, list[M
         queues = plannable_queues(options, catalog)
     finally:
         catalog.close()
-    return table.snapshot(queues), queues
+    return table.snapshot(), queues
 
 
 def plannable_queues(options: ReadOptions, catalog: Catalog) -> list[MessageQueue]:
@@ -294,7 +280,7 @@ def commit_rebased(table: TableLog, base: Snapshot, change: Change) -> int:
         try:
             return table.commit(base, change)
         except TableConflictError:
-            newer = table.snapshot(change.offsets.offsets)
+            newer = table.snapshot()
             if newer.version == base.version or not newer.allows(base, change):
                 raise
             base = replace(newer, time_ms=base.time_ms)

@@ -12,9 +12,9 @@ from typing import Any
 
 from rucola.common.options import parse_options
 from rucola.errors import ConfigError, FormatError
+from rucola.lake.place import Place
+from rucola.lake.table_log import DataFile
 from rucola.runtime.files import Files
-from rucola.spark.archive.table_files import parquet_file
-from rucola.spark.archive.table_log import DataFile
 from rucola.store.config import MessageStoreConfig
 from rucola.store.doctor.rebuild_job import options_of_files
 
@@ -40,11 +40,11 @@ def encode_sizes(options: Mapping[str, str]) -> bytes:
     return json.dumps(dict(sorted(options.items()))).encode()
 
 
-def read_sizes(root: str, parts: Iterable[DataFile]) -> dict[str, str]:
+def read_sizes(place: Place, parts: Iterable[DataFile]) -> dict[str, str]:
     """Returns the options in the data files of kind ``SIZES``; none in a table of an older version.
 
     Args:
-        root: directory of the table, which may come from somebody else.
+        place: where the table is; it may come from somebody else.
         parts: the files of one broker.
 
     Raises:
@@ -52,7 +52,7 @@ def read_sizes(root: str, parts: Iterable[DataFile]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for one in parts:
-        with parquet_file(root, one.path) as file:
+        with place.parquet(one.path) as file:
             rows = file.read(columns=["record"]).to_pylist()
         for row in rows:
             found |= _decode(row["record"] or b"", one.path)

@@ -11,23 +11,16 @@ from random import Random
 
 from tests.unit.arrow.records import message
 from tests.unit.arrow.stores import open_store
+from tests.unit.lake.logs import delta_log
 
-from rucola.runtime.clock import SystemClock
-from rucola.spark.archive import restore
-from rucola.spark.archive.maintenance import compact
-from rucola.spark.archive.manifest_log import ManifestLog
-from rucola.spark.archive.raw import RawArchiver
-from rucola.spark.archive.table_log import STALE_S, TableKind
+from rucola.lake import restore
+from rucola.lake.delta_log import DeltaLog
+from rucola.lake.maintenance import compact
+from rucola.lake.raw_archiver import RawArchiver
+from rucola.lake.table_log import TableKind
 
 STEPS = 20
 TOPICS = (b"orders", b"Orders")
-
-
-class _LaterClock(SystemClock):
-    """The system's time, and two days more: all files are old."""
-
-    def wall_ms(self) -> int:
-        return super().wall_ms() + int(2 * STALE_S * 1000)
 
 
 class Schedule:
@@ -60,8 +53,8 @@ class Schedule:
         self._archive()
         self._check()
 
-    def _log(self) -> ManifestLog:
-        return ManifestLog(str(self._table), TableKind.RAW)
+    def _log(self) -> DeltaLog:
+        return delta_log(self._table, TableKind.RAW)
 
     def _send(self) -> None:
         """Sends messages of very different sizes, so that some data files are large, and stops the store."""
@@ -111,7 +104,7 @@ class Schedule:
 
     def _clean(self) -> None:
         self.steps.append("clean")
-        ManifestLog(str(self._table), TableKind.RAW, clock=_LaterClock()).clean()
+        self._log().clean(0)
 
     def _check(self) -> None:
         self._restored += 1

@@ -17,21 +17,20 @@ from uuid import uuid4
 from rucola.common.names import is_plain_name
 from rucola.errors import ConfigError, FormatError, StoreDamagedError
 from rucola.formats.segment_name import segment_name
+from rucola.lake.file_sizes import SIZES, read_sizes
+from rucola.lake.place import Place
+from rucola.lake.raw_archiver import CONFIG
+from rucola.lake.raw_rows import CONFIG_PART, LOG_PART, TAIL_PART
+from rucola.lake.table_log import DataFile, TableLog
+from rucola.lake.workers import Task, Workers, run_here
 from rucola.runtime.files import Files
 from rucola.runtime.mapped_segment import MappedSegment
-from rucola.spark.archive.file_sizes import SIZES, read_sizes
-from rucola.spark.archive.raw import CONFIG, CONFIG_PART, LOG_PART, TAIL_PART
-from rucola.spark.archive.table_files import parquet_file
-from rucola.spark.archive.table_log import DataFile, TableLog
-from rucola.spark.archive.tasks import Task, run_tasks
-from rucola.spark.doctor import in_spark
 from rucola.store.config import in_todays_words
 from rucola.store.doctor import rebuild as doctor
-from rucola.store.doctor.staged import run_serially
+from rucola.store.doctor.staged import Runner, run_serially
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
 BATCH_ROWS = 4096
 
@@ -60,7 +59,8 @@ PHYSICAL_OFFSET_MAX = (1 << 63) - 1
 def write_store(
     table: TableLog,
     target: str,
-    spark: SparkSession | None = None,
+    workers: Workers = run_here,
+    runner: Runner = run_serially,
     broker_name: str = "",
     rebuild: bool = True,
     options: Mapping[str, str] | None = None,
@@ -70,7 +70,8 @@ def write_store(
     Args:
         table: log of a raw table.
         target: directory of the new store; if it exists, it must be empty.
-        spark: the session whose executors write; they must see ``target`` under this path. None for this process.
+        workers: who writes; they must see ``target`` under this path.
+        runner: who builds queues and index.
         broker_name: broker whose log is restored; may be empty if the table has only one log.
         rebuild: whether to build queues and index as well. If the log is damaged, the broker builds them instead.
         options: entries of the broker's configuration. The sizes of queue files and index files in it take precedence
@@ -86,18 +87,18 @@ def write_store(
         raise _occupied(target)
     snapshot = table.snapshot()
     names = sorted({queue.broker_name for queue in snapshot.offsets.offsets})
-    broker_name = _broker(table.root, names, broker_name)
+    broker_name = _broker(table.place.root, names, broker_name)
     own = [one for one in snapshot.files.values() if one.partition["broker"] == broker_name]
     segments = _segments(one for one in own if one.partition["part"] in (LOG_PART, TAIL_PART))
     place = f"{target}.restoring-{uuid4().hex}"
     try:
         files.make_directory(f"{place}/commitlog")
         files.hold(place)
-        texts = run_tasks(spark, _segment_task(table.root, f"{place}/commitlog", segments), len(segments))
-        _write_config(files, table.root, [one for one in own if one.partition["part"] == CONFIG_PART], place)
+        texts = workers(_segment_task(table.place, f"{place}/commitlog", segments), len(segments))
+        _write_config(files, table.place, [one for one in own if one.partition["part"] == CONFIG_PART], place)
         if rebuild and segments:
-            sizes = read_sizes(table.root, [one for one in own if one.partition["part"] == SIZES])
-            _rebuild(place, spark, sizes | in_todays_words(options or {}))
+            sizes = read_sizes(table.place, [one for one in own if one.partition["part"] == SIZES])
+            _rebuild(place, runner, sizes | in_todays_words(options or {}))
         for directory in (f"{place}/commitlog", place):
             files.sync_directory(directory)
         if not files.publish_directory(place, target):
@@ -108,11 +109,11 @@ def write_store(
     return [RestoredFile(*json.loads(text)) for text in texts]
 
 
-def _rebuild(place: str, spark: SparkSession | None, options: Mapping[str, str]) -> None:
+def _rebuild(place: str, runner: Runner, options: Mapping[str, str]) -> None:
     """Builds queues and index of the store at ``place``; ignores store directories named in ``options``."""
     kept = {name: value for name, value in options.items() if not name.startswith("storePath")}
     try:
-        doctor.rebuild(place, run_serially if spark is None else in_spark(spark), kept)
+        doctor.rebuild(place, runner, kept)
     except StoreDamagedError as error:
         files = Files()
         for name in files.list_directories(place):
@@ -170,14 +171,14 @@ def _number(file: DataFile, column: str, most: int) -> int:
     return int(text)
 
 
-def _segment_task(root: str, directory: str, segments: Sequence[_Segment]) -> Task:
+def _segment_task(place: Place, directory: str, segments: Sequence[_Segment]) -> Task:
     def write(number: int) -> str:
-        return json.dumps(write_segment(root, directory, segments[number]))
+        return json.dumps(write_segment(place, directory, segments[number]))
 
     return write
 
 
-def write_segment(root: str, directory: str, wanted: _Segment) -> RestoredFile:
+def write_segment(place: Place, directory: str, wanted: _Segment) -> RestoredFile:
     """Writes one file of the log. Runs in tasks; several tasks for one segment write the same content.
 
     Raises:
@@ -193,9 +194,9 @@ def write_segment(root: str, directory: str, wanted: _Segment) -> RestoredFile:
     files.create_segment(hidden, f"{hidden}.tmp", wanted.size)
     segment = files.open_segment(hidden, wanted.size)
     try:
-        written = _Written(wanted, root)
+        written = _Written(wanted, place.root)
         for path in wanted.paths:
-            with parquet_file(root, path) as file:
+            with place.parquet(path) as file:
                 for batch in file.iter_batches(BATCH_ROWS, columns=["physicalOffset", "size", "record"]):
                     written.add(batch, segment, path)
         written.check()
@@ -270,10 +271,10 @@ def _gap(path: str, expected: int, got: int) -> FormatError:
     return FormatError("raw table", expected, f"a row for physical offset {expected}", f"one for {got}", path)
 
 
-def _write_config(files: Files, root: str, parts: Iterable[DataFile], place: str) -> None:
+def _write_config(files: Files, table: Place, parts: Iterable[DataFile], place: str) -> None:
     for one in parts:
         files.make_directory(f"{place}/{CONFIG}")
-        with parquet_file(root, one.path) as file:
+        with table.parquet(one.path) as file:
             rows = file.read(columns=["name", "record"]).to_pylist()
         for row in rows:
             name, content = row["name"], row["record"]

@@ -1,8 +1,11 @@
-"""The columns of a table of messages: those of the source, the day, and typed fields of the bodies."""
+"""The columns of a table of messages: those of the source, the day, and typed fields of the bodies.
+
+A schema is kept in the JSON form that Spark and Delta share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
 from typing import TYPE_CHECKING, Any
 
 from rucola.arrow.read_options import ReadOptions
@@ -11,38 +14,47 @@ from rucola.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 DAY = "storeDay"
 """The column by which tables are partitioned besides the topic: the day of the store time, UTC."""
 
 
-def source_schema(options: ReadOptions, names: Iterable[str] = ()) -> StructType:
-    """The columns that a reader builds; limited to ``names`` unless ``names`` is empty."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
+def source_columns(options: ReadOptions) -> pa.Schema:
+    """The columns that a reader builds."""
     from rucola.arrow.columns import arrow_schema
 
-    wanted = {name.lower() for name in names}
-    chosen = [column for column in all_columns(options) if not wanted or column.name.lower() in wanted]
-    return from_arrow_schema(arrow_schema(chosen))
+    return arrow_schema(all_columns(options))
 
 
-def with_day(schema: StructType) -> StructType:
-    """The columns of ``schema``, and ``DAY`` as the last column."""
-    from pyspark.sql.types import DateType, StructField, StructType
+def table_schema(options: ReadOptions) -> dict[str, Any]:
+    """The columns of a table without typed fields: those that a reader builds, and ``DAY`` as the last column."""
+    import pyarrow as pa
 
-    return StructType([*schema.fields, StructField(DAY, DateType())])
+    return json_of(source_columns(options).append(pa.field(DAY, pa.date32())))
+
+
+def json_of(schema: pa.Schema) -> dict[str, Any]:
+    """The JSON form of an Arrow schema."""
+    from deltalake import Schema
+
+    found: dict[str, Any] = json.loads(Schema.from_arrow(schema).to_json())
+    return found
 
 
 def arrow_of(schema: dict[str, Any]) -> pa.Schema:
-    """The Arrow schema for a schema in Spark's JSON form; every column may be null."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
+    """The Arrow schema for a schema in JSON form; every column may be null.
 
-    fields = to_arrow_schema(StructType.fromJson(schema), timezone="UTC")
+    Raises:
+        ConfigError: a table cannot have a column of this type.
+    """
     import pyarrow as pa
+    from deltalake import Schema
+    from deltalake.exceptions import DeltaError
 
+    try:
+        fields = pa.schema(Schema.from_json(json.dumps(schema)).to_arrow())
+    except (DeltaError, ValueError) as error:
+        raise ConfigError("schema", str(error), "types that Delta tables have") from error
     return pa.schema([field.with_nullable(True) for field in fields])
 
 

@@ -1,0 +1,224 @@
+"""The log as a lakehouse: topics archived into tables of Parquet, and whole logs that can be restored. No Spark needed.
+
+``archive`` copies new messages, in one run or continuously. ``compact`` joins small files and removes old days.
+``archive_raw`` and ``restore`` copy a whole log, byte for byte. ``rucola.spark.archive`` has the same functions for
+Spark's executors, and reads table and store as one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from rucola.arrow.read_options import DEFAULT_BROKER_NAME
+from rucola.lake.archiver import MESSAGES_PER_COMMIT, Archiver, Copy, Step, plain_copy
+from rucola.lake.maintenance import TARGET_BYTES, expire
+from rucola.lake.maintenance import compact as join_files
+from rucola.lake.raw_archiver import RawArchiver
+from rucola.lake.restore import RestoredFile, write_store
+from rucola.lake.table_formats import TableFormat, open_table
+from rucola.lake.table_log import TableKind
+from rucola.lake.workers import Workers, run_here
+from rucola.store.doctor.staged import Runner, run_serially
+
+__all__ = ["Maintained", "RestoredFile", "Step", "TableFormat", "archive", "archive_raw", "compact", "restore"]
+
+
+class Maintained(NamedTuple):
+    """What ``compact`` has done, in files.
+
+    Attributes:
+        joined: small files that were joined.
+        made: files that replaced them.
+        expired: files that left the table, because their day is too old.
+        deleted: files that left the table, or were left by killed runs, and are now deleted.
+    """
+
+    joined: int
+    made: int
+    expired: int
+    deleted: int
+
+
+def archive(
+    table: str | os.PathLike[str],
+    topic: str | Sequence[str] | None = None,
+    *,
+    store: str | os.PathLike[str] | None = None,
+    name_server: str = "",
+    format: str = TableFormat.DELTA,
+    catalog: str = "",
+    identifier: str = "",
+    record: bool = False,
+    messages_per_commit: int = MESSAGES_PER_COMMIT,
+    every_s: float | None = None,
+    stop: threading.Event | None = None,
+    on_step: Callable[[Step], None] | None = None,
+    workers: Workers = run_here,
+    copy: Copy | None = None,
+    **options: Any,
+) -> int:
+    """Copies messages that are not in the table yet; returns the number of messages copied.
+
+    The table gets each message exactly once, even if runs overlap in time or are killed.
+
+    Args:
+        table: directory of the table; the first run creates it.
+        topic: one topic, or several; without it, all topics except system topics and light queues.
+        store: store directory; give either this or ``name_server``.
+        name_server: name servers, `host:port` separated by `;`, to read through brokers.
+        format: ``delta``, or ``iceberg`` (needs the extra ``iceberg``).
+        catalog: for Iceberg: name of a catalog in PyIceberg's configuration; without it, a SQLite file in the table.
+        identifier: for Iceberg: namespace and name of the table in the catalog, ``rucola.messages`` by default.
+        record: adds column ``record``, the stored bytes of each message.
+        messages_per_commit: largest number of messages in one commit.
+        every_s: interval between runs, in seconds; None for a single run.
+        stop: when this event is set, the function returns after the current commit.
+        on_step: called with each commit.
+        workers: who reads and writes; this process by default.
+        copy: reads and writes the messages in place of ``workers``.
+        options: further fields of ``rucola.arrow.read_options.ReadOptions``.
+
+    Raises:
+        AnotherLogError: the store is not the one whose messages are in the table.
+        ConfigError: arguments exclude each other, a topic does not exist, or a column's type differs from its type in
+            the table.
+        DataLossError: a queue of the store ends before its archived offset; or messages expired before they were
+            archived, and ``fail_on_data_loss`` is set.
+    """
+    from rucola.arrow.topic_dataset import topic_options
+
+    read = topic_options(store, topic, name_server, include_record=record, **options)
+    log = open_table(table, format, catalog=catalog, identifier=identifier)
+    archiver = Archiver(log, read, copy or plain_copy(workers), messages_per_commit)
+    return _repeated(archiver.steps, every_s, stop, on_step)
+
+
+def archive_raw(
+    table: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    *,
+    format: str = TableFormat.DELTA,
+    catalog: str = "",
+    identifier: str = "",
+    broker_name: str = DEFAULT_BROKER_NAME,
+    commit_log_path: str = "",
+    every_s: float | None = None,
+    stop: threading.Event | None = None,
+    on_step: Callable[[Step], None] | None = None,
+    workers: Workers = run_here,
+) -> int:
+    """Copies new bytes of a store's commit log, and the files of its directory ``config``, into a raw table.
+
+    Args:
+        table: directory of the table; the first run creates it.
+        store: directory of the store.
+        format: as in ``archive``, also ``catalog`` and ``identifier``.
+        broker_name: name of the store's broker; a table may hold the logs of several brokers.
+        commit_log_path: directory of the log if it is not in ``store``; several are separated by commas.
+        every_s: interval between runs, in seconds; None for a single run.
+        stop: when this event is set, the function returns after the current commit.
+        on_step: called with each commit.
+        workers: who reads and writes; this process by default.
+
+    Returns:
+        The number of new rows: records, blank records, stretches of other bytes, files of ``config``, and sizes.
+
+    Raises:
+        AnotherLogError: the store is not the one whose log is in the table.
+        DataLossError: segments expired before they were archived, or the log became shorter.
+        StoreDamagedError: the directory holds no store.
+    """
+    log = open_table(table, format, TableKind.RAW, catalog, identifier)
+    archiver = RawArchiver(log, os.fspath(store), workers, broker_name, commit_log_path)
+    return _repeated(archiver.steps, every_s, stop, on_step)
+
+
+def restore(
+    table: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    format: str = TableFormat.DELTA,
+    catalog: str = "",
+    identifier: str = "",
+    broker_name: str = "",
+    rebuild: bool = True,
+    broker_conf: Mapping[str, str] | None = None,
+    workers: Workers = run_here,
+    runner: Runner = run_serially,
+) -> list[RestoredFile]:
+    """Writes the log of a raw table back as a store directory; returns its segments with their SHA-256.
+
+    The directory appears under its name only when it is complete.
+
+    Args:
+        table: directory of the table.
+        target: directory of the new store; it must either be empty or not exist yet.
+        format: as in ``archive``, also ``catalog`` and ``identifier``.
+        broker_name: broker whose log is restored; may be empty if the table has only one log.
+        rebuild: builds queues and index from the log. If the log is damaged, the broker builds them instead.
+        broker_conf: entries of the broker's configuration. Without sizes of queue files and index files in it, those of
+            the archived store are taken.
+        workers: who writes the log; this process by default.
+        runner: who builds queues and index; this process by default.
+
+    Raises:
+        ConfigError: the table has no log of ``broker_name``, or ``target`` is not empty.
+        FormatError: a part of the log is missing in the table, or a file of the table is damaged.
+    """
+    log = open_table(table, format, TableKind.RAW, catalog, identifier)
+    return write_store(log, os.fspath(target), workers, runner, broker_name, rebuild, broker_conf)
+
+
+def compact(
+    table: str | os.PathLike[str],
+    *,
+    format: str = TableFormat.DELTA,
+    catalog: str = "",
+    identifier: str = "",
+    target_bytes: int = TARGET_BYTES,
+    keep_days: int | None = None,
+    workers: Workers = run_here,
+) -> Maintained:
+    """Joins small files of a table, removes old days, and deletes files that nobody needs any more.
+
+    Args:
+        table: directory of the table.
+        format: as in ``archive``, also ``catalog`` and ``identifier``.
+        target_bytes: desired size of a file in bytes.
+        keep_days: removes messages whose day (UTC) is longer ago; None removes none.
+        workers: who reads and writes; this process by default.
+
+    Raises:
+        ConfigError: ``keep_days`` is given for a raw table.
+    """
+    log = open_table(table, format, None, catalog, identifier)
+    expired = 0
+    if keep_days is not None:
+        expired = expire(log, (datetime.now(UTC) - timedelta(days=keep_days)).date())
+    joined = join_files(log, workers, target_bytes)
+    return Maintained(joined.before, joined.after, expired, log.clean())
+
+
+def _repeated(
+    steps: Callable[[], Iterator[Step]],
+    every_s: float | None,
+    stop: threading.Event | None,
+    on_step: Callable[[Step], None] | None,
+) -> int:
+    """Runs ``steps`` once, or with pauses of ``every_s`` seconds until ``stop`` is set; returns the number of archived
+    rows.
+    """
+    count, stop = 0, stop or threading.Event()
+    while True:
+        for step in steps():
+            count += step.messages
+            if on_step is not None:
+                on_step(step)
+            if stop.is_set():
+                break
+        if every_s is None or stop.wait(every_s):
+            return count

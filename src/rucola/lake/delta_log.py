@@ -1,0 +1,235 @@
+"""The log of a Delta table, through delta-rs: any engine that reads Delta reads the table.
+
+A commit writes one version, and only the version after the one that it was planned on: delta-rs makes the file of a
+version only if there is none. Files, new columns and archived offsets are in the same version. The offsets of all
+queues are a file in ``_rucola``. Its name is a random number, and the version has this number as that of its
+application transaction ``rucola``, which Delta keeps in its checkpoints. Other programs may commit in between, such as
+``OPTIMIZE``: the transaction stays.
+
+A local disk may lose what delta-rs has written, because delta-rs does not sync it. Therefore the log is synced before a
+commit, and after it. So all versions but the newest are on the disk, and the newest one is, once ``commit`` returns.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote
+
+from rucola.arrow.offsets import StreamOffsets
+from rucola.errors import ConfigError, DiskError, FormatError, TableConflictError
+from rucola.lake.delta_damage import check_newest, damage
+from rucola.lake.place import Place
+from rucola.lake.table_log import PARTITIONS, STALE_S, Change, DataFile, Snapshot, TableKind, changed, check_age
+from rucola.lake.table_state import TableState
+from rucola.runtime.clock import Clock, SystemClock
+
+LOG = "_delta_log"
+STATES = "_rucola"
+APPLICATION = "rucola"
+"""Application id of the transaction whose version is the number of the state."""
+SETTINGS = {"delta.checkpointInterval": "16"}
+"""Opening a table reads the commits since the last checkpoint one by one."""
+ID_BITS = 62
+
+
+class DeltaLog:
+    """``TableLog`` of a Delta table.
+
+    Args:
+        place: where the table is; the first commit creates it.
+        kind: kind of a new table, or the required kind of an existing one; None accepts an existing table of any kind.
+        clock: source of time.
+    """
+
+    def __init__(self, place: Place, kind: TableKind | None = TableKind.MESSAGES, clock: Clock | None = None) -> None:
+        self.place = place
+        self._kind = kind
+        self._clock = clock or SystemClock()
+
+    def snapshot(self) -> Snapshot:
+        """The newest version.
+
+        Raises:
+            ConfigError: the table has a different kind, or is not one of Rucola's. Or another writer has marked single
+                rows as deleted (deletion vectors): Rucola and Spark's Parquet reader read the data files directly and
+                would still return these rows.
+            FormatError: the log is damaged.
+        """
+        now = self._clock.wall_ms()
+        table = self._opened()
+        if table is None:
+            return Snapshot(-1, now, self._kind or TableKind.MESSAGES, None, {}, StreamOffsets({}))
+        state = self._state(_state_id(table))
+        if self._kind not in (None, state.kind):
+            raise ConfigError(
+                "table", self.place.root, f"a table of kind {self._kind}; this one is of kind {state.kind}"
+            )
+        if table.deletion_vectors().read_all().num_rows:
+            raise ConfigError("table", self.place.root, "a table without deletion vectors; purge the vectors first")
+        files = {one.path: one for one in _files(table.get_add_actions(flatten=True), PARTITIONS[state.kind])}
+        schema: dict[str, Any] = json.loads(table.schema().to_json())
+        return Snapshot(table.version(), now, state.kind, schema, files, state.offsets)
+
+    def commit(self, base: Snapshot, change: Change) -> int:
+        """Writes the version after ``base``; see ``TableLog``."""
+        from deltalake.exceptions import DeltaError
+
+        check_age(base, self._clock.wall_ms())
+        before = self._opened()
+        version = base.version + 1
+        if (-1 if before is None else before.version()) != base.version:
+            raise TableConflictError(self.place.root, version)
+        self._sync(base.version)
+        parent = 0 if before is None else _state_id(before)
+        state_id = secrets.randbits(ID_BITS) | 1
+        state = TableState(base.kind, changed(base.offsets, change.offsets), parent)
+        self.place.write(_state_path(state_id), state.to_json())
+        try:
+            self._write_version(before, base, change, state_id)
+        except DeltaError as error:
+            if not self._has(state_id, parent):
+                self._refuse(version, state_id, error)
+        self._sync(version)
+        return version
+
+    def clean(self, retention_s: float = STALE_S) -> int:
+        """Deletes old data files and states, also those of killed runs; see ``TableLog``."""
+        table = self._opened()
+        if table is None:
+            return 0
+        current = _state_path(_state_id(table))
+        hours = int(retention_s // 3600)
+        old = set(table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True))
+        before, count = self._clock.wall_ms() - retention_s * 1000, 0
+        for path, modified_ms in list(self.place.list_files()):
+            is_data = path.endswith(".parquet") and path in old
+            is_state = path.startswith(f"{STATES}/") and path != current
+            if (is_data or is_state) and modified_ms < before:
+                self.place.remove(path)
+                count += is_data
+        return count
+
+    def _opened(self) -> Any:
+        """Opens the table; None if there is none."""
+        from deltalake import DeltaTable
+
+        self.place.check()
+        options = dict(self.place.library_options)
+        with self._understood():
+            if not DeltaTable.is_deltatable(self.place.root, options):
+                return None
+            table = DeltaTable(self.place.root, storage_options=options)
+        if self.place.is_local:
+            check_newest(self.place, LOG, table.version())
+        return table
+
+    def _write_version(self, before: Any, base: Snapshot, change: Change, state_id: int) -> None:
+        """Writes the version after ``base``, only if there is none."""
+        from deltalake import CommitProperties, Schema, Transaction
+        from deltalake.transaction import create_table_with_add_actions
+
+        partition_by = list(PARTITIONS[base.kind])
+        properties = CommitProperties(
+            {"rucola.action": change.action},
+            max_commit_retries=0,
+            app_transactions=[Transaction(APPLICATION, state_id)],
+        )
+        schema = Schema.from_json(json.dumps(change.schema or base.schema))
+        actions = list(self._actions(base, change))
+        if before is None:
+            create_table_with_add_actions(
+                self.place.root, schema, actions, "error", partition_by,
+                configuration=SETTINGS, storage_options=dict(self.place.library_options), commit_properties=properties,
+            )  # fmt: skip
+            return
+        # A new schema can be committed only as an overwrite; it overwrites a topic that no table has.
+        mode, filters = "append", None
+        if change.schema is not None:
+            mode, filters = "overwrite", [(partition_by[0], "=", "\0")]
+        before.create_write_transaction(actions, mode, schema, partition_by, filters, commit_properties=properties)
+
+    def _has(self, state_id: int, parent: int) -> bool:
+        """Whether the commit with this state is in the table: its answer may have been lost on the way."""
+        table = self._opened()
+        at = 0 if table is None else _state_id(table)
+        while at not in (0, parent):
+            if at == state_id:
+                return True
+            at = self._state(at).parent
+        return False
+
+    def _refuse(self, version: int, state_id: int, error: Exception) -> None:
+        """Raises what the failure of a commit means."""
+        table = self._opened()
+        if table is None or table.version() < version:
+            # An object store may still receive the commit, so nothing is removed that it names.
+            raise DiskError(self.place.root, "commit", first_line(error)) from error
+        self.place.remove(_state_path(state_id))
+        raise TableConflictError(self.place.root, version) from error
+
+    def _actions(self, base: Snapshot, change: Change) -> Iterator[Any]:
+        """The changes of files. If rows only move to other files, readers of streams are told that nothing is new."""
+        from deltalake.transaction import AddAction, RemoveAction
+
+        now, names, is_news = self._clock.wall_ms(), PARTITIONS[base.kind], not change.only_moves
+        for one in change.added:
+            values = {name: one.partition.get(name) for name in names}
+            yield AddAction(one.path, one.size, values, now, is_news, json.dumps(dict(one.statistics)))
+        for one in change.removed:
+            values = {name: one.partition.get(name) for name in names}
+            yield RemoveAction(one.path, is_news, now, one.size, values)
+
+    def _state(self, state_id: int) -> TableState:
+        path = _state_path(state_id)
+        text = self.place.read(path)
+        if text is None:
+            raise FormatError("table", 0, "the file with the archived offsets", "none", f"{self.place.root}/{path}")
+        return TableState.from_json(text, f"{self.place.root}/{path}")
+
+    def _sync(self, version: int) -> None:
+        """Makes the file of a version durable, and what delta-rs writes with it."""
+        if version >= 0:
+            name = f"{version:020}"
+            self.place.sync(LOG, (f"{name}.json", f"{name}.checkpoint.parquet", "_last_checkpoint"))
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Says what is wrong with a log that delta-rs cannot read."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            yield
+        except (DeltaError, OSError, ValueError) as error:
+            raise (damage(self.place, LOG) if self.place.is_local else None) or FormatError(
+                "Delta table", 0, "a log that can be read", first_line(error), f"{self.place.root}/{LOG}"
+            ) from error
+
+
+def first_line(error: Exception) -> str:
+    """The first line of a library's error: the others are its stack."""
+    return str(error).partition("\n")[0]
+
+
+def _state_id(table: Any) -> int:
+    found = table.transaction_version(APPLICATION)
+    if found is None:
+        raise ConfigError("table", table.table_uri, "a table that rucola made, or a directory without one")
+    return int(found)
+
+
+def _state_path(state_id: int) -> str:
+    return f"{STATES}/{state_id}.json"
+
+
+def _files(actions: Any, names: Iterable[str]) -> Iterator[DataFile]:
+    """The files of a version, in the order in which they were added."""
+    import pyarrow as pa
+
+    for row in sorted(pa.table(actions).to_pylist(), key=lambda row: (row["modification_time"], row["path"])):
+        values = {name: row.get(f"partition.{name}") for name in names}
+        partition = {name: str(value) for name, value in values.items() if value is not None}
+        yield DataFile(unquote(row["path"]), row["num_records"], row["size_bytes"], partition)

@@ -1,0 +1,83 @@
+"""The catalog of an Iceberg table: the user's, as PyIceberg's configuration names it, or a SQLite file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from rucola.errors import ConfigError
+from rucola.lake.place import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+FILE = "catalog.db"
+IDENTIFIER = "rucola.messages"
+SYNCED_IO = "rucola.lake.synced_io.SyncedFileIO"
+
+
+class Catalogue:
+    """One table in a catalog.
+
+    Args:
+        place: where the table is.
+        catalog: name of a catalog in PyIceberg's configuration; empty for a SQLite file beside the data.
+        identifier: namespace and name of the table, such as ``sales.messages``.
+
+    Raises:
+        ConfigError: a table in an object store needs a catalog that all writers reach.
+    """
+
+    def __init__(self, place: Place, catalog: str = "", identifier: str = IDENTIFIER) -> None:
+        if not catalog and not place.is_local:
+            raise ConfigError(
+                "catalog", "none", f"the name of a catalog in PyIceberg's configuration, for a table at {place.root}"
+            )
+        if "." not in identifier:
+            raise ConfigError("identifier", identifier, "namespace and name of the table, such as sales.messages")
+        self._place = place
+        self._name = catalog
+        self._identifier = tuple(identifier.split("."))
+
+    def load(self) -> Table | None:
+        """The newest state of the table; None if there is none."""
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        if not self._name and self._place.read(FILE) is None:
+            return None
+        try:
+            return self._catalog().load_table(self._identifier)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+
+    def create(self, schema: pa.Schema, location: str, properties: Mapping[str, Any]) -> Table:
+        """Creates the table; raises PyIceberg's ``TableAlreadyExistsError`` if another process was faster."""
+        from pyiceberg.exceptions import NamespaceAlreadyExistsError
+
+        if self._place.is_local:
+            self._place.make()
+        catalog = self._catalog()
+        with suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(self._identifier[:-1])
+        return catalog.create_table(self._identifier, schema, location=location, properties=dict(properties))
+
+    def _catalog(self) -> Catalog:
+        if self._name:
+            from pyiceberg.catalog import load_catalog
+
+            return load_catalog(self._name)
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        # What the catalog names must be on the disk before it is named: a power cut must not leave a torn table.
+        return SqlCatalog(
+            "rucola",
+            **{
+                "uri": f"sqlite:///{self._place.root}/{FILE}",
+                "warehouse": f"file://{self._place.root}",
+                "init_catalog_tables": "true",
+                "py-io-impl": SYNCED_IO,
+            },
+        )
