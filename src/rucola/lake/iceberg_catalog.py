@@ -43,15 +43,24 @@ class Catalogue:
         self._identifier = tuple(identifier.split("."))
 
     def load(self) -> Table | None:
-        """The newest state of the table; None if there is none."""
+        """The newest state of the table; None if there is none.
+
+        Raises:
+            ConfigError: the catalog has the table at another place.
+        """
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         if not self._name and self._place.read(FILE) is None:
             return None
         try:
-            return self._catalog().load_table(self._identifier)
+            table = self._catalog().load_table(self._identifier)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+        found = table.location().removeprefix("file://").rstrip("/")
+        if found != self._place.root:
+            name = ".".join(self._identifier)
+            raise ConfigError("table", self._place.root, f"{found}, where the catalog has {name}")
+        return table
 
     def create(self, schema: pa.Schema, location: str, properties: Mapping[str, Any]) -> Table:
         """Creates the table; raises PyIceberg's ``TableAlreadyExistsError`` if another process was faster."""
@@ -68,7 +77,12 @@ class Catalogue:
         if self._name:
             from pyiceberg.catalog import load_catalog
 
-            return load_catalog(self._name)
+            try:
+                return load_catalog(self._name)
+            except ValueError as error:
+                raise ConfigError(
+                    "catalog", self._name, f"the name of a catalog in PyIceberg's configuration ({error})"
+                ) from error
         from pyiceberg.catalog.sql import SqlCatalog
 
         # What the catalog names must be on the disk before it is named: a power cut must not leave a torn table.

@@ -6,7 +6,7 @@ commit removes stay on the disk for at least a day, for queries that began earli
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -107,11 +107,14 @@ def joined_rows(place: Place, schema: pa.Schema, group: Sequence[DataFile]) -> I
     for one in group:
         with place.parquet(one.path) as file:
             for batch in file.iter_batches(BATCH_ROWS):
-                here = set(batch.schema.names)
-                columns = [
-                    batch.column(field.name).cast(field.type)
-                    if field.name in here
-                    else pa.nulls(batch.num_rows, field.type)
-                    for field in wanted
-                ]
+                columns = [_column(batch, field, one.partition) for field in wanted]
                 yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field, partition: Mapping[str, str]) -> pa.Array:
+    """A column of the rows of a file. Other programs leave columns of the partition out of the files they write."""
+    import pyarrow as pa
+
+    if field.name in batch.schema.names:
+        return batch.column(field.name).cast(field.type)
+    return pa.repeat(pa.scalar(partition.get(field.name)).cast(field.type), batch.num_rows)

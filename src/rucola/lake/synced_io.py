@@ -56,7 +56,9 @@ class SyncedStream(OutputStream):
         self._stream.close()
         files = Files()
         files.sync_file(self._path)
-        files.sync_directory(self._path.rpartition("/")[0])
+        directory = self._path.rpartition("/")[0]
+        files.sync_directory(directory)
+        files.sync_parent(directory)  # the directory may be new, too
 
     def __enter__(self) -> SyncedStream:
         return self

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 from pyiceberg.table import DataScan, FileScanTask
+from pyiceberg.utils.config import Config
 from tests.unit.arrow.stores import open_store, put
+from tests.unit.lake.power_cut import PowerCut
 
 from rucola.arrow.offsets import StreamOffsets
 from rucola.arrow.topic_dataset import TopicDataset, topic_options
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import AnotherLogError, ConfigError, TableConflictError
-from rucola.lake import archive
+from rucola.lake import archive, archive_raw, compact, restore
 from rucola.lake.archiver import Archiver
-from rucola.lake.maintenance import compact
+from rucola.lake.maintenance import compact as join_files
 from rucola.lake.table_formats import open_table
 from rucola.lake.table_log import Change
 from rucola.store.message_store import MessageStore
@@ -64,7 +68,7 @@ def test_each_message_is_there_once(tmp_path: Path, store: MessageStore, format:
     assert archive(tmp_path / "table", **place) == 30
     assert archive(tmp_path / "table", **place) == 0
     assert same_rows(tmp_path, format)
-    assert compact(open_table(tmp_path / "table", format)).after == 4
+    assert join_files(open_table(tmp_path / "table", format)).after == 4
     assert same_rows(tmp_path, format)
     assert archive(tmp_path / "table", **place) == 0
     assert open_table(tmp_path / "table", format).clean() == 0
@@ -137,3 +141,67 @@ def test_an_iceberg_table_with_deleted_rows_is_refused(
     monkeypatch.setattr(DataScan, "plan_files", with_deletes)
     with pytest.raises(ConfigError, match="a table without delete files"):
         open_table(tmp_path / "table", "iceberg").snapshot()
+
+
+def test_what_a_catalog_names_is_on_the_disk(
+    tmp_path: Path, store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog itself is SQLite's, which syncs it."""
+    disk = PowerCut(monkeypatch, tmp_path / "table")
+    for number in range(2):
+        put(store, 120 + number, 1)
+        archive(tmp_path / "table", store=tmp_path / "store", format="iceberg")
+        image = disk.image(tmp_path / f"image{number}")
+        paths = [path for path in (tmp_path / "table").rglob("*") if path.is_file() and path.name != "catalog.db"]
+        assert {path.suffix for path in paths} == {".parquet", ".avro", ".json"}
+        for path in paths:
+            assert (image / path.relative_to(tmp_path / "table")).read_bytes() == path.read_bytes()
+
+
+def test_a_log_comes_back(tmp_path: Path, store: MessageStore, format: str) -> None:
+    (tmp_path / "store" / "config").mkdir(exist_ok=True)
+    (tmp_path / "store" / "config" / "topics.json").write_text("{}")
+    for number in range(2):
+        put(store, 120 + 20 * number, 20)
+        assert archive_raw(tmp_path / "raw", tmp_path / "store", format=format) > 20
+    assert compact(tmp_path / "raw", format=format).joined == 2
+    restore(tmp_path / "raw", tmp_path / "new", format=format)
+    for path in (tmp_path / "new" / "commitlog").iterdir():
+        assert (tmp_path / "store" / "commitlog" / path.name).read_bytes() == path.read_bytes()
+    assert (tmp_path / "new" / "config" / "topics.json").read_text() == "{}"
+    with pytest.raises(ConfigError, match="kind messages; this one is of kind raw"):
+        archive(tmp_path / "raw", store=tmp_path / "store", format=format)
+
+
+def test_files_of_killed_runs_are_deleted_after_a_day(tmp_path: Path, store: MessageStore, format: str) -> None:
+    archive(tmp_path / "table", store=tmp_path / "store", format=format)
+    mine = next((tmp_path / "table").rglob("topic=flights/*/*.parquet"))
+    left, fresh, text = (mine.with_name(name) for name in ("left.parquet", "fresh.parquet", "notes.txt"))
+    for path in (left, fresh, text):
+        path.write_bytes(b"x")
+    for path in (mine, left, text):
+        os.utime(path, (0, 0))
+    assert compact(tmp_path / "table", format=format).deleted == 1
+    assert [path.exists() for path in (mine, left, fresh, text)] == [True, False, True, True]
+    assert same_rows(tmp_path, format)
+
+
+def test_an_iceberg_table_in_the_users_catalog(
+    tmp_path: Path, store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "warehouse").mkdir()
+    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__URI", f"sqlite:///{tmp_path}/prod.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__WAREHOUSE", f"file://{tmp_path}/warehouse")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    place: dict[str, Any] = {"format": "iceberg", "catalog": "prod", "identifier": "sales.orders"}
+    archive(tmp_path / "table", store=tmp_path / "store", **place)
+    put(store, 120, 5)
+    assert archive(tmp_path / "table", store=tmp_path / "store", **place) == 5
+    assert load_catalog("prod").load_table("sales.orders").scan().to_arrow().num_rows == 125
+    assert compact(tmp_path / "table", **place).made == 4
+    assert not (tmp_path / "table" / "catalog.db").exists()
+    elsewhere = place | {"identifier": "sales.other"}
+    assert archive(tmp_path / "elsewhere", store=tmp_path / "store", **elsewhere) == 125
+    with pytest.raises(ConfigError, match=f"{tmp_path}/table, where the catalog has sales.orders"):
+        archive(tmp_path / "elsewhere", store=tmp_path / "store", **place)

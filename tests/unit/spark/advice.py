@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
@@ -146,6 +147,12 @@ def archiver(**more: Any) -> object:
 
 def iceberg(directory: Path, **more: str) -> object:
     return lake.archive(directory / "iceberg", "other", store=directory / "store", format="iceberg", **more)
+
+
+def moved(directory: Path, make: Callable[[Path], object]) -> Path:
+    """A copy of the table that ``make`` makes."""
+    make(directory)
+    return shutil.copytree(directory / "iceberg", directory / "moved", dirs_exist_ok=True)
 
 
 def older(directory: Path) -> Path:
@@ -574,6 +581,18 @@ CASES = {
         lambda directory: lake.archive(
             directory / "sales", store=directory / "store", format="iceberg", identifier="sales.messages"
         ),
+    ),
+    "Iceberg table that was moved": Case(
+        "iceberg, where the catalog has rucola.messages",
+        lambda directory: lake.archive(
+            moved(directory, iceberg), "other", store=directory / "store", format="iceberg"
+        ),
+        iceberg,
+    ),
+    "unknown catalog": Case(
+        "a catalog in PyIceberg's configuration .*URI missing",
+        lambda directory: iceberg(directory, catalog="none"),
+        iceberg,
     ),
     "catalog for all writers": Case(
         "the name of a catalog in PyIceberg's configuration",
