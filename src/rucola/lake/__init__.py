@@ -52,6 +52,7 @@ def archive(
     format: str = TableFormat.DELTA,
     catalog: str = "",
     identifier: str = "",
+    storage_options: Mapping[str, str] | None = None,
     record: bool = False,
     messages_per_commit: int = MESSAGES_PER_COMMIT,
     every_s: float | None = None,
@@ -66,13 +67,15 @@ def archive(
     The table gets each message exactly once, even if runs overlap in time or are killed.
 
     Args:
-        table: directory of the table; the first run creates it.
+        table: directory of the table, or its URL, such as ``s3://bucket/path``; the first run creates it.
         topic: one topic, or several; without it, all topics except system topics and light queues.
         store: store directory; give either this or ``name_server``.
         name_server: name servers, `host:port` separated by `;`, to read through brokers.
         format: ``delta``, or ``iceberg`` (needs the extra ``iceberg``).
         catalog: for Iceberg: name of a catalog in PyIceberg's configuration; without it, a SQLite file in the table.
         identifier: for Iceberg: namespace and name of the table in the catalog, ``rucola.messages`` by default.
+        storage_options: how an object store is reached, by deltalake's names; what is missing comes from the
+            environment. See ``rucola.lake.storage.OPTIONS``.
         record: adds column ``record``, the stored bytes of each message.
         messages_per_commit: largest number of messages in one commit.
         every_s: interval between runs, in seconds; None for a single run.
@@ -92,7 +95,7 @@ def archive(
     from rucola.arrow.topic_dataset import topic_options
 
     read = topic_options(store, topic, name_server, include_record=record, **options)
-    log = open_table(table, format, catalog=catalog, identifier=identifier)
+    log = open_table(table, format, catalog=catalog, identifier=identifier, storage_options=storage_options)
     archiver = Archiver(log, read, copy or plain_copy(workers), messages_per_commit)
     return _repeated(archiver.steps, every_s, stop, on_step)
 
@@ -104,6 +107,7 @@ def archive_raw(
     format: str = TableFormat.DELTA,
     catalog: str = "",
     identifier: str = "",
+    storage_options: Mapping[str, str] | None = None,
     broker_name: str = DEFAULT_BROKER_NAME,
     commit_log_path: str = "",
     every_s: float | None = None,
@@ -114,9 +118,9 @@ def archive_raw(
     """Copies new bytes of a store's commit log, and the files of its directory ``config``, into a raw table.
 
     Args:
-        table: directory of the table; the first run creates it.
+        table: directory of the table, or its URL, such as ``s3://bucket/path``; the first run creates it.
         store: directory of the store.
-        format: as in ``archive``, also ``catalog`` and ``identifier``.
+        format: as in ``archive``, also ``catalog``, ``identifier`` and ``storage_options``.
         broker_name: name of the store's broker; a table may hold the logs of several brokers.
         commit_log_path: directory of the log if it is not in ``store``; several are separated by commas.
         every_s: interval between runs, in seconds; None for a single run.
@@ -132,7 +136,7 @@ def archive_raw(
         DataLossError: segments expired before they were archived, or the log became shorter.
         StoreDamagedError: the directory holds no store.
     """
-    log = open_table(table, format, TableKind.RAW, catalog, identifier)
+    log = open_table(table, format, TableKind.RAW, catalog, identifier, storage_options)
     archiver = RawArchiver(log, os.fspath(store), workers, broker_name, commit_log_path)
     return _repeated(archiver.steps, every_s, stop, on_step)
 
@@ -144,6 +148,7 @@ def restore(
     format: str = TableFormat.DELTA,
     catalog: str = "",
     identifier: str = "",
+    storage_options: Mapping[str, str] | None = None,
     broker_name: str = "",
     rebuild: bool = True,
     broker_conf: Mapping[str, str] | None = None,
@@ -155,9 +160,9 @@ def restore(
     The directory appears under its name only when it is complete.
 
     Args:
-        table: directory of the table.
+        table: directory of the table, or its URL.
         target: directory of the new store; it must either be empty or not exist yet.
-        format: as in ``archive``, also ``catalog`` and ``identifier``.
+        format: as in ``archive``, also ``catalog``, ``identifier`` and ``storage_options``.
         broker_name: broker whose log is restored; may be empty if the table has only one log.
         rebuild: builds queues and index from the log. If the log is damaged, the broker builds them instead.
         broker_conf: entries of the broker's configuration. Without sizes of queue files and index files in it, those of
@@ -169,7 +174,7 @@ def restore(
         ConfigError: the table has no log of ``broker_name``, or ``target`` is not empty.
         FormatError: a part of the log is missing in the table, or a file of the table is damaged.
     """
-    log = open_table(table, format, TableKind.RAW, catalog, identifier)
+    log = open_table(table, format, TableKind.RAW, catalog, identifier, storage_options)
     return write_store(log, os.fspath(target), workers, runner, broker_name, rebuild, broker_conf)
 
 
@@ -179,6 +184,7 @@ def compact(
     format: str = TableFormat.DELTA,
     catalog: str = "",
     identifier: str = "",
+    storage_options: Mapping[str, str] | None = None,
     target_bytes: int = TARGET_BYTES,
     keep_days: int | None = None,
     workers: Workers = run_here,
@@ -186,8 +192,8 @@ def compact(
     """Joins small files of a table, removes old days, and deletes files that nobody needs any more.
 
     Args:
-        table: directory of the table.
-        format: as in ``archive``, also ``catalog`` and ``identifier``.
+        table: directory of the table, or its URL.
+        format: as in ``archive``, also ``catalog``, ``identifier`` and ``storage_options``.
         target_bytes: desired size of a file in bytes.
         keep_days: removes messages whose day (UTC) is longer ago; None removes none.
         workers: who reads and writes; this process by default.
@@ -195,7 +201,7 @@ def compact(
     Raises:
         ConfigError: ``keep_days`` is given for a raw table.
     """
-    log = open_table(table, format, None, catalog, identifier)
+    log = open_table(table, format, None, catalog, identifier, storage_options)
     expired = 0
     if keep_days is not None:
         expired = expire(log, (datetime.now(UTC) - timedelta(days=keep_days)).date())

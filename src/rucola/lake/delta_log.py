@@ -167,7 +167,7 @@ class DeltaLog:
         table = self._opened()
         if table is None or table.version() < version:
             # An object store may still receive the commit, so nothing is removed that it names.
-            raise DiskError(self.place.root, "commit", first_line(error)) from error
+            raise DiskError(self.place.root, "commit", self.place.told(error)) from error
         self.place.remove(_state_path(state_id))
         raise TableConflictError(self.place.root, version) from error
 
@@ -205,13 +205,8 @@ class DeltaLog:
             yield
         except (DeltaError, OSError, ValueError) as error:
             raise (damage(self.place, LOG) if self.place.is_local else None) or FormatError(
-                "Delta table", 0, "a log that can be read", first_line(error), f"{self.place.root}/{LOG}"
+                "Delta table", 0, "a log that can be read", self.place.told(error), f"{self.place.root}/{LOG}"
             ) from error
-
-
-def first_line(error: Exception) -> str:
-    """The first line of a library's error: the others are its stack."""
-    return str(error).partition("\n")[0]
 
 
 def _state_id(table: Any) -> int:

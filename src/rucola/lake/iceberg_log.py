@@ -129,7 +129,7 @@ class IcebergLog:
         if isinstance(error, CommitFailedException) or (newer is not None and _number(newer) > max(0, base.version)):
             return TableConflictError(self.place.root, base.version + 1)
         if isinstance(error, OSError):
-            return DiskError(self.place.root, "commit", str(error))
+            return DiskError(self.place.root, "commit", self.place.told(error))
         return error
 
     def _created(self, change: Change) -> Table:

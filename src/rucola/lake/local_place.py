@@ -54,6 +54,10 @@ class LocalPlace:
                 raise ForeignEntryError(directory, "list", f"is more than {_LEVELS_MAX} levels deep")
             waiting += [(f"{directory}/{name}", level + 1) for name in files.list_directories(directory)]
 
+    def told(self, error: Exception) -> str:
+        """See ``Place``."""
+        return str(error).partition("\n")[0]
+
     def make(self) -> None:
         """See ``Place``."""
         self._files.make_directory(self.root)

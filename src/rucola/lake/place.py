@@ -66,6 +66,10 @@ class Place(Protocol):
         """See above."""
         ...
 
+    def told(self, error: Exception) -> str:
+        """The first line of a library's error, without secrets; the others are its stack."""
+        ...
+
     def make(self) -> None:
         """Makes the table's directory, if it is local."""
         ...

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from enum import StrEnum
 
 from rucola.errors import ConfigError
-from rucola.lake.local_place import LocalPlace
 from rucola.lake.place import Place
+from rucola.lake.storage import open_place
 from rucola.lake.table_log import TableKind, TableLog
 from rucola.runtime import extras
 
@@ -25,6 +26,7 @@ def open_table(
     kind: TableKind | None = TableKind.MESSAGES,
     catalog: str = "",
     identifier: str = "",
+    storage_options: Mapping[str, str] | None = None,
 ) -> TableLog:
     """Opens the log of a table; the table need not exist yet.
 
@@ -34,6 +36,7 @@ def open_table(
         kind: what a row is; None accepts an existing table of any kind.
         catalog: for Iceberg: name of a catalog in PyIceberg's configuration; empty for a SQLite file in the table.
         identifier: for Iceberg: namespace and name of the table in the catalog; empty for ``rucola.messages``.
+        storage_options: how an object store is reached; see ``rucola.lake.storage.OPTIONS``.
 
     Raises:
         ConfigError: the format is unknown, or arguments exclude each other.
@@ -44,7 +47,7 @@ def open_table(
     except ValueError as error:
         raise ConfigError("format", format, " or ".join(TableFormat)) from error
     extras.require(extras.LAKE, "a table")
-    place: Place = LocalPlace(table)
+    place = open_place(table, storage_options)
     place.check()
     found = found_format(place)
     if found not in (None, chosen):
@@ -72,7 +75,7 @@ def found_format(place: Place) -> TableFormat | None:
         return TableFormat.DELTA
     if place.has("metadata"):
         return TableFormat.ICEBERG
-    if place.has("_log"):
+    if place.is_local and place.has("_log"):
         raise ConfigError(
             "table",
             place.root,

@@ -7,7 +7,7 @@ target under the same names as the driver.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rucola import lake
@@ -103,6 +103,7 @@ def topic_table(
     format: str = TableFormat.DELTA,
     catalog: str = "",
     identifier: str = "",
+    storage_options: Mapping[str, str] | None = None,
     columns: Sequence[str] = (),
     decode: Decode | None = None,
     **options: Any,
@@ -118,7 +119,7 @@ def topic_table(
         table: directory of the table.
         store: store directory; give either this or ``name_server``.
         name_server: name servers, `host:port` separated by `;`, to read through brokers.
-        format: as in ``archive``, also ``catalog`` and ``identifier``.
+        format: as in ``archive``, also ``catalog``, ``identifier`` and ``storage_options``.
         columns: names of the wanted columns; other columns are not read.
         decode: as in ``archive``; needed if the table has typed columns and they are wanted.
         options: further fields of ``rucola.arrow.read_options.ReadOptions``.
@@ -130,5 +131,5 @@ def topic_table(
     from rucola.arrow.topic_dataset import topic_options
 
     read = topic_options(store, topic, name_server, **options)
-    log = open_table(table, format, catalog=catalog, identifier=identifier)
+    log = open_table(table, format, catalog=catalog, identifier=identifier, storage_options=storage_options)
     return table_over_both(spark, log, read, columns, decode)

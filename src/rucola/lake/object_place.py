@@ -1,0 +1,167 @@
+"""A table in an object store. Data files are written and read through PyArrow's file systems.
+
+An object appears whole, or not at all. No step depends on a rename, or on the order of a listing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from rucola.errors import DiskError, FormatError
+from rucola.lake.place import Found
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+    import pyarrow.parquet as pq
+
+    from rucola.lake.storage import StorageOptions
+
+FILE_BYTES_MAX = 256 << 20
+"""Longest small file that is read as a whole, in bytes."""
+
+
+class ObjectPlace:
+    """``Place`` in an object store.
+
+    Args:
+        scheme: kind of the store: ``s3``, ``gs`` or ``abfss``.
+        bucket: name of the bucket.
+        path: path of the table in the bucket.
+        options: how the store is reached.
+    """
+
+    is_local = False
+
+    def __init__(self, scheme: str, bucket: str, path: str, options: StorageOptions) -> None:
+        self.root = f"{scheme}://{bucket}/{path}"
+        self._base = f"{bucket}/{path}"
+        self._options = options
+        self._arguments = (scheme, bucket, path, options)
+
+    def __reduce__(self) -> tuple[type[ObjectPlace], tuple[str, str, str, StorageOptions]]:
+        return ObjectPlace, self._arguments
+
+    @property
+    def library_options(self) -> Mapping[str, str]:
+        """See ``Place``."""
+        return self._options.for_libraries()
+
+    @cached_property
+    def _files(self) -> pafs.FileSystem:
+        return self._options.filesystem()
+
+    def check(self) -> None:
+        """There are no links in an object store."""
+
+    def make(self) -> None:
+        """There are no directories in an object store."""
+
+    def has(self, directory: str) -> bool:
+        """See ``Place``."""
+        return any(True for _ in self.list_files(directory))
+
+    def new_file(self, path: str) -> NewObject:
+        """See ``Place``."""
+        with self.failing("create", path):
+            return NewObject(self, self._files, f"{self._base}/{path}", path)
+
+    @contextmanager
+    def parquet(self, path: str) -> Iterator[pq.ParquetFile]:
+        """See ``Place``."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with self.failing("read", path), self._files.open_input_file(f"{self._base}/{path}") as stream:
+            try:
+                with pq.ParquetFile(stream, page_checksum_verification=True, pre_buffer=True) as file:
+                    yield file
+            except (pa.ArrowInvalid, LookupError, ValueError) as error:
+                raise FormatError(
+                    "table", 0, "pages with matching checksums", str(error), f"{self.root}/{path}"
+                ) from error
+
+    def read(self, path: str) -> bytes | None:
+        """See ``Place``."""
+        try:
+            with self.failing("read", path), self._files.open_input_stream(f"{self._base}/{path}") as stream:
+                return bytes(stream.read(FILE_BYTES_MAX))
+        except DiskError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+
+    def write(self, path: str, content: bytes) -> None:
+        """See ``Place``."""
+        new = self.new_file(path)
+        try:
+            new.stream.write(content)
+            new.complete()
+        except OSError as error:
+            raise self.error("write", path, error) from error
+
+    def remove(self, path: str) -> None:
+        """See ``Place``."""
+        with self.failing("remove", path):
+            self._files.delete_file(f"{self._base}/{path}")
+
+    def list_files(self, below: str = "") -> Iterator[Found]:
+        """See ``Place``."""
+        import pyarrow.fs as pafs
+
+        where = f"{self._base}/{below}".rstrip("/")
+        with self.failing("list", below):
+            found = self._files.get_file_info(pafs.FileSelector(where, allow_not_found=True, recursive=True))
+        for one in found:
+            if one.type == pafs.FileType.File:
+                yield Found(one.path.removeprefix(f"{self._base}/"), int((one.mtime_ns or 0) // 1_000_000))
+
+    def sync(self, directory: str, names: Iterable[str]) -> None:
+        """An object is durable as soon as it is there."""
+
+    @contextmanager
+    def failing(self, operation: str, path: str) -> Iterator[None]:
+        """Turns an error of the store into ``DiskError``, whose text has no secrets."""
+        try:
+            yield
+        except OSError as error:
+            raise self.error(operation, path, error) from error
+
+    def error(self, operation: str, path: str, error: Exception) -> DiskError:
+        """The error of a failed operation."""
+        return DiskError(f"{self.root}/{path}", operation, self.told(error))
+
+    def told(self, error: Exception) -> str:
+        """See ``Place``."""
+        return self._options.hidden(str(error).partition("\n")[0])
+
+
+class NewObject:
+    """``NewFile`` in an object store.
+
+    Args:
+        place: where the table is.
+        files: the access to it.
+        name: bucket and key.
+        path: path in the table.
+    """
+
+    def __init__(self, place: ObjectPlace, files: pafs.FileSystem, name: str, path: str) -> None:
+        self._place, self._files, self._name, self._path = place, files, name, path
+        self.stream = cast(BinaryIO, files.open_output_stream(name))
+
+    def complete(self) -> int:
+        """See ``NewFile``."""
+        with self._place.failing("write", self._path):
+            size = self.stream.tell()
+            self.stream.close()
+        return size
+
+    def abandon(self) -> None:
+        """See ``NewFile``."""
+        with suppress(OSError):
+            self.stream.close()
+        with suppress(OSError):
+            self._files.delete_file(self._name)
