@@ -1,0 +1,36 @@
+"""S3 servers for the tests in this directory: one of each kind for the session, and a new bucket for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from tests.lake.s3_server import MOTO, S3Server, servers
+from tests.leavings import for_the_session
+
+
+@pytest.fixture(scope="session")
+def _started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, S3Server]]:
+    """Servers that tests have asked for, by kind."""
+    with ExitStack() as running:
+
+        class Servers(dict[str, S3Server]):
+            def __missing__(self, kind: str) -> S3Server:
+                with for_the_session():
+                    self[kind] = running.enter_context(S3Server(tmp_path_factory.mktemp(kind), kind))
+                return self[kind]
+
+        yield Servers()
+
+
+@pytest.fixture
+def s3_server(_started: dict[str, S3Server]) -> S3Server:
+    """The short form's server."""
+    return _started[MOTO]
+
+
+@pytest.fixture(params=servers())
+def each_s3_server(request: pytest.FixtureRequest, _started: dict[str, S3Server]) -> S3Server:
+    """Each server that is there: SeaweedFS only where ``make lake`` has built it."""
+    return _started[request.param]
