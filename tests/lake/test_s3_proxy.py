@@ -15,9 +15,8 @@ from tests.lake.s3_server import S3Server
 
 
 @pytest.fixture
-def proxy(each_s3_server: S3Server) -> Iterator[FaultyS3]:
-    with FaultyS3(each_s3_server) as proxy:
-        yield proxy
+def proxy(each_faulty_s3: FaultyS3) -> FaultyS3:
+    return each_faulty_s3
 
 
 @pytest.fixture
