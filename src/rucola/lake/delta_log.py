@@ -22,6 +22,7 @@ from urllib.parse import unquote
 from rucola.arrow.offsets import StreamOffsets
 from rucola.errors import ConfigError, DiskError, FormatError, TableConflictError
 from rucola.lake.delta_damage import check_newest, damage
+from rucola.lake.delta_probe import prove_conditional_puts
 from rucola.lake.place import Place
 from rucola.lake.table_log import PARTITIONS, STALE_S, Change, DataFile, Snapshot, TableKind, changed, check_age
 from rucola.lake.table_state import TableState
@@ -49,6 +50,11 @@ class DeltaLog:
         self.place = place
         self._kind = kind
         self._clock = clock or SystemClock()
+        self._seen: Any = None
+        self._is_proved = place.is_local
+
+    def __reduce__(self) -> tuple[type[DeltaLog], tuple[Place, TableKind | None, Clock]]:
+        return DeltaLog, (self.place, self._kind, self._clock)
 
     def snapshot(self) -> Snapshot:
         """The newest version.
@@ -60,7 +66,7 @@ class DeltaLog:
             FormatError: the log is damaged.
         """
         now = self._clock.wall_ms()
-        table = self._opened()
+        table = self._seen = self._opened()
         if table is None:
             return Snapshot(-1, now, self._kind or TableKind.MESSAGES, None, {}, StreamOffsets({}))
         state = self._state(_state_id(table))
@@ -79,10 +85,10 @@ class DeltaLog:
         from deltalake.exceptions import DeltaError
 
         check_age(base, self._clock.wall_ms())
-        before = self._opened()
-        version = base.version + 1
-        if (-1 if before is None else before.version()) != base.version:
-            raise TableConflictError(self.place.root, version)
+        version, before = base.version + 1, self._at(base.version)
+        if not self._is_proved:
+            prove_conditional_puts(self.place)
+            self._is_proved = True
         self._sync(base.version)
         parent = 0 if before is None else _state_id(before)
         state_id = secrets.randbits(ID_BITS) | 1
@@ -112,6 +118,21 @@ class DeltaLog:
                 self.place.remove(path)
                 count += is_data
         return count
+
+    def _at(self, version: int) -> Any:
+        """The table at a version, from which a commit is made; None for no table.
+
+        Raises:
+            TableConflictError: there is a newer version.
+        """
+        seen = self._seen
+        if version < 0 or seen is None or seen.version() != version:
+            seen = self._opened()
+        else:
+            self.place.check()
+        if (-1 if seen is None else seen.version()) != version:
+            raise TableConflictError(self.place.root, version + 1)
+        return seen
 
     def _opened(self) -> Any:
         """Opens the table; None if there is none."""
