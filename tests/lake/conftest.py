@@ -1,4 +1,4 @@
-"""S3 servers for the tests in this directory, one of each kind for the session, with a proxy; a test makes its bucket."""
+"""S3 servers for the tests in this directory, one of each kind for the session, each with a proxy."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class DeltaLog:
         self.place.write(_state_path(state_id), state.to_json())
         try:
             self._write_version(before, base, change, state_id)
-        except DeltaError as error:
+        except (DeltaError, OSError) as error:
             if not self._has(state_id, parent):
                 self._refuse(version, state_id, error)
         self._sync(version)
@@ -224,7 +224,9 @@ class DeltaLog:
 
         try:
             yield
-        except (DeltaError, OSError, ValueError) as error:
+        except OSError as error:
+            raise DiskError(self.place.root, "read the log", self.place.told(error)) from error
+        except (DeltaError, ValueError) as error:
             raise (damage(self.place, LOG) if self.place.is_local else None) or FormatError(
                 "Delta table", 0, "a log that can be read", self.place.told(error), f"{self.place.root}/{LOG}"
             ) from error

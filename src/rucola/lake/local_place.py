@@ -16,6 +16,7 @@ from rucola.lake.place import HIDDEN, Found
 from rucola.runtime.files import Files
 
 if TYPE_CHECKING:
+    import pyarrow.fs as pafs
     import pyarrow.parquet as pq
 
 _LEVELS_MAX = 16
@@ -72,6 +73,12 @@ class LocalPlace:
         files = self._held()
         files.make_directory(f"{self.root}/{path.rpartition('/')[0]}".rstrip("/"))
         return NewLocalFile(files, f"{self.root}/{path}")
+
+    def filesystem(self) -> tuple[pafs.FileSystem, str]:
+        """See ``Place``."""
+        import pyarrow.fs as pafs
+
+        return pafs.LocalFileSystem(), self.root
 
     @contextmanager
     def parquet(self, path: str) -> Iterator[pq.ParquetFile]:

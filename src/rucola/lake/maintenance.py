@@ -6,13 +6,14 @@ commit removes stay on the disk for at least a day, for queries that began earli
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from typing import TYPE_CHECKING, NamedTuple
 
 from rucola.errors import ConfigError, TableConflictError
 from rucola.lake.archiver import commit_rebased, files_of, write_all
 from rucola.lake.columns import DAY, arrow_of
+from rucola.lake.file_rows import joined_rows
 from rucola.lake.place import Place
 from rucola.lake.table_log import Change, DataFile, Snapshot, TableKind, TableLog
 from rucola.lake.workers import Task, Workers, run_here
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 TARGET_BYTES = 128 << 20
 """Desired size of a data file in bytes."""
-BATCH_ROWS = 4096
 
 
 class Compacted(NamedTuple):
@@ -91,30 +91,11 @@ def expire(table: TableLog, before: date) -> int:
 
 
 def _joining_task(place: Place, schema: pa.Schema, groups: Sequence[Sequence[DataFile]], kind: TableKind) -> Task:
+    rows = schema.remove(schema.get_field_index(DAY)) if DAY in schema.names else schema  # the writer adds the day
+
     def join(number: int) -> str:
         group = groups[number]
         fixed = group[0].partition if kind is TableKind.RAW else None
-        return write_all(place, schema, joined_rows(place, schema, group), fixed)
+        return write_all(place, schema, joined_rows(place, rows, group), fixed)
 
     return join
-
-
-def joined_rows(place: Place, schema: pa.Schema, group: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
-    """The rows of the files in ``group``, with all columns of the table except the day. Runs in tasks."""
-    import pyarrow as pa
-
-    wanted = pa.schema([field for field in schema if field.name != DAY])
-    for one in group:
-        with place.parquet(one.path) as file:
-            for batch in file.iter_batches(BATCH_ROWS):
-                columns = [_column(batch, field, one.partition) for field in wanted]
-                yield pa.RecordBatch.from_arrays(columns, schema=wanted)
-
-
-def _column(batch: pa.RecordBatch, field: pa.Field, partition: Mapping[str, str]) -> pa.Array:
-    """A column of the rows of a file. Other programs leave columns of the partition out of the files they write."""
-    import pyarrow as pa
-
-    if field.name in batch.schema.names:
-        return batch.column(field.name).cast(field.type)
-    return pa.repeat(pa.scalar(partition.get(field.name)).cast(field.type), batch.num_rows)

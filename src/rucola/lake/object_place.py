@@ -68,6 +68,10 @@ class ObjectPlace:
         with self.failing("create", path):
             return NewObject(self, self._files, f"{self._base}/{path}", path)
 
+    def filesystem(self) -> tuple[pafs.FileSystem, str]:
+        """See ``Place``."""
+        return self._files, self._base
+
     @contextmanager
     def parquet(self, path: str) -> Iterator[pq.ParquetFile]:
         """See ``Place``."""

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    import pyarrow.fs as pafs
     import pyarrow.parquet as pq
 
 HIDDEN = "."
@@ -88,6 +89,10 @@ class Place(Protocol):
 
     def new_file(self, path: str) -> NewFile:
         """Begins a file whose name nothing has."""
+        ...
+
+    def filesystem(self) -> tuple[pafs.FileSystem, str]:
+        """PyArrow's access to the table, and the table's path in it, for the libraries that open files by name."""
         ...
 
     def parquet(self, path: str) -> AbstractContextManager[pq.ParquetFile]:

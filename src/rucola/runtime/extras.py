@@ -22,7 +22,7 @@ SPARK = "spark", ("lark", "numpy", "pandas", "pyarrow", "pyspark")
 SQL = "sql", ("duckdb", "lark", "numpy", "pyarrow")
 """Needed by ``rucola.sql``."""
 
-LAKE = "lake", ("deltalake", "lark", "numpy", "pyarrow")
+LAKE = "lake", ("deltalake", "lark", "numpy", "obstore", "pyarrow")
 """Needed by ``rucola.lake``."""
 ICEBERG = "iceberg", ("pyiceberg", "sqlalchemy")
 """Needed for Iceberg tables."""

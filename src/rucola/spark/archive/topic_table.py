@@ -8,7 +8,7 @@ messages from the table if a later commit has archived them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,6 +21,8 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError
 from rucola.lake.archiver import snapshot_of, start_offsets
 from rucola.lake.columns import DAY, typed_names
+from rucola.lake.file_rows import completed, joined_rows
+from rucola.lake.place import Place
 from rucola.lake.table_log import DataFile, Snapshot, TableLog
 from rucola.spark.archive.decoded_copy import Decode
 from rucola.spark.archive.tasks import reading, source_schema
@@ -36,6 +38,12 @@ PLANS_MAX = 20
 """Largest number of attempts to plan. An attempt fails if retention removes messages meanwhile."""
 _DAY_OF = "date_add(DATE'1970-01-01', CAST(floor(unix_micros(storeTimestamp) / 86400000000) AS INT))"
 """SQL expression for the day of the store time in UTC, whatever time zone the session has."""
+CONNECTORS = {
+    "s3": ("s3a", "org.apache.hadoop.fs.s3a.S3AFileSystem"),
+    "gs": ("gs", "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem"),
+    "abfss": ("abfss", "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem"),
+}
+"""For each kind of object store: the scheme of Hadoop's connector, and its class."""
 PLACE = ("brokerName", "queueId", "queueOffset")
 
 
@@ -85,31 +93,71 @@ def table_over_both(
     files = [one for one in plan.snapshot.files.values() if one.partition["topic"] in topics]
     if not files:
         return tail.select(names)
-    old = archived_rows(spark, table, plan.snapshot, files).select(names)
+    old = archived_rows(spark, table, plan.snapshot, files, names).select(names)
     # Spark executes even an empty side of a union, which takes as long as a short query.
     return old.unionByName(tail.select(names)) if plan.tail else old
 
 
-def archived_rows(spark: SparkSession, table: TableLog, snapshot: Snapshot, files: Sequence[DataFile]) -> DataFrame:
-    """Rows of ``files``, read by Spark's Parquet reader; filters on topic and day select files before they are read.
-
-    Not all writers use the same directory: PyIceberg puts its files into ``data``. Spark finds partition values only
-    below one directory, so each directory has a reader of its own.
+def archived_rows(
+    spark: SparkSession, table: TableLog, snapshot: Snapshot, files: Sequence[DataFile], names: Sequence[str] = ()
+) -> DataFrame:
+    """Rows of ``files``. Spark's Parquet reader reads them if it reaches them; filters on topic and day then select
+    files before they are read. Else tasks read them, and only the columns ``names``, unless there are none.
     """
     from pyspark.sql.types import StructType
 
     assert snapshot.schema is not None
     table.place.check()
     schema = StructType.fromJson(snapshot.schema)
+    root = table.place.root if table.place.is_local else connector_url(spark, table.place.root)
+    if root is not None:
+        return _by_spark(spark, root, schema, files)
+    wanted = StructType([field for field in schema.fields if not names or field.name in names])
+    return reading(spark, wanted, len(files), _file_reader(table.place, wanted, files))
+
+
+def _by_spark(spark: SparkSession, root: str, schema: StructType, files: Sequence[DataFile]) -> DataFrame:
+    """Not all writers use the same directory: PyIceberg puts its files into ``data``. Spark finds partition values only
+    below one directory, so each directory has a reader of its own.
+    """
     places: dict[str, list[str]] = {}
     for one in files:
         directory, partition, _ = one.path.rpartition("topic=")
-        places.setdefault(f"{table.place.root}/{directory}" if partition else table.place.root, []).append(one.path)
+        places.setdefault(f"{root}/{directory}" if partition else root, []).append(one.path)
     parts = [
-        spark.read.schema(schema).option("basePath", place).parquet(*(f"{table.place.root}/{path}" for path in paths))
+        spark.read.schema(schema).option("basePath", place).parquet(*(f"{root}/{path}" for path in paths))
         for place, paths in places.items()
     ]
     return reduce(lambda one, other: one.unionByName(other), parts)
+
+
+def connector_url(spark: SparkSession, url: str) -> str | None:
+    """The URL of an object store for the cluster's own connector; None if it has none that Rucola knows."""
+    from pyspark.errors import PySparkException
+
+    scheme, _, rest = url.partition("://")
+    found = CONNECTORS.get(scheme)
+    try:
+        jvm = spark._jvm if found else None
+    except (AttributeError, PySparkException):
+        return None
+    if found is None or jvm is None:
+        return None
+    ours, name = found
+    try:
+        jvm.java.lang.Class.forName(name)
+    except Exception:  # noqa: BLE001 - py4j's error of a missing class
+        return None
+    return f"{ours}://{rest}"
+
+
+def _file_reader(place: Place, schema: StructType, files: Sequence[DataFile]) -> Callable[[int], Iterator[Any]]:
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return joined_rows(place, to_arrow_schema(schema, timezone="UTC"), [files[number]])
+
+    return read
 
 
 def as_archived(options: ReadOptions, schema: dict[str, Any] | None) -> ReadOptions:
@@ -230,13 +278,13 @@ def _from_table(table: TableLog, schema: pa.Schema, wanted: QueueRange) -> Itera
 
     queue, snapshot = wanted.queue, table.snapshot()
     table.place.check()
-    paths = [
-        f"{table.place.root}/{one.path}" for one in snapshot.files.values() if one.partition["topic"] == queue.topic
-    ]
-    if not paths:
-        return
+    files, base = table.place.filesystem()
     broker, queue_id, offset = (pc.field(name) for name in PLACE)
     here = (broker == queue.broker_name) & (queue_id == queue.queue_id)
     here &= (offset >= wanted.start) & (offset < wanted.end)
-    for batch in ds.dataset(paths, format="parquet").to_batches(columns=schema.names, filter=here):
-        yield batch.cast(schema)
+    for one in snapshot.files.values():
+        if one.partition["topic"] == queue.topic:
+            file = ds.dataset(f"{base}/{one.path}", format="parquet", filesystem=files)
+            names = [name for name in schema.names if name in file.schema.names]
+            for batch in file.to_batches(columns=names, filter=here):
+                yield completed(batch, schema, one)

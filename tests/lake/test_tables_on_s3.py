@@ -1,0 +1,245 @@
+"""Tables on an S3 server: each message once, whatever happens to requests; no text has a secret."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.utils.config import Config
+from tests.lake.moto_server import CARELESS
+from tests.lake.s3_proxy import Fault, FaultyS3, Kind
+from tests.lake.s3_server import S3Server
+from tests.unit.arrow.stores import open_store, put
+
+from rucola.errors import ConfigError, DiskError, RucolaError
+from rucola.lake import archive, archive_raw, compact, restore
+from rucola.lake.delta_log import DeltaLog
+from rucola.lake.storage import UNSAFE, open_place
+from rucola.lake.table_formats import open_table
+from rucola.store.message_store import MessageStore
+
+FAULTS = (Fault.SLOW_DOWN, Fault.CUT, Fault.LOST_ANSWER)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    one = open_store(tmp_path / "store")
+    put(one, 0, 60)
+    yield one
+    one.shutdown()
+
+
+@pytest.fixture
+def options(faulty_s3: FaultyS3) -> dict[str, str]:
+    return {
+        "AWS_ACCESS_KEY_ID": faulty_s3.access_key,
+        "AWS_SECRET_ACCESS_KEY": faulty_s3.secret,
+        "AWS_ENDPOINT_URL": faulty_s3.endpoint,
+        "AWS_REGION": faulty_s3.region,
+    }
+
+
+@pytest.fixture
+def url(s3_server: S3Server) -> str:
+    return f"s3://{s3_server.bucket()}/lake/table"
+
+
+def places(url: str, options: dict[str, str]) -> list[tuple[str, int, int]]:
+    table = DeltaTable(url, storage_options={**options, "AWS_ALLOW_HTTP": "true"})
+    rows = pa.table(table.to_pyarrow_table()).select(["topic", "queueId", "queueOffset"]).to_pylist()
+    return sorted(tuple(row.values()) for row in rows)
+
+
+def test_archive_compact_and_clean(tmp_path: Path, store: MessageStore, url: str, options: dict[str, str]) -> None:
+    for number in range(2):
+        assert archive(url, store=tmp_path / "store", storage_options=options) == (20 if number else 60)
+        put(store, 60 + 20 * number, 20)
+    assert archive(f"{url.replace('s3:', 's3a:')}/", store=tmp_path / "store", storage_options=options) == 20
+    found = places(url, options)
+    assert len(found) == 100 == len(set(found))
+    assert compact(url, storage_options=options) == (12, 4, 0, 0)
+    assert open_table(url, storage_options=options).clean(0) == 12
+    assert places(url, options) == found
+
+
+def test_a_log_comes_back(tmp_path: Path, store: MessageStore, url: str, options: dict[str, str]) -> None:
+    for number in range(2):
+        assert archive_raw(url, tmp_path / "store", storage_options=options)
+        put(store, 60 + 20 * number, 20)
+    restore(url, tmp_path / "new", storage_options=options)
+    for path in (tmp_path / "new" / "commitlog").iterdir():
+        whole = (tmp_path / "store" / "commitlog" / path.name).read_bytes()
+        restored = path.read_bytes().rstrip(b"\0")
+        assert whole.startswith(restored)
+        assert restored
+
+
+def test_the_environment_is_the_usual_chain(
+    tmp_path: Path, store: MessageStore, url: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in options.items():
+        monkeypatch.setenv(name, value)
+    assert archive(url, store=tmp_path / "store") == 60
+    assert compact(url).made == 0
+
+
+def test_iceberg_with_the_users_catalog(
+    tmp_path: Path, store: MessageStore, url: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {
+        "TYPE": "sql",
+        "URI": f"sqlite:///{tmp_path}/prod.db",
+        "S3__ENDPOINT": options["AWS_ENDPOINT_URL"],
+        "S3__ACCESS_KEY_ID": options["AWS_ACCESS_KEY_ID"],
+        "S3__SECRET_ACCESS_KEY": options["AWS_SECRET_ACCESS_KEY"],
+        "S3__REGION": options["AWS_REGION"],
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__PROD__{name}", value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    place: dict[str, Any] = {"format": "iceberg", "catalog": "prod", "storage_options": options}
+    assert archive(url, store=tmp_path / "store", **place) == 60
+    put(store, 60, 20)
+    assert archive(url, store=tmp_path / "store", **place) == 20
+    assert compact(url, **place).made == 4
+    from pyiceberg.catalog import load_catalog
+
+    assert load_catalog("prod").load_table("rucola.messages").scan().to_arrow().num_rows == 80
+    with pytest.raises(ConfigError, match=r"delta, the format|iceberg, the format"):
+        archive(url, store=tmp_path / "store", storage_options=options)
+
+
+def run_until_done(url: str, directory: Path, options: dict[str, str]) -> None:
+    """What a user does: runs again after an error."""
+    for _ in range(3):
+        with suppress(RucolaError):
+            archive(url, store=directory / "store", storage_options=options)
+            return
+    raise AssertionError("three runs failed")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        *((Kind.CONDITIONAL_PUT, fault) for fault in FAULTS),
+        (Kind.PUT, Fault.LOST_ANSWER),
+        (Kind.GET, Fault.SLOW_DOWN),
+        (Kind.LIST, Fault.CUT),
+    ],
+)
+def test_each_message_once_whatever_happens_to_a_request(
+    tmp_path: Path,
+    store: MessageStore,
+    url: str,
+    options: dict[str, str],
+    faulty_s3: FaultyS3,
+    kind: Kind,
+    fault: Fault,
+) -> None:
+    archive(url, store=tmp_path / "store", storage_options=options)
+    for number, times in ((1, 1), (3, 20)):
+        put(store, 60 + number, 10)
+        faulty_s3.fail(number, fault, kind, times=times)
+        with suppress(RucolaError):
+            archive(url, store=tmp_path / "store", storage_options=options)
+        faulty_s3.heal()
+        run_until_done(url, tmp_path, options)
+    found = places(url, options)
+    assert len(found) == 80 == len(set(found))
+
+
+def test_two_runs(
+    tmp_path: Path, store: MessageStore, url: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_table(url, storage_options=options)
+    assert isinstance(log, DeltaLog)
+    write, left = log._write_version, [1]
+
+    def late(*arguments: Any) -> None:
+        if left and left.pop():
+            archive(url, store=tmp_path / "store", storage_options=options)
+        write(*arguments)
+
+    monkeypatch.setattr(log, "_write_version", late)
+    monkeypatch.setattr("rucola.lake.open_table", lambda *_, **__: log)
+    assert archive(url, store=tmp_path / "store", storage_options=options) == 0
+    found = places(url, options)
+    assert len(found) == 60 == len(set(found))
+
+
+def test_a_store_that_ignores_conditions_is_refused(
+    tmp_path: Path, store: MessageStore, url: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    careless = url.replace("/lake/", CARELESS)
+    with pytest.raises(ConfigError, match="refuses a second conditional put"):
+        archive(careless, store=tmp_path / "store", storage_options=options)
+    assert not DeltaTable.is_deltatable(careless, {**options, "AWS_ALLOW_HTTP": "true"})
+    monkeypatch.setenv(UNSAFE, "true")
+    with pytest.raises(ConfigError, match="of two runs one would lose its commit"):
+        archive(url, store=tmp_path / "store", storage_options=options)
+
+
+def test_no_text_has_a_secret(
+    tmp_path: Path,
+    store: MessageStore,
+    url: str,
+    options: dict[str, str],
+    faulty_s3: FaultyS3,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    wrong = {**options, "AWS_SECRET_ACCESS_KEY": "wrong/secret+0123456789"}
+    texts = []
+    for given in (options, wrong, {**options, "AWS_REGION": "eu-west-1"}):
+        for kind in (Kind.PUT, Kind.CONDITIONAL_PUT, Kind.GET, Kind.LIST):
+            faulty_s3.fail(1, Fault.SLOW_DOWN, kind, times=40)
+            try:
+                archive(url, store=tmp_path / "store", storage_options=given)
+            except RucolaError as error:
+                texts += [str(error), repr(error)]
+            faulty_s3.heal()
+    assert texts
+    place = open_place(url, options)
+    texts += [caplog.text, repr(place), repr(open_table(url, storage_options=options))]
+    for text in texts:
+        for secret in (options["AWS_ACCESS_KEY_ID"], options["AWS_SECRET_ACCESS_KEY"], "wrong/secret"):
+            assert secret not in text
+    assert pickle.loads(pickle.dumps(place)).root == url
+
+
+def test_a_signed_url_is_hidden(options: dict[str, str]) -> None:
+    place = open_place("s3://bucket/table", options)
+    error = OSError(f"GET https://h/b/k?X-Amz-Signature=abc&AWSAccessKeyId=x failed for {options['AWS_ACCESS_KEY_ID']}")
+    assert place.told(error) == "GET https://h/b/k?*** failed for ***"
+
+
+@pytest.mark.parametrize(
+    ("table", "given", "expected"),
+    [
+        ("hdfs://host/t", {}, "s3://bucket/path"),
+        ("http://host/t", {}, "s3://bucket/path"),
+        ("s3://bucket", {}, "the name of a directory in a bucket"),
+        ("s3:///path", {}, "the name of a directory in a bucket"),
+        ("s3://bucket/a/../b", {}, "the name of a directory in a bucket"),
+        ("s3://bucket/t", {"AWS_PROFILE": "x"}, "AWS_ACCESS_KEY_ID"),
+        ("/lake", {"AWS_REGION": "x"}, "which is a directory"),
+    ],
+)
+def test_other_places_and_options_are_refused(table: str, given: dict[str, str], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        open_place(table, given)
+
+
+def test_a_server_that_is_gone_is_an_error(tmp_path: Path, store: MessageStore, options: dict[str, str]) -> None:
+    gone = {**options, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+    with pytest.raises(RucolaError) as found:
+        archive("s3://bucket/table", store=tmp_path / "store", storage_options=gone)
+    assert not isinstance(found.value, ConfigError)
+    assert isinstance(found.value, DiskError)
