@@ -21,8 +21,8 @@ from tests.unit.arrow.stores import open_store, put
 from rucola.errors import ConfigError, DiskError, RucolaError
 from rucola.lake import archive, archive_raw, compact, restore
 from rucola.lake.delta_log import DeltaLog
-from rucola.lake.storage import UNSAFE, open_place
 from rucola.lake.table_formats import open_table
+from rucola.places.storage import UNSAFE, open_place
 from rucola.store.message_store import MessageStore
 
 FAULTS = (Fault.SLOW_DOWN, Fault.CUT, Fault.LOST_ANSWER)

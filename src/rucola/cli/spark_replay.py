@@ -98,8 +98,8 @@ def _of_source(spark: SparkSession, request: on.Request, going: on.Run) -> DataF
 def _of_table(spark: SparkSession, request: on.Request, table: str) -> DataFrame:
     from pyspark.sql import functions as f
 
-    from rucola.lake.storage import open_place
     from rucola.lake.table_formats import found_format, open_table
+    from rucola.places.storage import open_place
     from rucola.spark.archive.topic_table import archived_rows
 
     found = found_format(open_place(table))

@@ -44,7 +44,7 @@ def _query(options: argparse.Namespace) -> None:
 
     store, namesrv = options.store, options.namesrv
     form = _form(options.format, options.json, options.output)
-    target = None if options.output is None else Path(Files().expand(options.output))
+    target = None if options.output is None else sql_output.new_output(options.output)
     if store is not None and not Files().is_directory(store):
         raise ConfigError("--store", store, "an existing directory")
     if (store is None) is (namesrv is None):
@@ -54,7 +54,7 @@ def _query(options: argparse.Namespace) -> None:
         gc.freeze()  # The imported modules are never garbage, so the collector skips them.
         gc.enable()
         if target is not None:
-            sql_output.write_file(result, target, form)
+            sql_output.write_file(result, *target, form)
         else:
             sql_output.write(result, form, options.max)
 

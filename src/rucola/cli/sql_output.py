@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import base64
 import csv
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from pathlib import Path
-from typing import IO, Any
+from io import TextIOWrapper
+from typing import IO, Any, BinaryIO
 
 import orjson
 import pyarrow as pa
 
 from rucola.errors import ConfigError, DiskError
+from rucola.places.place import Place
+from rucola.places.storage import open_place, scheme_of
+from rucola.runtime.files import Files
 
 _JSON_WHOLE_END = 1 << 63
 
@@ -39,33 +41,50 @@ def write(result: pa.RecordBatchReader, form: str, most: int) -> None:
         _write_lines(result, form, sys.stdout)
 
 
-def write_file(result: pa.RecordBatchReader, path: Path, form: str) -> None:
+def new_output(output: str) -> tuple[Place, str]:
+    """The place and name of a new file.
+
+    Args:
+        output: path, or URL in an object store.
+
+    Raises:
+        ConfigError: the file exists, or ``output`` is another kind of URL.
+    """
+    path = output if scheme_of("--output", output) else Files().expand(output)
+    directory, _, name = path.rpartition("/")
+    place = open_place(directory or "/", name="--output")
+    if not name or place.exists(name):
+        raise ConfigError("--output", output, "a file that does not exist")
+    return place, name
+
+
+def write_file(result: pa.RecordBatchReader, place: Place, name: str, form: str) -> None:
     """Writes the result to a new file, which gets its name when it is complete.
 
     Raises:
-        ConfigError: the file exists.
         DiskError: the file cannot be written.
     """
-    if path.exists():
-        raise ConfigError("--output", str(path), "a file that does not exist")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        if form == "parquet":
-            _write_parquet(result, part)
-        else:
-            with part.open("w", encoding="utf-8", newline="") as output:
+        new = place.new_file(name)
+        try:
+            if form == "parquet":
+                _write_parquet(result, new.stream)
+            else:
+                output = TextIOWrapper(new.stream, encoding="utf-8", newline="", write_through=True)
                 _write_lines(result, form, output)
-        part.rename(path)
+                output.detach()
+        except BaseException:
+            new.abandon()
+            raise
+        new.complete()
     except OSError as error:
-        raise DiskError(str(path), "write", error.strerror or str(error)) from error
-    finally:
-        part.unlink(missing_ok=True)
+        raise DiskError(f"{place.root}/{name}", "write", error.strerror or place.told(error)) from error
 
 
-def _write_parquet(result: pa.RecordBatchReader, path: Path) -> None:
+def _write_parquet(result: pa.RecordBatchReader, stream: BinaryIO) -> None:
     import pyarrow.parquet as pq
 
-    with pq.ParquetWriter(path, result.schema, compression="zstd") as writer:
+    with pq.ParquetWriter(stream, result.schema, compression="zstd") as writer:
         for batch in result:
             writer.write_batch(batch)
 

@@ -21,9 +21,9 @@ from rucola.arrow.reading import open_catalog, read_range
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import AnotherLogError, ConfigError, DataLossError, TableConflictError
 from rucola.lake.columns import arrow_of, merged_schema, source_columns, table_schema
-from rucola.lake.place import Place
 from rucola.lake.table_log import Change, DataFile, Snapshot, TableLog, lag
 from rucola.lake.workers import Task, Workers, run_here
+from rucola.places.place import Place
 from rucola.runtime.clock import Clock, SystemClock
 
 if TYPE_CHECKING:

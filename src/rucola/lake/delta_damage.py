@@ -10,7 +10,7 @@ import json
 import re
 
 from rucola.errors import FormatError
-from rucola.lake.place import Place
+from rucola.places.place import Place
 
 _COMMIT = re.compile(r"([0-9]{20})\.json")
 _CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\.parquet")

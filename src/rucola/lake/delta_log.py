@@ -23,9 +23,9 @@ from rucola.arrow.offsets import StreamOffsets
 from rucola.errors import ConfigError, DiskError, FormatError, TableConflictError
 from rucola.lake.delta_damage import check_newest, damage
 from rucola.lake.delta_probe import prove_conditional_puts
-from rucola.lake.place import Place
 from rucola.lake.table_log import PARTITIONS, STALE_S, Change, DataFile, Snapshot, TableKind, changed, check_age
 from rucola.lake.table_state import TableState
+from rucola.places.place import HIDDEN, Place
 from rucola.runtime.clock import Clock, SystemClock
 
 LOG = "_delta_log"
@@ -112,7 +112,8 @@ class DeltaLog:
         old = set(table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True))
         before, count = self._clock.wall_ms() - retention_s * 1000, 0
         for path, modified_ms in list(self.place.list_files()):
-            is_data = path.endswith(".parquet") and path in old
+            # delta-rs does not look at the hidden files that killed runs leave.
+            is_data = path.endswith(".parquet") and (path in old or path.rpartition("/")[2].startswith(HIDDEN))
             is_state = path.startswith(f"{STATES}/") and path != current
             if (is_data or is_state) and modified_ms < before:
                 self.place.remove(path)

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from rucola.errors import ConfigError, DiskError
-from rucola.lake.place import Place
+from rucola.places.place import Place
 
 SCRATCH = "_rucola/probe-"
 

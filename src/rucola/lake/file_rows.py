@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from rucola.lake.place import Place
 from rucola.lake.table_log import DataFile
+from rucola.places.place import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,8 +12,8 @@ from typing import Any
 
 from rucola.common.options import parse_options
 from rucola.errors import ConfigError, FormatError
-from rucola.lake.place import Place
 from rucola.lake.table_log import DataFile
+from rucola.places.place import Place
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.doctor.rebuild_job import options_of_files

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rucola.errors import ConfigError
-from rucola.lake.place import Place
+from rucola.places.place import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,9 +19,9 @@ from rucola.arrow.offsets import StreamOffsets
 from rucola.errors import ConfigError, DiskError, TableConflictError
 from rucola.lake.columns import DAY, arrow_of
 from rucola.lake.iceberg_catalog import Catalogue
-from rucola.lake.place import Place
 from rucola.lake.table_log import PARTITIONS, STALE_S, Change, DataFile, Snapshot, TableKind, changed, check_age
 from rucola.lake.table_state import TableState
+from rucola.places.place import Place
 from rucola.runtime.clock import Clock, SystemClock
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from rucola.errors import ConfigError, TableConflictError
 from rucola.lake.archiver import commit_rebased, files_of, write_all
 from rucola.lake.columns import DAY, arrow_of
 from rucola.lake.file_rows import joined_rows
-from rucola.lake.place import Place
 from rucola.lake.table_log import Change, DataFile, Snapshot, TableKind, TableLog
 from rucola.lake.workers import Task, Workers, run_here
+from rucola.places.place import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 
 from rucola.arrow.buffers import from_mask, from_numbers, numbers_of
 from rucola.lake.columns import DAY
-from rucola.lake.place import NewFile, Place
 from rucola.lake.statistics import file_statistics
 from rucola.lake.table_log import DataFile
+from rucola.places.place import NewFile, Place
 
 ORDER = ("brokerName", "queueId", "queueOffset")
 BLOOM_COLUMNS = ("keys", "msgId")

@@ -31,7 +31,6 @@ from rucola.lake.archiver import (
 )
 from rucola.lake.columns import json_of
 from rucola.lake.file_sizes import SIZES, encode_sizes, read_sizes, sizes_of
-from rucola.lake.place import Place
 from rucola.lake.raw_rows import (
     CONFIG_PART,
     LOG_PART,
@@ -44,6 +43,7 @@ from rucola.lake.raw_rows import (
 )
 from rucola.lake.table_log import Change, DataFile, Snapshot, TableLog
 from rucola.lake.workers import Task, Workers, run_here
+from rucola.places.place import Place
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.store.log.multi_path import log_directories

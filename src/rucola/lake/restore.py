@@ -18,11 +18,11 @@ from rucola.common.names import is_plain_name
 from rucola.errors import ConfigError, FormatError, StoreDamagedError
 from rucola.formats.segment_name import segment_name
 from rucola.lake.file_sizes import SIZES, read_sizes
-from rucola.lake.place import Place
 from rucola.lake.raw_archiver import CONFIG
 from rucola.lake.raw_rows import CONFIG_PART, LOG_PART, TAIL_PART
 from rucola.lake.table_log import DataFile, TableLog
 from rucola.lake.workers import Task, Workers, run_here
+from rucola.places.place import Place
 from rucola.runtime.files import Files
 from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.config import in_todays_words

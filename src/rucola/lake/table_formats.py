@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from rucola.errors import ConfigError
-from rucola.lake.place import Place
-from rucola.lake.storage import open_place
 from rucola.lake.table_log import TableKind, TableLog
+from rucola.places.place import Place
+from rucola.places.storage import open_place
 from rucola.runtime import extras
 
 
@@ -36,7 +36,7 @@ def open_table(
         kind: what a row is; None accepts an existing table of any kind.
         catalog: for Iceberg: name of a catalog in PyIceberg's configuration; empty for a SQLite file in the table.
         identifier: for Iceberg: namespace and name of the table in the catalog; empty for ``rucola.messages``.
-        storage_options: how an object store is reached; see ``rucola.lake.storage.OPTIONS``.
+        storage_options: how an object store is reached; see ``rucola.places.storage.OPTIONS``.
 
     Raises:
         ConfigError: the format is unknown, or arguments exclude each other.

@@ -19,7 +19,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.common.names import is_path_below
 from rucola.errors import ConfigError, FormatError
 from rucola.lake.columns import DAY
-from rucola.lake.place import Place
+from rucola.places.place import Place
 
 STALE_S = 24 * 3600.0
 """Seconds after which the plan of a commit is stale, and files may be deleted.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
+
+from rucola.places.storage import open_place
 
 if TYPE_CHECKING:
     from rucola.spark.sink_rows import Chunk
@@ -22,7 +22,7 @@ class DeadLetterFile:
     refused. It replaces the file of an earlier attempt, which has the same name.
 
     Args:
-        path: the directory, or its URI; may be empty if ``put`` is never called.
+        path: the directory, or its URL; may be empty if ``put`` is never called.
         name: identifies the task among all tasks that ever write into the directory.
     """
 
@@ -41,19 +41,19 @@ class DeadLetterFile:
         self._tables.append(table.append_column(REASON, pa.array([str(refused[n]) for n in numbers], pa.string())))
 
     def close(self) -> None:
-        """Writes the file under a name that Spark ignores, then renames the complete file. Without refused rows,
-        removes the file of an earlier attempt: its rows have been sent now.
+        """Writes the file, which gets its name when it is complete. Without refused rows, removes the file of an
+        earlier attempt: its rows have been sent now.
         """
         if not self._path:
             return
-        files, directory = fs.LocalFileSystem(), self._path
-        if "://" in self._path:
-            files, directory = fs.FileSystem.from_uri(self._path)
-        hidden, final = f"{directory}/.{self._name}.{uuid4().hex}", f"{directory}/{self._name}"
+        place = open_place(self._path, name="deadLetterPath")
         if self._tables:
-            files.create_dir(directory, recursive=True)
-            with files.open_output_stream(hidden) as stream:
-                pq.write_table(pa.concat_tables(self._tables), stream)
-            files.move(hidden, final)
-        elif files.get_file_info(final).type is not fs.FileType.NotFound:
-            files.delete_file(final)
+            new = place.new_file(self._name)
+            try:
+                pq.write_table(pa.concat_tables(self._tables), new.stream)
+            except BaseException:
+                new.abandon()
+                raise
+            new.complete()
+        elif place.exists(self._name):
+            place.remove(self._name)

@@ -14,6 +14,7 @@ from rucola.arrow.schema import ROCKETMQ_COLUMNS
 from rucola.client.send_result import SendStatus
 from rucola.common.local_path import local_path
 from rucola.errors import ClientError, ConfigError
+from rucola.places.storage import scheme_of
 from rucola.spark.option_values import ACCESS_OPTIONS, Option, access, check_passed_on, known_values, number
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ SINK_OPTIONS: tuple[Option, ...] = (
         "topic for rows that cannot be sent; if neither this option nor `deadLetterPath` is set, such rows fail the "
         "query",
     ),
-    Option("deadLetterPath", "", "directory, or its URI, for rows that cannot be sent, as Parquet files"),
+    Option("deadLetterPath", "", "directory, or its URL (`s3://`), for rows that cannot be sent, as Parquet files"),
     Option(
         "acceptedStatus",
         "SEND_OK",
@@ -197,8 +198,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def _letters_place(text: str) -> str:
-    """A local directory, or the URL of one that PyArrow opens. A URL with one slash would be a new directory here."""
-    return text if "://" in text else local_path("deadLetterPath", text)
+    """A local directory, or the URL of an object store."""
+    return text if scheme_of("deadLetterPath", text) else local_path("deadLetterPath", text)
 
 
 def sink_layout(options: SinkOptions, schema: StructType) -> SinkLayout:

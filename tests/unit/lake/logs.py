@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rucola.lake.delta_log import DeltaLog
-from rucola.lake.local_place import LocalPlace
 from rucola.lake.table_log import TableKind
+from rucola.places.local_place import LocalPlace
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 

@@ -30,11 +30,11 @@ from rucola.lake.columns import json_of, merged_schema
 from rucola.lake.delta_log import DeltaLog
 from rucola.lake.iceberg_catalog import Catalogue
 from rucola.lake.iceberg_log import IcebergLog
-from rucola.lake.local_place import LocalPlace
 from rucola.lake.maintenance import compact, expire
 from rucola.lake.parquet_writer import TableWriter, escaped
 from rucola.lake.raw_rows import raw_schema
 from rucola.lake.table_log import Change, DataFile, TableKind, TableLog
+from rucola.places.local_place import LocalPlace
 from rucola.runtime.files import Files
 from rucola.spark.archive import archive as archive_on_spark
 from rucola.store.message_store import MessageStore

@@ -176,13 +176,15 @@ def test_a_log_comes_back(tmp_path: Path, store: MessageStore, format: str) -> N
 def test_files_of_killed_runs_are_deleted_after_a_day(tmp_path: Path, store: MessageStore, format: str) -> None:
     archive(tmp_path / "table", store=tmp_path / "store", format=format)
     mine = next((tmp_path / "table").rglob("topic=flights/*/*.parquet"))
-    left, fresh, text = (mine.with_name(name) for name in ("left.parquet", "fresh.parquet", "notes.txt"))
-    for path in (left, fresh, text):
+    left, begun, fresh, text = (
+        mine.with_name(name) for name in ("left.parquet", ".begun.parquet", "fresh.parquet", "notes.txt")
+    )
+    for path in (left, begun, fresh, text):
         path.write_bytes(b"x")
-    for path in (mine, left, text):
+    for path in (mine, left, begun, text):
         os.utime(path, (0, 0))
-    assert compact(tmp_path / "table", format=format).deleted == 1
-    assert [path.exists() for path in (mine, left, fresh, text)] == [True, False, True, True]
+    assert compact(tmp_path / "table", format=format).deleted == 2
+    assert [path.exists() for path in (mine, left, begun, fresh, text)] == [True, False, False, True, True]
     assert same_rows(tmp_path, format)
 
 

@@ -15,10 +15,10 @@ from tests.unit.lake.logs import SCHEMA, delta_log
 from rucola.cli.main import main
 from rucola.errors import ConfigError, ForeignEntryError, FormatError, RucolaError
 from rucola.lake import archive, archive_raw, restore
-from rucola.lake.local_place import LocalPlace
 from rucola.lake.maintenance import compact
 from rucola.lake.table_formats import open_table
 from rucola.lake.table_log import Change
+from rucola.places.local_place import LocalPlace
 from rucola.runtime.files import Files
 
 OLD_S = 1_000_000_000

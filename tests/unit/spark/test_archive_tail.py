@@ -17,8 +17,8 @@ from tests.unit.lake.logs import delta_log
 from rucola.arrow.topic_dataset import topic_options
 from rucola.errors import DataLossError
 from rucola.lake.delta_log import DeltaLog
-from rucola.lake.local_place import LocalPlace
 from rucola.lake.table_log import Snapshot
+from rucola.places.local_place import LocalPlace
 from rucola.spark.archive import archive
 from rucola.spark.archive.tasks import source_schema
 from rucola.spark.archive.topic_table import _gaps, _Plan, _plan, tail_batches

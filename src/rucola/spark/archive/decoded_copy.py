@@ -9,7 +9,7 @@ from rucola.arrow.ranges import SourceRange
 from rucola.arrow.read_options import ReadOptions
 from rucola.lake.archiver import Copy, plain_copy, write_all
 from rucola.lake.columns import arrow_of, table_schema
-from rucola.lake.place import Place
+from rucola.places.place import Place
 from rucola.spark.archive.tasks import in_executors, rows_of, source_schema, writing
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from rucola.errors import ConfigError, DataLossError
 from rucola.lake.archiver import snapshot_of, start_offsets
 from rucola.lake.columns import DAY, typed_names
 from rucola.lake.file_rows import completed, joined_rows
-from rucola.lake.place import Place
 from rucola.lake.table_log import DataFile, Snapshot, TableLog
+from rucola.places.place import Place
 from rucola.spark.archive.decoded_copy import Decode
 from rucola.spark.archive.tasks import reading, source_schema
 

@@ -11,13 +11,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from rucola.errors import DiskError, FormatError
-from rucola.lake.place import Found
+from rucola.places.place import Found
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
     import pyarrow.parquet as pq
 
-    from rucola.lake.storage import StorageOptions
+    from rucola.places.storage import StorageOptions
 
 FILE_BYTES_MAX = 256 << 20
 """Longest small file that is read as a whole, in bytes."""
@@ -29,15 +29,15 @@ class ObjectPlace:
     Args:
         scheme: kind of the store: ``s3``, ``gs`` or ``abfss``.
         bucket: name of the bucket.
-        path: path of the table in the bucket.
+        path: path of the table in the bucket; may be empty.
         options: how the store is reached.
     """
 
     is_local = False
 
     def __init__(self, scheme: str, bucket: str, path: str, options: StorageOptions) -> None:
-        self.root = f"{scheme}://{bucket}/{path}"
-        self._base = f"{bucket}/{path}"
+        self._base = f"{bucket}/{path}".rstrip("/")
+        self.root = f"{scheme}://{self._base}"
         self._options = options
         self._arguments = (scheme, bucket, path, options)
 
@@ -86,6 +86,13 @@ class ObjectPlace:
                 raise FormatError(
                     "table", 0, "pages with matching checksums", str(error), f"{self.root}/{path}"
                 ) from error
+
+    def exists(self, path: str) -> bool:
+        """See ``Place``."""
+        import pyarrow.fs as pafs
+
+        with self.failing("look at", path):
+            return bool(self._files.get_file_info(f"{self._base}/{path}").type == pafs.FileType.File)
 
     def read(self, path: str) -> bytes | None:
         """See ``Place``."""

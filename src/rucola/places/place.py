@@ -88,7 +88,7 @@ class Place(Protocol):
         ...
 
     def new_file(self, path: str) -> NewFile:
-        """Begins a file whose name nothing has."""
+        """Begins a file; when it is complete, it replaces what has its name."""
         ...
 
     def filesystem(self) -> tuple[pafs.FileSystem, str]:
@@ -102,6 +102,10 @@ class Place(Protocol):
             ForeignEntryError: the path leads through a link, or to no file.
             FormatError: in the block, something was read that is not there, or is damaged.
         """
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file."""
         ...
 
     def read(self, path: str) -> bytes | None:

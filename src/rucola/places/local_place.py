@@ -10,9 +10,10 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
+from uuid import uuid4
 
 from rucola.errors import ForeignEntryError, FormatError
-from rucola.lake.place import HIDDEN, Found
+from rucola.places.place import HIDDEN, Found
 from rucola.runtime.files import Files
 
 if TYPE_CHECKING:
@@ -94,6 +95,10 @@ class LocalPlace:
             except (pa.ArrowException, OSError, LookupError, ValueError) as error:
                 raise FormatError("table", 0, "pages with matching checksums", str(error), place) from error
 
+    def exists(self, path: str) -> bool:
+        """See ``Place``."""
+        return self._held().is_file(f"{self.root}/{path}")
+
     def read(self, path: str) -> bytes | None:
         """See ``Place``."""
         return self._held().read_file(f"{self.root}/{path}")
@@ -150,7 +155,7 @@ class NewLocalFile:
         self._files = files
         self._path = path
         directory, _, name = path.rpartition("/")
-        self._hidden = f"{directory}/{HIDDEN}{name}"
+        self._hidden = f"{directory}/{HIDDEN}{uuid4().hex}-{name}"
         self.stream: BinaryIO = files.open_new(self._hidden)
 
     def complete(self) -> int:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rucola.errors import ConfigError
-from rucola.lake.local_place import LocalPlace
-from rucola.lake.place import Place
+from rucola.places.local_place import LocalPlace
+from rucola.places.place import Place
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -30,38 +30,57 @@ SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "A
 UNSAFE = "AWS_S3_ALLOW_UNSAFE_RENAME"
 REGION = "us-east-1"
 """Region of servers that have an address of their own and no regions."""
+_SAME = {"s3a": "s3"}
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _SIGNED = re.compile(r"(https?://[^\s?\"']+)\?[^\s\"')]+")
 _MASK = "***"
 
 
-def open_place(table: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Place:
-    """The place of a table.
+def scheme_of(name: str, text: str) -> str:
+    """The kind of object store that a URL names, a key of ``OPTIONS``; empty for a directory.
+
+    Args:
+        name: name of the option or argument, for the error.
+        text: what the user gave.
+
+    Raises:
+        ConfigError: another kind of URL.
+    """
+    match = _URL.match(text)
+    scheme = "" if match is None else match[1].lower()
+    if scheme in ("", "file"):
+        return ""
+    scheme = _SAME.get(scheme, scheme)
+    url = urlsplit(text)
+    if scheme not in OPTIONS or not url.netloc or ".." in url.path.split("/"):
+        raise ConfigError(name, text, "a path, file:///path, s3://BUCKET/PATH, gs://BUCKET/PATH or abfss://…")
+    return scheme
+
+
+def open_place(
+    table: str | os.PathLike[str], options: Mapping[str, str] | None = None, *, name: str = "table"
+) -> Place:
+    """The place of a table, or of other files.
 
     Args:
         table: a path, a ``file:`` URL, or a URL of an object store: ``s3://``; ``gs://`` and ``abfss://`` take the same
             way, untested.
         options: see ``OPTIONS``.
+        name: name of the option or argument, for errors.
 
     Raises:
         ConfigError: another kind of URL, or an unknown option.
     """
     text = os.fspath(table)
-    match = _URL.match(text)
-    scheme = "" if match is None else match[1].lower()
-    scheme = "s3" if scheme == "s3a" else scheme
-    if scheme not in OPTIONS:
+    scheme = scheme_of(name, text)
+    if not scheme:
         if options:
             raise ConfigError("storage_options", ", ".join(options), f"no options for {text}, which is a directory")
-        if scheme not in ("", "file"):
-            raise ConfigError("table", text, "a path, file:///path, s3://bucket/path, gs:// or abfss://")
         return LocalPlace(text)
-    from rucola.lake.object_place import ObjectPlace
+    from rucola.places.object_place import ObjectPlace
 
     url = urlsplit(text)
     path = "/".join(part for part in url.path.split("/") if part)
-    if not url.netloc or not path or ".." in path.split("/"):
-        raise ConfigError("table", text, f"{scheme}://BUCKET/PATH, the name of a directory in a bucket")
     return ObjectPlace(scheme, url.netloc, path, StorageOptions(scheme, options or {}))
 
 
