@@ -104,7 +104,7 @@ class Proxy:
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream = _Upstream(self._upstream)
-        with contextlib.suppress(OSError, EOFError):
+        with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
             while await self._serve(reader, writer, upstream):
                 pass
         upstream.close()

@@ -121,8 +121,7 @@ def _serve(kind: str, directory: Path) -> None:
         print(port, flush=True)
         sys.stdin.read()
     finally:
-        process.kill()
-        process.wait()
+        seaweedfs.end(process)
 
 
 def _wait_for_writes(process: subprocess.Popen[bytes], client: S3Client) -> None:

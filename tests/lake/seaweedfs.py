@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -18,6 +19,8 @@ VERSION = "v0.0.0-20261109003541-7506e5f91cd6"
 _PLACE = Path(__file__).parents[2] / "build" / "seaweedfs"
 COMMAND = _PLACE / VERSION / "weed"
 _PORTS = ("master.port", "volume.port", "filer.port", "s3.port")
+_ENVIRONMENT = {"WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
+"""A bucket begins with one volume instead of seven."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -86,7 +89,7 @@ def start(directory: Path, access_key: str, secret: str) -> tuple[subprocess.Pop
         "master.electionTimeout": "1s",
         "master.telemetry": "false",
         "master.volumeSizeLimitMB": "64",
-        "volume.max": "100",
+        "volume.max": "10000",
         "volume.preStopSeconds": "0",
         "filer.localSocket": str(directory / "filer.sock"),
         "s3.localSocket": str(directory / "s3.sock"),
@@ -106,11 +109,21 @@ def start(directory: Path, access_key: str, secret: str) -> tuple[subprocess.Pop
     process = subprocess.Popen(
         arguments,
         cwd=directory,
+        env=os.environ | _ENVIRONMENT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has one thread
     )
     return process, numbers["s3.port"]
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kills the server, and removes its sockets, which it has in a fixed place."""
+    process.kill()
+    process.wait()
+    for port in re.findall(r"port[.a-z]*=(\d+)", " ".join(map(str, process.args))):
+        for path in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+            path.unlink()
 
 
 def _free_ports(count: int) -> list[int]:
