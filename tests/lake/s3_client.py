@@ -25,10 +25,7 @@ class Answer(NamedTuple):
     @property
     def code(self) -> str:
         """The code of an error, as in ``NoSuchKey``; empty where there is none."""
-        found = ET.fromstring(self.body).find("{*}Code") if self.body.startswith(b"<") else None
-        if found is None and self.body.startswith(b"<"):
-            found = ET.fromstring(self.body).find("Code")
-        return "" if found is None else found.text or ""
+        return ET.fromstring(self.body).findtext("Code", "") if self.status >= 400 and self.body else ""
 
 
 class S3Client:
@@ -48,6 +45,10 @@ class S3Client:
 
     def __exit__(self, *exc_info: object) -> None:
         self._connection.close()
+
+    def connect(self) -> None:
+        """Connects now, not with the first request."""
+        self._connection.connect()
 
     def request(
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: bytes = b"", **headers: str

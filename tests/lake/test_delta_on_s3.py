@@ -21,6 +21,13 @@ from tests.lake.s3_proxy import Fault, FaultyS3, Kind
 from tests.lake.s3_server import SECRET, S3Server
 
 SCHEMA = pa.schema([("day", pa.string()), ("number", pa.int32())])
+EMPTY = b"""{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}
+{"metaData":{"id":"1","format":{"provider":"parquet","options":{}},"partitionColumns":["day"],"configuration":{},\
+"schemaString":"{\\"type\\":\\"struct\\",\\"fields\\":[\
+{\\"name\\":\\"day\\",\\"type\\":\\"string\\",\\"nullable\\":true,\\"metadata\\":{}},\
+{\\"name\\":\\"number\\",\\"type\\":\\"integer\\",\\"nullable\\":true,\\"metadata\\":{}}]}"}}
+"""
+"""The first commit of a table without rows; one request, where ``DeltaTable.create`` makes fourteen."""
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 COMMIT_ID = "rucola.commit"
 EXACTLY_NEXT = 0
@@ -59,9 +66,10 @@ def create(s3: S3Server | FaultyS3, url: str, retries: int | None = None, **opti
 @pytest.fixture
 def url(each_s3_server: S3Server) -> str:
     """An empty table."""
-    url = f"s3://{each_s3_server.bucket()}/table"
-    create(each_s3_server, url)
-    return url
+    bucket = each_s3_server.bucket()
+    with each_s3_server.client() as client:
+        assert client.put(f"/{bucket}/table/_delta_log/00000000000000000000.json", EMPTY).status == 200
+    return f"s3://{bucket}/table"
 
 
 @pytest.fixture
@@ -70,10 +78,10 @@ def s3(each_faulty_s3: FaultyS3, url: str) -> FaultyS3:
     return each_faulty_s3
 
 
-def commits(s3: S3Server, url: str) -> list[str | None]:
-    """Returns the ids of a table's commits."""
+def commits(s3: S3Server, url: str) -> list[str]:
+    """Returns the ids of a table's commits after the first one."""
     log = DeltaTable(url, storage_options=delta_options(s3)).history()
-    return [one.get(COMMIT_ID) for one in reversed(log)]
+    return [one[COMMIT_ID] for one in reversed(log) if COMMIT_ID in one]
 
 
 def error_of(call: Callable[[], Any]) -> Exception:
@@ -108,7 +116,7 @@ def meanwhile(s3: FaultyS3, work: Callable[[], Any], other: Callable[[], Any]) -
     return errors[0]
 
 
-@pytest.mark.parametrize("more", [{}, {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"}, {"aws_conditional_put": "etag"}])
+@pytest.mark.parametrize("more", [{}, {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"}])
 def test_commits_are_conditional_puts(s3: FaultyS3, each_s3_server: S3Server, more: dict[str, str]) -> None:
     bucket = each_s3_server.bucket()
     create(s3, f"s3://{bucket}/table", **more)
@@ -132,7 +140,7 @@ def test_of_two_writers_of_one_application_one_fails(s3: FaultyS3, url: str, eac
     assert isinstance(error, CommitFailedError)
     assert "Concurrent transaction failed" in str(error)
     other.commit("other", Transaction("another", 1))
-    assert commits(each_s3_server, url) == [None, "first", "other"]
+    assert commits(each_s3_server, url) == ["first", "other"]
 
 
 def test_the_number_of_an_application_is_not_compared_with_what_was_read(
@@ -141,14 +149,14 @@ def test_the_number_of_an_application_is_not_compared_with_what_was_read(
     """A writer must look itself, whether its number is the next one."""
     for name, number in (("a", 5), ("b", 5), ("c", 3)):
         Writer(s3, url).commit(name, Transaction("app", number))
-    assert commits(each_s3_server, url) == [None, "a", "b", "c"]
+    assert commits(each_s3_server, url) == ["a", "b", "c"]
     assert Writer(s3, url).table.transaction_version("app") == 3
 
 
 def test_a_commit_that_came_late_is_moved_to_the_next_version(s3: FaultyS3, url: str, each_s3_server: S3Server) -> None:
     late = Writer(s3, url)
     assert meanwhile(s3, lambda: late.commit("late"), lambda: Writer(each_s3_server, url).commit("early")) is None
-    assert commits(each_s3_server, url) == [None, "early", "late"]
+    assert commits(each_s3_server, url) == ["early", "late"]
 
 
 def test_without_retries_a_commit_is_the_next_version_or_fails(
@@ -166,7 +174,7 @@ def test_without_retries_a_commit_is_the_next_version_or_fails(
         lambda: Writer(each_s3_server, url).commit("early"),
     )
     assert isinstance(error, CommitFailedError)
-    assert commits(each_s3_server, url) == [None, "fresh", "early"]
+    assert commits(each_s3_server, url) == ["fresh", "early"]
 
 
 @pytest.mark.parametrize(("retries", "versions"), [(None, 2), (EXACTLY_NEXT, 1)])
@@ -177,7 +185,7 @@ def test_of_two_who_create_a_table_the_second_replaces_its_metadata_or_fails(
     error = meanwhile(s3, lambda: create(s3, url, retries), lambda: create(each_s3_server, url))
     assert (error is None) == (versions == 2)
     assert error is None or isinstance(error, CommitFailedError)
-    assert len(commits(each_s3_server, url)) == versions
+    assert DeltaTable(url, storage_options=delta_options(each_s3_server)).version() == versions - 1
 
 
 @pytest.mark.parametrize("how", [Fault.LOST_ANSWER, Fault.SLOW_DOWN_DONE])
@@ -194,7 +202,7 @@ def test_a_lost_answer_is_reported_as_another_writers_commit(
         0 if how is Fault.LOST_ANSWER else 503,
         412,
     ]
-    assert commits(each_s3_server, url) == [None, "own"]
+    assert commits(each_s3_server, url) == ["own"]
 
 
 def test_a_lost_answer_without_a_transaction_commits_twice(s3: FaultyS3, url: str, each_s3_server: S3Server) -> None:
@@ -202,7 +210,7 @@ def test_a_lost_answer_without_a_transaction_commits_twice(s3: FaultyS3, url: st
     writer = Writer(s3, url)
     s3.fail(1, Fault.LOST_ANSWER, Kind.CONDITIONAL_PUT)
     writer.commit("own")
-    assert commits(each_s3_server, url) == [None, "own", "own"]
+    assert commits(each_s3_server, url) == ["own", "own"]
 
 
 @pytest.mark.parametrize("how", [Fault.SLOW_DOWN, Fault.CUT])
@@ -211,11 +219,13 @@ def test_a_request_that_fails_is_sent_again(s3: FaultyS3, url: str, each_s3_serv
         s3.fail(1, how, kind)
     Writer(s3, url).commit("a", retries=EXACTLY_NEXT)
     assert sum(one.fault is how for one in s3.requests) == 3
-    assert commits(each_s3_server, url) == [None, "a"]
+    assert commits(each_s3_server, url) == ["a"]
 
 
-@pytest.mark.parametrize("how", [Fault.SLOW_DOWN, Fault.CUT])
-@pytest.mark.parametrize("kind", [Kind.LIST, Kind.GET, Kind.CONDITIONAL_PUT])
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [(Kind.LIST, Fault.SLOW_DOWN), (Kind.GET, Fault.CUT), (Kind.CONDITIONAL_PUT, Fault.SLOW_DOWN)],
+)
 def test_a_store_that_stays_away_is_an_os_error_or_a_delta_error(
     s3: FaultyS3, url: str, each_s3_server: S3Server, kind: Kind, how: Fault
 ) -> None:
@@ -228,7 +238,7 @@ def test_a_store_that_stays_away_is_an_os_error_or_a_delta_error(
     assert type(error).__name__ == expected
     assert "after 2 retries" in str(error)
     assert s3.counts()[kind] == 3
-    assert commits(each_s3_server, url) == ([None, "a"] if kind is Kind.GET else [None])
+    assert commits(each_s3_server, url) == (["a"] if kind is Kind.GET else [])
 
 
 def test_errors_of_access_hide_the_secret(s3: FaultyS3, url: str, each_s3_server: S3Server) -> None:
@@ -245,20 +255,20 @@ def test_numbers_of_requests(s3: FaultyS3, url: str, each_s3_server: S3Server) -
     """Each commit since the checkpoint is read twice when a table is opened, and once for each look at an application's
     number.
     """
-    for number in range(10):
+    for number in range(4):
         s3.forget()
         writer = Writer(each_s3_server, url)
         writer.commit(f"{number}", Transaction("app", number))
     writer = Writer(s3, url)
-    assert s3.counts() == {Kind.LIST: 1, Kind.GET: 1 + 2 * 11}
+    assert s3.counts() == {Kind.LIST: 1, Kind.GET: 1 + 2 * 5}
     s3.forget()
     writer.table.transaction_version("app")
-    assert s3.counts() == {Kind.GET: 11}
+    assert s3.counts() == {Kind.GET: 5}
     s3.forget()
     writer.table.file_uris()
     writer.table.get_add_actions(flatten=True)
     assert s3.counts() == {}
-    writer.commit("last", Transaction("app", 10), retries=EXACTLY_NEXT)
+    writer.commit("last", Transaction("app", 4), retries=EXACTLY_NEXT)
     assert s3.counts() == {Kind.LIST: 2, Kind.CONDITIONAL_PUT: 1, Kind.GET: 2}
     writer.table.update_incremental()
     writer.table.create_checkpoint()

@@ -29,7 +29,7 @@ def test_of_sixteen_writers_one_succeeds(each_s3_server: S3Server) -> None:
     def write(number: int) -> int:
         key, writer = divmod(number, WRITERS)
         with each_s3_server.client() as client:
-            client.get(f"/{bucket}/connected")
+            client.connect()
             together[key].wait()
             return client.put(f"/{bucket}/{key}.json", b"%d" % writer, if_none_match="*").status
 
