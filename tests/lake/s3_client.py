@@ -72,10 +72,10 @@ class S3Client:
         return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
 
     def put(self, path: str, body: bytes = b"", **headers: str) -> Answer:
-        return self.request("PUT", path, body=body, **headers)
+        return self.request("PUT", path, None, body, **headers)
 
     def get(self, path: str, **headers: str) -> Answer:
-        return self.request("GET", path, **headers)
+        return self.request("GET", path, None, b"", **headers)
 
     def keys(self, bucket: str, prefix: str = "") -> list[str]:
         """Returns all keys of a bucket that begin with ``prefix``."""

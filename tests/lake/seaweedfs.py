@@ -121,7 +121,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
     """Kills the server, and removes its sockets, which it has in a fixed place."""
     process.kill()
     process.wait()
-    for port in re.findall(r"port[.a-z]*=(\d+)", " ".join(map(str, process.args))):
+    for port in re.findall(r"port[.a-z]*=(\d+)", str(process.args)):
         for path in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
             path.unlink()
 

@@ -9,6 +9,7 @@ import math
 import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -53,7 +54,7 @@ class Writer:
         )
 
 
-def create(s3: S3Server | FaultyS3, url: str, retries: int | None = None, **options: str) -> None:
+def create(s3: S3Server | FaultyS3, url: str, retries: int | None = None, **options: Any) -> None:
     DeltaTable.create(
         url,
         SCHEMA,
@@ -244,7 +245,7 @@ def test_a_store_that_stays_away_is_an_os_error_or_a_delta_error(
 def test_errors_of_access_hide_the_secret(s3: FaultyS3, url: str, each_s3_server: S3Server) -> None:
     right = delta_options(each_s3_server, **HASTY)
     for wrong in ({"AWS_SECRET_ACCESS_KEY": SECRET[::-1]}, {"AWS_ACCESS_KEY_ID": "ANOTHER"}):
-        error = error_of(lambda wrong=wrong: DeltaTable(url, storage_options=right | wrong))
+        error = error_of(partial(DeltaTable, url, storage_options=right | wrong))
         assert "403 Forbidden" in str(error)
         assert SECRET[::-1] not in str(error)
     nowhere = right | {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}

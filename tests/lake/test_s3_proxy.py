@@ -151,15 +151,15 @@ def test_the_proxy_ends_with_a_request_held(each_s3_server: S3Server, bucket: st
     ended = threading.Event()
 
     def put() -> None:
-        with S3Client(proxy.endpoint, proxy.access_key, proxy.secret) as other, pytest.raises(OSError):
+        with S3Client(own.endpoint, own.access_key, own.secret) as other, pytest.raises(OSError):
             other.put(f"/{bucket}/1", b"x")
         ended.set()
 
-    with FaultyS3(each_s3_server) as proxy:
-        proxy.fail(1, Fault.HOLD)
+    with FaultyS3(each_s3_server) as own:
+        own.fail(1, Fault.HOLD)
         thread = threading.Thread(target=put)
         thread.start()
-        proxy.wait_held()
+        own.wait_held()
     thread.join()
     assert ended.is_set()
     with each_s3_server.client() as client:
