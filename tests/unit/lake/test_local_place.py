@@ -226,25 +226,32 @@ def test_all_ways_to_write_a_path_are_one_table(form: str, tmp_path: Path, monke
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a table", "link", "store"]
 
 
-@pytest.mark.parametrize("elsewhere", ["s3://bucket/t", "hdfs://host/t", "gs://bucket/t"])
+@pytest.mark.parametrize("elsewhere", ["hdfs://host/t", "ftp://host/t", "s3:/bucket/t", "S3N://bucket/t"])
 def test_no_directory_is_made_for_a_place_elsewhere(
     elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the fix, a directory ``s3:`` appeared, and the user believed that the data was in the cloud."""
+    """Before the fix, a directory ``hdfs:`` appeared, and the user believed that the data was in the cluster."""
+    store = with_messages(tmp_path / "store", 3)
+    monkeypatch.chdir(tmp_path)
+    for form in ("delta", "iceberg"):
+        with pytest.raises(ConfigError, match="s3://BUCKET/PATH"):
+            archive(elsewhere, store=store, format=form)
+    with pytest.raises(ConfigError, match="s3://BUCKET/PATH"):
+        archive_raw(elsewhere, store)
+    with pytest.raises(ConfigError, match="s3://BUCKET/PATH"):
+        restore(elsewhere, tmp_path / "new")
+    command = ["sql", "select 1", "--store", str(store), "-o", f"{elsewhere}.csv"]
+    assert main(command) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
+
+
+@pytest.mark.parametrize("elsewhere", ["hdfs://host/t", "s3://bucket/t"])
+def test_stores_are_directories(elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = with_messages(tmp_path / "store", 3)
     archive_raw(tmp_path / "raw", store)
     monkeypatch.chdir(tmp_path)
-    for form in ("delta", "iceberg"):
-        with pytest.raises(ConfigError, match="file:///path"):
-            archive(elsewhere, store=store, format=form)
     with pytest.raises(ConfigError, match="file:///path"):
         archive(tmp_path / "new", store=elsewhere)
     with pytest.raises(ConfigError, match="file:///path"):
-        archive_raw(elsewhere, store)
-    with pytest.raises(ConfigError, match="file:///path"):
-        restore(elsewhere, tmp_path / "new")
-    with pytest.raises(ConfigError, match="file:///path"):
         restore(tmp_path / "raw", elsewhere)
-    command = ["sql", "select 1", "--store", str(store), "-o", f"{elsewhere}.csv"]
-    assert main(command) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["raw", "store"]
