@@ -223,11 +223,10 @@ def test_a_signed_url_is_hidden(options: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("table", "given", "expected"),
     [
-        ("hdfs://host/t", {}, "s3://bucket/path"),
-        ("http://host/t", {}, "s3://bucket/path"),
-        ("s3://bucket", {}, "the name of a directory in a bucket"),
-        ("s3:///path", {}, "the name of a directory in a bucket"),
-        ("s3://bucket/a/../b", {}, "the name of a directory in a bucket"),
+        ("hdfs://host/t", {}, "s3://BUCKET/PATH"),
+        ("http://host/t", {}, "s3://BUCKET/PATH"),
+        ("s3:///path", {}, "s3://BUCKET/PATH"),
+        ("s3://bucket/a/../b", {}, "s3://BUCKET/PATH"),
         ("s3://bucket/t", {"AWS_PROFILE": "x"}, "AWS_ACCESS_KEY_ID"),
         ("/lake", {"AWS_REGION": "x"}, "which is a directory"),
     ],
