@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "README.md": 700,
-    "docs/ARCHITECTURE.md": 1750,
+    "docs/ARCHITECTURE.md": 1820,
     "docs/bodies.md": 1450,
     "docs/changing.md": 250,
     "docs/client.md": 1540,
@@ -35,9 +35,11 @@ BUDGETS = {
     "docs/java-client.md": 500,
     "docs/lab/questions.md": 400,
     "docs/lakehouse.md": 1100,
+    "docs/lake-storage.md": 600,
+    "docs/log-archive.md": 400,
     "docs/log-events.md": 450,
     "docs/metrics.md": 300,
-    "docs/modules.md": 3250,
+    "docs/modules.md": 3330,
     "docs/observability.md": 350,
     "docs/operations.md": 1450,
     "docs/performance.md": 1500,

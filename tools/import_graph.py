@@ -14,12 +14,13 @@ import grimp
 PAGE = Path(__file__).parent.parent / "docs" / "modules.md"
 BEGIN, END = "<!-- import graph: begin -->", "<!-- import graph: end -->"
 LAYERS = [
-    (8, ["cli"]),
-    (7, ["lab"]),
-    (6, ["broker", "namesrv", "spark", "sql"]),
+    (9, ["cli"]),
+    (8, ["lab"]),
+    (7, ["broker", "namesrv", "spark", "sql"]),
+    (6, ["lake"]),
     (5, ["sync", "arrow"]),
     (4, ["client"]),
-    (3, ["store", "remoting"]),
+    (3, ["store", "remoting", "places"]),
     (2, ["runtime"]),
     (1, ["formats", "protocol", "filter"]),
     (0, ["common"]),
