@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import zlib
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Self
 
 from rucola.common.message_queue import MessageQueue
 
@@ -64,7 +65,19 @@ class WantedRanges(tuple[QueueRange, ...]):
     """Queue ranges with a small pickle, because every task of a log scan gets them; there may be thousands of queues.
 
     The pickle holds all numbers in one compressed array, and is created only once for all tasks.
+
+    Attributes:
+        begins: for each range, the physical offset of its first record, -1 if it has none; empty if they are not known.
+            Earlier records with these queue offsets belong to a deleted topic of the same name.
     """
+
+    begins: tuple[int, ...]
+
+    def __new__(cls, ranges: Iterable[QueueRange] = (), begins: Iterable[int] = ()) -> Self:
+        """Makes the tuple of ``ranges``."""
+        made = super().__new__(cls, ranges)
+        made.begins = tuple(begins)
+        return made
 
     def __reduce__(self) -> tuple[Callable[[bytes], WantedRanges], tuple[bytes]]:
         return _unpacked, (self._packed,)
@@ -78,6 +91,7 @@ class WantedRanges(tuple[QueueRange, ...]):
         numbers.extend(one.queue.queue_id for one in self)
         numbers.extend(one.start for one in self)
         numbers.extend(one.end for one in self)
+        numbers.extend(self.begins or (-2 for _ in self))
         return zlib.compress(json.dumps(names).encode() + b"\n" + numbers.tobytes())
 
 
@@ -86,12 +100,13 @@ def _unpacked(packed: bytes) -> WantedRanges:
     names = json.loads(head)
     numbers = array("q")
     numbers.frombytes(content)
-    count = len(numbers) // 4
-    columns = (numbers[at * count : (at + 1) * count] for at in range(4))
-    return WantedRanges(
+    count = len(numbers) // 5
+    *columns, begins = (numbers[at * count : (at + 1) * count] for at in range(5))
+    ranges = (
         QueueRange(MessageQueue(names[place][0], names[place][1], queue_id), start, end)
         for place, queue_id, start, end in zip(*columns, strict=True)
     )
+    return WantedRanges(ranges, () if -2 in begins else begins)
 
 
 @dataclass(frozen=True)

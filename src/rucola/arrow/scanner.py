@@ -21,6 +21,7 @@ from rucola.arrow.buffers import Mask, from_bytes, mask_of, numbers_of
 from rucola.arrow.columns import BatchBuilder
 from rucola.arrow.expression import Expression, SqlCondition
 from rucola.arrow.key_lookup import lookup_of
+from rucola.arrow.queue_begins import QueueBegins
 from rucola.arrow.ranges import QueueRange
 from rucola.arrow.rows import Facts, Rows, table_view
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
@@ -81,6 +82,7 @@ class RowChooser:
         self._intervals = None if wanted is None else _intervals(wanted)
         self._parts = {} if wanted is None else _parts(wanted)
         """Starts and ends of the parts of queues that no interval describes, by topic and queue id."""
+        self._begins = QueueBegins(wanted or ())
         self._marks = np.empty(BATCH_ROWS, dtype=np.uint8)
         """Marks of the rows of a piece; overwritten with each piece."""
         self._lookup = lookup_of(keys)
@@ -91,6 +93,10 @@ class RowChooser:
         kept, mask = rows.count, None
         if self._intervals is not None:
             kept, mask = self._in_intervals(rows)
+            if self._begins.concern(rows):
+                reached = self._begins.reached(rows, *_topics_of(rows))
+                mask = reached if mask is None else mask & reached
+                kept = int(np.count_nonzero(mask))
         if self._scanned is not None:
             self._scanned(kept)
         if self._tags is not None:

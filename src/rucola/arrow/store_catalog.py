@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from rucola.arrow.catalog import Bounds, Look, existing_queues
 from rucola.arrow.offsets import Mark, queue_text
@@ -60,6 +61,20 @@ NEAR_PART = 16
 """The log is cut at record starts. A record start is near enough if it follows the desired cut by at most 1/16 of a
 task's bytes.
 """
+
+
+class _Span(NamedTuple):
+    """A part of the log.
+
+    Attributes:
+        start: physical offset of the first wanted record.
+        end: physical offset after the last.
+        begins: for each wanted range, the physical offset of its first record; -1 if it has none.
+    """
+
+    start: int
+    end: int
+    begins: tuple[int, ...]
 
 
 class StoreCatalog:
@@ -165,7 +180,7 @@ class StoreCatalog:
             return not wanted
         from rucola.arrow.dense_queues import are_dense  # planning does not need NumPy
 
-        return are_dense(self._store, wanted, span)
+        return are_dense(self._store, wanted, (span.start, span.end))
 
     def is_batch(self, topic: str) -> bool:
         """Whether the queues of a topic are of type BatchCQ, which cannot be planned."""
@@ -234,14 +249,17 @@ class StoreCatalog:
         if len(hits) > LOOKUP_HITS_MAX:
             return None
         pieces: list[SourceRange] = []
-        for start, end in ((log_span[0], min(indexed[0], log_span[1])), (max(indexed[1], log_span[0]), log_span[1])):
+        for start, end in (
+            (log_span.start, min(indexed[0], log_span.end)),
+            (max(indexed[1], log_span.start), log_span.end),
+        ):
             if start < end:
-                pieces += self._log_ranges(wanted, (start, end))
+                pieces += self._log_ranges(wanted, log_span._replace(start=start, end=end))
         found = [(at, int(rows.table[RECORD_SIZE])) for at in sorted(hits) if (rows := self._store.rows_at(at))]
         if found:
             at, sizes = zip(*found, strict=True)
             segments = self._segments(at[0], at[-1] + 1)
-            pieces.insert(0, RecordRange(at, sizes, WantedRanges(wanted), segments))
+            pieces.insert(0, RecordRange(at, sizes, WantedRanges(wanted, log_span.begins), segments))
         return pieces
 
     def close(self) -> None:
@@ -264,7 +282,7 @@ class StoreCatalog:
             self._found = None
             self._known_bounds.clear()
 
-    def _scans_log(self, wanted: Sequence[QueueRange], span: tuple[int, int]) -> bool:
+    def _scans_log(self, wanted: Sequence[QueueRange], span: _Span) -> bool:
         order = self._options.scan_order
         for one in wanted:
             if self._store.is_batch(one.queue.topic):
@@ -277,7 +295,7 @@ class StoreCatalog:
             return order is ScanOrder.LOG
         if light or self._options.records_per_partition_max is not None:
             return False
-        return prefers_log_scan(self._wanted_bytes(wanted), span[1] - span[0])
+        return prefers_log_scan(self._wanted_bytes(wanted), span.end - span.start)
 
     def _records_max(self, wanted: Sequence[QueueRange]) -> int:
         """Largest number of records in a piece: the limit on records if it is set, otherwise the limit on bytes divided
@@ -295,7 +313,7 @@ class StoreCatalog:
         sample = max(SAMPLE_UNITS_MIN, min(SAMPLE_UNITS, SAMPLE_UNITS_TOTAL // max(1, len(wanted))))
         return sum(one.count * self._mean_record_bytes(one.queue, one.start, one.end, sample) for one in wanted)
 
-    def _log_ranges(self, wanted: Sequence[QueueRange], span: tuple[int, int]) -> list[SourceRange]:
+    def _log_ranges(self, wanted: Sequence[QueueRange], span: _Span) -> list[SourceRange]:
         options = self._options
         largest_first = sorted(wanted, key=lambda one: (-one.count, one.queue))
         segment_starts = [start for _, start, _ in self._store.log_segments()]
@@ -305,8 +323,10 @@ class StoreCatalog:
             most = segment_starts[following] if following < len(segment_starts) else self._store.end_offset()
             return self._record_start_from(largest_first, at, most)
 
-        pieces = split_log_span(*span, options.bytes_per_partition_max, options.partitions_min, record_start_from)
-        every = WantedRanges(wanted)
+        pieces = split_log_span(
+            span.start, span.end, options.bytes_per_partition_max, options.partitions_min, record_start_from
+        )
+        every = WantedRanges(wanted, span.begins)
         return [LogRange(start, end, every, self._segments(start, end)) for start, end in pieces]
 
     def _unit_range(self, wanted: QueueRange) -> UnitRange | None:
@@ -317,7 +337,9 @@ class StoreCatalog:
         files = self._store.queue_files(wanted.queue.topic, wanted.queue.queue_id)
         units = [FileSpan(path, unit * UNIT_BYTES, count * UNIT_BYTES) for path, unit, count in files]
         return UnitRange(
-            wanted, tuple(one for one in units if one.start < last and one.end > first), self._segments(*span)
+            wanted,
+            tuple(one for one in units if one.start < last and one.end > first),
+            self._segments(span.start, span.end),
         )
 
     def _segments(self, start: int, end: int) -> tuple[FileSpan, ...]:
@@ -334,16 +356,18 @@ class StoreCatalog:
         ]
         return tuple(one for one in spans if one.start < end and one.end > start)
 
-    def _span(self, wanted: Sequence[QueueRange]) -> tuple[int, int] | None:
-        """Physical offsets from the first wanted record to the end of the last; None if there is no wanted record."""
-        starts, ends = [], []
+    def _span(self, wanted: Sequence[QueueRange]) -> _Span | None:
+        """The part of the log with the wanted records; None if there is no wanted record."""
+        begins, ends = [], []
         for one in wanted:
             first = self._unit_from(one, one.start)
             last = self._unit_from(one, one.end - 1)
+            begins.append(-1 if first is None else first[0])
             if first is not None and last is not None:
-                starts.append(first[0])
                 ends.append(last[0] + last[1])
-        return (min(starts), max(ends)) if starts else None
+        if not ends:
+            return None
+        return _Span(min(begin for begin in begins if begin >= 0), max(ends), tuple(begins))
 
     def _unit_from(self, one: QueueRange, queue_offset: int) -> tuple[int, int] | None:
         """Physical offset and size of the record of the first entry in the range at or after ``queue_offset``. Entries

@@ -277,3 +277,22 @@ def test_errors_name_what_there_is(directory: Path, tmp_path: Path) -> None:
         scan(tmp_path)
     with pytest.raises(NotImplementedError, match="to_table"):
         dataset(directory).sort_by("topic")
+
+
+@pytest.mark.parametrize("order", list(ScanOrder))
+def test_messages_of_a_deleted_topic_do_not_come_back_with_a_new_topic_of_its_name(
+    tmp_path: Path, order: ScanOrder
+) -> None:
+    """The old topic's records are still in the log, with the queue ids and queue offsets of the new topic."""
+    store = open_store(tmp_path / "store")
+    put(store, 0, 80)
+    store.delete_topic(b"flights")
+    put(store, 80, 80)
+    store.shutdown()
+    rows = scan(tmp_path / "store", scan_order=order)
+    ends = rows.read_all()
+    assert ends.num_rows == 140
+    assert "k0" not in ends.filter(pc.field("topic") == "flights").column("keys").to_pylist()
+    found = dataset(tmp_path / "store", scan_order=order).to_table(filter=pc.field("keys") == "k28")
+    assert found.num_rows == 0
+    assert dataset(tmp_path / "store", ["flights", "other"]).to_table(filter=pc.field("keys") == "k84").num_rows == 1
