@@ -365,6 +365,35 @@ class SendManyError(RucolaError):
         return f"{len(self.errors)} of {len(self.outcomes)} messages failed; the first, number {number}: {error}"
 
 
+TOPICS_SHOWN = 10
+"""Most topics that ``TopicsFailedError`` names in its text."""
+
+
+class TopicsFailedError(RucolaError):
+    """Some topics of a run failed; the run has done the work for all others.
+
+    Args:
+        failures: the error of each topic that failed.
+        is_only: whether all topics of the run failed, with errors of one kind.
+    """
+
+    def __init__(self, failures: dict[str, RucolaError], is_only: bool = False) -> None:
+        super().__init__(failures, is_only)
+        self.failures, self.is_only = failures, is_only
+
+    @property
+    def only(self) -> RucolaError | None:
+        """The first error, if all topics of the run failed with errors of its kind."""
+        return self.failures[min(self.failures)] if self.is_only else None
+
+    def __str__(self) -> str:
+        shown = sorted(self.failures.items())[:TOPICS_SHOWN]
+        texts = [f"{topic}: {error}" for topic, error in shown]
+        if len(self.failures) > len(shown):
+            texts.append(f"and {len(self.failures) - len(shown)} more")
+        return f"{len(self.failures)} topics failed, all others are done: {'; '.join(texts)}"
+
+
 class TaskFailedError(RucolaError):
     """A job on Spark ended with an error; ``reason`` is the error of the task, ``kind`` its type if that is known."""
 

@@ -56,6 +56,11 @@ class Catalog(Protocol):
         no entry. The value is None if the broker does not respond.
         """
 
+    def logged(self, queue: MessageQueue, queue_offset: int, mark: Mark) -> bool | None:
+        """Whether the log of the queue's broker has, at the mark's physical offset, a record of this queue with this
+        queue offset and store time, even if the queue was deleted since. None if that cannot be told.
+        """
+
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset of the first message stored at or after the time; the queue's max offset if there is none."""
 

@@ -145,6 +145,20 @@ class StoreCatalog:
                 found[queue] = Mark(self._store.store_timestamp(physical_offset), physical_offset)
         return found
 
+    def logged(self, queue: MessageQueue, queue_offset: int, mark: Mark) -> bool | None:
+        """Whether the log has the record of the mark; None if this part of the log has expired."""
+        log = self._store.log
+        if mark.physical_offset < self._store.min_offset():
+            return None
+        row = log.row_at(mark.physical_offset)
+        if row is None or row[RecordColumn.STORE_TIMESTAMP] != mark.store_timestamp_ms:
+            return False
+        if is_light_queue(queue.topic):  # the record is one of another topic
+            return True
+        topic = log.topic_of(mark.physical_offset, row).decode("utf-8", "surrogateescape")
+        place = row[RecordColumn.QUEUE_ID], row[RecordColumn.QUEUE_OFFSET]
+        return topic == queue.topic and place == (queue.queue_id, queue_offset)
+
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first offset whose message was stored at or after the time."""
         return self._store.offset_by_time(queue.topic, queue.queue_id, timestamp_ms)

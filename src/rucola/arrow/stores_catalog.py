@@ -58,6 +58,10 @@ class StoresCatalog:
             found |= self._stores[name].marks({queue: places[queue] for queue in own})
         return found
 
+    def logged(self, queue: MessageQueue, queue_offset: int, mark: Mark) -> bool | None:
+        """Whether the log of the queue's directory has the record of the mark."""
+        return self._stores[queue.broker_name].logged(queue, queue_offset, mark)
+
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first offset whose message was stored at or after the time."""
         return self._stores[queue.broker_name].offset_at(queue, timestamp_ms)

@@ -14,6 +14,7 @@ from rucola.errors import (
     StoreDamagedError,
     StoreLockedError,
     TaskFailedError,
+    TopicsFailedError,
 )
 
 
@@ -58,6 +59,9 @@ class BrokerStartError(Exception):
 
 
 def exit_code(error: RucolaError) -> ExitCode:
-    """The exit code for an error that ended a command."""
+    """The exit code for an error that ended a command. Of several failures, a code that all share counts."""
+    if isinstance(error, TopicsFailedError):
+        codes = {exit_code(one) for one in error.failures.values()}
+        return codes.pop() if len(codes) == 1 else ExitCode.FAILED
     raised = (isinstance(error, TaskFailedError) and error.kind) or type(error)
     return next((code for kind, code in _BY_ERROR if issubclass(raised, kind)), ExitCode.FAILED)

@@ -7,6 +7,7 @@ Spark's executors, and reads table and store as one.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from rucola.arrow.read_options import DEFAULT_BROKER_NAME
+from rucola.errors import TopicsFailedError
 from rucola.lake.archiver import MESSAGES_PER_COMMIT, Archiver, Copy, Step, plain_copy
 from rucola.lake.maintenance import TARGET_BYTES, expire
 from rucola.lake.maintenance import compact as join_files
@@ -25,6 +27,8 @@ from rucola.lake.workers import Workers, run_here
 from rucola.store.doctor.staged import Runner, run_serially
 
 __all__ = ["Maintained", "RestoredFile", "Step", "TableFormat", "archive", "archive_raw", "compact", "restore"]
+
+log = logging.getLogger(__name__)
 
 
 class Maintained(NamedTuple):
@@ -86,11 +90,13 @@ def archive(
         options: further fields of ``rucola.arrow.read_options.ReadOptions``.
 
     Raises:
-        AnotherLogError: the store is not the one whose messages are in the table.
-        ConfigError: arguments exclude each other, a topic does not exist, or a column's type differs from its type in
-            the table.
-        DataLossError: a queue of the store ends before its archived offset; or messages expired before they were
-            archived, and ``fail_on_data_loss`` is set.
+        ConfigError: arguments exclude each other, or a column's type differs from its type in the table.
+        TopicsFailedError: some topics failed, and the others are archived. If all have failed with errors of one
+            kind, the first of these is raised. A topic fails with ``AnotherLogError`` if the store is not the one whose messages
+            are in the table; with ``DataLossError`` if a queue ends before its archived offset, or if messages expired
+            before they were archived and ``fail_on_data_loss`` is set; with ``ConfigError`` if it does not exist, or
+            its queues are of type BatchCQ; or with the error of a damaged store. With ``every_s``, a failure is logged
+            once, the runs go on, and the error is raised at the end if the last run had it.
     """
     from rucola.arrow.topic_dataset import topic_options
 
@@ -219,12 +225,24 @@ def _repeated(
     rows.
     """
     count, stop = 0, stop or threading.Event()
+    told: set[tuple[str, str]] = set()
     while True:
-        for step in steps():
-            count += step.messages
-            if on_step is not None:
-                on_step(step)
-            if stop.is_set():
-                break
+        failed: TopicsFailedError | None = None
+        try:
+            for step in steps():
+                count += step.messages
+                if on_step is not None:
+                    on_step(step)
+                if stop.is_set():
+                    break
+        except TopicsFailedError as error:
+            failed = error
+        if failed is not None and every_s is not None:
+            kinds = {(topic, type(error).__name__) for topic, error in failed.failures.items()}
+            if not kinds <= told:
+                log.warning("%s; the next runs try again", failed)
+            told = kinds
         if every_s is None or stop.wait(every_s):
+            if failed is not None:
+                raise failed.only or failed
             return count

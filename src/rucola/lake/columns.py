@@ -1,4 +1,4 @@
-"""The columns of a table of messages: those of the source, the day, and typed fields of the bodies.
+"""The columns of a table of messages: those of the source, day and life, and typed fields of the bodies.
 
 A schema is kept in the JSON form that Spark and Delta share.
 """
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 DAY = "storeDay"
 """The column by which tables are partitioned besides the topic: the day of the store time, UTC."""
+LIFE = "life"
+"""The column with the number of the queue's life: 0, or more if the topic was deleted and created again."""
 
 
 def source_columns(options: ReadOptions) -> pa.Schema:
@@ -27,10 +29,10 @@ def source_columns(options: ReadOptions) -> pa.Schema:
 
 
 def table_schema(options: ReadOptions) -> dict[str, Any]:
-    """The columns of a table without typed fields: those that a reader builds, and ``DAY`` as the last column."""
+    """The columns of a table without typed fields: those that a reader builds, and then ``DAY`` and ``LIFE``."""
     import pyarrow as pa
 
-    return json_of(source_columns(options).append(pa.field(DAY, pa.date32())))
+    return json_of(source_columns(options).append(pa.field(DAY, pa.date32())).append(pa.field(LIFE, pa.int32())))
 
 
 def json_of(schema: pa.Schema) -> dict[str, Any]:
@@ -85,7 +87,7 @@ def merged_schema(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, 
 
 def typed_names(schema: dict[str, Any], options: ReadOptions) -> list[str]:
     """The columns of a table that come from the bodies."""
-    known = {column.name for column in all_columns(options)} | {DAY, "record"}
+    known = {column.name for column in all_columns(options)} | {DAY, LIFE, "record"}
     return [field["name"] for field in schema["fields"] if field["name"] not in known]
 
 

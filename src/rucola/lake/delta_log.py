@@ -23,8 +23,8 @@ from rucola.arrow.offsets import StreamOffsets
 from rucola.errors import ConfigError, DiskError, FormatError, TableConflictError
 from rucola.lake.delta_damage import check_newest, damage
 from rucola.lake.delta_probe import prove_conditional_puts
-from rucola.lake.table_log import PARTITIONS, STALE_S, Change, DataFile, Snapshot, TableKind, changed, check_age
-from rucola.lake.table_state import TableState
+from rucola.lake.table_log import PARTITIONS, STALE_S, Change, DataFile, Snapshot, TableKind, check_age
+from rucola.lake.table_state import TableState, state_after
 from rucola.places.place import HIDDEN, Place
 from rucola.runtime.clock import Clock, SystemClock
 
@@ -78,7 +78,7 @@ class DeltaLog:
             raise ConfigError("table", self.place.root, "a table without deletion vectors; purge the vectors first")
         files = {one.path: one for one in _files(table.get_add_actions(flatten=True), PARTITIONS[state.kind])}
         schema: dict[str, Any] = json.loads(table.schema().to_json())
-        return Snapshot(table.version(), now, state.kind, schema, files, state.offsets)
+        return Snapshot(table.version(), now, state.kind, schema, files, state.offsets, state.lives)
 
     def commit(self, base: Snapshot, change: Change) -> int:
         """Writes the version after ``base``; see ``TableLog``."""
@@ -92,7 +92,7 @@ class DeltaLog:
         self._sync(base.version)
         parent = 0 if before is None else _state_id(before)
         state_id = secrets.randbits(ID_BITS) | 1
-        state = TableState(base.kind, changed(base.offsets, change.offsets), parent)
+        state = state_after(base, change, parent)
         self.place.write(_state_path(state_id), state.to_json())
         try:
             self._write_version(before, base, change, state_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from rucola.lake.columns import LIFE
 from rucola.lake.table_log import DataFile
 from rucola.places.place import Place
 
@@ -17,7 +18,7 @@ BATCH_ROWS = 4096
 def joined_rows(place: Place, schema: pa.Schema, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
     """The rows of the files, with the columns of ``schema``; other columns are not read.
 
-    A column that a file lacks is null, or it is part of the file's partition: other programs leave these columns out of
+    A column that a file lacks is null, or 0 if it is the life, or it is part of the file's partition: other programs leave these columns out of
     the files that they write.
     """
     for one in files:
@@ -39,6 +40,8 @@ def completed(batch: pa.RecordBatch, schema: pa.Schema, file: DataFile) -> pa.Re
 def _column(batch: pa.RecordBatch, field: pa.Field, partition: Mapping[str, str]) -> pa.Array:
     import pyarrow as pa
 
+    missing = 0 if field.name == LIFE else None  # an earlier version knew only first lives
     if field.name in batch.schema.names:
-        return batch.column(field.name).cast(field.type)
-    return pa.repeat(pa.scalar(partition.get(field.name)).cast(field.type), batch.num_rows)
+        column = batch.column(field.name).cast(field.type)
+        return column if missing is None else column.fill_null(missing)
+    return pa.repeat(pa.scalar(partition.get(field.name, missing)).cast(field.type), batch.num_rows)

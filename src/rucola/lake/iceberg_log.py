@@ -19,8 +19,8 @@ from rucola.arrow.offsets import StreamOffsets
 from rucola.errors import ConfigError, DiskError, TableConflictError
 from rucola.lake.columns import DAY, arrow_of
 from rucola.lake.iceberg_catalog import Catalogue
-from rucola.lake.table_log import PARTITIONS, STALE_S, Change, DataFile, Snapshot, TableKind, changed, check_age
-from rucola.lake.table_state import TableState
+from rucola.lake.table_log import PARTITIONS, STALE_S, Change, DataFile, Snapshot, TableKind, check_age
+from rucola.lake.table_state import TableState, state_after
 from rucola.places.place import Place
 from rucola.runtime.clock import Clock, SystemClock
 
@@ -69,7 +69,9 @@ class IcebergLog:
                 "table", self.place.root, f"a table of kind {self._kind}; this one is of kind {state.kind}"
             )
         files = {one.path: one for one in self._files(table, state.kind)}
-        return Snapshot(_number(table), now, state.kind, json.loads(table.properties[SCHEMA]), files, state.offsets)
+        return Snapshot(
+            _number(table), now, state.kind, json.loads(table.properties[SCHEMA]), files, state.offsets, state.lives
+        )
 
     def commit(self, base: Snapshot, change: Change) -> int:
         """Makes a snapshot with the files and the archived offsets; see ``TableLog``."""
@@ -81,7 +83,7 @@ class IcebergLog:
         if _number(table) != max(0, base.version):
             raise TableConflictError(self.place.root, _number(table))
         commit = str(secrets.randbits(62))
-        state = TableState(base.kind, changed(base.offsets, change.offsets))
+        state = state_after(base, change)
         summary = {STATE: state.to_json().decode(), COMMIT: commit, "rucola.action": change.action}
         try:
             self._write_snapshot(table, base, change, summary)

@@ -1,8 +1,8 @@
 """Writes the Parquet files of a table, in the task that has read the rows.
 
-Rows go to one file for each topic and day. In a row group, rows are sorted by broker, queue and offset, so that readers
-skip pages by their statistics of offset and time. Keys and ids are spread over all row groups in any order, so their
-minimum and maximum select nothing; these columns have Bloom filters instead. A file gets its name only when it is
+Rows go to one file for each topic and day. In a row group, rows are sorted by broker, queue, life and offset, so that
+readers skip pages by their statistics of offset and time. Keys and ids are spread over all row groups in any order, so
+their minimum and maximum select nothing; these columns have Bloom filters instead. A file gets its name only when it is
 complete and synced; no reader sees it before a commit names it.
 """
 
@@ -21,12 +21,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rucola.arrow.buffers import from_mask, from_numbers, numbers_of
-from rucola.lake.columns import DAY
+from rucola.lake.columns import DAY, LIFE
 from rucola.lake.statistics import file_statistics
 from rucola.lake.table_log import DataFile
 from rucola.places.place import NewFile, Place
 
-ORDER = ("brokerName", "queueId", "queueOffset")
+ORDER = ("brokerName", "queueId", LIFE, "queueOffset")
 BLOOM_COLUMNS = ("keys", "msgId")
 BLOOM_ERRORS = 0.01
 HAS_BLOOM_FILTERS = int(pa.__version__.partition(".")[0]) >= 26

@@ -21,7 +21,6 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import AnotherLogError, DataLossError, TableConflictError
 from rucola.formats.segment_name import is_segment_name
 from rucola.lake.archiver import (
-    ANOTHER_TABLE,
     CONFLICTS_MAX,
     Step,
     commit_rebased,
@@ -30,6 +29,7 @@ from rucola.lake.archiver import (
     write_all,
 )
 from rucola.lake.columns import json_of
+from rucola.lake.continuation import ANOTHER_TABLE
 from rucola.lake.file_sizes import SIZES, encode_sizes, read_sizes, sizes_of
 from rucola.lake.raw_rows import (
     CONFIG_PART,

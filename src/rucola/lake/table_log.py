@@ -19,6 +19,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.common.names import is_path_below
 from rucola.errors import ConfigError, FormatError
 from rucola.lake.columns import DAY
+from rucola.lake.lives import Lives
 from rucola.places.place import Place
 
 STALE_S = 24 * 3600.0
@@ -97,6 +98,7 @@ class Change:
             each new queue, also its first archived offset.
         schema: all columns of the table after the commit, as a schema in JSON; None if they stay the same.
         only_moves: whether rows only move from the removed files to the added ones.
+        begun: the queues among ``offsets`` that begin a new life.
     """
 
     action: str
@@ -105,6 +107,7 @@ class Change:
     offsets: StreamOffsets = field(default_factory=lambda: StreamOffsets({}))
     schema: dict[str, Any] | None = None
     only_moves: bool = False
+    begun: frozenset[MessageQueue] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,7 @@ class Snapshot:
         schema: the columns, as a schema in JSON; None without commits.
         files: the data files, by path, in the order in which they were added.
         offsets: archived offset, first archived offset and ``Mark`` of each queue.
+        lives: the lives of queues before these.
     """
 
     version: int
@@ -126,10 +130,22 @@ class Snapshot:
     schema: dict[str, Any] | None
     files: Mapping[str, DataFile]
     offsets: StreamOffsets
+    lives: Lives = field(default_factory=dict)
 
     def end_of(self, queue: MessageQueue) -> int | None:
         """The archived offset of a queue; None if none of its messages were archived."""
         return self.offsets.offsets.get(queue)
+
+    def life_of(self, queue: MessageQueue) -> int:
+        """The number of the life to which the archived offset of a queue belongs."""
+        return len(self.lives.get(queue, ()))
+
+    def end_in(self, queue: MessageQueue, life: int) -> int | None:
+        """The archived offset of a life of a queue; None if none of its messages were archived."""
+        ended = self.lives.get(queue, ())
+        if life < len(ended):
+            return ended[life].end
+        return self.end_of(queue) if life == len(ended) else None
 
     def mark_of(self, queue: MessageQueue) -> Mark | None:
         """Store time and physical offset of a queue's last archived record; None if they are not known."""
@@ -140,16 +156,11 @@ class Snapshot:
 
         It can if no other commit advanced the same queues, removed the same files, or changed the schema.
         """
-        same_offsets = all(self.end_of(queue) == base.end_of(queue) for queue in change.offsets.offsets)
+        same_offsets = all(
+            self.end_of(queue) == base.end_of(queue) and self.life_of(queue) == base.life_of(queue)
+            for queue in change.offsets.offsets
+        )
         return same_offsets and all(one.path in self.files for one in change.removed) and self.schema == base.schema
-
-
-def changed(offsets: StreamOffsets, more: StreamOffsets) -> StreamOffsets:
-    """The offsets of a table after a commit that adds ``more`` to ``offsets``. First archived offsets never change."""
-    known = {queue: mark for queue, mark in offsets.marks.items() if queue not in more.offsets}
-    return StreamOffsets(
-        {**offsets.offsets, **more.offsets}, {**more.starts, **offsets.starts}, {**known, **more.marks}
-    )
 
 
 def lag(offsets: QueueOffsets, ends: Mapping[MessageQueue, int]) -> int:

@@ -53,6 +53,9 @@ class DictCatalog:
             if self.table[queue].min <= at < self.table[queue].max
         }
 
+    def logged(self, queue: MessageQueue, queue_offset: int, mark: Mark) -> bool | None:
+        return None
+
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         least, most = self.table[queue]
         return min(max(least, -(-(timestamp_ms - self.times.get(queue, 0)) // 1000)), most)

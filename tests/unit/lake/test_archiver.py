@@ -62,10 +62,10 @@ def log_of(table: Path, format: str, clock: ManualClock) -> TableLog:
 
 
 def rows_of(table: Path) -> pa.Table:
-    """Returns the rows of a table in the order of the log, without the column ``storeDay``."""
+    """Returns the rows of a table in the order of the log, without the columns ``storeDay`` and ``life``."""
     log = delta_log(table)
     found = ds.dataset([f"{log.place.root}/{path}" for path in log.snapshot().files], format="parquet").to_table()
-    return in_order(found.drop_columns(["storeDay"]))
+    return in_order(found.drop_columns(["storeDay", "life"]))
 
 
 def stored(directory: Path) -> pa.Table:

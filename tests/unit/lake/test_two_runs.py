@@ -141,11 +141,12 @@ def test_a_queue_that_appears_and_is_archived_while_a_table_is_read(
     log = Between(open_table(tmp_path / "table", format), "snapshot", other_run)
     options = topic_options(tmp_path / "store", TOPIC, "")
     plan = _plan(log, options)
-    assert plan.tail
+    assert plan.tail.pieces
     rows = archived_places(log, plan.snapshot)
-    for piece in plan.tail:
-        for batch in tail_batches(log, options, source_schema(options, PLACE), piece):
-            rows += places(batch.to_pylist())
+    schema = source_schema(options, PLACE).add("life", "integer")
+    for piece in plan.tail.pieces:
+        for batch in tail_batches(log, options, schema, piece, plan.tail.labels):
+            rows += places(batch.drop_columns(["life"]).to_pylist())
     assert sorted(rows) == all_places(tmp_path)
 
 

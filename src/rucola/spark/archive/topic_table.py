@@ -19,9 +19,11 @@ from rucola.arrow.read_options import ReadOptions, ScanOrder
 from rucola.arrow.reading import open_catalog
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError
-from rucola.lake.archiver import snapshot_of, start_offsets
-from rucola.lake.columns import DAY, typed_names
+from rucola.lake.archiver import snapshot_of
+from rucola.lake.columns import DAY, LIFE, typed_names
+from rucola.lake.continuation import continuation
 from rucola.lake.file_rows import completed, joined_rows
+from rucola.lake.labels import Label, Labels
 from rucola.lake.table_log import DataFile, Snapshot, TableLog
 from rucola.places.place import Place
 from rucola.spark.archive.decoded_copy import Decode
@@ -47,9 +49,16 @@ CONNECTORS = {
 PLACE = ("brokerName", "queueId", "queueOffset")
 
 
+class _Tail(NamedTuple):
+    """What only the store has: its ranges, and the labels of their queues in the table."""
+
+    pieces: Sequence[SourceRange] = ()
+    labels: Labels = Labels()
+
+
 class _Plan(NamedTuple):
     snapshot: Snapshot
-    tail: Sequence[SourceRange]
+    tail: _Tail
 
 
 def table_over_both(
@@ -74,6 +83,8 @@ def table_over_both(
         ConfigError: a column does not exist, or the table has typed columns and ``decode`` is None.
         DataLossError: messages expired before they were archived, and ``fail_on_data_loss`` is set.
     """
+    from pyspark.sql.functions import expr
+
     plan = _plan(table, options)
     options = as_archived(options, plan.snapshot.schema)
     source = source_schema(options)
@@ -82,8 +93,9 @@ def table_over_both(
         raise ConfigError("decode", "none", f"the decoder that added the typed columns {', '.join(missing)}")
     # A decoder may read any column, and the day is computed from the time.
     read = source if decode is not None or not columns else source_schema(options, [*columns, "storeTimestamp"])
-    tail = reading(spark, read, len(plan.tail), _tail_reader(table, options, read, plan.tail))
-    tail = tail.selectExpr("*", f"{_DAY_OF} AS {DAY}")
+    labelled = read.add(LIFE, "integer")  # changes the schema itself
+    tail = reading(spark, labelled, len(plan.tail.pieces), _tail_reader(table, options, labelled, plan.tail))
+    tail = tail.selectExpr(*(f"`{name}`" for name in labelled.names[:-1]), f"{_DAY_OF} AS {DAY}", LIFE)
     if decode is not None:
         tail = decode(tail)
     names = list(columns) or tail.columns
@@ -93,9 +105,12 @@ def table_over_both(
     files = [one for one in plan.snapshot.files.values() if one.partition["topic"] in topics]
     if not files:
         return tail.select(names)
-    old = archived_rows(spark, table, plan.snapshot, files, names).select(names)
+    old = archived_rows(spark, table, plan.snapshot, files, names)
+    if LIFE in names:  # rows of an earlier version have no life: it is the first
+        old = old.withColumn(LIFE, expr(f"coalesce({LIFE}, 0)" if LIFE in old.columns else "0").cast("integer"))
+    old = old.select(names)
     # Spark executes even an empty side of a union, which takes as long as a short query.
-    return old.unionByName(tail.select(names)) if plan.tail else old
+    return old.unionByName(tail.select(names)) if plan.tail.pieces else old
 
 
 def archived_rows(
@@ -178,7 +193,7 @@ def _plan(table: TableLog, options: ReadOptions) -> _Plan:
             if table.snapshot().version > snapshot.version:
                 continue  # a later commit may have archived the messages that retention has removed
             tail = _tail(snapshot, queues, options, fails=True)
-        return _Plan(snapshot, tail or ())
+        return _Plan(snapshot, tail or _Tail())
     raise ConfigError(
         "table",
         table.place.root,
@@ -189,11 +204,12 @@ def _plan(table: TableLog, options: ReadOptions) -> _Plan:
 
 def _tail(
     snapshot: Snapshot, queues: Sequence[MessageQueue], options: ReadOptions, fails: bool = False
-) -> Sequence[SourceRange] | None:
+) -> _Tail | None:
     """The ranges of the store from the archived offsets of ``snapshot`` on, in these queues; None if the store no
     longer has some messages of these ranges.
 
     Raises:
+        AnotherLogError: the store is not the one whose messages are in the table.
         DataLossError: messages are gone from the store, and both ``fails`` and ``fail_on_data_loss`` are set.
     """
     if options.store_path and snapshot.offsets.offsets:
@@ -205,26 +221,30 @@ def _tail(
         # Bounds and plan come from the same catalog, so both see the same state of the store. If the plan saw a newer
         # state than the bounds, it would silently leave out a range whose messages are all gone.
         bounds = catalog.bounds(queues)
-        start = start_offsets(snapshot, bounds)
+        flow = continuation(snapshot, catalog, bounds)
+        for error in flow.troubles.values():
+            raise error
+        start = flow.starts
         if not fails and any(start[queue] < held.min for queue, held in bounds.items()):
             return None
         end = {queue: max(held.max, start[queue]) for queue, held in bounds.items()}
-        return catalog.plan(checked_ranges(start, end, bounds, options.fail_on_data_loss))
+        pieces = catalog.plan(checked_ranges(start, end, bounds, options.fail_on_data_loss))
+        return _Tail(pieces, flow.labels)
     finally:
         catalog.close()
 
 
-def _tail_reader(table: TableLog, options: ReadOptions, schema: StructType, pieces: Sequence[SourceRange]) -> Any:
+def _tail_reader(table: TableLog, options: ReadOptions, schema: StructType, tail: _Tail) -> Any:
     def read(number: int) -> Iterator[pa.RecordBatch]:
-        return tail_batches(table, options, schema, pieces[number])
+        return tail_batches(table, options, schema, tail.pieces[number], tail.labels)
 
     return read
 
 
 def tail_batches(
-    table: TableLog, options: ReadOptions, schema: StructType, piece: SourceRange
+    table: TableLog, options: ReadOptions, schema: StructType, piece: SourceRange, labels: Labels
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of ``piece``, a range of a queue or of the log. Runs in tasks.
+    """The rows of ``piece``, a range of a queue or of the log, with the column ``LIFE``. Runs in tasks.
 
     If the store no longer has some messages of a range of a queue, their rows come from the table. Without
     ``fail_on_data_loss``, messages that are neither in the store nor in the table are left out. The rows of a range of
@@ -242,25 +262,44 @@ def tail_batches(
 
     wanted = piece.wanted if isinstance(piece, UnitRange) else piece
     arrow = to_arrow_schema(schema, timezone="UTC")
-    if not isinstance(wanted, QueueRange):
-        yield from read_range(options, arrow, piece)
+    if not isinstance(wanted, QueueRange):  # only without archived offsets, and so without labels
+        source = to_arrow_schema(source_schema(options, schema.names), timezone="UTC")
+        for batch in read_range(options, source, piece):
+            yield _labelled(batch, Label("", 0), arrow)
         return
     reads = to_arrow_schema(source_schema(options, [*schema.names, "queueOffset"]), timezone="UTC")
-    at = wanted.start
+    label, at = labels.of(wanted.queue), wanted.start
+    own = MessageQueue(wanted.queue.topic, label.broker_name, wanted.queue.queue_id)
     try:
         for batch in read_range(options, reads, piece):
             if batch.num_rows:
-                yield batch.select(schema.names)
+                yield _labelled(batch, label, arrow)
                 offsets = numbers_of(batch.column("queueOffset"), np.int64)
                 for gap in _gaps(at, offsets):
-                    yield from _from_table(table, arrow, QueueRange(wanted.queue, *gap))
+                    yield from _from_table(table, arrow, QueueRange(own, *gap), label.life)
                 at = int(offsets[-1]) + 1
     except DataLossError as error:
-        end = table.snapshot().end_of(wanted.queue)
+        end = table.snapshot().end_in(own, label.life)
         if at < wanted.end and (end is None or end < wanted.end):
             raise error
     if at < wanted.end:
-        yield from _from_table(table, arrow, QueueRange(wanted.queue, at, wanted.end))
+        yield from _from_table(table, arrow, QueueRange(own, at, wanted.end), label.life)
+
+
+def _labelled(batch: pa.RecordBatch, label: Label, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of one queue with the columns of ``schema``: its broker name and life in the table are those of the
+    label.
+    """
+    import pyarrow as pa
+
+    fixed: dict[str, Any] = {LIFE: label.life} | ({"brokerName": label.broker_name} if label.broker_name else {})
+    columns = [
+        pa.repeat(pa.scalar(fixed[field.name], field.type), batch.num_rows)
+        if field.name in fixed
+        else batch.column(field.name)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _gaps(start: int, offsets: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -271,8 +310,9 @@ def _gaps(start: int, offsets: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
     return [(int(before[at]) + 1, int(offsets[at])) for at in np.flatnonzero(offsets - before > 1)]
 
 
-def _from_table(table: TableLog, schema: pa.Schema, wanted: QueueRange) -> Iterator[pa.RecordBatch]:
-    """The rows of the table whose queue and offset are in ``wanted``."""
+def _from_table(table: TableLog, schema: pa.Schema, wanted: QueueRange, life: int) -> Iterator[pa.RecordBatch]:
+    """The rows of the table whose queue and offset are in ``wanted``, of one life of the queue."""
+    import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
@@ -282,9 +322,14 @@ def _from_table(table: TableLog, schema: pa.Schema, wanted: QueueRange) -> Itera
     broker, queue_id, offset = (pc.field(name) for name in PLACE)
     here = (broker == queue.broker_name) & (queue_id == queue.queue_id)
     here &= (offset >= wanted.start) & (offset < wanted.end)
+    first = pc.scalar(pa.scalar(0, pa.int32()))
     for one in snapshot.files.values():
         if one.partition["topic"] == queue.topic:
             file = ds.dataset(f"{base}/{one.path}", format="parquet", filesystem=files)
+            has_lives = LIFE in file.schema.names
+            if not has_lives and life:
+                continue
+            own = here & (pc.coalesce(pc.field(LIFE), first) == life) if has_lives else here
             names = [name for name in schema.names if name in file.schema.names]
-            for batch in file.to_batches(columns=names, filter=here):
+            for batch in file.to_batches(columns=names, filter=own):
                 yield completed(batch, schema, one)
