@@ -391,7 +391,8 @@ class TopicsFailedError(RucolaError):
         texts = [f"{topic}: {error}" for topic, error in shown]
         if len(self.failures) > len(shown):
             texts.append(f"and {len(self.failures) - len(shown)} more")
-        return f"{len(self.failures)} topics failed, all others are done: {'; '.join(texts)}"
+        count = "1 topic" if len(self.failures) == 1 else f"{len(self.failures)} topics"
+        return f"{count} failed, all others are done: {'; '.join(texts)}"
 
 
 class TaskFailedError(RucolaError):

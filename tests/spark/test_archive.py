@@ -14,11 +14,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.conftest import BrokerProcess
 from tests.unit.arrow.records import message
-from tests.unit.arrow.stores import open_store
+from tests.unit.arrow.stores import SEGMENT_BYTES, open_store
 from tests.unit.lake.logs import delta_log
 
 from rucola.common.message import Message
-from rucola.errors import ConfigError, DataLossError
+from rucola.errors import ConfigError, DataLossError, TopicsFailedError
 from rucola.lake.maintenance import compact
 from rucola.spark.archive import archive, archive_raw, restore, topic_table
 from rucola.spark.decoding import decode
@@ -69,7 +69,7 @@ def test_archive_and_tail_are_one_table(spark: SparkSession, store: MessageStore
     put(store, 260, 10)
     assert (fixed.count(), both().count()) == (260, 270)
     assert same_rows(both(), in_place(spark, tmp_path))
-    assert fixed.columns == [*in_place(spark, tmp_path).columns, "storeDay"]
+    assert fixed.columns == [*in_place(spark, tmp_path).columns, "storeDay", "life"]
     days = both(columns=["storeDay", "tags"]).selectExpr("min(storeDay)", "max(storeDay)", "count(*)").first()
     expected = in_place(spark, tmp_path).selectExpr(
         "min(date(storeTimestamp))", "max(date(storeTimestamp))", "count(*)"
@@ -150,7 +150,7 @@ def test_rows_that_retention_takes_come_from_the_archive(
     compact(delta_log(table))
     for path in sorted((tmp_path / "store" / "commitlog").iterdir())[:-1]:
         path.unlink()
-    assert sorted(planned.drop("storeDay").collect()) == sorted(expected)
+    assert sorted(planned.drop("storeDay", "life").collect()) == sorted(expected)
 
 
 def test_typed_bodies_have_columns(spark: SparkSession, store: MessageStore, tmp_path: Path) -> None:
@@ -169,12 +169,60 @@ def test_typed_bodies_have_columns(spark: SparkSession, store: MessageStore, tmp
         sum(range(200, 300)),
         1,
     )
-    assert rows.columns[-4:] == ["storeDay", "n", "s", "_error"]
+    assert rows.columns[-5:] == ["storeDay", "life", "n", "s", "_error"]
     with pytest.raises(ConfigError, match="typed columns n, s, _error"):
         both()
     assert both(columns=["keys"]).count() == 301
     with pytest.raises(ConfigError, match="integer, the type"):
         archive(table, TOPIC, spark=spark, store=tmp_path / "store", decode=partial(decode, schema="n bigint"))
+
+
+def test_lives_of_a_topic_are_one_table(spark: SparkSession, store: MessageStore, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    both = partial(topic_table, spark, TOPIC, table, store=tmp_path / "store", broker_name="west")
+    archive(table, TOPIC, spark=spark, store=tmp_path / "store", broker_name="east")
+    put(store, 200, 10)
+    store.delete_topic(TOPIC.encode())
+    history = both()
+    assert history.count() == 200
+    put(store, 210, 30)
+
+    def lives() -> list[tuple[Any, ...]]:
+        found = both(columns=["life", "brokerName", "queueId", "queueOffset"])
+        places = {tuple(row) for row in found.collect()}
+        counts = found.groupBy("life", "brokerName").count().orderBy("life").collect()
+        assert len(places) == sum(row["count"] for row in counts)
+        return [tuple(row) for row in counts]
+
+    assert lives() == [(0, "east", 200), (1, "east", 30)]
+    assert archive(table, TOPIC, spark=spark, store=tmp_path / "store", decode=DECODE) == 30
+    put(store, 240, 5)
+    assert lives() == [(0, "east", 200), (1, "east", 35)]
+    typed = both(decode=DECODE).where("life = 1")
+    assert typed.columns[-5:] == ["storeDay", "life", "n", "s", "_error"]
+    assert sorted(row.n for row in typed.collect()) == list(range(210, 245))
+    with pytest.raises(ConfigError, match="columns of the table"):
+        archive(table, TOPIC, spark=spark, store=tmp_path / "store", decode=partial(decode, schema="life int"))
+
+
+def test_a_topic_that_executors_cannot_read_stops_only_itself(
+    spark: SparkSession, store: MessageStore, tmp_path: Path
+) -> None:
+    for number in range(50):
+        one = message(number, b"other")
+        one.store_host = store.store_host
+        store.put_message(one)
+    store.dispatch()
+    store.shutdown()
+    units = min((tmp_path / "store" / "consumequeue" / TOPIC / "0").iterdir()).read_bytes()
+    at = int.from_bytes(units[:8], "big")
+    path = tmp_path / "store" / "commitlog" / f"{at // SEGMENT_BYTES * SEGMENT_BYTES:020}"
+    content = bytearray(path.read_bytes())
+    content[at % SEGMENT_BYTES + 4] ^= 1  # the record's magic code
+    path.write_bytes(content)
+    with pytest.raises(TopicsFailedError, match=f"1 topic failed, all others are done: {TOPIC}: the job on Spark"):
+        archive(tmp_path / "table", [TOPIC, "other"], spark=spark, store=tmp_path / "store")
+    assert topic_table(spark, "other", tmp_path / "table", store=tmp_path / "store").count() == 50
 
 
 def test_a_log_is_restored(spark: SparkSession, store: MessageStore, tmp_path: Path) -> None:

@@ -25,11 +25,11 @@ from typing import Annotated
 import typer
 
 from rucola.cli import spark_archive, spark_doctor
-from rucola.cli.spark_failures import one_line
 from rucola.cli.spark_replay import replay
 from rucola.cli.tool import run_app, tool_app
 from rucola.errors import ConfigError, MissingProgramError
 from rucola.runtime import extras
+from rucola.spark.failures import one_line
 
 app = tool_app("spark", "Archive and replay topics, repair stores, and prepare Spark's executors.")
 ENDINGS = (".tar.gz", ".tgz", ".zip")

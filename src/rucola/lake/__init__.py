@@ -92,11 +92,12 @@ def archive(
     Raises:
         ConfigError: arguments exclude each other, or a column's type differs from its type in the table.
         TopicsFailedError: some topics failed, and the others are archived. If all have failed with errors of one
-            kind, the first of these is raised. A topic fails with ``AnotherLogError`` if the store is not the one whose messages
-            are in the table; with ``DataLossError`` if a queue ends before its archived offset, or if messages expired
-            before they were archived and ``fail_on_data_loss`` is set; with ``ConfigError`` if it does not exist, or
-            its queues are of type BatchCQ; or with the error of a damaged store. With ``every_s``, a failure is logged
-            once, the runs go on, and the error is raised at the end if the last run had it.
+            kind, the first of these is raised. A topic fails with ``AnotherLogError`` if the store is not the one whose
+            messages are in the table; with ``DataLossError`` if a queue ends before its archived offset, or if messages
+            expired before they were archived and ``fail_on_data_loss`` is set; with ``ConfigError`` if it does not
+            exist, if its queues are of type BatchCQ, or if the table may have its log by another broker name; or with
+            the error of a damaged store. With ``every_s``, a failure is logged once, the runs go on, and the error is
+            raised at the end if the last run had it.
     """
     from rucola.arrow.topic_dataset import topic_options
 

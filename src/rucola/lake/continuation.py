@@ -101,12 +101,7 @@ class _Names:
             if len(names) == 1:
                 found[queue] = MessageQueue(queue.topic, next(iter(names)), queue.queue_id)
             elif not names and (unsure := _unsure(queue.broker_name, verdicts)):
-                self.troubles[queue] = ConfigError(
-                    "broker_name",
-                    queue.broker_name,
-                    f"--broker-name {unsure}, if this is the log that the table has under that name; if it is not, "
-                    "another table. The records that would show it have expired",
-                )
+                self.troubles[queue] = name_error(queue.broker_name, unsure)
         for one, name in sorted({(queue.broker_name, other.broker_name) for queue, other in found.items()}):
             log.info("the log of broker %s is the one that the table has as %s; it goes on under that name", one, name)
         return {queue: found.get(queue, queue) for queue in self._bounds}
@@ -219,6 +214,16 @@ class _Lives:
             if found.get(here) == mark:
                 return True
         return False
+
+
+def name_error(broker_name: str, known: str) -> ConfigError:
+    """Says that a log may be one that the table has by another name."""
+    return ConfigError(
+        "broker_name",
+        broker_name,
+        f"--broker-name {known}, if this is the log that the table has under that name; if it is another log, another "
+        "table; the records that would show it have expired",
+    )
 
 
 def _follows(mark: Mark, last: Mark) -> bool:

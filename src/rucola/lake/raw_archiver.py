@@ -11,6 +11,7 @@ and index, if they have changed.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,7 +30,7 @@ from rucola.lake.archiver import (
     write_all,
 )
 from rucola.lake.columns import json_of
-from rucola.lake.continuation import ANOTHER_TABLE
+from rucola.lake.continuation import ANOTHER_TABLE, name_error
 from rucola.lake.file_sizes import SIZES, encode_sizes, read_sizes, sizes_of
 from rucola.lake.raw_rows import (
     CONFIG_PART,
@@ -53,6 +54,8 @@ LOG_TOPIC = "#log"
 """The archived offset of a log is stored like that of a queue, under this topic name, which no real topic can have."""
 CONFIG = "config"
 SEGMENTS_PER_COMMIT = 16
+
+log = logging.getLogger(__name__)
 
 
 class RawArchiver:
@@ -106,6 +109,7 @@ class RawArchiver:
             began_s = self._clock.monotonic()
             # First the snapshot, then the log: what other runs archive meanwhile must not lie beyond the log's end.
             base = self._table.snapshot()
+            self._recognise(base)
             plan = self._plan(base)
             if plan is None:
                 return None
@@ -127,6 +131,36 @@ class RawArchiver:
             rows, size = sum(one.rows for one in added), sum(one.size for one in added)
             return Step(version, rows, size, len(added), plan.left, self._clock.monotonic() - began_s)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _recognise(self, base: Snapshot) -> None:
+        """Goes on under the name that the table has for this log, if it has it by another name.
+
+        Raises:
+            ConfigError: the log may be one that the table has by another name, but the records that would show it have
+                expired.
+        """
+        others = [queue for queue in base.offsets.marks if queue.topic == LOG_TOPIC and queue != self._queue]
+        if base.end_of(self._queue) is not None or not others:
+            return
+        store = OfflineStore(self._store, self._files, self._commit_log_path or None)
+        try:
+            unsure = []
+            for queue in others:
+                is_same = _has_record(store, base.offsets.marks[queue])
+                if is_same:
+                    log.info(
+                        "the log of broker %s is the one that the table has as %s; it goes on under that name",
+                        self._broker_name,
+                        queue.broker_name,
+                    )
+                    self._queue, self._broker_name = queue, queue.broker_name
+                    return
+                if is_same is None:
+                    unsure.append(queue.broker_name)
+        finally:
+            store.close()
+        if unsure:
+            raise name_error(self._broker_name, min(unsure))
 
     def _plan(self, base: Snapshot) -> _Plan | None:
         store = OfflineStore(self._store, self._files, self._commit_log_path or None)
@@ -249,6 +283,16 @@ def _stretch_task(place: Place, broker_name: str, stretches: Sequence[Stretch]) 
         return write_all(place, raw_schema(), rows, stretch.partition(broker_name))
 
     return write
+
+
+def _has_record(store: OfflineStore, mark: Mark) -> bool | None:
+    """Whether the record of a mark is in the log; None if it has expired, and the log is not older."""
+    first = store.min_offset()
+    if mark.physical_offset >= first:
+        found = store.record_at(mark.physical_offset)
+        return found is not None and store.store_timestamp(mark.physical_offset) == mark.store_timestamp_ms
+    oldest = store.store_timestamp(first) if store.record_at(first) is not None else mark.store_timestamp_ms
+    return False if oldest < mark.store_timestamp_ms else None
 
 
 def _last_record(place: Place, added: Sequence[DataFile]) -> Mark | None:

@@ -50,7 +50,7 @@ class DictCatalog:
             if queue.broker_name in self.away | self.dying
             else Mark(self.times.get(queue, 0) + 1000 * at, 100 * at)
             for queue, at in places.items()
-            if self.table[queue].min <= at < self.table[queue].max
+            if queue in self.table and self.table[queue].min <= at < self.table[queue].max
         }
 
     def logged(self, queue: MessageQueue, queue_offset: int, mark: Mark) -> bool | None:

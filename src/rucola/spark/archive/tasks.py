@@ -9,6 +9,7 @@ from rucola.arrow.ranges import SourceRange
 from rucola.arrow.read_options import ReadOptions
 from rucola.arrow.schema import all_columns
 from rucola.lake.workers import Task, Workers
+from rucola.spark.failures import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,12 +20,13 @@ ANSWER = "answer string"
 
 
 def in_executors(spark: SparkSession) -> Workers:
-    """Returns the executors of a session as ``Workers``."""
+    """Returns the executors of a session as ``Workers``, whose failures are ``TaskFailedError``."""
 
     def run(task: Task, count: int) -> list[str]:
         if not count:
             return []
-        found = numbered(spark, count).mapInArrow(_answering(task), "number long, " + ANSWER).collect()
+        with one_line():  # the archiver must know which error it is
+            found = numbered(spark, count).mapInArrow(_answering(task), "number long, " + ANSWER).collect()
         return [row.answer for row in sorted(found)]
 
     return run
@@ -74,7 +76,8 @@ def writing(rows: DataFrame, write: Callable[[Iterable[pa.RecordBatch]], str]) -
 
         yield pa.RecordBatch.from_pydict({"answer": [write(batches)]})
 
-    return [row.answer for row in rows.mapInArrow(write_rows, ANSWER).collect()]
+    with one_line():
+        return [row.answer for row in rows.mapInArrow(write_rows, ANSWER).collect()]
 
 
 def _answering(task: Task) -> Any:

@@ -1,4 +1,4 @@
-"""Errors of Spark's tasks as errors of the command, without the stacks of Python and Java in Spark's messages."""
+"""Errors of Spark's tasks as one error of ours, without the stacks of Python and Java in Spark's messages."""
 
 from __future__ import annotations
 

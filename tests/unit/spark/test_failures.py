@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rucola.cli.exit_codes import ExitCode, exit_code
-from rucola.cli.spark_failures import one_line, task_error
+from rucola.spark.failures import one_line, task_error
 from rucola.errors import ConfigError, TaskFailedError
 
 SPARKS = """An exception was thrown from the Python worker. Please see the stack trace below.
