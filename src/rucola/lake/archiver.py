@@ -236,7 +236,7 @@ class Archiver:
         try:
             reports, schema = self._copy(self._table.place, self._options, plan.pieces, plan.labels)
         except RucolaError as error:
-            if not is_of_a_topic(error):
+            if not is_of_a_topic(error) or self._table.place.root in str(error):
                 raise
             if len(plan.topics) == 1:
                 self._note(plan.topics[0], error)

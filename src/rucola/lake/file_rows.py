@@ -18,8 +18,8 @@ BATCH_ROWS = 4096
 def joined_rows(place: Place, schema: pa.Schema, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
     """The rows of the files, with the columns of ``schema``; other columns are not read.
 
-    A column that a file lacks is null, or 0 if it is the life, or it is part of the file's partition: other programs leave these columns out of
-    the files that they write.
+    A column that a file lacks is null, or 0 if it is the life, or it is part of the file's partition: other programs
+    leave these columns out of the files that they write.
     """
     for one in files:
         with place.parquet(one.path) as file:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rucola.cli.exit_codes import ExitCode, exit_code
-from rucola.spark.failures import one_line, task_error
 from rucola.errors import ConfigError, TaskFailedError
+from rucola.spark.failures import one_line, task_error
 
 SPARKS = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
