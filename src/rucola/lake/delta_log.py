@@ -69,6 +69,11 @@ class DeltaLog:
         table = self._seen = self._opened()
         if table is None:
             return Snapshot(-1, now, self._kind or TableKind.MESSAGES, None, {}, StreamOffsets({}))
+        with self._understood():
+            return self._read(table, now)
+
+    def _read(self, table: Any, now: int) -> Snapshot:
+        """The state of an open table; delta-rs reads parts of the log only now."""
         state = self._state(_state_id(table))
         if self._kind not in (None, state.kind):
             raise ConfigError(
@@ -90,7 +95,8 @@ class DeltaLog:
             prove_conditional_puts(self.place)
             self._is_proved = True
         self._sync(base.version)
-        parent = 0 if before is None else _state_id(before)
+        with self._understood():
+            parent = 0 if before is None else _state_id(before)
         state_id = secrets.randbits(ID_BITS) | 1
         state = state_after(base, change, parent)
         self.place.write(_state_path(state_id), state.to_json())
@@ -107,9 +113,10 @@ class DeltaLog:
         table = self._opened()
         if table is None:
             return 0
-        current = _state_path(_state_id(table))
         hours = int(retention_s // 3600)
-        old = set(table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True))
+        with self._understood():
+            current = _state_path(_state_id(table))
+            old = set(table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True))
         before, count = self._clock.wall_ms() - retention_s * 1000, 0
         for path, modified_ms in list(self.place.list_files()):
             # delta-rs does not look at the hidden files that killed runs leave.
@@ -177,7 +184,8 @@ class DeltaLog:
     def _has(self, state_id: int, parent: int) -> bool:
         """Whether the commit with this state is in the table: its answer may have been lost on the way."""
         table = self._opened()
-        at = 0 if table is None else _state_id(table)
+        with self._understood():
+            at = 0 if table is None else _state_id(table)
         while at not in (0, parent):
             if at == state_id:
                 return True
@@ -225,10 +233,10 @@ class DeltaLog:
 
         try:
             yield
-        except OSError as error:
-            raise DiskError(self.place.root, "read the log", self.place.told(error)) from error
-        except (DeltaError, ValueError) as error:
-            raise (damage(self.place, LOG) if self.place.is_local else None) or FormatError(
+        except (DeltaError, OSError, ValueError) as error:
+            if not self.place.is_local or isinstance(error, OSError):
+                raise DiskError(self.place.root, "read the log", self.place.told(error)) from error
+            raise damage(self.place, LOG) or FormatError(
                 "Delta table", 0, "a log that can be read", self.place.told(error), f"{self.place.root}/{LOG}"
             ) from error
 

@@ -40,15 +40,15 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 def places(directory: Path, log: DeltaLog, plan: _Plan, **more: Any) -> list[tuple[int, int]]:
     """Returns queue id and queue offset of all rows that a plan reads."""
     options = topic_options(directory / "store", TOPIC, "", **more)
-    schema = source_schema(options, ["queueId", "queueOffset"])
+    schema = source_schema(options, ["queueId", "queueOffset"]).add("life", "integer")
     found = []
     for path, one in plan.snapshot.files.items():
         if one.partition["topic"] == TOPIC:
             table = pq.read_table(f"{log.place.root}/{path}", columns=["queueId", "queueOffset"])
             found += [tuple(row.values()) for row in table.to_pylist()]
-    for piece in plan.tail:
-        for batch in tail_batches(log, options, schema, piece):
-            found += [tuple(row.values()) for row in batch.to_pylist()]
+    for piece in plan.tail.pieces:
+        for batch in tail_batches(log, options, schema, piece, plan.tail.labels):
+            found += [tuple(row.values())[:2] for row in batch.to_pylist()]
     return sorted(found)
 
 
@@ -90,7 +90,7 @@ def plan_of(directory: Path, log: DeltaLog, **more: Any) -> _Plan:
 def test_both_parts_hold_each_message_once(tmp_path: Path, store: MessageStore) -> None:
     log = delta_log(tmp_path / "table")
     plan = plan_of(tmp_path, log)
-    assert plan.tail
+    assert plan.tail.pieces
     assert places(tmp_path, log, plan) == all_places(tmp_path)
 
 
