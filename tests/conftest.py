@@ -74,9 +74,13 @@ def pytest_collection() -> Iterator[None]:
     try:
         return (yield)
     finally:
-        gc.freeze()
-        gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+        _freeze()
         gc.enable()
+
+
+def _freeze() -> None:
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -112,9 +116,15 @@ def form(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True, scope="module")
 def _module_leaves_nothing() -> Iterator[None]:
-    """Fails a module whose fixtures leave a thread, task or process of the product, or an open store."""
+    """Fails a module whose fixtures leave a thread, task or process of the product, or an open store.
+
+    What remains in memory after a module is in caches and remains for the rest of the run. It is frozen, too; otherwise
+    each ``gc.collect()`` of a test takes a second. Some tests thaw all objects or change the threshold.
+    """
     with nothing_left(tasks=False):
         yield
+    gc.collect()
+    _freeze()
 
 
 @pytest.fixture(autouse=True)

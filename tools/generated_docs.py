@@ -164,7 +164,7 @@ def events(part: str) -> str:
         package = path.relative_to(SOURCE).parts[0]
         if package in ("testing", "lab", "spark") or (package in _CLIENTS) != (part == "clients"):
             continue
-        for level, text, fields in _events_of(parsed(path)):
+        for level, text, fields in _events_in(path):
             place = path.relative_to(SOURCE)
             key = (_LEVELS.index(level), text, f"[`{place}`](../src/rucola/{place})")
             found.setdefault(key, set()).update(fields)
@@ -176,6 +176,11 @@ def events(part: str) -> str:
 
 
 _LEVELS = ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "varies")
+
+
+@cache
+def _events_in(path: Path) -> list[tuple[str, str, list[str]]]:
+    return list(_events_of(parsed(path)))
 
 
 def _events_of(tree: ast.Module) -> Iterator[tuple[str, str, list[str]]]:

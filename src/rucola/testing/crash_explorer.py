@@ -70,6 +70,7 @@ class CrashExplorer:
         prepare: function that changes the ``Files`` of each simulated process, for example to plant a defect.
         interleaved: whether the store's threads may pause for each other at system calls; otherwise the work of each
             thread runs without interruption.
+        every: power failures are simulated at one in this many steps. The reported progress is checked at each.
     """
 
     def __init__(
@@ -80,12 +81,14 @@ class CrashExplorer:
         compound_every: int = 0,
         prepare: Callable[[Files], None] | None = None,
         interleaved: bool = False,
+        every: int = 1,
     ) -> None:
         self.counts = Counts()
         self._config = config
         self._random = Random(seed)
         self._sample = sample
         self._compound_every = compound_every
+        self._every = every
         self._prepare = prepare
         self._threads = Random(seed) if interleaved else None
         self._where = f"seed {seed}"
@@ -130,6 +133,8 @@ class CrashExplorer:
     def _at_step(self, life: StoreLife, step: str) -> None:
         self.counts.steps += 1
         life.check_progress()
+        if self.counts.steps % self._every:
+            return
         model = life.model.copy()
         model.acked_end, model.kept_end = life.promised_end, life.kept_end
         for state in crash_states(life.disk, self._random, self._sample):

@@ -15,10 +15,9 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
-from typing import Any, cast
+from heapq import heappop, heappush
+from typing import Any, NamedTuple, cast
 
 from rucola.runtime import directory_listing, disk_calls, files, held_directories, mapped_segment
 from rucola.runtime.files import Files
@@ -32,6 +31,7 @@ _CODE = {
     for module in _MODULES
 }
 _DEVICE = 1
+_FIRST_DESCRIPTOR = 3
 
 
 def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Files:
@@ -82,8 +82,7 @@ def _noticed(rewrite: Callable[[Any, int, bytes], None]) -> Callable[[Any, int, 
     return noticed
 
 
-@dataclass(frozen=True)
-class _Status:
+class _Status(NamedTuple):
     st_size: int
     st_ino: int
     st_mode: int
@@ -92,16 +91,14 @@ class _Status:
     st_mtime_ns: int = 0
 
 
-@dataclass(frozen=True)
-class _Space:
+class _Space(NamedTuple):
     f_blocks: int
     f_bfree: int
     f_bavail: int
     f_frsize: int = PAGE
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     name: str
     directory: bool
 
@@ -122,15 +119,11 @@ class SimulatedOs:
         self.path = _Path(disk)
         self.disk = disk
         self._open: dict[int, tuple[str, Inode | Directory]] = {}
+        self._closed: list[int] = []
         self._others: Callable[[], None] | None = None
 
     RWF_NOWAIT = 8
     supports_dir_fd = frozenset({"open"})
-
-    def __getattr__(self, name: str) -> int:
-        if name.startswith(("O_", "SEEK_")):
-            return cast(int, getattr(os, name))
-        raise AttributeError(name)
 
     # -- descriptors ---------------------------------------------------------------------------------------------------
 
@@ -156,7 +149,7 @@ class SimulatedOs:
                 node.capture()
         # As on a real system, the lowest free number is used. A descriptor that is used by mistake after its close may
         # therefore refer to a different file.
-        descriptor = next(number for number in count(3) if number not in self._open)
+        descriptor = heappop(self._closed) if self._closed else _FIRST_DESCRIPTOR + len(self._open)
         self._open[descriptor] = path, node
         return descriptor
 
@@ -164,6 +157,7 @@ class SimulatedOs:
         """``os.close``."""
         self._node(descriptor)
         del self._open[descriptor]
+        heappush(self._closed, descriptor)
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
         """``os.pread``."""
@@ -239,7 +233,7 @@ class SimulatedOs:
         """``os.fstat``."""
         path, node = self._node(descriptor)
         status = _status(node)
-        return status if isinstance(node, Inode) or path in self.disk.names else replace(status, st_nlink=0)
+        return status if isinstance(node, Inode) or path in self.disk.names else status._replace(st_nlink=0)
 
     def file(self, descriptor: int) -> tuple[str, Inode]:
         """Path and file of a descriptor."""
@@ -410,6 +404,9 @@ def _interleaved(name: str) -> Callable[..., Any]:
     return interleaved
 
 
+for _name in dir(os):
+    if _name.startswith(("O_", "SEEK_")):
+        setattr(SimulatedOs, _name, getattr(os, _name))
 for _name in (
     *("preadv", "pwrite", "ftruncate", "posix_fallocate", "fsync", "fdatasync"),
     *("map", "stat", "statvfs", "replace", "remove", "rmdir", "mkdir"),

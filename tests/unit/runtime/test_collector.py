@@ -18,13 +18,11 @@ class Node:
 
 
 @pytest.fixture(autouse=True)
-def unfrozen() -> Iterator[None]:
+def as_before() -> Iterator[None]:
     before = gc.get_threshold()
     yield
     gc.set_threshold(*before)
     gc.callbacks.remove(collector._freeze)
-    gc.unfreeze()
-    gc.collect()
 
 
 def test_what_survived_is_not_looked_at_again() -> None:
