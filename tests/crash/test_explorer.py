@@ -18,6 +18,8 @@ from rucola.testing.store_life import StoreLife, check_kept_aside, empty_disk, q
 from rucola.testing.store_model import Mismatch
 
 SEED = 7
+ONE_IN = 3
+"""The power fails at one in this many steps of the runs that resemble others; ``make crash`` has all steps."""
 FLUSH = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 
 
@@ -33,7 +35,7 @@ def test_power_cut_at_every_step(workload: str, sync: bool) -> None:
 
 @pytest.mark.parametrize("workload", sorted({*WORKLOADS} - {"expired_and_deleted"}))  # it is long
 def test_power_cuts_while_the_threads_go_on_in_turns(workload: str) -> None:
-    explorer = CrashExplorer(config(len(workload) % 2 == 0), SEED + 1, sample=0, interleaved=True)
+    explorer = CrashExplorer(config(len(workload) % 2 == 0), SEED + 1, sample=0, interleaved=True, every=ONE_IN)
     explorer.run(WORKLOADS[workload])
     print(explorer.counts)
     assert explorer.counts.states > 50
@@ -42,7 +44,7 @@ def test_power_cuts_while_the_threads_go_on_in_turns(workload: str) -> None:
 def test_turns_and_states_are_the_same_for_a_seed() -> None:
     counts = []
     for _ in range(2):
-        explorer = CrashExplorer(config(True), SEED + 3, sample=1, interleaved=True)
+        explorer = CrashExplorer(config(True), SEED + 3, sample=1, interleaved=True, every=ONE_IN)
         explorer.run(WORKLOADS["roll"])
         counts.append(explorer.counts)
     assert counts[0] == counts[1]
@@ -54,7 +56,7 @@ def test_turns_and_states_are_the_same_for_a_seed() -> None:
     [("put", 120, True), ("roll", 200, False), ("kill", 180, True), ("missing_queue", 100, False)],
 )
 def test_power_cut_at_every_step_of_the_recovery(workload: str, every: int, sync: bool) -> None:
-    explorer = CrashExplorer(config(sync), SEED + 1, sample=1, compound_every=every)
+    explorer = CrashExplorer(config(sync), SEED + 1, sample=1, compound_every=every // ONE_IN, every=ONE_IN)
     explorer.run(WORKLOADS[workload])
     print(explorer.counts)
     assert explorer.counts.compound > 30
@@ -69,7 +71,7 @@ def test_whole_segments_of_64_kib(sync: bool) -> None:
             if number % 8 == 7:
                 life.turn()
 
-    explorer = CrashExplorer(config(sync, 65536), SEED, sample=1)
+    explorer = CrashExplorer(config(sync, 65536), SEED, sample=1, every=ONE_IN)
     explorer.run(fill)
     assert explorer.counts.states > 50
 
@@ -83,7 +85,7 @@ def test_whole_segments_of_64_kib(sync: bool) -> None:
     ],
 )
 def test_a_call_fails_or_the_process_is_killed(fault: str, workload: str, sync: bool) -> None:
-    explorer = CrashExplorer(config(sync), SEED, sample=0)
+    explorer = CrashExplorer(config(sync), SEED, sample=0, every=ONE_IN)
     count = calls_of(FAULTS[fault][2], workload, config(sync), SEED)
     few = count < 122
     hit = range(1 if few else 1 + sorted(FAULTS).index(fault), count + 1, 37 if few else 499)
@@ -96,7 +98,7 @@ def test_reads_fail_while_the_threads_go_on_in_turns(fault: str) -> None:
     """Reads fail in recovering and consuming threads, and in threads that read ahead for them."""
     fired = 0
     for seed in (SEED, SEED + 1):
-        explorer = CrashExplorer(config(seed % 2 == 0), seed, sample=0, interleaved=True)
+        explorer = CrashExplorer(config(seed % 2 == 0), seed, sample=0, interleaved=True, every=ONE_IN)
         fired += sum(
             explorer.run_with_faults(WORKLOADS["kill"], plan(fault, nth), sample=0) for nth in range(1, 60, 14)
         )
@@ -113,7 +115,7 @@ def test_consumers_wait_for_what_is_not_in_memory() -> None:
         lives.append(life)
         WORKLOADS["queues"](life, random)
 
-    explorer = CrashExplorer(config(True), SEED, sample=0, interleaved=True)
+    explorer = CrashExplorer(config(True), SEED, sample=0, interleaved=True, every=100)
     explorer.run(workload)
     assert lives[0].pulls["cold"] >= 2 <= lives[0].pulls["found"]
 

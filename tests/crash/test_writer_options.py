@@ -17,6 +17,8 @@ from rucola.testing.crash_explorer import CrashExplorer
 from rucola.testing.fault_plan import FaultPlan
 
 SEED = 11
+ONE_IN = 3
+"""The power fails at one in this many steps; ``make crash`` has all of them."""
 Options = Callable[[bool], MessageStoreConfig]
 
 
@@ -24,15 +26,15 @@ FLUSH = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 
 
 @pytest.mark.parametrize("workload", ["roll", "expiry"])
-def test_power_cut_at_every_step_with_several_directories(workload: str) -> None:
-    explorer = CrashExplorer(paths(True), SEED, sample=1)
+def test_power_cut_with_several_directories(workload: str) -> None:
+    explorer = CrashExplorer(paths(True), SEED, sample=1, every=ONE_IN)
     explorer.run(WORKLOADS[workload])
     print(explorer.counts)
     assert explorer.counts.states > 50
 
 
-def test_power_cut_at_every_step_of_their_recovery() -> None:
-    explorer = CrashExplorer(paths(True), SEED, sample=1, compound_every=240)
+def test_power_cut_of_their_recovery() -> None:
+    explorer = CrashExplorer(paths(True), SEED, sample=1, compound_every=80, every=ONE_IN)
     explorer.run(WORKLOADS["roll"])
     assert explorer.counts.compound > 50
 
@@ -40,23 +42,23 @@ def test_power_cut_at_every_step_of_their_recovery() -> None:
 @pytest.mark.parametrize(
     ("workload", "sync"), [("batch", True), ("roll", False), ("kill", True), ("while_syncing", False)]
 )
-def test_power_cut_at_every_step_with_a_pool(workload: str, sync: bool) -> None:
-    explorer = CrashExplorer(pool(sync), SEED, sample=1)
+def test_power_cut_with_a_pool(workload: str, sync: bool) -> None:
+    explorer = CrashExplorer(pool(sync), SEED, sample=1, every=ONE_IN)
     explorer.run(WORKLOADS[workload])
     print(explorer.counts)
     assert explorer.counts.states > 50
 
 
-def test_power_cut_at_every_step_between_commits() -> None:
-    explorer = CrashExplorer(both(True), SEED, sample=1, compound_every=400)
+def test_power_cut_between_commits() -> None:
+    explorer = CrashExplorer(both(True), SEED, sample=1, compound_every=133, every=ONE_IN)
     explorer.run(commits)
     print(explorer.counts)
     assert explorer.counts.states > 200
 
 
 @pytest.mark.parametrize(("workload", "sync"), [("put", True), ("roll", False), ("kill", True)])
-def test_power_cut_at_every_step_between_calls(workload: str, sync: bool) -> None:
-    explorer = CrashExplorer(by_calls(sync), SEED, sample=1)
+def test_power_cut_between_calls(workload: str, sync: bool) -> None:
+    explorer = CrashExplorer(by_calls(sync), SEED, sample=1, every=ONE_IN)
     explorer.run(WORKLOADS[workload])
     print(explorer.counts)
     assert explorer.counts.states > 50
@@ -71,7 +73,7 @@ def test_power_cut_at_every_step_between_calls(workload: str, sync: bool) -> Non
     ],
 )
 def test_a_call_fails_or_the_process_is_killed(fault: str, options: Options, sync: bool) -> None:
-    explorer = CrashExplorer(options(sync), SEED, sample=0)
+    explorer = CrashExplorer(options(sync), SEED, sample=0, every=ONE_IN)
     points = range(2, calls("put", options(sync), SEED), 17 if fault == "kill" else 31)
     fired = [explorer.run_with_faults(WORKLOADS["put"], plan(fault, nth), sample=0) for nth in points]
     assert sum(fired) > 3
@@ -80,7 +82,7 @@ def test_a_call_fails_or_the_process_is_killed(fault: str, options: Options, syn
 @FLUSH
 def test_a_disk_that_fails_from_the_first_segment_on(sync: bool) -> None:
     """A new segment is created under a temporary name. If the disk fails, this file may stay in any log directory."""
-    explorer = CrashExplorer(paths(sync), SEED, sample=0)
+    explorer = CrashExplorer(paths(sync), SEED, sample=0, every=ONE_IN)
     fired = [explorer.run_with_faults(WORKLOADS["put"], plan("EIO for ever", nth), sample=0) for nth in range(10, 25)]
     assert all(fired)
 
