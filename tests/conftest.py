@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 from tests.kernels import COMPILED, FORMS, KERNELS
 from tests.leavings import nothing_left
+from tests.places import use_memory
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -44,6 +45,10 @@ _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 
 _DISK_USED_MAX = 0.85
 """From here on a store removes segments before they expire (``diskSpaceCleanForciblyRatio``)."""
+
+
+def pytest_configure() -> None:
+    use_memory()
 
 
 def pytest_sessionstart() -> None:

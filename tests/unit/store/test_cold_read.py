@@ -6,6 +6,7 @@ import weakref
 from pathlib import Path
 
 import pytest
+from tests import places as directories
 from tests.unit.store.stores import fill, opened
 
 from rucola.errors import DiskError
@@ -14,6 +15,8 @@ from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.config import CheckOnRead, DamagedMessage
 from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageResult, GetMessageStatus
+
+tmp_path = directories.tmp_path
 
 COUNT = 20
 T = b"T0"

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests import places as directories
 from tests.unit.store.stores import (
     SEGMENT,
     config,
@@ -29,6 +30,8 @@ from rucola.store.message_store import MessageStore
 from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.results import GetMessageStatus, PutMessageStatus, StoreState
 from rucola.testing.clock import ManualClock
+
+tmp_path = directories.tmp_path
 
 T = b"TopicTest"
 WAIT_S = 30
