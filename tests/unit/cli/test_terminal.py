@@ -7,17 +7,18 @@ import io
 import json
 import os
 import pty
-import subprocess
 import sys
+import warnings
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from rich.table import Table
 from rich.text import Text
 from tests.unit.store.stores import HOST, opened
 
-from rucola.cli import lines
+from rucola.cli import lines, main
 from rucola.cli.store_text import shown
 from rucola.cli.terminal import Terminal
 from rucola.common.message import StoreMessage
@@ -107,21 +108,53 @@ def store(tmp_path: Path) -> Path:
 
 def run_on_terminal(*arguments: str) -> str:
     """Returns what the command writes to a terminal, without styles."""
-    ours, theirs = pty.openpty()
-    environment = os.environ | {"NO_COLOR": "1", "TERM": "dumb"}
-    with subprocess.Popen([sys.executable, "-m", "rucola", *arguments], stdout=theirs, stderr=theirs, env=environment):
-        os.close(theirs)
-        content = b""
-        with suppress(OSError):  # the end of the output
-            while part := os.read(ours, 65536):
-                content += part
-    os.close(ours)
-    return content.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+    child, ours = pty.fork()
+    if not child:
+        _be_the_command(arguments)
+    content = _all_of(ours)
+    os.waitpid(child, 0)
+    return content.replace("\r\n", "\n")
 
 
 def run(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "rucola", *arguments], capture_output=True, check=False, timeout=60)
-    return (done.stdout + done.stderr).decode("utf-8", "surrogateescape")
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(theirs, 1)
+        os.dup2(theirs, 2)
+        _be_the_command(arguments)
+    os.close(theirs)
+    content = _all_of(ours)
+    os.waitpid(child, 0)
+    return content
+
+
+def _be_the_command(arguments: tuple[str, ...]) -> NoReturn:
+    """Continues a forked process as the command; a new interpreter would import everything again."""
+    code: object = 70
+    try:
+        os.environ.update(NO_COLOR="1", TERM="dumb")
+        sys.argv = ["rucola", *arguments]
+        warnings.simplefilter("ignore")
+        sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
+        sys.stderr = open(2, "w", errors="backslashreplace")  # noqa: SIM115
+        main.run()
+    except SystemExit as end:
+        code = end.code
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code if isinstance(code, int) else 71)
+
+
+def _all_of(descriptor: int) -> str:
+    content = b""
+    with suppress(OSError):  # the end of the output of a terminal
+        while part := os.read(descriptor, 65536):
+            content += part
+    os.close(descriptor)
+    return content.decode("utf-8", "surrogateescape")
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
