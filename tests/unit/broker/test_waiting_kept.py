@@ -261,6 +261,7 @@ def test_a_kill_during_the_move_loses_nothing(broker: SteppedBroker, moment: int
 def test_a_power_cut_during_the_move_loses_nothing() -> None:
     """Every state in which the disk can be after the cut."""
     broker = SteppedBroker(sync_flush=True)
+    broker.disk.versions = True
     for number in range(3):
         broker.send(body=b"%d" % number, TIMER_DELAY_MS=str(25_000 + 1000 * number))
     broker.passes(2500)
