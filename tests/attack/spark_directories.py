@@ -71,8 +71,9 @@ OF_TABLES = dict.fromkeys(("archive", "archive --no-spark", "compact", "read bot
     ("archive --raw", "compact a raw table", "restore", "restore --no-spark"), "raw"
 )
 MADE_PLACES = (
-    *("", "_log", "_log/00000000000000000000.json", "_log/00000000000000000001.json", "_log/99999999999999999999.json"),
-    *("_log/00000000000000000001.checkpoint", "_log/.0123456789abcdef0123456789abcdef.tmp", "topic=T0", "part=log"),
+    *("", "_delta_log", "_delta_log/00000000000000000000.json", "_delta_log/00000000000000000001.json", "_rucola"),
+    *("_delta_log/99999999999999999999.json", "_delta_log/00000000000000000001.checkpoint.parquet", "metadata", "_log"),
+    *("_delta_log/_last_checkpoint", "_rucola/1.json", "catalog.db", "topic=T0", "part=log"),
     *("topic=T0/storeDay=2023-11-14", "part=log/broker=broker-a", "part=config", "part=tail", "part=sizes"),
     *("foreign.parquet", "topic=T0/.nfs0001"),
 )
