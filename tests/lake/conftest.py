@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -9,6 +10,17 @@ import pytest
 from tests.lake.s3_proxy import FaultyS3
 from tests.lake.s3_server import MOTO, S3Server, servers
 from tests.leavings import for_the_session
+
+
+@pytest.fixture(autouse=True)
+def _no_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the environment knows of an account on object stores must not reach a test, nor a test an account."""
+    for name in os.environ:
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, os.devnull)
 
 
 @pytest.fixture(scope="session")
