@@ -77,10 +77,10 @@ class S3Client:
     def get(self, path: str, **headers: str) -> Answer:
         return self.request("GET", path, None, b"", **headers)
 
-    def keys(self, bucket: str, prefix: str = "") -> list[str]:
-        """Returns all keys of a bucket that begin with ``prefix``."""
+    def keys(self, bucket: str, prefix: str = "", page: int = 1000) -> list[str]:
+        """Returns all keys of a bucket that begin with ``prefix``, asking for so many at once."""
         found: list[str] = []
-        query = {"list-type": "2", "prefix": prefix}
+        query = {"list-type": "2", "prefix": prefix, "max-keys": str(page)}
         while True:
             answer = self.request("GET", f"/{bucket}", query)
             assert answer.status == 200, answer

@@ -8,7 +8,6 @@ interpreter's lock while they wait for an answer.
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
 import threading
@@ -114,8 +113,7 @@ class FaultyS3:
             key: only requests whose path and query contain this are counted.
             seconds: of ``Fault.DELAY``.
         """
-        often = None if times == math.inf else times
-        self._ask("plan", number, how.name, kind and kind.name, often, key, seconds)
+        self._ask("plan", number, how.name, kind and kind.name, times, key, seconds)
 
     def heal(self) -> None:
         """Forgets faults that are planned."""

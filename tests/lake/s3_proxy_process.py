@@ -42,12 +42,12 @@ class Seen:
 
 @dataclass
 class Plan:
-    """A fault, in how many requests it comes, for which kind and keys, and for how many requests; None is for all."""
+    """A fault, in how many requests it comes, for which kind and keys, and for how many requests."""
 
     number: int
     fault: Fault
     kind: Kind | None
-    times: int | None
+    times: float
     key: str
     seconds: float
 
@@ -56,7 +56,7 @@ class Plan:
         if self.kind not in (None, request.kind) or self.key not in unquote(request.target):
             return False
         self.number -= 1
-        return self.number <= 0 and (self.times is None or self.number > -self.times)
+        return -self.times < self.number <= 0
 
 
 class Proxy:
@@ -78,7 +78,7 @@ class Proxy:
     def port(self) -> int:
         return int(self._server.sockets[0].getsockname()[1])
 
-    def plan(self, number: int, how: str, kind: str | None, times: int | None, key: str, seconds: float) -> None:
+    def plan(self, number: int, how: str, kind: str | None, times: float, key: str, seconds: float) -> None:
         self._plans.append(Plan(number, Fault[how], Kind[kind] if kind else None, times, key, seconds))
 
     def heal(self) -> None:
@@ -99,8 +99,7 @@ class Proxy:
     def release(self, forward: bool) -> None:
         held, self._held = self._held, []
         for decision in held:
-            if not decision.done():
-                decision.set_result(forward)
+            decision.set_result(forward)
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream = _Upstream(self._upstream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import math
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -140,6 +141,48 @@ def test_held(proxy: FaultyS3, client: S3Client, each_s3_server: S3Server, bucke
     assert sorted(ended) == (["GET 1 200", "PUT 2 200"] if forward else ["GET 1 -", "PUT 2 -"])
     assert client.get(f"/{bucket}/2").status == (200 if forward else 404)
     assert client.put(f"/{bucket}/3").status == 200
+
+
+def test_a_reset_ends_all(proxy: FaultyS3, client: S3Client, bucket: str) -> None:
+    def put() -> None:
+        with S3Client(proxy.endpoint, proxy.access_key, proxy.secret) as other, pytest.raises(OSError):
+            other.put(f"/{bucket}/1", b"x")
+
+    proxy.fail(1, Fault.HOLD, Kind.PUT, times=math.inf)
+    thread = threading.Thread(target=put)
+    thread.start()
+    proxy.wait_held()
+    proxy.reset()
+    thread.join()
+    assert proxy.requests == []
+    assert client.put(f"/{bucket}/2").status == 200
+    assert client.keys(bucket) == ["2"]
+
+
+def test_a_client_may_ask_before_it_sends_a_body(proxy: FaultyS3) -> None:
+    with connected(proxy.endpoint) as connection:
+        connection.sendall(b"PUT /b/k HTTP/1.1\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 ")
+        assert proxy.requests == []
+        connection.sendall(b"x")
+        assert connection.recv(100).startswith(b"HTTP/1.1 4")
+    assert proxy.counts() == {Kind.PUT: 1}
+
+
+@pytest.mark.parametrize("status", [503, 403])
+def test_no_answer_to_a_head_has_a_body(proxy: FaultyS3, each_s3_server: S3Server, status: int) -> None:
+    proxy.fail(1, Fault.SLOW_DOWN)
+    with connected((proxy if status == 503 else each_s3_server).endpoint) as connection:
+        connection.sendall(b"HEAD /b/k HTTP/1.1\r\nHost: h\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: connection.recv(10_000), b""))
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert answer.endswith(b"\r\n\r\n")
+
+
+def connected(endpoint: str) -> socket.socket:
+    host, _, port = endpoint.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=10)
 
 
 def test_nothing_held(proxy: FaultyS3) -> None:
