@@ -150,7 +150,8 @@ class _Upstream:
         self._writer: asyncio.StreamWriter | None = None
 
     async def ask(self, request: Message, method: str) -> Message:
-        if self._writer is None:
+        if self._writer is None or self._reader.at_eof():  # servers end connections that are long idle
+            self.close()
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=_HEAD_MAX)
         self._writer.write(request.head + request.body)
         head = await self._reader.readuntil(b"\r\n\r\n")

@@ -41,22 +41,12 @@ def build() -> Path:
     )
     if found.returncode:
         raise SystemExit(f"seaweedfs: {json.loads(found.stdout or '{}').get('Error', 'go mod download failed')}")
-    print("seaweedfs: compiling; the packages that are ready:", flush=True)
+    print("seaweedfs: compiling 1,700 packages, about 17 minutes of CPU if none is known yet", flush=True)
     source = json.loads(found.stdout)["Dir"]
     made = COMMAND.with_suffix(".new")
     made.parent.mkdir(parents=True, exist_ok=True)
-    arguments = [
-        "nice",
-        "go",
-        "build",
-        "-v",
-        "-trimpath",
-        "-buildvcs=false",
-        "-ldflags=-s -w",
-        "-o",
-        str(made),
-        "./weed",
-    ]
+    options = ["-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", str(made)]
+    arguments = ["nice", "go", "build", *options, "./weed"]
     environ = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
     with subprocess.Popen(arguments, cwd=source, env=environ, stderr=subprocess.PIPE, text=True) as compiler:
         assert compiler.stderr is not None

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -122,15 +123,16 @@ def test_nothing_stays_when_a_process_is_killed(tmp_path: Path, kind: str, kille
         "import sys, time; from pathlib import Path; from tests.lake.s3_server import S3Server\n"
         "with S3Server(Path(sys.argv[1]), sys.argv[2]) as s3: print(s3.pid, flush=True); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path), kind], stdout=subprocess.PIPE) as test:
+    directory = tmp_path / uuid.uuid4().hex
+    with subprocess.Popen([sys.executable, "-c", program, str(directory), kind], stdout=subprocess.PIPE) as test:
         assert test.stdout is not None
         server = int(test.stdout.readline())
-        assert _processes_with(tmp_path) > 1
+        assert _processes_with(directory) > 1
         os.kill(test.pid if killed == "test" else server, signal.SIGKILL)
         until = time.monotonic() + 10
-        while time.monotonic() < until and _processes_with(tmp_path) > (killed == "server"):
+        while time.monotonic() < until and _processes_with(directory) > (killed == "server"):
             time.sleep(0.02)
-        left = _processes_with(tmp_path)
+        left = _processes_with(directory)
         test.kill()
     assert left == (killed == "server")
 
