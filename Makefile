@@ -10,7 +10,8 @@
 #              topic, and one of two brokers away for a minute
 # make lake    every golden store archived and restored, 1,000 orders of archive, compaction and change, 20 kills of
 #              archiving runs, archive and store as one at 50 moments; tests/lake also on SeaweedFS, which is built from the
-#              Go module proxy into build/ once (Go 1.26, 17 minutes of CPU, 2.2 GB of memory)
+#              Go module proxy into build/ once (Go 1.26, 17 minutes of CPU, 2.2 GB of memory); a kill between every two
+#              requests to it, every request lost, refused and cut; all jobs on two workers
 # make threads a store with real threads, killed or stopped every few seconds, for half an hour (MINUTES=N)
 # make faults  each use of a client x each event, in virtual time, every promise checked by a ledger; then every kind of
 #              consumer through killed brokers, lost connections, clocks set back (SEEDS=N). With the official brokers, a
@@ -137,6 +138,8 @@ kills: $(VENV)/.dev
 lake: $(VENV)/.dev
 	@$(BIN)/python -m tests.lake.s3_server build
 	@$(BIN)/python -m pytest --tb=native tests/lake
+	@$(BIN)/python -m tests.lake.request_kills
+	@$(BIN)/python -m tests.lake.cluster
 	@$(BIN)/python -m tests.spark.lake goldens
 	@$(BIN)/python -m tests.spark.lake schedules --count 1000
 	@$(BIN)/python -m tests.spark.lake kills --count 20

@@ -218,6 +218,7 @@ def test_a_signed_url_is_hidden(options: dict[str, str]) -> None:
     place = open_place("s3://bucket/table", options)
     error = OSError(f"GET https://h/b/k?X-Amz-Signature=abc&AWSAccessKeyId=x failed for {options['AWS_ACCESS_KEY_ID']}")
     assert place.told(error) == "GET https://h/b/k?*** failed for ***"
+    assert place.told(OSError("PUT http://user:pass@host/x: 503")) == "PUT http://***@host/x: 503"
 
 
 @pytest.mark.parametrize(

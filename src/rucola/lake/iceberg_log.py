@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 STATE, COMMIT, SCHEMA = "rucola.state", "rucola.commit", "rucola.schema"
-NO_RETRIES = {"commit.retry.num-retries": "0"}
+RETRIES = "commit.retry.num-retries"
+NO_RETRIES = {RETRIES: "0"}
 """PyIceberg must not retry a commit, because a retry would add messages that another commit has already archived."""
 
 
@@ -82,6 +83,7 @@ class IcebergLog:
             table = self._created(change)
         if _number(table) != max(0, base.version):
             raise TableConflictError(self.place.root, _number(table))
+        self._check_retries(table)
         commit = str(secrets.randbits(62))
         state = state_after(base, change)
         summary = {STATE: state.to_json().decode(), COMMIT: commit, "rucola.action": change.action}
@@ -134,6 +136,10 @@ class IcebergLog:
             return DiskError(self.place.root, "commit", self.place.told(error))
         return error
 
+    def _check_retries(self, table: Table) -> None:
+        if table.properties.get(RETRIES) != "0":
+            raise ConfigError("table", self.place.root, f"a table with the property {RETRIES} 0, as rucola made it")
+
     def _created(self, change: Change) -> Table:
         from pyiceberg.exceptions import TableAlreadyExistsError
 
@@ -150,7 +156,7 @@ class IcebergLog:
         for snapshot in _snapshots(table):
             if text := _summary(snapshot).get(STATE):
                 return TableState.from_json(text, self.place.root)
-        if table.current_snapshot() is not None:
+        if table.current_snapshot() is not None or SCHEMA not in table.properties:
             raise ConfigError("table", self.place.root, "a table that rucola made, or a directory without one")
         return TableState(self._kind or TableKind.MESSAGES, StreamOffsets({}))
 

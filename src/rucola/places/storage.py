@@ -28,11 +28,14 @@ OPTIONS = {"s3": S3_OPTIONS, "gs": GCS_OPTIONS, "abfss": AZURE_OPTIONS}
 SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY",
            "AZURE_STORAGE_SAS_TOKEN")  # fmt: skip
 UNSAFE = "AWS_S3_ALLOW_UNSAFE_RENAME"
+ATTEMPTS_MAX = 10
+"""Attempts at a request of PyArrow, as many as deltalake makes."""
 REGION = "us-east-1"
 """Region of servers that have an address of their own and no regions."""
 _SAME = {"s3a": "s3"}
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _SIGNED = re.compile(r"(https?://[^\s?\"']+)\?[^\s\"')]+")
+_USER = re.compile(r"(https?://)[^\s/@]+@")
 _MASK = "***"
 
 
@@ -137,6 +140,7 @@ class StorageOptions:
             endpoint_override=endpoint.netloc or None,
             scheme=endpoint.scheme or "https",
             allow_delayed_open=True,
+            retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS_MAX),
         )
 
     def region(self) -> str:
@@ -144,8 +148,8 @@ class StorageOptions:
         return self.value("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or REGION
 
     def hidden(self, text: str) -> str:
-        """A text of a library without secrets: keys, and the queries of URLs, which may be signed."""
+        """A text of a library without secrets: keys, users in URLs, and the queries of URLs, which may be signed."""
         for name in SECRETS:
             if secret := self.value(name):
                 text = text.replace(secret, _MASK)
-        return _SIGNED.sub(rf"\1?{_MASK}", text)
+        return _USER.sub(rf"\1{_MASK}@", _SIGNED.sub(rf"\1?{_MASK}", text))

@@ -21,9 +21,11 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import AnotherLogError, ConfigError, TableConflictError
 from rucola.lake import archive, archive_raw, compact, restore
 from rucola.lake.archiver import Archiver
+from rucola.lake.iceberg_catalog import Catalogue
 from rucola.lake.maintenance import compact as join_files
 from rucola.lake.table_formats import open_table
 from rucola.lake.table_log import Change
+from rucola.places.local_place import LocalPlace
 from rucola.store.message_store import MessageStore
 
 QUEUE = MessageQueue("flights", "broker-a", 0)
@@ -207,3 +209,22 @@ def test_an_iceberg_table_in_the_users_catalog(
     assert archive(tmp_path / "elsewhere", store=tmp_path / "store", **elsewhere) == 125
     with pytest.raises(ConfigError, match=f"{tmp_path}/table, where the catalog has sales.orders"):
         archive(tmp_path / "elsewhere", store=tmp_path / "store", **place)
+
+
+def test_an_iceberg_table_of_another_program_is_refused(tmp_path: Path, store: MessageStore) -> None:
+    place = LocalPlace(tmp_path / "table")
+    Catalogue(place).create(pa.schema({"a": pa.int64()}), f"file://{place.root}", {})
+    with pytest.raises(ConfigError, match="a table that rucola made"):
+        archive(tmp_path / "table", store=tmp_path / "store", format="iceberg")
+
+
+def test_a_table_whose_commits_would_be_retried_is_refused(tmp_path: Path, store: MessageStore) -> None:
+    """PyIceberg would rebase a late commit, and its messages would be in the table twice."""
+    archive(tmp_path / "table", store=tmp_path / "store", format="iceberg")
+    table = Catalogue(LocalPlace(tmp_path / "table")).load()
+    assert table is not None
+    with table.transaction() as transaction:
+        transaction.set_properties({"commit.retry.num-retries": "4"})
+    put(store, 120, 5)
+    with pytest.raises(ConfigError, match="num-retries 0"):
+        archive(tmp_path / "table", store=tmp_path / "store", format="iceberg")
