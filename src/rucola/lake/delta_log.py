@@ -30,6 +30,7 @@ from rucola.runtime.clock import Clock, SystemClock
 
 LOG = "_delta_log"
 STATES = "_rucola"
+STATE = "rucola.state"
 APPLICATION = "rucola"
 """Application id of the transaction whose version is the number of the state."""
 SETTINGS = {"delta.checkpointInterval": "16"}
@@ -66,7 +67,7 @@ class DeltaLog:
             FormatError: the log is damaged.
         """
         now = self._clock.wall_ms()
-        table = self._seen = self._opened()
+        table = self._seen = self._newest()
         if table is None:
             return Snapshot(-1, now, self._kind or TableKind.MESSAGES, None, {}, StreamOffsets({}))
         with self._understood():
@@ -142,6 +143,23 @@ class DeltaLog:
             raise TableConflictError(self.place.root, version + 1)
         return seen
 
+    def _newest(self) -> Any:
+        """The newest version; None for no table. Only commits that this log has not seen are read."""
+        table = self._seen
+        if table is None:
+            return self._opened()
+        self.place.check()
+        with self._understood():
+            table.update_incremental()
+            path = _state_path(_state_id(table))
+        self._check_newest(table)
+        # Somebody may have removed the table, and made another one.
+        return table if self.place.exists(path) else self._opened()
+
+    def _check_newest(self, table: Any) -> None:
+        if self.place.is_local:
+            check_newest(self.place, LOG, table.version())
+
     def _opened(self) -> Any:
         """Opens the table; None if there is none."""
         from deltalake import DeltaTable
@@ -152,8 +170,7 @@ class DeltaLog:
             if not DeltaTable.is_deltatable(self.place.root, options):
                 return None
             table = DeltaTable(self.place.root, storage_options=options)
-        if self.place.is_local:
-            check_newest(self.place, LOG, table.version())
+        self._check_newest(table)
         return table
 
     def _write_version(self, before: Any, base: Snapshot, change: Change, state_id: int) -> None:
@@ -163,7 +180,7 @@ class DeltaLog:
 
         partition_by = list(PARTITIONS[base.kind])
         properties = CommitProperties(
-            {"rucola.action": change.action},
+            {"rucola.action": change.action, STATE: str(state_id)},
             max_commit_retries=0,
             app_transactions=[Transaction(APPLICATION, state_id)],
         )
@@ -242,6 +259,12 @@ class DeltaLog:
 
 
 def _state_id(table: Any) -> int:
+    """The number of the newest state. It is in the newest commit, unless another program made this commit; to find the
+    transaction, all commits since the last checkpoint are read.
+    """
+    for newest in table.history(1):
+        if newest.get("version") == table.version() and STATE in newest:
+            return int(newest[STATE])
     found = table.transaction_version(APPLICATION)
     if found is None:
         raise ConfigError("table", table.table_uri, "a table that rucola made, or a directory without one")

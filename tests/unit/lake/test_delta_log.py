@@ -260,6 +260,41 @@ def test_a_log_is_restored_from_rewritten_files(tmp_path: Path, store: MessageSt
     assert delta_log(table, TableKind.RAW).snapshot().kind is TableKind.RAW
 
 
+def test_a_table_that_was_removed_is_begun_again(tmp_path: Path, store: MessageStore) -> None:
+    """A run that goes on has seen versions that are gone."""
+    table = tmp_path / "table"
+    run = Archiver(delta_log(table), topic_options(tmp_path / "store", None, ""))
+    for number in range(3):
+        assert list(run.steps())
+        put(store, 60 + 20 * number, 20)
+    shutil.rmtree(table)
+    assert [step.version for step in run.steps()] == [0]
+    put(store, 120, 20)
+    shutil.rmtree(table)
+    archive(table, "other", store=tmp_path / "store")
+    assert [step.version for step in run.steps()] == [1]
+    found = places(table)
+    assert len(found) == 140 == len(set(found))
+
+
+def test_a_run_that_goes_on_sees_commits_of_others(tmp_path: Path, store: MessageStore) -> None:
+    table = tmp_path / "table"
+    run = Archiver(delta_log(table), topic_options(tmp_path / "store", None, ""))
+    for number in range(4):
+        assert list(run.steps())
+        put(store, 60 + 20 * number, 20)
+        if number == 1:
+            DeltaTable(table).optimize.compact()
+        if number == 2:
+            archive(table, store=tmp_path / "store")
+            assert list(run.steps()) == []
+            put(store, 120, 10)
+            DeltaTable(table).optimize.compact()
+    assert list(run.steps())
+    found = places(table)
+    assert len(found) == 150 == len(set(found))
+
+
 def test_a_copy_of_a_table_is_a_table(tmp_path: Path, store: MessageStore) -> None:
     archive(tmp_path / "table", store=tmp_path / "store")
     shutil.copytree(tmp_path / "table", tmp_path / "copy")
