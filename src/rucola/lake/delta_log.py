@@ -145,13 +145,17 @@ class DeltaLog:
 
     def _newest(self) -> Any:
         """The newest version; None for no table. Only commits that this log has not seen are read."""
+        from deltalake.exceptions import DeltaError
+
         table = self._seen
         if table is None:
             return self._opened()
         self.place.check()
-        with self._understood():
+        try:
             table.update_incremental()
             path = _state_path(_state_id(table))
+        except (DeltaError, OSError):
+            return self._opened()  # says what is wrong, if it still is
         self._check_newest(table)
         # Somebody may have removed the table, and made another one.
         return table if self.place.exists(path) else self._opened()

@@ -220,11 +220,11 @@ def test_a_checkpoint_says_what_all_commits_say(tmp_path: Path) -> None:
     (checkpoint,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
     for path in (checkpoint, tmp_path / "_delta_log" / "_last_checkpoint"):
         path.unlink()
-    plain = log.snapshot()
+    plain = delta_log(tmp_path).snapshot()
     assert (plain.files, plain.offsets, plain.version) == (state.files, state.offsets, state.version)
     (tmp_path / "_delta_log" / f"{3:020}.json").unlink()
     with pytest.raises(FormatError, match="_delta_log"):
-        log.snapshot()
+        delta_log(tmp_path).snapshot()
 
 
 def test_a_plan_of_yesterday_is_not_committed(tmp_path: Path, format: str) -> None:

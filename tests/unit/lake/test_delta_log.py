@@ -125,10 +125,10 @@ def test_a_torn_checkpoint_is_refused_with_the_way_out(tmp_path: Path) -> None:
     (checkpoint,) = (table / LOG).glob("*.checkpoint.parquet")
     checkpoint.write_bytes(checkpoint.read_bytes()[:200])
     with pytest.raises(FormatError, match=f"{checkpoint.name}.*remove it and _last_checkpoint"):
-        log.snapshot()
+        delta_log(table).snapshot()
     checkpoint.unlink()
     (table / LOG / "_last_checkpoint").unlink()
-    assert log.snapshot().end_of(QUEUE) == 16
+    assert delta_log(table).snapshot().end_of(QUEUE) == 16
 
 
 def lost_answers(monkeypatch: pytest.MonkeyPatch, log: Any, then: Callable[[], object]) -> None:
