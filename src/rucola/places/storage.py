@@ -28,8 +28,8 @@ OPTIONS = {"s3": S3_OPTIONS, "gs": GCS_OPTIONS, "abfss": AZURE_OPTIONS}
 SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY",
            "AZURE_STORAGE_SAS_TOKEN")  # fmt: skip
 UNSAFE = "AWS_S3_ALLOW_UNSAFE_RENAME"
-ATTEMPTS_MAX = 10
-"""Attempts at a request of PyArrow, as many as deltalake makes."""
+ATTEMPTS_MAX = 5
+"""Attempts at a request of PyArrow; more would take minutes, since it waits longer each time."""
 REGION = "us-east-1"
 """Region of servers that have an address of their own and no regions."""
 _SAME = {"s3a": "s3"}
