@@ -15,7 +15,6 @@ from rucola.arrow.ranges import QueueRange, SourceRange, split_queue_ranges
 from rucola.arrow.read_options import ReadOptions
 from rucola.client.pull_consumer import PullConsumer
 from rucola.common.key_builder import REPLY_TOPIC_SUFFIX
-from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError, FormatError, RemotingError, RucolaError
 from rucola.formats.message import decode_messages
@@ -104,17 +103,14 @@ class BrokerCatalog:
         return found
 
     def logged(self, queue: MessageQueue, queue_offset: int, mark: Mark) -> bool | None:
-        """Whether the broker has the record of the mark. None if it does not say: it has no message in the queue, or no
-        record at that place, which it need not have had.
-        """
+        """Whether the broker has the record of the mark; None if it has none there, which it need not have had."""
+        place = queue.topic, queue.broker_name, mark.physical_offset
         try:
-            found = self._link.once(lambda consumer: _record_at(consumer, queue, mark.physical_offset))
+            found = self._link.once(lambda consumer: consumer.message_at(*place))
         except RucolaError:
             return None
-        if found is None:
-            return None
-        place = found.topic, found.queue_id, found.queue_offset, found.store_timestamp_ms
-        return place == (queue.topic, queue.queue_id, queue_offset, mark.store_timestamp_ms)
+        record = found.topic, found.queue_id, found.queue_offset, found.store_timestamp_ms
+        return record == (queue.topic, queue.queue_id, queue_offset, mark.store_timestamp_ms)
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first offset whose message was stored at or after the time."""
@@ -238,6 +234,9 @@ async def offset_at(consumer: PullConsumer, queue: MessageQueue, timestamp_ms: i
 
 async def _mark_of(consumer: PullConsumer, queue: MessageQueue, queue_offset: int) -> Mark | None:
     answer = await consumer.pull_raw(queue, queue_offset, 1)
+    if not answer.body:
+        # The first pull after a topic was deleted and created again tells the group to go on at offset 0.
+        answer = await consumer.pull_raw(queue, queue_offset, 1)
     try:
         record = next(iter(decode_messages(answer.body, unpack=False)), None)
     except FormatError:
@@ -245,15 +244,6 @@ async def _mark_of(consumer: PullConsumer, queue: MessageQueue, queue_offset: in
     if record is None or record.queue_offset != queue_offset:
         return None
     return Mark(record.store_timestamp_ms, record.physical_offset)
-
-
-async def _record_at(consumer: PullConsumer, queue: MessageQueue, physical_offset: int) -> MessageExt | None:
-    """The record at a physical offset of the queue's broker, whose address is in the records of the queue."""
-    pulled = await consumer.pull_raw(queue, await consumer.min_offset(queue), 1)
-    first = next(iter(decode_messages(pulled.body, unpack=False)), None)
-    if first is None:
-        return None
-    return await consumer.message_by_id((first.store_host + physical_offset.to_bytes(8, "big")).hex())
 
 
 async def _bounds_of(consumer: PullConsumer, queue: MessageQueue) -> Bounds:

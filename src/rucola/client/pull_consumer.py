@@ -295,6 +295,24 @@ class PullConsumer(Asynchronous):
         physical_offset = int.from_bytes(raw[-8:], "big", signed=True)
         return decode_message(await self._instance.api.view_message(host_text(raw[:-8]), physical_offset))
 
+    async def message_at(self, topic: str, broker_name: str, physical_offset: int) -> MessageExt:
+        """Fetches the message that begins at a place in the log of a broker of ``topic``; it may be of another topic.
+
+        Args:
+            topic: the topic.
+            broker_name: the broker.
+            physical_offset: where the message begins.
+
+        Raises:
+            BrokerError: the broker finds no message there.
+            ClientError: no broker has the topic, or the broker is unknown.
+            FormatError: the broker's response is not exactly one message.
+        """
+        self._check_running()
+        await self._instance.routes.route(topic)
+        address = self._instance.routes.broker(broker_name)
+        return decode_message(await self._instance.api.view_message(address, physical_offset))
+
     async def query_by_key(
         self,
         topic: str,

@@ -4,8 +4,8 @@ A row covers a stretch of a segment: a record of any topic (including system top
 blank record at the end of a segment, or bytes that are not a record. A blank record, and bytes that are not a record,
 are stored without the zeros at their end. The bytes after the end of the log (its tail), such as a torn record, are
 archived only while no broker uses the store. If the tail changes, a later commit replaces or removes the archived tail.
-The commit that reaches the end of the log also archives the files of ``config``, and the sizes of the files of queues
-and index, if they have changed.
+The commit that reaches the end of the log also archives the files of ``config``, the list of deleted topics, and the
+sizes of the files of queues and index, if they have changed.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from rucola.lake.continuation import ANOTHER_TABLE, name_error
 from rucola.lake.file_sizes import SIZES, encode_sizes, read_sizes, sizes_of
 from rucola.lake.raw_rows import (
     CONFIG_PART,
+    DELETED_PART,
     LOG_PART,
     TAIL_PART,
     Stretch,
@@ -49,6 +50,7 @@ from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.store.log.multi_path import log_directories
 from rucola.store.offline.offline_store import OfflineStore
+from rucola.store.topic_deletion import FILE_NAME as DELETED_TOPICS
 
 LOG_TOPIC = "#log"
 """The archived offset of a log is stored like that of a queue, under this topic name, which no real topic can have."""
@@ -184,7 +186,8 @@ class RawArchiver:
         tail, old_tail = self._tail(base, segments, end)
         config, old_config = self._config(base)
         sizes, old_sizes = self._sizes(base)
-        added, removed = [*config, *sizes], [*old_tail, *old_config, *old_sizes]
+        deleted, old_deleted = self._deleted(base)
+        added, removed = [*config, *sizes, *deleted], [*old_tail, *old_config, *old_sizes, *old_deleted]
         if not (chosen or tail or added or removed) and base.end_of(self._queue) is not None:
             return None
         return _Plan([*chosen, *tail], added, removed, offsets, 0)
@@ -250,6 +253,11 @@ class RawArchiver:
         known = read_sizes(self._table.place, self._old(base, SIZES))
         sizes = sizes_of(self._files, self._store, known)
         return self._replaced(base, SIZES, SIZES, {SIZES: encode_sizes(sizes)} if sizes else {})
+
+    def _deleted(self, base: Snapshot) -> tuple[list[str], list[DataFile]]:
+        """The same for the list of deleted topics: without it, a restore brings them back."""
+        content = self._files.read_file(f"{self._store}/{DELETED_TOPICS}")
+        return self._replaced(base, DELETED_PART, DELETED_PART, {DELETED_TOPICS: content} if content else {})
 
     def _replaced(
         self, base: Snapshot, part: str, kind: str, contents: Mapping[str, bytes]

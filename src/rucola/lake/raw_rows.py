@@ -2,7 +2,8 @@
 
 A row covers a stretch of a segment: a record of any topic (including system topics, such as that of half messages), the
 blank record at the end of a segment, or bytes that are not a record. A blank record, and bytes that are not a record,
-are stored without the zeros at their end. Other rows are files of ``config``, or the sizes of files.
+are stored without the zeros at their end. Other rows are files of ``config``, the list of deleted
+topics, or the sizes of files.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 RECORD, BLANK, BYTES = "record", "blank", "bytes"
 """Kinds of rows that cover bytes of the log."""
-LOG_PART, TAIL_PART, CONFIG_PART = "log", "tail", "config"
+LOG_PART, TAIL_PART, CONFIG_PART, DELETED_PART = "log", "tail", "config", "deleted"
 """Kinds of data files; another is ``SIZES``. All but the first kind are replaced when their content changes."""
 CHUNK_BYTES = 4 << 20
 """Largest number of bytes that one row of kind ``BYTES`` covers."""

@@ -19,7 +19,7 @@ from rucola.errors import ConfigError, FormatError, StoreDamagedError
 from rucola.formats.segment_name import segment_name
 from rucola.lake.file_sizes import SIZES, read_sizes
 from rucola.lake.raw_archiver import CONFIG
-from rucola.lake.raw_rows import CONFIG_PART, LOG_PART, TAIL_PART
+from rucola.lake.raw_rows import CONFIG_PART, DELETED_PART, LOG_PART, TAIL_PART
 from rucola.lake.table_log import DataFile, TableLog
 from rucola.lake.workers import Task, Workers, run_here
 from rucola.places.place import Place
@@ -28,6 +28,7 @@ from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.config import in_todays_words
 from rucola.store.doctor import rebuild as doctor
 from rucola.store.doctor.staged import Runner, run_serially
+from rucola.store.topic_deletion import FILE_NAME as DELETED_TOPICS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,7 +96,8 @@ def write_store(
         files.make_directory(f"{place}/commitlog")
         files.hold(place)
         texts = workers(_segment_task(table.place, f"{place}/commitlog", segments), len(segments))
-        _write_config(files, table.place, [one for one in own if one.partition["part"] == CONFIG_PART], place)
+        for part, folder in ((CONFIG_PART, f"{place}/{CONFIG}"), (DELETED_PART, place)):
+            _write_files(files, table.place, [one for one in own if one.partition["part"] == part], folder, part)
         if rebuild and segments:
             sizes = read_sizes(table.place, [one for one in own if one.partition["part"] == SIZES])
             _rebuild(place, runner, sizes | in_todays_words(options or {}))
@@ -271,14 +273,16 @@ def _gap(path: str, expected: int, got: int) -> FormatError:
     return FormatError("raw table", expected, f"a row for physical offset {expected}", f"one for {got}", path)
 
 
-def _write_config(files: Files, table: Place, parts: Iterable[DataFile], place: str) -> None:
+def _write_files(files: Files, table: Place, parts: Iterable[DataFile], folder: str, part: str) -> None:
+    """Writes files of ``config``, or the list of deleted topics, before queues are built from the log."""
     for one in parts:
-        files.make_directory(f"{place}/{CONFIG}")
+        files.make_directory(folder)
         with table.parquet(one.path) as file:
             rows = file.read(columns=["name", "record"]).to_pylist()
         for row in rows:
             name, content = row["name"], row["record"]
-            if name is None or content is None or not is_plain_name(name):
-                raise FormatError("raw table", 0, f"the name and content of a file in {CONFIG}", repr(name), one.path)
+            is_allowed = name == DELETED_TOPICS if part == DELETED_PART else name is not None and is_plain_name(name)
+            if content is None or not is_allowed:
+                raise FormatError("raw table", 0, f"the name and content of a file in {part}", repr(name), one.path)
             # The table does not tell who could read the file, and some hold passwords.
-            files.write_file(f"{place}/{CONFIG}/{name}", content, private=True)
+            files.write_file(f"{folder}/{name}", content, private=True)

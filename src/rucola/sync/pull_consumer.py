@@ -182,6 +182,21 @@ class PullConsumer(Blocking):
         """
         return self._loop.run(self._async.message_by_id(offset_msg_id))
 
+    def message_at(self, topic: str, broker_name: str, physical_offset: int) -> MessageExt:
+        """Fetches the message that begins at a place in the log of a broker of ``topic``; it may be of another topic.
+
+        Args:
+            topic: the topic.
+            broker_name: the broker.
+            physical_offset: where the message begins.
+
+        Raises:
+            BrokerError: the broker finds no message there.
+            ClientError: no broker has the topic, or the broker is unknown.
+            FormatError: the broker's response is not exactly one message.
+        """
+        return self._loop.run(self._async.message_at(topic, broker_name, physical_offset))
+
     def query_by_key(
         self,
         topic: str,

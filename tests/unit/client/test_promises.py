@@ -20,6 +20,7 @@ from rucola import (
     SimpleConsumer,
     SimpleConsumerConfig,
 )
+from rucola.errors import BrokerError
 from rucola.formats.message import decode_messages
 from rucola.protocol.batch_members import pack_members
 from rucola.testing.rocketmq import RocketMQ
@@ -195,6 +196,10 @@ def test_a_tool_sees_clusters_and_looks_into_an_index(rocketmq: RocketMQ) -> Non
             ((broker_name, broker),) = info.broker_addr_table.items()
             assert list(broker.broker_addrs.values()) == [rocketmq.broker]
             found = await consumer.query_index("indexed", broker_name, "k", 8)
+            first = next(iter(decode_messages(found.records)))
+            assert (await consumer.message_at("indexed", broker_name, first.physical_offset)).body == first.body
+            with pytest.raises(BrokerError):
+                await consumer.message_at("indexed", broker_name, 1 << 40)
         assert sorted(message.body for message in decode_messages(found.records)) == [b"0", b"1"]
 
     run(work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
 from collections import Counter
@@ -20,6 +21,8 @@ from tests.unit.lake.logs import delta_log
 from rucola.arrow.catalog import Bounds
 from rucola.arrow.offsets import Mark, StreamOffsets
 from rucola.arrow.topic_dataset import topic_options
+from rucola.client.admin import AdminClient
+from rucola.common.message import Message
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import AnotherLogError, ConfigError, DataLossError
 from rucola.lake import archive, archive_raw, restore
@@ -31,6 +34,8 @@ from rucola.spark.archive.tasks import source_schema
 from rucola.spark.archive.topic_table import _plan, tail_batches
 from rucola.spark.options import parse_options
 from rucola.store.message_store import MessageStore
+from rucola.sync import Producer
+from rucola.testing.rocketmq import RocketMQ
 
 TOPIC = "flights"
 NAMES = ["topic", "brokerName", "queueId", "life", "queueOffset", "physicalOffset"]
@@ -208,6 +213,36 @@ class TestThroughBrokers:
     def test_a_queue_that_ends_early_is_a_loss(self) -> None:
         flow = self.go_on({self.EAST: (50, Mark(49_000, 4900))}, {self.EAST: Bounds(1, 9)}, {})
         assert type(flow.troubles[self.EAST]) is DataLossError
+
+
+def test_a_log_is_recognised_through_brokers_and_in_its_directory(rocketmq: RocketMQ, tmp_path: Path) -> None:
+    """A table with one topic, which is deleted and created again: only a look-up by physical offset shows the log."""
+    table, name_server = tmp_path / "table", rocketmq.namesrv
+
+    def send(count: int) -> None:
+        with Producer("group", name_server) as producer:
+            for number in range(count):
+                producer.send(Message(TOPIC, b"%d" % number), MessageQueue(TOPIC, "broker-a", 0))
+
+    async def delete() -> None:
+        async with AdminClient(name_server) as admin:
+            await admin.delete_topic(TOPIC, "DefaultCluster")
+
+    rocketmq.create_topic(TOPIC)
+    send(20)
+    assert archive(table, TOPIC, name_server=name_server) == 20
+    asyncio.run(delete())
+    rocketmq.create_topic(TOPIC)
+    send(30)
+    assert archive(table, TOPIC, name_server=name_server) == 30
+    assert archive(table, TOPIC, store=rocketmq.store, broker_name="another") == 0
+    send(5)
+    assert archive(table, TOPIC, store=rocketmq.store, broker_name="another") == 5
+    assert archive(table, TOPIC, name_server=name_server) == 0
+    snapshot = delta_log(table).snapshot()
+    assert {queue.broker_name for queue in snapshot.offsets.offsets} == {"broker-a"}
+    assert {len(ended) for ended in snapshot.lives.values()} == {1}
+    assert sum(brokers(tmp_path).values()) == 55
 
 
 def test_labels_are_applied_row_by_row() -> None:
