@@ -8,7 +8,7 @@
 #              stretches that we wrote with checksums: does any reader deliver wrong bytes?
 # make kills   30 kills of driver, executor, worker and broker under a Spark stream into a table, 20 under one into a
 #              topic, and one of two brokers away for a minute
-# make lake    every golden store archived and restored, 1,000 orders of archive, compaction and change, 20 kills of
+# make lake    every golden store archived and restored, 1,000 orders of archive, compaction and change, 200 of changes, 20 kills of
 #              archiving runs, archive and store as one at 50 moments; tests/lake also on SeaweedFS, which is built from the
 #              Go module proxy into build/ once (Go 1.26, 17 minutes of CPU, 2.2 GB of memory); a kill between every two
 #              requests to it, every request lost, refused and cut; all jobs on two workers
@@ -142,6 +142,7 @@ lake: $(VENV)/.dev
 	@$(BIN)/python -m tests.lake.cluster
 	@$(BIN)/python -m tests.spark.lake goldens
 	@$(BIN)/python -m tests.spark.lake schedules --count 1000
+	@$(BIN)/python -m tests.lake.changes --count 200
 	@$(BIN)/python -m tests.spark.lake kills --count 20
 	@$(BIN)/python -m tests.spark.lake moments --count 50
 

@@ -87,24 +87,37 @@ class _Names:
         verdicts: dict[tuple[str, str], set[bool | None]] = {}
         new = [queue for queue in self._bounds if self._base.end_of(queue) is None]
         for queue in new:
-            for other in self._others.get((queue.topic, queue.queue_id), ()):
-                same = self._is_same(queue, other)
-                verdicts.setdefault((queue.broker_name, other.broker_name), set()).add(same)
-                if same:
-                    found[queue] = other
-        aliases = {broker: {name for (one, name), said in verdicts.items() if one == broker and True in said}
-                   for broker, _ in verdicts}  # fmt: skip
+            if self._bounds[queue].min < self._bounds[queue].max:
+                for other in self._others.get((queue.topic, queue.queue_id), ()):
+                    same = self._is_same(queue, other)
+                    verdicts.setdefault((queue.broker_name, other.broker_name), set()).add(same)
+                    if same:
+                        found[queue] = other
+        for broker in {queue.broker_name for queue in new} - self._known:
+            self._ask_witnesses(broker, verdicts)
         for queue in new:
-            names = aliases.get(queue.broker_name, set())
+            names = sorted(name for (one, name), said in verdicts.items() if one == queue.broker_name and True in said)
             if queue in found or queue.broker_name in self._known:
                 continue
-            if len(names) == 1:
-                found[queue] = MessageQueue(queue.topic, next(iter(names)), queue.queue_id)
-            elif not names and (unsure := _unsure(queue.broker_name, verdicts)):
+            if names:
+                found[queue] = MessageQueue(queue.topic, names[0], queue.queue_id)
+            elif unsure := _unsure(queue.broker_name, verdicts):
                 self.troubles[queue] = name_error(queue.broker_name, unsure)
         for one, name in sorted({(queue.broker_name, other.broker_name) for queue, other in found.items()}):
             log.info("the log of broker %s is the one that the table has as %s; it goes on under that name", one, name)
         return {queue: found.get(queue, queue) for queue in self._bounds}
+
+    def _ask_witnesses(self, broker: str, verdicts: dict[tuple[str, str], set[bool | None]]) -> None:
+        """Looks for the newest records of other topics in the log of a broker, where the chosen ones show nothing."""
+        marks = [(mark, one) for one, mark in self._base.offsets.marks.items()]
+        for name in {one.broker_name for other in self._others.values() for one in other}:
+            if (broker, name) in verdicts:
+                continue
+            for mark, one in sorted((pair for pair in marks if pair[1].broker_name == name), reverse=True)[:WITNESSES]:
+                here = MessageQueue(one.topic, broker, one.queue_id)
+                if self._catalog.logged(here, self._base.offsets.offsets[one] - 1, mark):
+                    verdicts[broker, name] = {True}
+                    break
 
     def _is_same(self, queue: MessageQueue, other: MessageQueue) -> bool | None:
         """Whether the log of ``queue`` is that of ``other`` in the table; None if the records that show it are gone."""
@@ -115,8 +128,6 @@ class _Names:
         logged = self._catalog.logged(queue, end - 1, mark)
         if logged is not None:
             return logged
-        if held.min == held.max:
-            return None
         if held.min < end:
             return False  # another record is there, or none
         first = self._catalog.marks({queue: held.min}).get(queue)
@@ -144,8 +155,10 @@ class _Lives:
         fitting, wrong = self._compared(ends)
         proven = {queue.broker_name for queue in fitting}
         begun = set()
-        for queue in wrong:
-            if self._is_new_life(queue, ends[queue], proven):
+        logged = {queue: self._is_logged(queue, ends[queue]) for queue in wrong}
+        # First the queues whose own record is still there: they show the log of the others, too.
+        for queue in sorted(wrong, key=lambda queue: (logged[queue] is None, queue)):
+            if self._is_new_life(queue, logged[queue], proven):
                 begun.add(queue)
                 proven.add(queue.broker_name)
             else:
@@ -186,7 +199,12 @@ class _Lives:
                 wrong.add(queue)
         return fitting, sorted(wrong)
 
-    def _is_new_life(self, queue: MessageQueue, end: int, proven: set[str]) -> bool:
+    def _is_logged(self, queue: MessageQueue, end: int) -> bool | None:
+        """Whether the log has the last archived record of a queue; None if that cannot be told."""
+        mark = self._base.mark_of(self._own[queue])
+        return None if mark is None else self._catalog.logged(queue, end - 1, mark)
+
+    def _is_new_life(self, queue: MessageQueue, is_logged: bool | None, proven: set[str]) -> bool:
         """Whether the queue was deleted and made again in the log that the table has: its records come after the mark,
         and the mark's record, or that of another queue, shows that the log is the same.
         """
@@ -196,8 +214,7 @@ class _Lives:
         first = self._catalog.marks({queue: held.min}).get(queue) if held.min < held.max else None
         if held.min < held.max and (first is None or first.physical_offset <= mark.physical_offset):
             return False
-        logged = self._catalog.logged(queue, end - 1, mark)
-        return (queue.broker_name in proven or self._has_witness(queue)) if logged is None else logged
+        return (queue.broker_name in proven or self._has_witness(queue)) if is_logged is None else is_logged
 
     def _has_witness(self, queue: MessageQueue) -> bool:
         """Whether another queue of the table, which is not among the chosen ones, is in the log of this broker."""

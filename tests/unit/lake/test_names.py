@@ -92,6 +92,21 @@ def test_a_topic_that_was_made_again_under_another_name(tmp_path: Path, store: M
     assert snapshot.life_of(MessageQueue("other", "east", 0)) == 0
 
 
+def test_other_topics_show_the_log(tmp_path: Path, store: MessageStore) -> None:
+    """Of the topic that the table has, only a record is left in the log."""
+    archive(tmp_path / "table", TOPIC, broker_name="east", store=tmp_path / "store")
+    store.delete_topic(TOPIC.encode())
+    assert archive(tmp_path / "table", store=tmp_path / "store") == 90
+    assert brokers(tmp_path) == {"east": 120}
+
+
+def test_an_empty_queue_shows_nothing_and_needs_nothing(tmp_path: Path, store: MessageStore) -> None:
+    archive(tmp_path / "table", TOPIC, broker_name="east", store=tmp_path / "store")
+    store.shutdown()
+    without_segments(tmp_path / "store", 3)
+    assert archive(tmp_path / "table", TOPIC, store=tmp_path / "store") == 0
+
+
 def test_the_store_part_of_a_topic_has_the_names_of_the_table(tmp_path: Path, store: MessageStore) -> None:
     archive(tmp_path / "table", TOPIC, broker_name="east", store=tmp_path / "store")
     put(store, 120, 40)

@@ -1,0 +1,13 @@
+"""A few random schedules of changes; ``make lake`` runs 200, and longer ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.lake.changes import Schedule
+
+
+@pytest.mark.parametrize("seed", [3, 7, 11, 20])
+def test_the_table_is_the_model(seed: int, tmp_path: Path) -> None:
+    Schedule(tmp_path, seed, steps=10).run()
