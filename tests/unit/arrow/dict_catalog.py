@@ -28,6 +28,8 @@ class DictCatalog:
         """Names of brokers that respond to a request for bounds, and to no later request."""
         self.times: dict[MessageQueue, int] = {}
         """Store time of message 0 in a queue; 0 if not set."""
+        self.in_log: dict[MessageQueue, bool] = {}
+        """Queues of which it is known whether the log has their record."""
         self.closed = False
 
     def queues(self, *, all_needed: bool) -> list[MessageQueue]:
@@ -54,7 +56,7 @@ class DictCatalog:
         }
 
     def logged(self, queue: MessageQueue, queue_offset: int, mark: Mark) -> bool | None:
-        return None
+        return self.in_log.get(queue)
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         least, most = self.table[queue]

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from tests.unit.arrow.records import message
@@ -35,11 +36,12 @@ from rucola.errors import (
 )
 from rucola.lake import archive
 from rucola.lake.archiver import Archiver, is_of_a_topic
+from rucola.lake.file_rows import completed
 from rucola.lake.lives import EndedLife
 from rucola.lake.maintenance import compact, expire
 from rucola.lake.table_formats import open_table
-from rucola.lake.table_log import Change, TableKind
-from rucola.lake.table_state import TableState
+from rucola.lake.table_log import Change, DataFile, Snapshot, TableKind
+from rucola.lake.table_state import TableState, state_after
 from rucola.spark.archive.tasks import source_schema
 from rucola.spark.archive.topic_table import _plan, tail_batches
 from rucola.store.message_store import MessageStore
@@ -179,7 +181,8 @@ def test_messages_that_retention_takes_before_they_are_read_come_from_their_life
     archive(tmp_path / "table", TOPIC, store=tmp_path / "store")
     wanted = [row for row in rows(tmp_path) if row[2] == 1]
     store.delete_topic(TOPIC.encode())
-    add(store, 50)
+    add(store, 100, "other")
+    add(store, 5)  # less than of the life before
     archive(tmp_path / "table", TOPIC, store=tmp_path / "store")
     store.shutdown()
     for path in sorted((tmp_path / "store" / "commitlog").iterdir())[:-1]:
@@ -349,6 +352,24 @@ def test_the_state_of_a_table_has_the_ended_lives() -> None:
     assert TableState.from_json(state.to_json(), "x") == state
     with pytest.raises(FormatError):
         TableState.from_json(state.to_json().replace(b"[0,3,[5,7]]", b"[0,3]"), "x")
+
+
+def test_a_new_life_has_its_own_first_offset() -> None:
+    old = StreamOffsets({QUEUE: 9}, {QUEUE: 4}, {QUEUE: Mark(5, 7)})
+    base = Snapshot(0, 0, TableKind.MESSAGES, None, {}, old)
+    new = StreamOffsets({QUEUE: 2}, {QUEUE: 0})
+    state = state_after(base, Change("archive", offsets=new, begun=frozenset([QUEUE])))
+    assert state.offsets == new
+    assert state.lives == {QUEUE: (EndedLife(4, 9, Mark(5, 7)),)}
+    assert state_after(base, Change("archive", offsets=new)).offsets.starts == {QUEUE: 4}
+
+
+def test_a_row_that_another_program_wrote_again_is_of_the_first_life() -> None:
+    """It gives old rows the new column, without a value."""
+    batch = pa.record_batch({"life": pa.array([None, 2], pa.int32()), "flag": pa.array([None, 2], pa.int32())})
+    schema = pa.schema({"flag": pa.int32(), "life": pa.int32()})
+    found = completed(batch, schema, DataFile("a.parquet", 2, 1))
+    assert found.to_pydict() == {"flag": [None, 2], "life": [0, 2]}
 
 
 def test_a_step_keeps_what_failed(tmp_path: Path, store: MessageStore) -> None:

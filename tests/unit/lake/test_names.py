@@ -168,11 +168,15 @@ class TestThroughBrokers:
     EAST, WEST = MessageQueue("t", "east", 0), MessageQueue("t", "west", 0)
 
     def go_on(
-        self, marks: dict[MessageQueue, tuple[int, Mark]], bounds: dict[MessageQueue, Bounds], times: dict[Any, int]
+        self,
+        marks: dict[MessageQueue, tuple[int, Mark]],
+        bounds: dict[MessageQueue, Bounds],
+        times: dict[Any, int],
+        in_log: dict[MessageQueue, bool] | None = None,
     ) -> Continuation:
         options = parse_options({"nameserver": "h:1", "topic": "t"})
         catalog = DictCatalog(options, bounds)
-        catalog.times = times
+        catalog.times, catalog.in_log = times, in_log or {}
         offsets = StreamOffsets(
             {queue: end for queue, (end, _) in marks.items()}, {}, {queue: mark for queue, (_, mark) in marks.items()}
         )
@@ -224,6 +228,19 @@ class TestThroughBrokers:
         flow = self.go_on(seen, {self.EAST: Bounds(1, 9), other: Bounds(0, 4)}, {self.EAST: 20})
         assert list(flow.troubles) == [self.EAST]
         assert flow.starts == {other: 4}
+
+    def test_one_queue_shows_the_log_of_those_before_it(self) -> None:
+        other = MessageQueue("t", "east", 1)
+        seen = {self.EAST: (5, Mark(1, 40)), other: (5, Mark(1, 50))}
+        bounds = {self.EAST: Bounds(1, 9), other: Bounds(1, 9)}
+        flow = self.go_on(seen, bounds, {self.EAST: 20, other: 20}, {other: True})
+        assert flow.begun == {self.EAST, other}
+        assert self.go_on(seen, bounds, {self.EAST: 20, other: 20}, {other: False}).begun == frozenset()
+
+    def test_what_is_left_must_follow_the_mark(self) -> None:
+        flow = self.go_on({self.EAST: (5, Mark(4000, 9999))}, {self.EAST: Bounds(7, 9)}, {})
+        assert isinstance(flow.troubles[self.EAST], AnotherLogError)
+        assert not self.go_on({self.EAST: (5, Mark(4000, 400))}, {self.EAST: Bounds(7, 9)}, {}).troubles
 
     def test_a_queue_that_ends_early_is_a_loss(self) -> None:
         flow = self.go_on({self.EAST: (50, Mark(49_000, 4900))}, {self.EAST: Bounds(1, 9)}, {})
