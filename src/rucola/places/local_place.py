@@ -62,7 +62,7 @@ class LocalPlace:
 
     def make(self) -> None:
         """See ``Place``."""
-        self._files.make_directory(self.root)
+        self._held().make_directory(self.root)
 
     def has(self, directory: str) -> bool:
         """See ``Place``."""
@@ -140,6 +140,8 @@ class LocalPlace:
     def _held(self) -> Files:
         if self._files.is_directory(self.root):
             self._files.hold(self.root)
+        else:  # somebody has removed it
+            self._files.held.forget(self.root)
         return self._files
 
 
