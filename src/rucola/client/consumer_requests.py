@@ -6,7 +6,6 @@ Source: RocketMQ 5.3.3, ``ClientRemotingProcessor``.
 from __future__ import annotations
 
 import asyncio
-import sys
 import traceback
 
 from rucola.client.application_call import FailedCall
@@ -42,6 +41,7 @@ from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.admin import ConsumeMessageDirectlyRequestHeader, ConsumerRunningInfoRequestHeader
 from rucola.protocol.headers.offset import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
+from rucola.runtime.frames import current_frames
 
 _MIB = 1024 * 1024
 _RESULTS: dict[Status | None, str] = {
@@ -190,7 +190,7 @@ class ConsumerRequests:
 def _stacks() -> str:
     """Stack traces of every thread, and of every task of this event loop."""
     parts = []
-    for number, frame in sys._current_frames().items():
+    for number, frame in current_frames().items():
         parts.append(f"thread {number}\n{''.join(traceback.format_stack(frame))}")
     for task in asyncio.all_tasks():
         lines = [f"  {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}" for frame in task.get_stack()]

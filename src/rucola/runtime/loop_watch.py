@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
 
 from rucola.runtime.background import Worker
 from rucola.runtime.clock import thread_cpu_s
+from rucola.runtime.frames import current_frames
 from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class LoopWatch:
         """Called in the thread: finds out whether a tick is late, and why."""
         due_s, seen = self._due_s, self._seen
         if self._monotonic() - due_s > LIMIT_S / 2 and (seen is None or seen[0] != due_s):
-            frame = sys._current_frames().get(self._thread_id)
+            frame = current_frames().get(self._thread_id)
             self._seen = (due_s, _doing(frame))
 
 
