@@ -16,7 +16,7 @@ import json
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from rucola.arrow.offsets import StreamOffsets
@@ -25,7 +25,7 @@ from rucola.lake.delta_damage import check_newest, damage
 from rucola.lake.delta_probe import prove_conditional_puts
 from rucola.lake.table_log import PARTITIONS, STALE_S, Change, DataFile, Snapshot, TableKind, check_age
 from rucola.lake.table_state import TableState, state_after
-from rucola.places.place import HIDDEN, Place
+from rucola.places.place import Place
 from rucola.runtime.clock import Clock, SystemClock
 
 LOG = "_delta_log"
@@ -36,6 +36,14 @@ APPLICATION = "rucola"
 SETTINGS = {"delta.checkpointInterval": "16"}
 """Opening a table reads the commits since the last checkpoint one by one."""
 ID_BITS = 62
+
+
+class _Seen(NamedTuple):
+    """An open table, and its state."""
+
+    table: Any
+    state_id: int
+    state: TableState
 
 
 class DeltaLog:
@@ -51,7 +59,7 @@ class DeltaLog:
         self.place = place
         self._kind = kind
         self._clock = clock or SystemClock()
-        self._seen: Any = None
+        self._seen: _Seen | None = None
         self._is_proved = place.is_local
 
     def __reduce__(self) -> tuple[type[DeltaLog], tuple[Place, TableKind | None, Clock]]:
@@ -67,15 +75,15 @@ class DeltaLog:
             FormatError: the log is damaged.
         """
         now = self._clock.wall_ms()
-        table = self._seen = self._newest()
-        if table is None:
+        self._seen = self._newest()
+        if self._seen is None:
             return Snapshot(-1, now, self._kind or TableKind.MESSAGES, None, {}, StreamOffsets({}))
         with self._understood():
-            return self._read(table, now)
+            return self._read(self._seen, now)
 
-    def _read(self, table: Any, now: int) -> Snapshot:
+    def _read(self, seen: _Seen, now: int) -> Snapshot:
         """The state of an open table; delta-rs reads parts of the log only now."""
-        state = self._state(_state_id(table))
+        table, state = seen.table, seen.state
         if self._kind not in (None, state.kind):
             raise ConfigError(
                 "table", self.place.root, f"a table of kind {self._kind}; this one is of kind {state.kind}"
@@ -96,13 +104,12 @@ class DeltaLog:
             prove_conditional_puts(self.place)
             self._is_proved = True
         self._sync(base.version)
-        with self._understood():
-            parent = 0 if before is None else _state_id(before)
+        parent = 0 if before is None else before.state_id
         state_id = secrets.randbits(ID_BITS) | 1
         state = state_after(base, change, parent)
         self.place.write(_state_path(state_id), state.to_json())
         try:
-            self._write_version(before, base, change, state_id)
+            self._write_version(None if before is None else before.table, base, change, state_id)
         except (DeltaError, OSError) as error:
             if not self._has(state_id, parent):
                 self._refuse(version, state_id, error)
@@ -111,60 +118,64 @@ class DeltaLog:
 
     def clean(self, retention_s: float = STALE_S) -> int:
         """Deletes old data files and states, also those of killed runs; see ``TableLog``."""
-        table = self._opened()
-        if table is None:
+        seen = self._opened()
+        if seen is None:
             return 0
-        hours = int(retention_s // 3600)
+        current, hours = _state_path(seen.state_id), int(retention_s // 3600)
         with self._understood():
-            current = _state_path(_state_id(table))
-            old = set(table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True))
+            old = set(seen.table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True))
         before, count = self._clock.wall_ms() - retention_s * 1000, 0
         for path, modified_ms in list(self.place.list_files()):
-            # delta-rs does not look at the hidden files that killed runs leave.
-            is_data = path.endswith(".parquet") and (path in old or path.rpartition("/")[2].startswith(HIDDEN))
+            is_data = path.endswith(".parquet") and path in old
             is_state = path.startswith(f"{STATES}/") and path != current
             if (is_data or is_state) and modified_ms < before:
                 self.place.remove(path)
                 count += is_data
         return count
 
-    def _at(self, version: int) -> Any:
+    def _at(self, version: int) -> _Seen | None:
         """The table at a version, from which a commit is made; None for no table.
 
         Raises:
             TableConflictError: there is a newer version.
         """
         seen = self._seen
-        if version < 0 or seen is None or seen.version() != version:
+        if version < 0 or seen is None or seen.table.version() != version:
             seen = self._opened()
         else:
             self.place.check()
-        if (-1 if seen is None else seen.version()) != version:
+        if (-1 if seen is None else seen.table.version()) != version:
             raise TableConflictError(self.place.root, version + 1)
         return seen
 
-    def _newest(self) -> Any:
+    def _newest(self) -> _Seen | None:
         """The newest version; None for no table. Only commits that this log has not seen are read."""
         from deltalake.exceptions import DeltaError
 
-        table = self._seen
-        if table is None:
+        last, self._seen = self._seen, None
+        if last is None:
             return self._opened()
         self.place.check()
         try:
-            table.update_incremental()
-            path = _state_path(_state_id(table))
-        except (DeltaError, OSError):
-            return self._opened()  # says what is wrong, if it still is
-        self._check_newest(table)
-        # Somebody may have removed the table, and made another one.
-        return table if self.place.exists(path) else self._opened()
+            last.table.update_incremental()
+            found = self._with_state(last.table)
+            # Somebody may have removed the table, and made another one.
+            if self._follows(found, last.state_id):
+                return found
+        except (DeltaError, OSError, FormatError):
+            pass  # the new opening says what is wrong, if it still is
+        return self._opened()
 
-    def _check_newest(self, table: Any) -> None:
-        if self.place.is_local:
-            check_newest(self.place, LOG, table.version())
+    def _follows(self, found: _Seen, last: int) -> bool:
+        """Whether a state comes after another one, or is this one."""
+        at, state = found.state_id, found.state
+        while at not in (0, last):
+            at = state.parent
+            if at not in (0, last):
+                state = self._state(at)
+        return at == last
 
-    def _opened(self) -> Any:
+    def _opened(self) -> _Seen | None:
         """Opens the table; None if there is none."""
         from deltalake import DeltaTable
 
@@ -173,9 +184,26 @@ class DeltaLog:
         with self._understood():
             if not DeltaTable.is_deltatable(self.place.root, options):
                 return None
-            table = DeltaTable(self.place.root, storage_options=options)
-        self._check_newest(table)
-        return table
+            return self._with_state(DeltaTable(self.place.root, storage_options=options))
+
+    def _with_state(self, table: Any) -> _Seen:
+        """An open table, and the state of exactly its version: others may commit meanwhile."""
+        if self.place.is_local:
+            check_newest(self.place, LOG, table.version())
+        state_id = self._state_id(table)
+        return _Seen(table, state_id, self._state(state_id))
+
+    def _state_id(self, table: Any) -> int:
+        """The number of the state. It is in the commit of the version, unless another program made this commit; to find
+        the transaction, all commits since the last checkpoint are read.
+        """
+        for line in (self.place.read(f"{LOG}/{table.version():020}.json") or b"").splitlines():
+            if STATE in (found := json.loads(line).get("commitInfo", {})):
+                return int(found[STATE])
+        number = table.transaction_version(APPLICATION)
+        if number is None:
+            raise ConfigError("table", self.place.root, "a table that rucola made, or a directory without one")
+        return int(number)
 
     def _write_version(self, before: Any, base: Snapshot, change: Change, state_id: int) -> None:
         """Writes the version after ``base``, only if there is none."""
@@ -204,19 +232,19 @@ class DeltaLog:
 
     def _has(self, state_id: int, parent: int) -> bool:
         """Whether the commit with this state is in the table: its answer may have been lost on the way."""
-        table = self._opened()
-        with self._understood():
-            at = 0 if table is None else _state_id(table)
+        seen = self._opened()
+        at, state = (0, None) if seen is None else (seen.state_id, seen.state)
         while at not in (0, parent):
             if at == state_id:
                 return True
-            at = self._state(at).parent
+            at = (state or self._state(at)).parent
+            state = None
         return False
 
     def _refuse(self, version: int, state_id: int, error: Exception) -> None:
         """Raises what the failure of a commit means."""
-        table = self._opened()
-        if table is None or table.version() < version:
+        seen = self._opened()
+        if seen is None or seen.table.version() < version:
             # An object store may still receive the commit, so nothing is removed that it names.
             raise DiskError(self.place.root, "commit", self.place.told(error)) from error
         self.place.remove(_state_path(state_id))
@@ -260,19 +288,6 @@ class DeltaLog:
             raise damage(self.place, LOG) or FormatError(
                 "Delta table", 0, "a log that can be read", self.place.told(error), f"{self.place.root}/{LOG}"
             ) from error
-
-
-def _state_id(table: Any) -> int:
-    """The number of the newest state. It is in the newest commit, unless another program made this commit; to find the
-    transaction, all commits since the last checkpoint are read.
-    """
-    for newest in table.history(1):
-        if newest.get("version") == table.version() and STATE in newest:
-            return int(newest[STATE])
-    found = table.transaction_version(APPLICATION)
-    if found is None:
-        raise ConfigError("table", table.table_uri, "a table that rucola made, or a directory without one")
-    return int(found)
 
 
 def _state_path(state_id: int) -> str:

@@ -23,6 +23,7 @@ from rucola.errors import ConfigError, DiskError, FormatError, TableConflictErro
 from rucola.lake import archive, archive_raw, compact, restore
 from rucola.lake.archiver import Archiver
 from rucola.lake.delta_log import LOG
+from rucola.lake.maintenance import compact as join_files
 from rucola.lake.table_log import Change, TableKind
 from rucola.store.message_store import MessageStore
 
@@ -275,6 +276,65 @@ def test_a_table_that_was_removed_is_begun_again(tmp_path: Path, store: MessageS
     assert [step.version for step in run.steps()] == [1]
     found = places(table)
     assert len(found) == 140 == len(set(found))
+
+
+def test_a_removed_table_may_have_more_versions_than_before(tmp_path: Path, store: MessageStore) -> None:
+    table = tmp_path / "table"
+    run = Archiver(delta_log(table), topic_options(tmp_path / "store", None, ""))
+    assert list(run.steps())
+    shutil.rmtree(table)
+    for number in range(4):
+        put(store, 60 + 10 * number, 10)
+        archive(table, store=tmp_path / "store")
+    put(store, 100, 10)
+    assert [step.version for step in run.steps()] == [4]
+    assert set(run._table.snapshot().files) == set(delta_log(table).snapshot().files)
+    found = places(table)
+    assert len(found) == 110 == len(set(found))
+
+
+def test_a_commit_while_a_snapshot_is_taken(
+    tmp_path: Path, store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files and archived offsets are those of one version: else ``topic_table`` would lack the rows of the commit."""
+    table = tmp_path / "table"
+    archive(table, store=tmp_path / "store")
+    put(store, 60, 20)
+    for log in (delta_log(table), delta_log(table)):
+        log.snapshot()
+        find = log._state_id
+
+        def late(opened: Any, find: Callable[[Any], int] = find) -> int:
+            put(store, 80, 5)
+            archive(table, store=tmp_path / "store")
+            return find(opened)
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(log, "_state_id", late)
+            found = log.snapshot()
+        assert sum(one.rows for one in found.files.values()) == sum(found.offsets.offsets.values())
+        assert found.version < delta_log(table).snapshot().version
+
+
+def test_a_compaction_that_crosses_one_of_another_program(
+    tmp_path: Path, store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta's own rules would accept that both remove the same files, and each row would be there twice."""
+    table = tmp_path / "table"
+    for number in range(3):
+        archive(table, store=tmp_path / "store")
+        put(store, 60 + 20 * number, 20)
+    log = delta_log(table)
+    write = log._write_version
+
+    def late(*arguments: Any) -> None:
+        DeltaTable(table).optimize.compact()
+        write(*arguments)
+
+    monkeypatch.setattr(log, "_write_version", late)
+    assert join_files(log).after == 0
+    found = places(table)
+    assert len(found) == 100 == len(set(found))
 
 
 def test_a_run_that_goes_on_sees_commits_of_others(tmp_path: Path, store: MessageStore) -> None:
