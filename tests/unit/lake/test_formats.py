@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.utils.config import Config
 from tests.unit.arrow.stores import open_store, put
@@ -22,6 +23,7 @@ from rucola.errors import AnotherLogError, ConfigError, TableConflictError
 from rucola.lake import archive, archive_raw, compact, restore
 from rucola.lake.archiver import Archiver
 from rucola.lake.iceberg_catalog import Catalogue
+from rucola.lake.iceberg_log import IcebergLog
 from rucola.lake.maintenance import compact as join_files
 from rucola.lake.table_formats import open_table
 from rucola.lake.table_log import Change
@@ -228,3 +230,21 @@ def test_a_table_whose_commits_would_be_retried_is_refused(tmp_path: Path, store
     put(store, 120, 5)
     with pytest.raises(ConfigError, match="num-retries 0"):
         archive(tmp_path / "table", store=tmp_path / "store", format="iceberg")
+
+
+def test_an_iceberg_commit_whose_answer_is_lost_is_recognised(
+    tmp_path: Path, store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = LocalPlace(tmp_path / "table")
+    log = IcebergLog(place, Catalogue(place))
+    write = log._write_snapshot
+
+    def lossy(*arguments: Any) -> None:
+        write(*arguments)
+        raise CommitFailedException("the answer was lost")
+
+    monkeypatch.setattr(log, "_write_snapshot", lossy)
+    step = Archiver(log, topic_options(tmp_path / "store", None, "")).step()
+    assert step is not None
+    assert step.messages == 120
+    assert same_rows(tmp_path, "iceberg")
