@@ -224,6 +224,8 @@ def test_a_signed_url_is_hidden(options: dict[str, str]) -> None:
         ("hdfs://host/t", {}, "s3://BUCKET/PATH"),
         ("http://host/t", {}, "s3://BUCKET/PATH"),
         ("s3:///path", {}, "s3://BUCKET/PATH"),
+        ("s3://bucket/a#1", {}, "s3://BUCKET/PATH"),
+        ("s3://bucket/a?x=1", {}, "s3://BUCKET/PATH"),
         ("s3://bucket/a/../b", {}, "s3://BUCKET/PATH"),
         ("s3://bucket/t", {"AWS_PROFILE": "x"}, "AWS_ACCESS_KEY_ID"),
         ("/lake", {"AWS_REGION": "x"}, "which is a directory"),

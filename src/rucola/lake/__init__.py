@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from rucola.arrow.read_options import DEFAULT_BROKER_NAME
-from rucola.errors import TopicsFailedError
+from rucola.errors import ConfigError, TopicsFailedError
 from rucola.lake.archiver import MESSAGES_PER_COMMIT, Archiver, Copy, Step, plain_copy
 from rucola.lake.maintenance import TARGET_BYTES, expire
 from rucola.lake.maintenance import compact as join_files
@@ -206,8 +206,10 @@ def compact(
         workers: who reads and writes; this process by default.
 
     Raises:
-        ConfigError: ``keep_days`` is given for a raw table.
+        ConfigError: ``keep_days`` is less than 1, or given for a raw table.
     """
+    if keep_days is not None and keep_days < 1:
+        raise ConfigError("keep_days", str(keep_days), "1 or more")
     log = open_table(table, format, None, catalog, identifier, storage_options)
     expired = 0
     if keep_days is not None:

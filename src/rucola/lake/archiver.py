@@ -117,6 +117,10 @@ class Archiver:
     ) -> None:
         if options.schema_style is not SchemaStyle.ROCKETMQ or options.columns or not options.expression.matches_all:
             raise ConfigError("columns, schemaStyle, subExpression", "given", "the defaults; a table has whole topics")
+        if options.keys:
+            raise ConfigError("keys", ", ".join(sorted(options.keys)), "none; a table has whole topics")
+        if messages_per_commit < 1:
+            raise ConfigError("messages_per_commit", str(messages_per_commit), "1 or more")
         if options.body is not BodyForm.DECOMPRESSED:
             raise ConfigError("body", options.body, "decompressed; the column record has the stored bytes")
         self.failures: dict[str, RucolaError] = {}

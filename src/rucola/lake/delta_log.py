@@ -13,6 +13,7 @@ commit, and after it. So all versions but the newest are on the disk, and the ne
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from rucola.arrow.offsets import StreamOffsets
 from rucola.errors import ConfigError, DiskError, FormatError, TableConflictError
 from rucola.lake.delta_damage import check_newest, damage
 from rucola.lake.delta_probe import prove_conditional_puts
-from rucola.lake.table_log import PARTITIONS, STALE_S, Change, DataFile, Snapshot, TableKind, check_age
+from rucola.lake.table_log import PARTITIONS, STALE_S, Change, DataFile, Snapshot, TableKind, check_age, is_own_file
 from rucola.lake.table_state import TableState, state_after
 from rucola.places.place import Place
 from rucola.runtime.clock import Clock, SystemClock
@@ -36,6 +37,8 @@ APPLICATION = "rucola"
 SETTINGS = {"delta.checkpointInterval": "16"}
 """Opening a table reads the commits since the last checkpoint one by one."""
 ID_BITS = 62
+_STATE = re.compile(rf"{STATES}/(?:\.[0-9a-f]{{32}}-)?(?:[1-9][0-9]{{9,18}}\.json|probe-[0-9a-f]{{32}})")
+"""Files in ``STATES`` that Rucola has made."""
 
 
 class _Seen(NamedTuple):
@@ -126,8 +129,8 @@ class DeltaLog:
             old = set(seen.table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True))
         before, count = self._clock.wall_ms() - retention_s * 1000, 0
         for path, modified_ms in list(self.place.list_files()):
-            is_data = path.endswith(".parquet") and path in old
-            is_state = path.startswith(f"{STATES}/") and path != current
+            is_data = path in old and is_own_file(path, seen.state.kind)
+            is_state = _STATE.fullmatch(path) is not None and path != current
             if (is_data or is_state) and modified_ms < before:
                 self.place.remove(path)
                 count += is_data

@@ -19,7 +19,7 @@ from rucola.arrow.offsets import StreamOffsets
 from rucola.errors import ConfigError, DiskError, TableConflictError
 from rucola.lake.columns import DAY, arrow_of
 from rucola.lake.iceberg_catalog import Catalogue
-from rucola.lake.table_log import PARTITIONS, STALE_S, Change, DataFile, Snapshot, TableKind, check_age
+from rucola.lake.table_log import PARTITIONS, STALE_S, Change, DataFile, Snapshot, TableKind, check_age, is_own_file
 from rucola.lake.table_state import TableState, state_after
 from rucola.places.place import Place
 from rucola.runtime.clock import Clock, SystemClock
@@ -104,10 +104,12 @@ class IcebergLog:
         table = self._catalogue.load()
         if table is None:
             return 0
+        state = self._state(table)
         known = {self._path(path) for path in table.inspect.all_files().column("file_path").to_pylist()}
         before, count = self._clock.wall_ms() - retention_s * 1000, 0
         for path, modified_ms in list(self.place.list_files()):
-            if path.endswith(".parquet") and path not in known and modified_ms < before:
+            inside = path.removeprefix("data/")
+            if is_own_file(inside, state.kind) and path not in known and modified_ms < before:
                 self.place.remove(path)
                 count += 1
         return count

@@ -19,7 +19,7 @@ from rucola.arrow.offsets import Mark, StreamOffsets, queue_text
 from rucola.arrow.ranges import FileSpan
 from rucola.arrow.read_options import DEFAULT_BROKER_NAME
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import AnotherLogError, DataLossError, TableConflictError
+from rucola.errors import AnotherLogError, ConfigError, DataLossError, TableConflictError
 from rucola.formats.segment_name import is_segment_name
 from rucola.lake.archiver import (
     CONFLICTS_MAX,
@@ -84,6 +84,8 @@ class RawArchiver:
         segments_per_commit: int = SEGMENTS_PER_COMMIT,
         clock: Clock | None = None,
     ) -> None:
+        if not broker_name:
+            raise ConfigError("broker_name", "''", "the name of the store's broker")
         self._table = table
         self._files = Files()
         self._store = self._files.expand(store)

@@ -12,6 +12,8 @@ from rucola.places.place import Place
 from rucola.places.storage import open_place
 from rucola.runtime import extras
 
+ODD = "%?#\\"
+
 
 class TableFormat(StrEnum):
     """The format of the log that lists a table's files."""
@@ -48,6 +50,9 @@ def open_table(
         raise ConfigError("format", format, " or ".join(TableFormat)) from error
     extras.require(extras.LAKE, "a table")
     place = open_place(table, storage_options)
+    if any(character in ODD or character < " " for character in place.root):
+        # deltalake reads a name as a URL: another directory would get the log.
+        raise ConfigError("table", place.root, "a name without %, ?, #, backslashes and control characters")
     place.check()
     found = found_format(place)
     if found not in (None, chosen):

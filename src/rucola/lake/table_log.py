@@ -9,6 +9,7 @@ Delta and Iceberg each have their own kind of log.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -166,6 +167,21 @@ class Snapshot:
 def lag(offsets: QueueOffsets, ends: Mapping[MessageQueue, int]) -> int:
     """Number of messages between the archived offsets and the ends of the queues, over all queues."""
     return sum(max(0, end - offsets.get(queue, end)) for queue, end in ends.items())
+
+
+_OWN = re.compile(r"\.?(?:[0-9a-f]{32}-)?[0-9a-f]{32}\.parquet")
+
+
+def is_own_file(path: str, kind: TableKind) -> bool:
+    """Whether Rucola may have written a data file: by its name, in directories of the partitions and nowhere else.
+    There may be other files, and other tables, in a table's directory.
+    """
+    *folders, name = path.split("/")
+    names = [folder.partition("=")[0] for folder in folders]
+    every = PARTITIONS[kind]
+    needed = every[: 2 if kind is TableKind.MESSAGES else 3]  # others may be null
+    is_there = names == [one for one in every if one in names or one in needed]
+    return is_there and _OWN.fullmatch(name) is not None
 
 
 def check_age(base: Snapshot, now_ms: int) -> None:

@@ -55,7 +55,7 @@ def scheme_of(name: str, text: str) -> str:
         return ""
     scheme = _SAME.get(scheme, scheme)
     url = urlsplit(text)
-    if scheme not in OPTIONS or not url.netloc or ".." in url.path.split("/"):
+    if scheme not in OPTIONS or not url.netloc or ".." in url.path.split("/") or url.query or url.fragment:
         raise ConfigError(name, text, "a path, file:///path, s3://BUCKET/PATH, gs://BUCKET/PATH or abfss://…")
     return scheme
 

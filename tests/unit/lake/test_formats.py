@@ -181,7 +181,8 @@ def test_files_of_killed_runs_are_deleted_after_a_day(tmp_path: Path, store: Mes
     archive(tmp_path / "table", store=tmp_path / "store", format=format)
     mine = next((tmp_path / "table").rglob("topic=flights/*/*.parquet"))
     left, begun, fresh, text = (
-        mine.with_name(name) for name in ("left.parquet", ".begun.parquet", "fresh.parquet", "notes.txt")
+        mine.with_name(name)
+        for name in (f"{1:032x}.parquet", f".{2:032x}-{3:032x}.parquet", f"{4:032x}.parquet", "notes.txt")
     )
     for path in (left, begun, fresh, text):
         path.write_bytes(b"x")
@@ -248,3 +249,46 @@ def test_an_iceberg_commit_whose_answer_is_lost_is_recognised(
     assert step is not None
     assert step.messages == 120
     assert same_rows(tmp_path, "iceberg")
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path, store: MessageStore, format: str) -> None:
+    """A table may be made in a directory that has other files and tables."""
+    outer = tmp_path / "table"
+    archive(outer, store=tmp_path / "store", format=format)
+    archive(outer / "inner", store=tmp_path / "store", format="delta")
+    archive_raw(outer / "raw", tmp_path / "store", format="delta")
+    others = ["x.parquet", "sub/x.parquet", "topic=z/storeDay=2020-01-01/part-0.parquet", "_rucola/notes.txt"]
+    others += ["_rucola/55.json", f"topic=z/{1:032x}.parquet", f"sub/topic=z/storeDay=2020-01-01/{1:032x}.parquet"]
+    for name in others:
+        (outer / name).parent.mkdir(parents=True, exist_ok=True)
+        (outer / name).write_text("mine")
+    before = {path for path in outer.rglob("*") if path.is_file()}
+    for path in before:
+        os.utime(path, (0, 0))
+    assert compact(outer, format=format).deleted == 0
+    assert before <= set(outer.rglob("*"))
+    restore(outer / "raw", tmp_path / "new")
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a\\b", "a\nb", "a#b", "a?b"])
+def test_names_that_libraries_read_as_urls_are_refused(
+    tmp_path: Path, store: MessageStore, format: str, name: str
+) -> None:
+    with pytest.raises(ConfigError, match="without %"):
+        archive(tmp_path / name, store=tmp_path / "store", format=format)
+    assert not (tmp_path / name).exists()
+
+
+def test_odd_numbers_are_refused(tmp_path: Path, store: MessageStore) -> None:
+    table, place = tmp_path / "table", tmp_path / "store"
+    archive(table, store=place)
+    for days in (0, -1):
+        with pytest.raises(ConfigError, match="1 or more"):
+            compact(table, keep_days=days)
+    put(store, 120, 5)
+    for wrong in ({"messages_per_commit": 0}, {"keys": frozenset(("k3",))}):
+        with pytest.raises(ConfigError, match=r"1 or more|whole topics"):
+            archive(table, store=place, **wrong)
+    with pytest.raises(ConfigError, match="the name of the store's broker"):
+        archive_raw(tmp_path / "raw", place, broker_name="")
+    assert archive(table, store=place) == 5

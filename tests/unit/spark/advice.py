@@ -560,6 +560,19 @@ CASES = {
         lambda directory: lake.archive(directory / "f", store=directory / "store", format="x"),
         lambda directory: lake.archive(directory / "f", store=directory / "store", format="delta"),
     ),
+    "archive some keys": Case(
+        "a table has whole topics", lambda _: archiver(keys=frozenset(("k",))), lambda _: archiver()
+    ),
+    "no messages in a commit": Case(
+        "1 or more",
+        lambda directory: lake.archive(directory / "d", store=directory / "store", messages_per_commit=0),
+        lambda directory: lake.archive(directory / "d", store=directory / "store", messages_per_commit=1000),
+    ),
+    "odd name of a table": Case(
+        "a name without %",
+        lambda directory: lake.archive(directory / "a%20b", store=directory / "store"),
+        lambda directory: lake.archive(directory / "a b", store=directory / "store"),
+    ),
     "format of a table": Case(
         "iceberg, the format of the table",
         lambda directory: [iceberg(directory), lake.archive(directory / "iceberg", store=directory / "store")],
