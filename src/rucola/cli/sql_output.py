@@ -53,6 +53,8 @@ def new_output(output: str) -> tuple[Place, str]:
     path = output if scheme_of("--output", output) else Files().expand(output)
     directory, _, name = path.rpartition("/")
     place = open_place(directory or "/", name="--output")
+    if place.is_local and not Files().is_directory(place.root):
+        raise ConfigError("--output", output, "a file in a directory that exists")
     if not name or place.exists(name):
         raise ConfigError("--output", output, "a file that does not exist")
     return place, name

@@ -227,6 +227,8 @@ def _repeated(
     """Runs ``steps`` once, or with pauses of ``every_s`` seconds until ``stop`` is set; returns the number of archived
     rows.
     """
+    if every_s is not None and not every_s > 0:
+        raise ConfigError("every_s", str(every_s), "more than 0 seconds, or None for a single run")
     count, stop = 0, stop or threading.Event()
     told: set[tuple[str, str]] = set()
     while True:

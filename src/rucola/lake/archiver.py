@@ -306,6 +306,9 @@ def write_all(
         for batch in batches:
             writer.write(batch)
         return json.dumps([one.to_json() for one in writer.finish()])
+    except OSError as error:
+        writer.abandon()
+        raise place.error("write", "", error) from error
     except BaseException:
         writer.abandon()
         raise
@@ -332,8 +335,7 @@ def snapshot_of(
     """The newest snapshot, and the queues of the subscription whose archived offsets it has.
 
     Bounds of the queues must be taken after it, from a new catalog. Whatever other runs archive meanwhile, an archived
-    offset then lies within the bounds, unless messages are gone. A queue that appears after the snapshot is not among
-    the queues: nobody knows how much of it the table holds.
+    offset then lies within the bounds, unless messages are gone.
 
     Args:
         table: the table's log.

@@ -146,7 +146,7 @@ class DeltaLog:
         if version < 0 or seen is None or seen.table.version() != version:
             seen = self._opened()
         else:
-            self.place.check()
+            self.place.check(LOG)
         if (-1 if seen is None else seen.table.version()) != version:
             raise TableConflictError(self.place.root, version + 1)
         return seen
@@ -158,7 +158,7 @@ class DeltaLog:
         last, self._seen = self._seen, None
         if last is None:
             return self._opened()
-        self.place.check()
+        self.place.check(LOG)
         try:
             last.table.update_incremental()
             found = self._with_state(last.table)
@@ -182,7 +182,7 @@ class DeltaLog:
         """Opens the table; None if there is none."""
         from deltalake import DeltaTable
 
-        self.place.check()
+        self.place.check(LOG)
         options = dict(self.place.library_options)
         with self._understood():
             if not DeltaTable.is_deltatable(self.place.root, options):
@@ -197,12 +197,27 @@ class DeltaLog:
         return _Seen(table, state_id, self._state(state_id))
 
     def _state_id(self, table: Any) -> int:
-        """The number of the state. It is in the commit of the version, unless another program made this commit; to find
-        the transaction, all commits since the last checkpoint are read.
+        """The number of the state: that of the newest commit which is not another program's. It is also the version of
+        the transaction, but to find this, all commits since the last checkpoint are read.
+
+        Raises:
+            ConfigError: Rucola did not make the table, or another program has set it back to an older version: its
+                archived offsets then promise rows that are gone.
         """
-        for line in (self.place.read(f"{LOG}/{table.version():020}.json") or b"").splitlines():
-            if STATE in (found := json.loads(line).get("commitInfo", {})):
-                return int(found[STATE])
+        for version in range(table.version(), -1, -1):
+            content = self.place.read(f"{LOG}/{version:020}.json")
+            if content is None:
+                break  # the commit is only in a checkpoint
+            for line in content.splitlines():
+                found = json.loads(line).get("commitInfo", {})
+                if STATE in found:
+                    return int(found[STATE])
+                if found.get("operation") == "RESTORE":
+                    raise ConfigError(
+                        "table",
+                        self.place.root,
+                        "a table that no program has set back to an older version; archive into another table",
+                    )
         number = table.transaction_version(APPLICATION)
         if number is None:
             raise ConfigError("table", self.place.root, "a table that rucola made, or a directory without one")

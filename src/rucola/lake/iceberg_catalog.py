@@ -19,7 +19,7 @@ IDENTIFIER = "rucola.messages"
 SYNCED_IO = "rucola.lake.synced_io.SyncedFileIO"
 
 
-class Catalogue:
+class IcebergCatalog:
     """One table in a catalog.
 
     Args:
@@ -50,7 +50,7 @@ class Catalogue:
         """
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-        if not self._name and self._place.read(FILE) is None:
+        if not self._name and not self._place.exists(FILE):
             return None
         try:
             table = self._catalog().load_table(self._identifier)

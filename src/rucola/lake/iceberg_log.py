@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rucola.arrow.offsets import StreamOffsets
 from rucola.errors import ConfigError, DiskError, TableConflictError
 from rucola.lake.columns import DAY, arrow_of
-from rucola.lake.iceberg_catalog import Catalogue
+from rucola.lake.iceberg_catalog import IcebergCatalog
 from rucola.lake.table_log import PARTITIONS, STALE_S, Change, DataFile, Snapshot, TableKind, check_age, is_own_file
 from rucola.lake.table_state import TableState, state_after
 from rucola.places.place import Place
@@ -47,7 +47,7 @@ class IcebergLog:
     def __init__(
         self,
         place: Place,
-        catalogue: Catalogue,
+        catalogue: IcebergCatalog,
         kind: TableKind | None = TableKind.MESSAGES,
         clock: Clock | None = None,
     ) -> None:
@@ -122,6 +122,8 @@ class IcebergLog:
         new = (f"{self._url}/{one.path}" for one in change.added)
         with table.transaction() as transaction:
             _prepare(transaction, base.kind, change)
+            # Other programs may expire all snapshots that we made.
+            transaction.set_properties({STATE: summary[STATE]})
             with transaction.update_snapshot(dict(summary)).overwrite() as snapshot:
                 for one in parquet_files_to_data_files(table.io, transaction.table_metadata, new):
                     snapshot.append_data_file(one)
@@ -154,9 +156,12 @@ class IcebergLog:
             raise TableConflictError(self.place.root, 0) from error
 
     def _state(self, table: Table) -> TableState:
-        """The state in the newest snapshot that has one; snapshots by other writers have none."""
-        for snapshot in _snapshots(table):
-            if text := _summary(snapshot).get(STATE):
+        """The state in the newest snapshot that has one, since a table may be rolled back; snapshots by other writers
+        have none.
+        """
+        texts = [_summary(snapshot).get(STATE) for snapshot in _snapshots(table)]
+        for text in (*texts, table.properties.get(STATE)):
+            if text:
                 return TableState.from_json(text, self.place.root)
         if table.current_snapshot() is not None or SCHEMA not in table.properties:
             raise ConfigError("table", self.place.root, "a table that rucola made, or a directory without one")

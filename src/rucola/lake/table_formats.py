@@ -64,10 +64,10 @@ def open_table(
 
         return DeltaLog(place, kind)
     extras.require(extras.ICEBERG, "an Iceberg table")
-    from rucola.lake.iceberg_catalog import IDENTIFIER, Catalogue
+    from rucola.lake.iceberg_catalog import IDENTIFIER, IcebergCatalog
     from rucola.lake.iceberg_log import IcebergLog
 
-    return IcebergLog(place, Catalogue(place, catalog, identifier or IDENTIFIER), kind)
+    return IcebergLog(place, IcebergCatalog(place, catalog, identifier or IDENTIFIER), kind)
 
 
 def found_format(place: Place) -> TableFormat | None:

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 from uuid import uuid4
 
-from rucola.errors import ForeignEntryError, FormatError
+from rucola.errors import DiskError, ForeignEntryError, FormatError
 from rucola.places.place import HIDDEN, Found
+from rucola.runtime.disk_calls import disk_error
 from rucola.runtime.files import Files
 
 if TYPE_CHECKING:
@@ -46,9 +47,11 @@ class LocalPlace:
     def __reduce__(self) -> tuple[type[LocalPlace], tuple[str]]:
         return LocalPlace, (self.root,)
 
-    def check(self) -> None:
+    def check(self, directory: str = "") -> None:
         """See ``Place``."""
-        files, waiting = self._held(), [(self.root, 0)]
+        files, waiting = self._held(), [(f"{self.root}/{directory}".rstrip("/"), 0)]
+        if directory and (kind := files.list_foreign(self.root).get(directory)):
+            _refuse(self.root, {directory: kind})
         while waiting:
             directory, level = waiting.pop()
             _refuse(directory, files.list_foreign(directory))
@@ -59,6 +62,10 @@ class LocalPlace:
     def told(self, error: Exception) -> str:
         """See ``Place``."""
         return str(error).partition("\n")[0]
+
+    def error(self, operation: str, path: str, error: OSError) -> DiskError:
+        """See ``Place``."""
+        return disk_error(f"{self.root}/{path}".rstrip("/"), operation, error)
 
     def make(self) -> None:
         """See ``Place``."""
@@ -97,7 +104,7 @@ class LocalPlace:
 
     def exists(self, path: str) -> bool:
         """See ``Place``."""
-        return self._held().is_file(f"{self.root}/{path}")
+        return self._held().exists(f"{self.root}/{path}")
 
     def read(self, path: str) -> bytes | None:
         """See ``Place``."""

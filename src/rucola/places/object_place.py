@@ -53,7 +53,7 @@ class ObjectPlace:
     def _files(self) -> pafs.FileSystem:
         return self._options.filesystem()
 
-    def check(self) -> None:
+    def check(self, directory: str = "") -> None:
         """There are no links in an object store."""
 
     def make(self) -> None:
@@ -108,10 +108,12 @@ class ObjectPlace:
         """See ``Place``."""
         new = self.new_file(path)
         try:
-            new.stream.write(content)
-            new.complete()
-        except OSError as error:
-            raise self.error("write", path, error) from error
+            with self.failing("write", path):
+                new.stream.write(content)
+        except BaseException:
+            new.abandon()
+            raise
+        new.complete()
 
     def remove(self, path: str) -> None:
         """See ``Place``."""
@@ -140,9 +142,9 @@ class ObjectPlace:
         except OSError as error:
             raise self.error(operation, path, error) from error
 
-    def error(self, operation: str, path: str, error: Exception) -> DiskError:
-        """The error of a failed operation."""
-        return DiskError(f"{self.root}/{path}", operation, self.told(error))
+    def error(self, operation: str, path: str, error: OSError) -> DiskError:
+        """See ``Place``."""
+        return DiskError(f"{self.root}/{path}".rstrip("/"), operation, self.told(error))
 
     def told(self, error: Exception) -> str:
         """See ``Place``."""

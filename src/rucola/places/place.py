@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
+from rucola.errors import DiskError
+
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
     import pyarrow.parquet as pq
@@ -71,12 +73,16 @@ class Place(Protocol):
         """The first line of a library's error, without secrets; the others are its stack."""
         ...
 
+    def error(self, operation: str, path: str, error: OSError) -> DiskError:
+        """The error of a failed operation, without secrets."""
+        ...
+
     def make(self) -> None:
         """Makes the table's directory, if it is local."""
         ...
 
-    def check(self) -> None:
-        """Looks at everything in the table before other programs use its names.
+    def check(self, directory: str = "") -> None:
+        """Looks at everything in the table, or only in one of its directories, before other programs use the names.
 
         Raises:
             ForeignEntryError: there is a link, or something else that is neither a file nor a directory.
@@ -105,7 +111,7 @@ class Place(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file."""
+        """Whether there is something of this name."""
         ...
 
     def read(self, path: str) -> bytes | None:

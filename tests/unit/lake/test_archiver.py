@@ -28,7 +28,7 @@ from rucola.lake import archive, parquet_writer
 from rucola.lake.archiver import Archiver, commit_rebased
 from rucola.lake.columns import json_of, merged_schema
 from rucola.lake.delta_log import DeltaLog
-from rucola.lake.iceberg_catalog import Catalogue
+from rucola.lake.iceberg_catalog import IcebergCatalog
 from rucola.lake.iceberg_log import IcebergLog
 from rucola.lake.maintenance import compact, expire
 from rucola.lake.parquet_writer import TableWriter, escaped
@@ -51,14 +51,9 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
     one.shutdown()
 
 
-@pytest.fixture(params=["delta", "iceberg"])
-def format(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def log_of(table: Path, format: str, clock: ManualClock) -> TableLog:
     place = LocalPlace(table)
-    return DeltaLog(place, clock=clock) if format == "delta" else IcebergLog(place, Catalogue(place), clock=clock)
+    return DeltaLog(place, clock=clock) if format == "delta" else IcebergLog(place, IcebergCatalog(place), clock=clock)
 
 
 def rows_of(table: Path) -> pa.Table:

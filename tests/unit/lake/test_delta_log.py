@@ -361,3 +361,19 @@ def test_a_copy_of_a_table_is_a_table(tmp_path: Path, store: MessageStore) -> No
     put(store, 60, 10)
     assert archive(tmp_path / "copy", store=tmp_path / "store") == 10
     assert archive(tmp_path / "table", store=tmp_path / "store") == 10
+
+
+def test_a_table_that_was_set_back_is_refused(tmp_path: Path, store: MessageStore) -> None:
+    """Its archived offsets promise rows that are gone: they would be missing in between."""
+    table = tmp_path / "table"
+    for number in range(2):
+        archive(table, store=tmp_path / "store")
+        put(store, 60 + 10 * number, 10)
+    DeltaTable(table).restore(0)
+    DeltaTable(table).optimize.compact()
+    for job in (lambda: archive(table, store=tmp_path / "store"), lambda: compact(table)):
+        with pytest.raises(ConfigError, match="set back to an older version; archive into another table"):
+            job()
+    DeltaTable(table).restore(1)
+    with pytest.raises(ConfigError, match="set back"):
+        delta_log(table).snapshot()

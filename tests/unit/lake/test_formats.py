@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.utils.config import Config
@@ -22,7 +22,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import AnotherLogError, ConfigError, TableConflictError
 from rucola.lake import archive, archive_raw, compact, restore
 from rucola.lake.archiver import Archiver
-from rucola.lake.iceberg_catalog import Catalogue
+from rucola.lake.iceberg_catalog import IcebergCatalog
 from rucola.lake.iceberg_log import IcebergLog
 from rucola.lake.maintenance import compact as join_files
 from rucola.lake.table_formats import open_table
@@ -33,24 +33,9 @@ from rucola.store.message_store import MessageStore
 QUEUE = MessageQueue("flights", "broker-a", 0)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    one = open_store(tmp_path / "store")
-    put(one, 0, 120)
-    yield one
-    one.shutdown()
-
-
-@pytest.fixture(params=["delta", "iceberg"])
-def format(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def own_rows(table: Path, format: str) -> pa.Table:
     """Returns the rows of the table, read by the official library of the format."""
     if format == "iceberg":
-        from pyiceberg.catalog.sql import SqlCatalog
-
         catalog = SqlCatalog("rucola", uri=f"sqlite:///{table}/catalog.db", warehouse=f"file://{table}")
         return catalog.load_table("rucola.messages").scan().to_arrow()
     from deltalake import DeltaTable
@@ -216,7 +201,7 @@ def test_an_iceberg_table_in_the_users_catalog(
 
 def test_an_iceberg_table_of_another_program_is_refused(tmp_path: Path, store: MessageStore) -> None:
     place = LocalPlace(tmp_path / "table")
-    Catalogue(place).create(pa.schema({"a": pa.int64()}), f"file://{place.root}", {})
+    IcebergCatalog(place).create(pa.schema({"a": pa.int64()}), f"file://{place.root}", {})
     with pytest.raises(ConfigError, match="a table that rucola made"):
         archive(tmp_path / "table", store=tmp_path / "store", format="iceberg")
 
@@ -224,7 +209,7 @@ def test_an_iceberg_table_of_another_program_is_refused(tmp_path: Path, store: M
 def test_a_table_whose_commits_would_be_retried_is_refused(tmp_path: Path, store: MessageStore) -> None:
     """PyIceberg would rebase a late commit, and its messages would be in the table twice."""
     archive(tmp_path / "table", store=tmp_path / "store", format="iceberg")
-    table = Catalogue(LocalPlace(tmp_path / "table")).load()
+    table = IcebergCatalog(LocalPlace(tmp_path / "table")).load()
     assert table is not None
     with table.transaction() as transaction:
         transaction.set_properties({"commit.retry.num-retries": "4"})
@@ -237,7 +222,7 @@ def test_an_iceberg_commit_whose_answer_is_lost_is_recognised(
     tmp_path: Path, store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = LocalPlace(tmp_path / "table")
-    log = IcebergLog(place, Catalogue(place))
+    log = IcebergLog(place, IcebergCatalog(place))
     write = log._write_snapshot
 
     def lossy(*arguments: Any) -> None:
@@ -292,3 +277,25 @@ def test_odd_numbers_are_refused(tmp_path: Path, store: MessageStore) -> None:
     with pytest.raises(ConfigError, match="the name of the store's broker"):
         archive_raw(tmp_path / "raw", place, broker_name="")
     assert archive(table, store=place) == 5
+
+
+def test_an_iceberg_table_that_others_rewrite_and_expire(tmp_path: Path, store: MessageStore) -> None:
+    """None of our snapshots is left, which had the archived offsets."""
+    place: dict[str, Any] = {"store": tmp_path / "store", "format": "iceberg"}
+    archive(tmp_path / "table", **place)
+    catalog = SqlCatalog("rucola", uri=f"sqlite:///{tmp_path}/table/catalog.db", warehouse=f"file://{tmp_path}/table")
+    table = catalog.load_table("rucola.messages")
+    table.overwrite(table.scan().to_arrow())
+    newest = table.current_snapshot()
+    old = [one.snapshot_id for one in table.snapshots() if one != newest]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    put(store, 120, 10)
+    assert archive(tmp_path / "table", **place) == 10
+    assert same_rows(tmp_path, "iceberg")
+    assert compact(tmp_path / "table", format="iceberg").expired == 0
+
+
+@pytest.mark.parametrize("wait", [0, -1, float("nan")])
+def test_a_wait_between_runs_is_a_time(tmp_path: Path, store: MessageStore, wait: float) -> None:
+    with pytest.raises(ConfigError, match="more than 0 seconds"):
+        archive(tmp_path / "table", store=tmp_path / "store", every_s=wait)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -49,19 +48,6 @@ from rucola.store.message_store import MessageStore
 TOPIC = "flights"
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 NAMES = ["topic", "brokerName", "queueId", "life", "queueOffset", "physicalOffset"]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    one = open_store(tmp_path / "store")
-    put(one, 0, 120)
-    yield one
-    one.shutdown()
-
-
-@pytest.fixture(params=["delta", "iceberg"])
-def format(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def add(store: MessageStore, count: int, topic: str = TOPIC, queue_id: int = 0) -> None:

@@ -255,3 +255,15 @@ def test_stores_are_directories(elsewhere: str, tmp_path: Path, monkeypatch: pyt
     with pytest.raises(ConfigError, match="file:///path"):
         restore(tmp_path / "raw", elsewhere)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["raw", "store"]
+
+
+def test_a_result_of_sql_replaces_nothing_and_makes_no_directory(tmp_path: Path) -> None:
+    store = with_messages(tmp_path / "store", 3)
+    os.mkfifo(tmp_path / "fifo.csv")
+    (tmp_path / "directory.csv").mkdir()
+    (tmp_path / "link.csv").symlink_to("nothing")
+    before = sorted(tmp_path.iterdir())
+    for name in ("fifo.csv", "directory.csv", "link.csv", "missing/new.csv"):
+        assert main(["sql", "select 1", "--store", str(store), "-o", str(tmp_path / name)]) == 2
+    assert sorted(tmp_path.iterdir()) == before
+    assert main(["sql", "select 1", "--store", str(store), "-o", str(tmp_path / "new.csv")]) == 0

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,19 +38,6 @@ from rucola.testing.rocketmq import RocketMQ
 
 TOPIC = "flights"
 NAMES = ["topic", "brokerName", "queueId", "life", "queueOffset", "physicalOffset"]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    one = open_store(tmp_path / "store")
-    put(one, 0, 120)
-    yield one
-    one.shutdown()
-
-
-@pytest.fixture(params=["delta", "iceberg"])
-def format(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def brokers(directory: Path, format: str = "delta") -> Counter[str]:

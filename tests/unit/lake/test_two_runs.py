@@ -4,7 +4,7 @@ for a loss.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 from tests.unit.arrow.records import message
-from tests.unit.arrow.stores import open_store, put
+from tests.unit.arrow.stores import put
 from tests.unit.lake.logs import delta_log
 
 from rucola.arrow.topic_dataset import topic_options
@@ -27,19 +27,6 @@ from rucola.store.message_store import MessageStore
 
 TOPIC = "flights"
 PLACE = ["queueId", "queueOffset"]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    one = open_store(tmp_path / "store")
-    put(one, 0, 120)
-    yield one
-    one.shutdown()
-
-
-@pytest.fixture(params=["delta", "iceberg"])
-def format(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 class Between:

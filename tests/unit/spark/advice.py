@@ -35,7 +35,7 @@ from rucola.cli.spark_replay import _check_table
 from rucola.common.message_queue import MessageQueue
 from rucola.lake.archiver import Archiver
 from rucola.lake.columns import arrow_of, merged_schema
-from rucola.lake.iceberg_catalog import Catalogue
+from rucola.lake.iceberg_catalog import IcebergCatalog
 from rucola.lake.maintenance import expire
 from rucola.lake.table_log import TableKind
 from rucola.spark import archive as lake
@@ -609,8 +609,8 @@ CASES = {
     ),
     "catalog for all writers": Case(
         "the name of a catalog in PyIceberg's configuration",
-        lambda _: Catalogue(cast(Any, SimpleNamespace(is_local=False, root="s3://bucket/table"))),
-        lambda _: Catalogue(cast(Any, SimpleNamespace(is_local=False, root="s3://bucket/table")), "prod"),
+        lambda _: IcebergCatalog(cast(Any, SimpleNamespace(is_local=False, root="s3://bucket/table"))),
+        lambda _: IcebergCatalog(cast(Any, SimpleNamespace(is_local=False, root="s3://bucket/table")), "prod"),
     ),
     "type that no table has": Case(
         "types that Delta tables have",
