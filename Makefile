@@ -1,5 +1,5 @@
 # make demo    the main job: 336,776 flights through broker, clients and Spark
-# make test    the tests
+# make test    the tests, unless this tree has passed them (AGAIN=1: also then)
 # make check   everything a change must pass: format, lint, types, import contracts, generated files, citations, tests
 # make crash   110,000 power cuts, failing calls and kills (STATES=N), 24 killed brokers (KILLS=N), 500 hostile directories
 # make bitflips  2,000 flipped bits in stores of RocketMQ and ours, held against what the official store serves (FLIPS=N)
@@ -87,7 +87,8 @@ demo: $(VENV)/.demo
 # Files of bytecode are wanted: each of the processes would compile all tests, in half a minute.
 # Python 3.11 may fail to parse the source of a failed test while other threads run; --tb=native does not parse it.
 test: $(VENV)/.dev
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --tb=native --numprocesses 4 --dist loadfile --no-loadscope-reorder
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python tools/run_tests.py $(if $(AGAIN),--again) \
+		$(BIN)/python -m pytest --tb=native --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
