@@ -49,7 +49,7 @@ class Turns:
                 requests -= 1
                 self.served.append(name)
                 self.now_s += request_s
-                if self.turn.is_over(self.loop):
+                if self.turn.note_request(self.loop):
                     break
             if requests:
                 self.deferred.add(serve, self.loop, begun=True, costly=costly)
@@ -73,7 +73,7 @@ class Turns:
     def read(self, duration_s: float) -> None:
         """Serves the requests of a new read, which take ``duration_s`` seconds and are not deferred."""
         if duration_s:
-            self.turn.is_over(self.loop)
+            self.turn.note_request(self.loop)
             self.now_s += duration_s
 
 
@@ -201,29 +201,29 @@ def test_only_very_many_reads_make_a_turn_that_new_reads_wait_for() -> None:
     """Before the fix, one turn of the event loop served one request for each of 3,000 connections and took 120 ms."""
     turns = Turns()
     turns.now_s += LONG_S
-    assert not any(turns.turn.is_long(turns.loop) for _ in range(1 + SERVED_READS))
-    assert not turns.turn.is_long(turns.loop), "the turn is young"
+    assert not any(turns.turn.note_read(turns.loop) for _ in range(1 + SERVED_READS))
+    assert not turns.turn.note_read(turns.loop), "the turn is young"
     turns.now_s += LONG_S * 1.1
     assert not turns.turn.is_crowded
-    assert turns.turn.is_long(turns.loop) and turns.turn.is_crowded
+    assert turns.turn.note_read(turns.loop) and turns.turn.is_crowded
     turns.run_turn()
     assert not turns.turn.is_crowded
-    assert not turns.turn.is_long(turns.loop), "a new turn"
+    assert not turns.turn.note_read(turns.loop), "a new turn"
 
 
 def test_a_turn_that_took_too_long_serves_no_further_read() -> None:
     """Before the fix, 40 reads with a costly request each were served in one turn of 79 ms."""
     turns = Turns()
-    assert not turns.turn.is_long(turns.loop)
+    assert not turns.turn.note_read(turns.loop)
     turns.now_s += TOO_LONG_S * 0.9
-    assert not turns.turn.is_long(turns.loop)
+    assert not turns.turn.note_read(turns.loop)
     turns.now_s += TOO_LONG_S * 0.2
-    assert turns.turn.is_long(turns.loop)
+    assert turns.turn.note_read(turns.loop)
     assert not turns.turn.is_crowded, "its reads may be large"
     turns.run_turn()
-    assert not turns.turn.is_long(turns.loop), "a new turn"
+    assert not turns.turn.note_read(turns.loop), "a new turn"
     turns.now_s += TOO_LONG_S * 1.1
-    assert turns.turn.is_long(turns.loop), "its first read was noted, too"
+    assert turns.turn.note_read(turns.loop), "its first read was noted, too"
 
 
 def test_requests_of_a_read_in_a_long_turn_wait_and_answers_in_it_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +284,7 @@ def test_connections_of_a_server_take_turns() -> None:
 
         def rest_received(self, channel: Channel, batch: Any, first: int) -> None:
             for row in range(first, batch.count):
-                if (row > first or channel.costly) and channel.turn_is_over():
+                if (row > first or channel.costly) and channel.note_request():
                     channel.put_off(batch, row)
                     return
                 served.append(batch.table[row * ROW_WIDTH + int(FrameColumn.OPAQUE)])

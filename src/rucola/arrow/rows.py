@@ -85,16 +85,16 @@ class Rows:
     @property
     def facts(self) -> Facts:
         """What holds for all rows."""
-        if self._facts is None:
-            self._facts = self._examined()
-        return self._facts
+        return self._facts or self._examine()
 
-    def _examined(self) -> Facts:
+    def _examine(self) -> Facts:
         flags, is_one_topic = _columns_cy.survey(self.table, self.count)
-        if not self._walked or not is_one_topic:
-            return Facts(flags, None)
-        start, size = self.table[RecordColumn.TOPIC_POS], self.table[RecordColumn.TOPIC_LEN]
-        return Facts(flags, bytes(memoryview(self.source)[start : start + size]))
+        topic = None
+        if self._walked and is_one_topic:
+            start, size = self.table[RecordColumn.TOPIC_POS], self.table[RecordColumn.TOPIC_LEN]
+            topic = bytes(memoryview(self.source)[start : start + size])
+        self._facts = Facts(flags, topic)
+        return self._facts
 
     def mark(
         self,

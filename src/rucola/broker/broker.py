@@ -53,7 +53,7 @@ from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.results import StoreState
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 IDLE_LOOK_S, IDLE_SHARES = 5.0, 12
 """Seconds between two checks for unused queues, and number of checks that together cover all queues. The files of a
 queue are closed after one to two minutes without use. Checking all queues at once would block the event loop.
@@ -206,7 +206,7 @@ class Broker:
         services.pops.start()
         services.imports.begin(lazy_processors.IMPORTED_FIRST)
         services.imports.begin(lazy.module for lazy in lazy_processors.IMPORTED_EARLY)
-        event(_log, logging.INFO, "broker serves", name=self.config.broker_name, address=self.address)
+        event(logger, logging.INFO, "broker serves", name=self.config.broker_name, address=self.address)
 
     def import_filters(self) -> None:
         """Starts importing the SQL92 parser in a thread; otherwise the first SQL92 filter holds up all clients for a

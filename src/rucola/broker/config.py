@@ -21,7 +21,7 @@ from rucola.errors import ConfigError
 from rucola.runtime.logs import event
 from rucola.store.config import MessageStoreConfig, in_todays_words
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _NO_SLAVES = "there are no slaves"
 
 
@@ -504,12 +504,12 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
     problems.report()
     idle_keys = not_ours + ["brokerRole"] * (broker_config.broker_role == "SYNC_MASTER")
     if idle_keys:
-        event(_log, logging.WARNING, "options of RocketMQ without effect here", meaning=without_effect(idle_keys))
+        event(logger, logging.WARNING, "options of RocketMQ without effect here", meaning=without_effect(idle_keys))
     if _is_loopback(broker_config.bind_address) and not _is_loopback(broker_config.client_host):
         # A broker.conf for RocketMQ often sets brokerIP1 but not bindAddress, because RocketMQ listens on all addresses
         # by default.
         event(
-            _log,
+            logger,
             logging.WARNING,
             "clients are told an address on which the broker does not listen",
             brokerIP1=broker_config.broker_ip1,

@@ -11,7 +11,7 @@ from rucola.errors import FormatError, StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class ConfigFiles:
@@ -49,7 +49,7 @@ class ConfigFiles:
                 take(text)
             except FormatError as error:
                 first_error = first_error or error
-                event(_log, logging.ERROR, "table cannot be read", path=path, error=error)
+                event(logger, logging.ERROR, "table cannot be read", path=path, error=error)
                 if not spare:
                     self._unread.add(name)
                 continue

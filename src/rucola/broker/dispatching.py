@@ -18,7 +18,7 @@ from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.runtime.logs import event
 from rucola.store.results import StoreState
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _DELAY_S = 0.001
 """Delay of a dispatch in seconds. RocketMQ's dispatcher pauses for the same time between two rounds."""
 MAPS_A_TURN = 4
@@ -110,7 +110,7 @@ class Dispatching:
         except Exception as error:  # noqa: BLE001 - even a defect must not end dispatch unnoticed
             if not self.failed:
                 self.failed = True
-                event(_log, logging.CRITICAL, "messages are stored but not delivered", error=error)
+                event(logger, logging.CRITICAL, "messages are stored but not delivered", error=error)
             services.supervisor.failures["dispatch"] += 1
         self._wake()
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from rucola.remoting.peer import Peer
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Answers = bytes | bytearray
 Entry = tuple[int, float, Peer, Answers]
@@ -93,7 +93,7 @@ class FlushWaiters:
             try:
                 parts.setdefault(channel, []).append(self._refuse(answers, remark))
             except Exception as error:  # noqa: BLE001 - as in _send
-                event(_log, logging.ERROR, "response cannot be decoded", error, peer=channel.remote_address)
+                event(logger, logging.ERROR, "response cannot be decoded", error, peer=channel.remote_address)
         _send(parts)
 
 
@@ -102,4 +102,4 @@ def _send(parts: dict[Peer, list[Answers]]) -> None:
         try:
             channel.send(answers[0] if len(answers) == 1 else b"".join(answers))
         except Exception as error:  # noqa: BLE001 - a failed connection must not cost the others their responses
-            event(_log, logging.ERROR, "response not sent", error, peer=channel.remote_address)
+            event(logger, logging.ERROR, "response not sent", error, peer=channel.remote_address)

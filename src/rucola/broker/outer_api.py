@@ -35,7 +35,7 @@ from rucola.runtime.tls import client_context, pinned_context
 if TYPE_CHECKING:
     from rucola.remoting.signer import RequestSigner
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 CHANGE_TIMEOUT_MS = 3_000
 """Time limit, in milliseconds, of a call that registers changed topics or looks up a route. The response to a send that
 created a topic waits for such a call.
@@ -182,11 +182,11 @@ class BrokerOuterApi:
             if name_server not in self._failing:
                 self._failing.add(name_server)
                 level = logging.WARNING if isinstance(error, RemotingError) else logging.ERROR
-                event(_log, level, "name server refuses the registration", address=name_server, error=error)
+                event(logger, level, "name server refuses the registration", address=name_server, error=error)
             return True
         if name_server in self._failing:
             self._failing.discard(name_server)
-            event(_log, logging.INFO, "name server accepts the registration again", address=name_server)
+            event(logger, logging.INFO, "name server accepts the registration again", address=name_server)
         return True
 
 

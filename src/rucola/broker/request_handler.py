@@ -24,7 +24,7 @@ from rucola.remoting.server import Channel
 from rucola.runtime.logs import event
 from rucola.store.message_store import MessageStore
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _KIND = int(FrameColumn.KIND)
 _OPAQUE = int(FrameColumn.OPAQUE)
@@ -95,7 +95,7 @@ class RequestHandler:
             _send_away(channel, batch, first)
             return
         if channel.costly:
-            if channel.turn_is_over():
+            if channel.note_request():
                 channel.put_off(batch, first)
                 return
             channel.costly = False
@@ -122,7 +122,7 @@ class RequestHandler:
                     else:
                         last = self._process_sends(channel, batch, kind, row, last)
                 except Exception as error:  # noqa: BLE001 - a defect must not cost the connection
-                    event(_log, logging.ERROR, "request failed", error, peer=channel.remote_address)
+                    event(logger, logging.ERROR, "request failed", error, peer=channel.remote_address)
                     _answer(channel, table, row, last, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
             row = last
             if kind != _PULL and self._store.maps_awaited:
@@ -132,7 +132,7 @@ class RequestHandler:
             elif row == count or row - asked_row < _unasked(kind, not table[row * ROW_WIDTH + _SAME_TOPIC], channel):
                 continue
             asked_row = row
-            if row < batch.count and channel.turn_is_over():
+            if row < batch.count and channel.note_request():
                 break
         if row < batch.count:
             channel.put_off(batch, row)
@@ -188,7 +188,7 @@ def _send_away(channel: Channel, batch: FrameBatch, first: int) -> None:
     """
     table = batch.table
     for row in range(first, batch.count):
-        if row > first and (row - first) % _UNASKED_ROWS == 0 and channel.turn_is_over():
+        if row > first and (row - first) % _UNASKED_ROWS == 0 and channel.note_request():
             channel.put_off(batch, row)
             return
         base = row * ROW_WIDTH

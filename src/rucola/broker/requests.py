@@ -17,7 +17,7 @@ from rucola.remoting.server import Channel
 from rucola.runtime.background_imports import is_imported
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 P = TypeVar("P")
 
 
@@ -192,5 +192,5 @@ def _log_and_process(processor: Processor, channel: Channel, command: RemotingCo
     """Logs a request, whatever its outcome will be, and serves it."""
     about = {name: command.ext_fields[name] for name in _NAMES if name in command.ext_fields}
     name = RequestCode(command.code).name
-    event(_log, logging.INFO, "change asked for", request=name, peer=channel.remote_address, **about)
+    event(logger, logging.INFO, "change asked for", request=name, peer=channel.remote_address, **about)
     return processor(channel, command)

@@ -20,14 +20,14 @@ from rucola.store.queue.consume_queue_store import QUEUE_ID_MAX
 from rucola.store.queue.queue_factory import is_topic_directory
 from rucola.store.stats import StoreStats
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def set_aside(stats: StoreStats, work: str, physical_offset: int, error: object) -> None:
     """Counts and names a message that ``work`` passes over."""
     stats.set_aside_messages += 1
     event(
-        _log,
+        logger,
         logging.ERROR,
         "message set aside",
         work=work,

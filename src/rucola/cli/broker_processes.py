@@ -20,7 +20,7 @@ from rucola.cli.serve import LogOptions
 from rucola.common.java import format_properties
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 PORT_STEP = 10
 """Distance between the ports of two brokers. A RocketMQ broker with port P also uses P - 2 and P + 1."""
 _STOP_S = 30.0
@@ -70,7 +70,7 @@ class BrokerProcess:
         try:
             await asyncio.wait_for(process.wait(), _STOP_S)
         except TimeoutError:
-            event(_log, logging.ERROR, "broker did not stop, killing it", name=self.name, pid=process.pid)
+            event(logger, logging.ERROR, "broker did not stop, killing it", name=self.name, pid=process.pid)
             process.kill()
             await process.wait()
 
@@ -114,7 +114,7 @@ class BrokerProcess:
                 pause_s = _PAUSE_S
             while self.ended_with is not None:
                 event(
-                    _log,
+                    logger,
                     logging.CRITICAL,
                     "broker ended and is started again, the other brokers continue",
                     name=self.name,
@@ -130,10 +130,10 @@ class BrokerProcess:
                 except BrokerStartError as error:
                     self.ended_with = error.exit_status
                 except OSError as error:  # no memory for a process, or no space for its file
-                    event(_log, logging.ERROR, "broker cannot be started", name=self.name, error=error)
+                    event(logger, logging.ERROR, "broker cannot be started", name=self.name, error=error)
                 else:
                     self.ended_with = None
-            event(_log, logging.INFO, "broker serves again", name=self.name, pid=self._process.pid)
+            event(logger, logging.INFO, "broker serves again", name=self.name, pid=self._process.pid)
 
 
 class BrokerProcesses:

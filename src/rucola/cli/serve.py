@@ -20,7 +20,7 @@ from rucola.runtime.memory import trim_heap
 from rucola.runtime.notify import ServiceManager
 from rucola.runtime.supervision import Supervisor
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 Stop = Callable[[], Coroutine[Any, Any, None]]
 _HELD_RECORDS_MAX = 10_000
 SWITCH_S = 0.0005
@@ -67,7 +67,7 @@ def run_servers(
         loop = asyncio.get_running_loop()
 
         def stop_at(name: str) -> None:
-            event(_log, logging.INFO, "stopping", signal=name)
+            event(logger, logging.INFO, "stopping", signal=name)
             stopping.set()
 
         signals = ["SIGINT", "SIGTERM"]
@@ -97,7 +97,7 @@ def run_servers(
             manager.stopping()
             await trims.stop()
             await stop()
-        event(_log, logging.INFO, "stopped")
+        event(logger, logging.INFO, "stopped")
 
     with _held_back_logs(log) as release, asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve())

@@ -18,7 +18,7 @@ from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 REMOTE_KEYS = frozenset({"scanNotActiveBrokerInterval"})
 """Options that a request may change. The name server reads them at each use, so a change applies immediately."""
@@ -50,7 +50,7 @@ class NamesrvConfigProcessor:
             values = parse_properties(bytes(command.body).decode())
             if values.keys() - REMOTE_KEYS:
                 keys = ",".join(sorted(values.keys() - REMOTE_KEYS))
-                event(_log, logging.WARNING, "change of options refused", keys=keys, peer=channel.remote_address)
+                event(logger, logging.WARNING, "change of options refused", keys=keys, peer=channel.remote_address)
                 listed = values.keys() & _BLACK_LIST
                 raise BrokerError(ResponseCode.NO_PERMISSION, _BLACK_LISTED if listed else _NOT_CHANGED)
             changed = change_options(self._config, values)
@@ -58,7 +58,7 @@ class NamesrvConfigProcessor:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
         for key, (before, after) in changed.items():
             event(
-                _log,
+                logger,
                 logging.WARNING,
                 "option changed by request",
                 key=key,

@@ -29,7 +29,7 @@ from rucola.runtime.logs import event
 from rucola.runtime.supervision import PeriodicWork, Supervisor
 from rucola.runtime.table_writer import KeptTable, Pieces, TableWriter
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _FLAG = int(FrameColumn.FLAG)
 _CODE = int(FrameColumn.CODE)
 READING = frozenset(
@@ -202,7 +202,7 @@ class NameServer:
         """Serves the frames from row ``first`` on, as many as fit into one iteration of the event loop."""
         table = batch.table
         for row in range(first, batch.count):
-            if (row > first or channel.costly) and channel.turn_is_over():
+            if (row > first or channel.costly) and channel.note_request():
                 channel.put_off(batch, row)
                 return
             base = row * ROW_WIDTH
@@ -221,7 +221,7 @@ class NameServer:
     def channel_closed(self, channel: Channel) -> None:
         """Removes the brokers that registered over ``channel``."""
         for address in self.routes.channel_closed(channel):
-            event(_log, logging.WARNING, "broker lost: connection closed", address=address)
+            event(logger, logging.WARNING, "broker lost: connection closed", address=address)
 
     def _judge_by_place(self, channel: Channel, _command: RemotingCommand) -> str:
         if self._config.insecure or _trusted(channel):
@@ -248,7 +248,7 @@ class NameServer:
     def _scan_now(self) -> None:
         self._writer.write_failed_again()
         for address in self.routes.scan():
-            event(_log, logging.WARNING, "broker lost: registration expired", address=address)
+            event(logger, logging.WARNING, "broker lost: registration expired", address=address)
 
 
 def _trusted(channel: Channel) -> bool:

@@ -36,7 +36,7 @@ from rucola.remoting.server import Channel
 from rucola.remoting.turn import in_turns
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _ZONE_MODE = "__ZONE_MODE"
 _ZONE_NAME = "__ZONE_NAME"
@@ -148,7 +148,7 @@ class NamesrvProcessor:
     def _unregister(self, command: RemotingCommand) -> Answer:
         header = headers.UnregisterBrokerRequestHeader.from_ext_fields(command.ext_fields)
         self._routes.unregister(header.cluster_name, header.broker_addr, header.broker_name, header.broker_id)
-        event(_log, logging.INFO, "broker unregistered", broker=header.broker_name, address=header.broker_addr)
+        event(logger, logging.INFO, "broker unregistered", broker=header.broker_name, address=header.broker_addr)
         return success(command)
 
     def _check_room(
@@ -172,7 +172,7 @@ class NamesrvProcessor:
         if result is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "register broker failed")
         if is_new and not self._is_new(header):
-            event(_log, logging.INFO, "broker registered", broker=header.broker_name, address=header.broker_addr)
+            event(logger, logging.INFO, "broker registered", broker=header.broker_name, address=header.broker_addr)
         answer = headers.RegisterBrokerResponseHeader(result.ha_address or None, result.master_address or None)
         ordered = self._kv_config.namespace(NAMESPACE_ORDER_TOPIC)
         return success(command, answer, KVTable(ordered) if ordered is not None else None)

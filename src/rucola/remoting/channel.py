@@ -83,7 +83,7 @@ class ChannelOwner(Protocol):
     def grew(self, channel: Channel, size: int) -> None:
         """Called when ``channel`` has ``size`` bytes of responses that were not sent yet."""
 
-    def has_room(self, channel: Channel, size: int, needed: int) -> bool:
+    def ask_for_room(self, channel: Channel, size: int, needed: int) -> bool:
         """True if more of a large frame may be read; ``size`` of its ``needed`` bytes have arrived. If False, the
         server calls ``room_found`` later.
         """
@@ -219,11 +219,13 @@ class Channel(asyncio.BufferedProtocol):
             self.held_back = False
             self._read_on()
 
-    def turn_is_over(self) -> bool:
-        """Whether further requests of this read should wait for the next turn of the event loop; see ``put_off``."""
+    def note_request(self) -> bool:
+        """Notes that one more request of this read could be served. Returns whether it should wait for a later turn of
+        the event loop; see ``put_off``.
+        """
         self._gathered_bytes += sum(map(len, self._parts[self._counted :]))
         self._counted = len(self._parts)
-        return self._gathered_bytes > ANSWER_BYTES or self._turn.is_over(self._loop)
+        return self._gathered_bytes > ANSWER_BYTES or self._turn.note_request(self._loop)
 
     def took(self, seconds: float) -> None:
         """Sets ``costly`` if the last request used much processor time, otherwise clears it. ``Turn`` estimates this
@@ -362,7 +364,7 @@ class Channel(asyncio.BufferedProtocol):
                 # The last read of a large frame fills the buffer, because the buffer is as large as the frame. After
                 # such a read, some event loops read the connection again at once. If the turn is over, the requests of
                 # the first read are put off; this pauses reading and so prevents the second read.
-                if self._turn.is_long(self._loop) or (is_large and self.turn_is_over()):
+                if self._turn.note_read(self._loop) or (is_large and self.note_request()):
                     self._let_wait(batch)
                 else:
                     self._serve_batches(batch)
@@ -505,7 +507,7 @@ class Channel(asyncio.BufferedProtocol):
         self._holds_room = reader.is_large and not reader.has_more
         if not self._holds_room:
             self._server.large_frame_ended(self)
-        elif not self._server.has_room(self, reader.begun_bytes, reader.needed_bytes):
+        elif not self._server.ask_for_room(self, reader.begun_bytes, reader.needed_bytes):
             self._waits_for_room = True
             self._stop_reading()
 

@@ -55,8 +55,8 @@ class DeferredReads:
         """Calls ``serve`` in a later turn.
 
         Args:
-            serve: serves requests of one connection until ``Turn.is_over``, but at least one request; may call ``add``
-                again.
+            serve: serves requests of one connection until ``Turn.note_request`` says that they must wait, but at least
+                one request; may call ``add`` again.
             begun: whether the connection's last read was interrupted with many requests left.
             costly: see ``Channel.costly``.
         """
@@ -83,7 +83,7 @@ class DeferredReads:
 
     def _serve_groups(self, loop: asyncio.AbstractEventLoop) -> None:
         used_s = self._cpu_s()
-        while not self._turn.is_over(loop):
+        while not self._turn.note_request(loop):
             group = min((each for each in self._groups if each.waiting), key=lambda each: each.used_s, default=None)
             if group is None:
                 return

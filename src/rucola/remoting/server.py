@@ -224,7 +224,7 @@ class RemotingServer:
         loop = asyncio.get_running_loop()
         self._forgetting = False
         while self._ended:
-            if self.turn.is_over(loop):
+            if self.turn.note_request(loop):
                 self._forgetting = True
                 loop.call_soon(self._forget_ended)
                 return
@@ -236,9 +236,11 @@ class RemotingServer:
         """Called when a large frame of ``channel`` is complete."""
         self.large_frames.ended(channel)
 
-    def has_room(self, channel: Channel, size: int, needed: int) -> bool:
-        """True if more bytes may be read from ``channel``, which has received ``size`` of the ``needed`` bytes of a
-        large frame. If False, the server resumes the channel later.
+    def ask_for_room(self, channel: Channel, size: int, needed: int) -> bool:
+        """Asks for memory for ``channel``, which has received ``size`` of the ``needed`` bytes of a large frame.
+
+        Returns:
+            Whether more bytes may be read. If not, the server resumes the channel later.
         """
         loop = asyncio.get_running_loop()
         if self.large_frames.grew(channel, size, needed, loop.time()):

@@ -51,7 +51,7 @@ _UNSEEN_S = 0.001
 callback ends each measurement, and this callback costs the loop an extra iteration.
 """
 _UNSEEN_READS_S = 0.004
-"""As ``_UNSEEN_S``, but for ``is_long``, which is called once for each read."""
+"""As ``_UNSEEN_S``, but for ``note_read``."""
 
 
 class Turn:
@@ -74,7 +74,7 @@ class Turn:
         self._first_read_s = float("-inf")
         self._slice_ends_s = float("inf")
         self.is_crowded = False
-        """True if ``is_long`` returned True in this turn. Further reads should then be small, because reading and
+        """True if ``note_read`` returned True in this turn. Further reads should then be small, because reading and
         keeping requests that must wait takes time, too.
         """
 
@@ -85,11 +85,12 @@ class Turn:
         self._number += 1
         self._is_seen = False
 
-    def is_over(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """True if the requests of this turn have used up the turn's time, or if the requests of one connection have
-        used up that connection's slice.
+    def note_request(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Notes that one more request could be served. The first note in a turn starts the time of the turn.
 
-        The first call in a turn starts the time of the turn.
+        Returns:
+            Whether the request must wait for a later turn: the requests of this turn have used up its time, or the
+            requests of one connection have used up that connection's slice.
         """
         now_s = loop.time()
         if self._is_seen:
@@ -99,8 +100,8 @@ class Turn:
             loop.call_soon(self._end, self._number)  # runs before the reads of the next turn
         return False
 
-    def is_long(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """True if the requests of a new read should wait for a later turn. Call this once for each read."""
+    def note_read(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Notes one more read of a socket; returns whether its requests should wait for a later turn."""
         now_s = loop.time()
         if now_s - self._looked_s >= _LOOK_S:  # the code of _look, repeated to save a call for each read
             self._used_s, self._looked_s = self._cpu_s(), now_s

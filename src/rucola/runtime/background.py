@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Worker:
@@ -55,6 +55,6 @@ class Worker:
                 return
             try:
                 self._work()
-            except Exception as error:  # noqa: BLE001 - the thread outlives a defect in its work
-                event(_log, logging.ERROR, "background work failed", worker=self._thread.name, error=error)
-                _log.debug("trace of the failure above", exc_info=True)
+            except Exception as error:
+                event(logger, logging.ERROR, "background work failed", worker=self._thread.name, error=error)
+                logger.debug("trace of the failure above", exc_info=True)

@@ -22,7 +22,7 @@ from rucola.runtime.clock import thread_cpu_s
 from rucola.runtime.frames import current_frames
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 PERIOD_S = 0.02
 LIMIT_S = 0.05
@@ -127,7 +127,7 @@ class LoopWatch:
         doing = seen[1] if seen is not None and seen[0] == due_s else "unknown"
         took_ms, cpu_ms = round(took_s * 1000), round(cpu_s * 1000)
         level = logging.WARNING if took_s >= WARN_S else logging.INFO
-        event(_log, level, "long turn", took_ms=took_ms, cpu_ms=cpu_ms, doing=doing, not_logged=self._not_logged)
+        event(logger, level, "long turn", took_ms=took_ms, cpu_ms=cpu_ms, doing=doing, not_logged=self._not_logged)
         self._logged_s, self._not_logged = now_s, 0
 
     def _look(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import MutableMapping
 
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _VARIABLE = "NOTIFY_SOCKET"
 _PATH_BYTES_MAX = 107
 
@@ -30,7 +30,7 @@ class ServiceManager:
         # A leading @ denotes a name in the abstract namespace. Other kinds of sockets (vsock) are for virtual machines.
         known = self._address[:1] in ("/", "@") and len(self._address.encode()) <= _PATH_BYTES_MAX
         if self._address and not (known and hasattr(socket, "AF_UNIX")):
-            event(_log, logging.WARNING, "service manager cannot be reached", address=self._address)
+            event(logger, logging.WARNING, "service manager cannot be reached", address=self._address)
             self._address = ""
 
     def ready(self) -> None:
@@ -50,4 +50,4 @@ class ServiceManager:
                 sender.setblocking(False)  # a manager that hangs must not block the process
                 sender.sendto(message.encode(), address)
         except OSError as error:
-            event(_log, logging.WARNING, "service manager not told", state=message, error=error)
+            event(logger, logging.WARNING, "service manager not told", state=message, error=error)

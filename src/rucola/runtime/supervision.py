@@ -14,7 +14,7 @@ from typing import Any
 from rucola.errors import RucolaError
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Pause = float | None
 """Seconds until the next run; None means the usual pause."""
@@ -39,12 +39,12 @@ class Supervisor:
         if self._failing.get(name) != text:
             self._failing[name] = text
             trace = None if isinstance(error, RucolaError) else error
-            event(_log, logging.ERROR, "work failed and continues", trace, work=name, error=text)
+            event(logger, logging.ERROR, "work failed and continues", trace, work=name, error=text)
 
     def succeeded(self, name: str) -> None:
         """Notes that a run of ``name`` succeeded."""
         if self._failing.pop(name, None) is not None:
-            event(_log, logging.INFO, "work succeeds again", work=name)
+            event(logger, logging.INFO, "work succeeds again", work=name)
 
     def call(self, name: str, work: Callable[..., object], *arguments: Any) -> None:
         """Calls ``work``; counts and logs an error instead of raising it."""

@@ -26,7 +26,7 @@ from rucola.errors import DiskFullError, NoMemoryError, ResourceError
 from rucola.runtime.logs import event
 from rucola.store.results import StoreState
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Cause = Literal["segment", "write", "dispatch", "ratio"]
 
@@ -77,7 +77,7 @@ class StoreCondition:
             if news:
                 self.state = StoreState.DISK_FULL
         if news:
-            event(_log, logging.ERROR, "disk full, store is read-only", cause=cause, error=error)
+            event(logger, logging.ERROR, "disk full, store is read-only", cause=cause, error=error)
 
     def space_is_back(self, cause: Cause) -> None:
         """Clears one cause; does nothing if it was not set."""
@@ -89,7 +89,7 @@ class StoreCondition:
             if news:
                 self.state = StoreState.RUNNING
         if news:
-            event(_log, logging.INFO, "space is back, store takes messages again", cause=cause)
+            event(logger, logging.INFO, "space is back, store takes messages again", cause=cause)
         self.tell()
 
     def resources_are_gone(self, error: ResourceError) -> None:
@@ -100,10 +100,10 @@ class StoreCondition:
             return
         self._lacks_resources = True
         if isinstance(error, NoMemoryError):
-            event(_log, logging.WARNING, "no memory is left to map queues, messages reach them later", error=error)
+            event(logger, logging.WARNING, "no memory is left to map queues, messages reach them later", error=error)
         else:
             event(
-                _log,
+                logger,
                 logging.WARNING,
                 "no file descriptor is left, messages reach their queues later; raise the limit of open files",
                 error=error,
@@ -113,7 +113,7 @@ class StoreCondition:
         """Notes that a dispatch succeeded."""
         if self._lacks_resources:
             self._lacks_resources = False
-            event(_log, logging.INFO, "descriptors and memory are free again, messages reach their queues")
+            event(logger, logging.INFO, "descriptors and memory are free again, messages reach their queues")
 
     def segment_made(self) -> None:
         """Notes that a segment was created after earlier attempts had failed. Called on the allocating thread."""

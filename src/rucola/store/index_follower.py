@@ -19,7 +19,7 @@ from rucola.store.index.index_service import IndexService
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _ROWS_MAX = 512
 _BATCHES = 8
 """Largest number of record batches whose keys one retry puts into the index; they take a few milliseconds."""
@@ -69,7 +69,7 @@ class IndexFollower:
             file = self._log.queue.find(position) if position < end else None
             if file is None:
                 self.missing_from, self.due = None, False
-                event(_log, logging.INFO, "messages are found by key again", offset=position)
+                event(logger, logging.INFO, "messages are found by key again", offset=position)
                 return
             segment, start = file.segment, file.start
             limit = min(end - start, file.size)
@@ -91,6 +91,6 @@ class IndexFollower:
             if error.operation in ("sync", "sync directory") and not isinstance(error, ResourceError):
                 raise  # the data that the failed sync covered may be lost
             if self.missing_from is None:
-                event(_log, logging.ERROR, "messages are not found by key for now", error=error)
+                event(logger, logging.ERROR, "messages are not found by key for now", error=error)
             return False
         return True

@@ -23,7 +23,7 @@ from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.watermark import Watermark
 from rucola.store.retention import Retention
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _THOROUGH_BYTES = 256 << 20
 
 
@@ -98,7 +98,7 @@ class StoreKeeper:
         try:
             self._record(self._reached(offset if clean else -1))
         except DiskError as error:
-            event(_log, logging.ERROR, "watermark not written", error=error)
+            event(logger, logging.ERROR, "watermark not written", error=error)
             return False
         return clean
 
@@ -119,7 +119,7 @@ class StoreKeeper:
             self.failed = True
             self._dispatcher.queues.fail(error)
             event(
-                _log,
+                logger,
                 logging.CRITICAL,
                 "queues cannot be synced; new segments do not expire until a restart, which rebuilds the queues",
                 error=error,
@@ -140,7 +140,7 @@ class StoreKeeper:
         try:
             self._record(self._reached())
         except DiskError as error:
-            event(_log, logging.ERROR, "watermark not written", error=error)
+            event(logger, logging.ERROR, "watermark not written", error=error)
         self._retention.look(min(self._flush.flushed_offset, self._synced.position))
         self._try_again()
 

@@ -42,7 +42,7 @@ from rucola.store.retention import LogHolder, Retention
 from rucola.store.stats import StoreStats
 from rucola.store.topic_deletion import TopicDeletion
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _FOREVER_MS = (1 << 63) - 1
 
 
@@ -167,7 +167,7 @@ class MessageStore:
                 if self._keeper.stop():
                     self._marks.remove_abort_file()
         except StoreError as error:
-            event(_log, logging.ERROR, "store did not stop cleanly, the next start recovers it", error=error)
+            event(logger, logging.ERROR, "store did not stop cleanly, the next start recovers it", error=error)
         finally:
             # Even after a failure, the threads end before the files are closed: a thread that still syncs would treat
             # closed files as synced.
@@ -222,7 +222,10 @@ class MessageStore:
         except DiskError as error:
             if self._condition.fail():
                 event(
-                    _log, logging.CRITICAL, "queues cannot be written, store is read-only until a restart", error=error
+                    logger,
+                    logging.CRITICAL,
+                    "queues cannot be written, store is read-only until a restart",
+                    error=error,
                 )
             return 0
         if self._condition.missing:

@@ -29,7 +29,7 @@ from rucola.store.recovery.repair import repair_layout
 from rucola.store.recovery.watermark import Watermark
 from rucola.store.topic_deletion import TopicDeletion
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _LATE_S = 86_400
 """How long the checkpoint of a pop may wait after its time, because the broker did not run."""
@@ -97,7 +97,7 @@ class StoreOpening:
             self._queues.limit_descriptors(limit)
             self._files.held.limit_descriptors(limit)
         for path in Journal.close(self._files, self._root):
-            event(_log, logging.WARNING, "repair can no longer be undone, the store is in use again", path=path)
+            event(logger, logging.WARNING, "repair can no longer be undone, the store is in use again", path=path)
         if self._serves_around_damage:
             repair_layout(self._files, self._log.queue, self._quarantine)
         self._log.queue.load(remove_empty=False)
@@ -129,7 +129,7 @@ class StoreOpening:
         self.recovered = not recovery.trusted
         self.mended = recovery.mended
         event(
-            _log,
+            logger,
             logging.INFO,
             "store loaded",
             path=self._root,

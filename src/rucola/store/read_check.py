@@ -20,7 +20,7 @@ from rucola.store.log.log_reader import CHECK_ALL, CHECK_BODY_CRC, CHECK_RECORD_
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.stats import StoreStats
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _ROWS_MAX = 64
 _REPORTED_MAX = 1000
 _ALL_OFFSETS = (1 << 63) - 1
@@ -116,7 +116,7 @@ class ReadCheck:
         self._reported.add(physical_offset)
         file = self._log.queue.find(physical_offset)
         event(
-            _log,
+            logger,
             logging.ERROR,
             "damaged message is not delivered",
             path=self._log.queue.path if file is None else file.path,

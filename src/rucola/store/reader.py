@@ -28,7 +28,7 @@ from rucola.store.read_check import ReadCheck
 from rucola.store.results import Boundary, GetMessageResult, GetMessageStatus, QueryMessageResult
 from rucola.store.stats import StoreStats
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _PAGE = 4096
 _PULL_BYTES_MIN = 100
 _PULL_BYTES_MAX = 128 << 20
@@ -222,7 +222,9 @@ class MessageReader:
         low, high, following = queue.min_offset, queue.max_offset, queue_offset
         if error.path not in self._unreadable:
             self._unreadable.add(error.path)
-            event(_log, logging.ERROR, "entries of a queue are not delivered", path=error.path, position=error.position)
+            event(
+                logger, logging.ERROR, "entries of a queue are not delivered", path=error.path, position=error.position
+            )
         if self._config.damaged_message is not DamagedMessage.SKIP:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
         for file in queue.files.segments:

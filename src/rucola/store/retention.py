@@ -46,7 +46,7 @@ from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.stats import StoreStats
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _FIRST_LOOK_S = 60.0
 _HOUR_MS = 3_600_000
 _JUMP_MS = 60_000
@@ -198,7 +198,7 @@ class Retention:
                 self._choice = _Choice()
             self._find_long_queues()
         except DiskError as error:
-            event(_log, logging.ERROR, "check for expired files failed, will retry later", error=error)
+            event(logger, logging.ERROR, "check for expired files failed, will retry later", error=error)
         if self.waiting:
             self._condition.tell()
 
@@ -221,7 +221,7 @@ class Retention:
                 self._remove_next()
         except DiskError as error:
             if not self._failed:
-                event(_log, logging.ERROR, "expired file not removed, will retry later", error=error)
+                event(logger, logging.ERROR, "expired file not removed, will retry later", error=error)
             self._failed = True
             return
         self._failed = False
@@ -257,7 +257,7 @@ class Retention:
             self._trusted_from = 0.0
         elif gained_ms > _JUMP_MS:
             self._trusted_from = now + _JUMP_PAUSE_S
-            event(_log, logging.WARNING, "wall clock jumped, nothing expires for 10 minutes", gained_ms=gained_ms)
+            event(logger, logging.WARNING, "wall clock jumped, nothing expires for 10 minutes", gained_ms=gained_ms)
 
     def _judge_space(self) -> int:
         """Returns how much of the disk is used, in percent, after it has told the store and the log.
@@ -359,7 +359,7 @@ class Retention:
             queue.correct_min_offset()
         except DiskError as error:
             # A pull from below the correct minimum offset skips the expired records.
-            event(_log, logging.ERROR, "minimum offset of a queue is too low", path=error.path, error=error)
+            event(logger, logging.ERROR, "minimum offset of a queue is too low", path=error.path, error=error)
 
     def _shorten_queue(self, topic: bytes, queue_id: int) -> None:
         try:
@@ -370,7 +370,7 @@ class Retention:
                 self.wants_sync = True
         except (DiskError, StoreDamagedError) as error:
             name = topic.decode(errors="replace")
-            event(_log, logging.ERROR, "expired files of a queue are kept", topic=name, queue=queue_id, error=error)
+            event(logger, logging.ERROR, "expired files of a queue are kept", topic=name, queue=queue_id, error=error)
 
     def forget(self, queues: list[ConsumeQueue]) -> None:
         """Forgets these queues: they no longer belong to the store, and their paths may soon belong to other files.
@@ -394,7 +394,7 @@ class Retention:
             return expire_to
         if choice.is_full:
             event(
-                _log,
+                logger,
                 logging.CRITICAL,
                 "waiting messages are removed, because the disk is full and nothing can be stored",
                 needed_from=needed_from,
@@ -410,7 +410,9 @@ class Retention:
         try:
             needed_from = holder.needed_from()
         except Exception as error:  # noqa: BLE001 - a defect in a holder must neither remove its messages nor end dispatch
-            event(_log, logging.ERROR, "log is kept, it is unknown what is needed", error, holder=type(holder).__name__)
+            event(
+                logger, logging.ERROR, "log is kept, it is unknown what is needed", error, holder=type(holder).__name__
+            )
             return self._log.min_offset
         return self._log.max_offset if needed_from is None else needed_from
 
@@ -422,7 +424,7 @@ class Retention:
             self._stats.expired_segments += 1
             self._stats.forced_segments += choice.forced
             event(
-                _log,
+                logger,
                 logging.WARNING if choice.forced else logging.INFO,
                 "segment removed before its time, space is short" if choice.forced else "segment expired",
                 path=file.path,

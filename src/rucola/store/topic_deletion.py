@@ -23,7 +23,7 @@ from rucola.formats.config_json import UNREADABLE_JSON
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 FILE_NAME = "rucola-deleted-topics"
 _QUEUE_DIRECTORIES = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
 
@@ -163,7 +163,7 @@ class TopicDeletion:
         except BaseException:
             self._pending.add(topic)
             raise
-        event(_log, logging.INFO, "topic deleted", topic=topic.decode(errors="replace"), end_offset=self.ends[topic])
+        event(logger, logging.INFO, "topic deleted", topic=topic.decode(errors="replace"), end_offset=self.ends[topic])
         return moved
 
     def _move_away(self, topic: bytes) -> list[str]:

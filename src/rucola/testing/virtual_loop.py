@@ -25,7 +25,7 @@ from rucola.runtime.clock import SystemClock
 from rucola.testing.virtual_clock import UnmovedClock
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _GRACE_S = 0.002
 """Real seconds without any event before a jump, unless it is sure that no byte is on its way."""
@@ -275,8 +275,8 @@ class _CountedWorker:
                 if worker._stopping:
                     return
                 worker._work()
-            except Exception:  # noqa: BLE001 - the thread outlives a defect in its work
-                _log.exception("background work failed")
+            except Exception:
+                logger.exception("background work failed")
             finally:
                 if woken:
                     self._working.end()

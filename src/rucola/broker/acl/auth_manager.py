@@ -21,7 +21,7 @@ from rucola.protocol.codes import ResponseCode
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _FILE = "rucola-auth.json"
 T = TypeVar("T")
 
@@ -201,7 +201,7 @@ class AuthManager:
             self._files.make_directory(self._directory)
             self._files.replace_file(f"{self._directory}/{_FILE}", orjson.dumps(document), private=True)
         except DiskError as error:
-            event(_log, logging.ERROR, "users and rules not written", error=error)
+            event(logger, logging.ERROR, "users and rules not written", error=error)
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "users and rules cannot be written") from None
         self._users, self._policies = users, policies
 
@@ -219,7 +219,7 @@ class AuthManager:
                 for name, user in self._users.items()
             }
         )
-        event(_log, logging.INFO, "users and rules in use", users=len(self._users), with_rules=len(self._policies))
+        event(logger, logging.INFO, "users and rules in use", users=len(self._users), with_rules=len(self._policies))
 
 
 def _refusal(remark: str) -> BrokerError:

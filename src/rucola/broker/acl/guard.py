@@ -49,7 +49,7 @@ from rucola.runtime.clock import Clock
 from rucola.runtime.logs import event
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _KIND = int(FrameColumn.KIND)
 _CODE = int(FrameColumn.CODE)
@@ -350,7 +350,12 @@ class AccessGuard:
         if account.admin:
             if needs is None:
                 event(
-                    _log, logging.INFO, "administration", code=command.code, account=account.access_key, peer=peer.host
+                    logger,
+                    logging.INFO,
+                    "administration",
+                    code=command.code,
+                    account=account.access_key,
+                    peer=peer.host,
                 )
             return ""
         if needs is None:
@@ -377,7 +382,7 @@ class AccessGuard:
         if now_s - self._logged_at >= _LOG_INTERVAL_S:
             self._logged_at = now_s
             event(
-                _log,
+                logger,
                 logging.WARNING,
                 "request refused",
                 peer=channel.remote_address,

@@ -31,7 +31,7 @@ from rucola.errors import BrokerError, DiskError, FormatError
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 UPDATE_FAILED = 209
 DELETE_FAILED = 210
@@ -82,7 +82,7 @@ class PlainPermissionManager:
             texts = self._read()
             self._seen = _digest(texts)
             self.snapshot = self._parse(texts)
-        event(_log, logging.INFO, "accounts loaded", accounts=len(self.snapshot.accounts), digest=self._seen[:12])
+        event(logger, logging.INFO, "accounts loaded", accounts=len(self.snapshot.accounts), digest=self._seen[:12])
 
     def reload(self) -> None:
         """Loads changed files. New content is used only when two calls in a row have read it, because a single call may
@@ -101,12 +101,12 @@ class PlainPermissionManager:
                 self.snapshot = self._parse(texts)
             except (FormatError, DiskError) as error:
                 if str(error) != self.error:
-                    event(_log, logging.ERROR, "accounts not loaded, the last good ones stay", error=error)
+                    event(logger, logging.ERROR, "accounts not loaded, the last good ones stay", error=error)
                 self.failures += 1
                 self.error = str(error)
                 return
             self.error = ""
-        event(_log, logging.INFO, "accounts loaded", accounts=len(self.snapshot.accounts), digest=digest[:12])
+        event(logger, logging.INFO, "accounts loaded", accounts=len(self.snapshot.accounts), digest=digest[:12])
 
     def versions(self) -> dict[str, dict[str, Any]]:
         """The data version of every file, by its path relative to the parent of ``conf``."""
@@ -226,7 +226,7 @@ class PlainPermissionManager:
             raise BrokerError(failed, "the file cannot be written") from error
         self._seen = _digest(changed)
         self.snapshot = snapshot
-        event(_log, logging.WARNING, "accounts changed by an administrator", digest=self._seen[:12])
+        event(logger, logging.WARNING, "accounts changed by an administrator", digest=self._seen[:12])
 
     def _read_good(self, failed: int) -> dict[str, bytes]:
         """Reads and checks all files; returns their texts. A broken file must be repaired by hand and is not
@@ -236,7 +236,7 @@ class PlainPermissionManager:
             texts = self._read()
             self._parse(texts)
         except (FormatError, DiskError) as error:
-            event(_log, logging.ERROR, "accounts not changed, a file is broken", error=error)
+            event(logger, logging.ERROR, "accounts not changed, a file is broken", error=error)
             raise BrokerError(failed, "an ACL file of the broker is broken") from None
         return texts
 

@@ -26,7 +26,7 @@ from rucola.protocol.signature import ACCESS_KEY
 from rucola.remoting.peer import Peer
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _LOG_INTERVAL_S = 10.0
 _MARK_BYTES = 16
 ACCOUNT = "acl-account"
@@ -177,7 +177,7 @@ class AccountSenders(Senders):
         if now_s - self._logged_at >= _LOG_INTERVAL_S:
             self._logged_at = now_s
             event(
-                _log,
+                logger,
                 logging.WARNING,
                 "request for another account refused",
                 account=account,

@@ -17,7 +17,7 @@ from rucola.formats.tables import ConsumerFilter, consumer_filter_pieces, decode
 from rucola.runtime.logs import event
 from rucola.runtime.table_writer import Keep, Pieces
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 SQL92 = "SQL92"
 CLEAN_AFTER_MS = 24 * 3600 * 1000
@@ -163,5 +163,5 @@ class ConsumerFilterManager:
                 raise FormatError("subscription", 0, SQL92, expression_type)
             return (self._compile_sql or sql.compile_sql)(text)
         except FormatError as error:
-            event(_log, logging.WARNING, "filter not usable", group=group, topic=topic, error=error)
+            event(logger, logging.WARNING, "filter not usable", group=group, topic=topic, error=error)
             return None

@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 from rucola.remoting.turn import TURN_S
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 STEP_S = 0.01
 _PER_SECOND = round(1 / STEP_S)
@@ -111,4 +111,4 @@ class Deadlines(Generic[W]):
         try:
             self._expired(entry)
         except Exception as error:  # noqa: BLE001 - a defect costs one entry, not all that come after it
-            event(_log, logging.ERROR, "expired request not resumed", error)
+            event(logger, logging.ERROR, "expired request not resumed", error)

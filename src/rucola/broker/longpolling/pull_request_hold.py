@@ -22,7 +22,7 @@ from rucola.remoting.peer import Peer
 from rucola.remoting.turn import TURN_S
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 64
 """A message resumes at most this many requests at once, which takes 2 ms."""
@@ -222,7 +222,7 @@ class PullRequestHold:
         try:
             self._resume(request)
         except Exception as error:  # noqa: BLE001 - a defect in one request must not keep the others waiting
-            event(_log, logging.ERROR, "pull not resumed", error, peer=request.channel.remote_address)
+            event(logger, logging.ERROR, "pull not resumed", error, peer=request.channel.remote_address)
 
     def _remove(self, request: PullRequest) -> None:
         """Removes a request from the waiting requests; changes nothing else."""

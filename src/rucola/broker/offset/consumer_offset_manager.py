@@ -18,7 +18,7 @@ from rucola.formats.tables import consumer_offset_pieces, decode_consumer_offset
 from rucola.runtime.logs import event
 from rucola.runtime.table_writer import Keep, Pieces
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _VERSION_STEP = 500
 """``consumerOffsetUpdateVersionStep``: number of commits between two versions."""
@@ -108,7 +108,7 @@ class ConsumerOffsetManager:
                     self.clamped += 1
                     self._changed = True
                     event(
-                        _log,
+                        logger,
                         logging.WARNING,
                         "consumer offset outside of its queue",
                         key=key,

@@ -25,7 +25,7 @@ from rucola.formats.config_json import ENTRY_LINE, dump_entry, dump_value, dumps
 from rucola.runtime.logs import event
 from rucola.runtime.table_writer import Keep, Pieces
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 FILE_NAME: Final = "rucolaOffsetResets.json"
 KEYS_MAX: Final = 65_536
 """Largest number of pairs of topic and group with pending resets. Beyond it, the oldest pair is forgotten: a group that
@@ -103,7 +103,7 @@ class OffsetResets:
         if len(self.table) > KEYS_MAX:
             oldest = next(iter(self.table))
             del self.table[oldest]
-            event(_log, logging.WARNING, "pending resets forgotten, there are too many", key=oldest)
+            event(logger, logging.WARNING, "pending resets forgotten, there are too many", key=oldest)
 
     def find(self, group: str, topic: str, queue_id: int) -> int | None:
         """The offset of a pending reset; None if there is none."""

@@ -20,7 +20,7 @@ from rucola.broker.pop.receipt import pop_retry_topic
 from rucola.remoting.peer import Peer
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 ALL_QUEUES = -1
 ANSWER_AHEAD_MS = 50
@@ -243,7 +243,7 @@ class PopHold:
         try:
             pop.resume()
         except Exception as error:  # noqa: BLE001 - a defect in one request must not keep the others waiting
-            event(_log, logging.ERROR, "pop not resumed", error, peer=pop.channel.remote_address)
+            event(logger, logging.ERROR, "pop not resumed", error, peer=pop.channel.remote_address)
 
     def _remove(self, pop: HeldPop) -> None:
         queue, place = (pop.topic, pop.queue_id), (pop.group, pop.question)

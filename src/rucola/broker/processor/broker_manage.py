@@ -27,7 +27,7 @@ from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 REMOTE_KEYS = frozenset(
     {
@@ -90,7 +90,7 @@ class BrokerManageProcessor:
             if key in UNCHANGEABLE:
                 _check_unchangeable(key, value)
             elif key not in REMOTE_KEYS:
-                event(_log, logging.WARNING, "change of an option refused", key=key, peer=channel.remote_address)
+                event(logger, logging.WARNING, "change of an option refused", key=key, peer=channel.remote_address)
                 raise BrokerError(ResponseCode.NO_PERMISSION, _BLACK_LISTED if key in _BLACK_LIST else _NOT_CHANGED)
             elif key in ADMINISTRATORS_KEYS and not self._config.guarded:
                 remark = f"only administrators may change {key}, and without access control there are none"
@@ -105,7 +105,7 @@ class BrokerManageProcessor:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
         for key, (before, after) in changed.items():
             event(
-                _log,
+                logger,
                 logging.WARNING,
                 "option changed by request",
                 key=key,
@@ -133,7 +133,7 @@ class BrokerManageProcessor:
 
     def expire(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Requests 306 and 329: starts the removal of expired log segments with their queue and index entries."""
-        event(_log, logging.INFO, "expiry asked for", code=command.code, peer=channel.remote_address)
+        event(logger, logging.INFO, "expiry asked for", code=command.code, peer=channel.remote_address)
         self._store.expire_now()
         return success(command)
 

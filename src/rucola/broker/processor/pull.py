@@ -28,7 +28,7 @@ from rucola.runtime.logs import event
 from rucola.store.reader import JOIN_BELOW_BYTES
 from rucola.store.results import GetMessageResult, GetMessageStatus
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _CODE = int(FrameColumn.CODE)
 _OPAQUE = int(FrameColumn.OPAQUE)
 _FLAG = int(FrameColumn.FLAG)
@@ -363,7 +363,7 @@ def _refuse_busy(request: PullRequest) -> None:
 def _fail(request: PullRequest, error: Exception) -> None:
     channel = request.channel
     trace = None if isinstance(error, RucolaError) else error
-    event(_log, logging.ERROR, "pull failed", trace, peer=channel.remote_address, error=error)
+    event(logger, logging.ERROR, "pull failed", trace, peer=channel.remote_address, error=error)
     refusal = BrokerError(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
     _refuse(channel, request.opaque, request.serialize, refusal)
 

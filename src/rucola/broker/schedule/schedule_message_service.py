@@ -26,7 +26,7 @@ from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 RETRY_MS = 100
 """Pause in milliseconds before the next attempt if the store refuses messages."""
@@ -88,13 +88,13 @@ class ScheduleMessageService:
             known = self._offsets.get(level, 0)
             self._offsets[level] = self._clamped(level, known)
             if known != self._offsets[level]:
-                event(_log, logging.WARNING, "delay progress moved", level=level, was=known, now=self._offsets[level])
+                event(logger, logging.WARNING, "delay progress moved", level=level, was=known, now=self._offsets[level])
         self._safe = dict(self._offsets)
         self._former = range(len(self._levels_ms) + 1, former + 1)
         waiting = sum(self._waiting(level) for level in self._former)
         if waiting:
             event(
-                _log,
+                logger,
                 logging.WARNING,
                 "messages wait in levels that messageDelayLevel no longer has, and are delivered at their times",
                 levels=f"{self._former[0]} to {self._former[-1]}",

@@ -22,7 +22,7 @@ from rucola.runtime.supervision import PeriodicWork, Supervisor
 from rucola.store.message_store import MessageStore
 from rucola.store.timer.timer_store import TimerGeometry, TimerStore
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _EXPIRE_INTERVAL_S = 30.0
 _FLUSH_PAUSE_S = 0.05
@@ -126,7 +126,7 @@ class TimerDelivery:
             if changes is not None:
                 self._timers.write(changes)
         except DiskError as error:
-            event(_log, logging.ERROR, "timers not written, the next start repairs them", error=error)
+            event(logger, logging.ERROR, "timers not written, the next start repairs them", error=error)
         finally:
             self._timers.close()
 

@@ -37,7 +37,7 @@ from rucola.store.results import PutMessageStatus
 from rucola.store.timer.timer_log import WaitingUnit
 from rucola.store.timer.timer_store import TimerQueue, TimerStore
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 RETRY_MS = 100
 """Pause in milliseconds before the next attempt if the store refuses messages."""
@@ -257,7 +257,7 @@ class TimerMessageService:
         try:
             timers.add(due_ms, WaitingUnit(physical_offset, size, magic, step_now_ms), string_hash(topic))
         except DiskError as error:
-            event(_log, logging.ERROR, "timer message not added to the timer log, will retry later", error=error)
+            event(logger, logging.ERROR, "timer message not added to the timer log, will retry later", error=error)
             return False
         timers.metrics.add(topic, -1 if magic & MAGIC_DELETE else 1, self._wall_ms())
         return True

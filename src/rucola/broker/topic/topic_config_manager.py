@@ -36,7 +36,7 @@ from rucola.formats.tables import decode_topics, topic_pieces
 from rucola.runtime.logs import event
 from rucola.runtime.table_writer import Keep, Pieces, Undo
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _READ_WRITE = int(PermName.READ | PermName.WRITE)
 _INHERIT = int(PermName.INHERIT)
 
@@ -89,7 +89,9 @@ class TopicConfigManager:
         self.data_version = version
         for name, topic in table.items():
             if topic.attributes and (without := without_effect(topic.attributes)):
-                event(_log, logging.WARNING, "attributes without effect here", topic=name, attributes=",".join(without))
+                event(
+                    logger, logging.WARNING, "attributes without effect here", topic=name, attributes=",".join(without)
+                )
         own = self.revive_topic
         if own not in table and any(name.startswith(REVIVE_TOPIC_PREFIX) for name in table):
             del self.table[own]  # see ``revive_topic``

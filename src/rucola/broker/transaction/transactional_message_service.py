@@ -54,7 +54,7 @@ from rucola.store.log.cold_read import ColdRecords
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageResult, PutMessageStatus
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _HOUR_MS = 3600 * 1000
 _OUTCOMES_MAX = 10_000
@@ -283,7 +283,7 @@ class TransactionalMessageService:
             result = self._put_half(message, _half_copy(message, properties), properties, renewed=True)
             if result.status is not PutMessageStatus.PUT_OK:
                 raise BrokerError(ResponseCode.SYSTEM_ERROR, f"Put message back to {TRANS_HALF_TOPIC} failed.")
-            event(_log, logging.WARNING, "half message put back", unique_key=identity[0])
+            event(logger, logging.WARNING, "half message put back", unique_key=identity[0])
         return self._store.max_offset
 
     def _put_half(
@@ -397,7 +397,7 @@ class TransactionalMessageService:
             set_aside(self._store.stats, _WORK, half.physical_offset, status.value)
             self._finish(half.identity, 0)
         elif status is PutMessageStatus.PUT_OK:
-            event(_log, logging.WARNING, "half message given up", unique_key=half.identity[0], checks=half.checks)
+            event(logger, logging.WARNING, "half message given up", unique_key=half.identity[0], checks=half.checks)
             self._finish(half.identity, 0)
 
     def _finish(self, identity: Identity, outcome: int) -> None:

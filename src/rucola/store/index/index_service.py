@@ -36,7 +36,7 @@ from rucola.runtime.logs import event
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.mapped_file import MappedFile, readable
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _SECOND_MS = 1000
 _LOOK_BYTES = 4096
 _FRESH = IndexHeader(0, 0, PhysicalOffset(0), PhysicalOffset(0), 0, 1)
@@ -238,7 +238,7 @@ class IndexService:
         self.files = []
         for name in self._files.list_files(self.path):
             if not is_index_name(name):
-                event(_log, logging.WARNING, "not an index file", path=f"{self.path}/{name}")
+                event(logger, logging.WARNING, "not an index file", path=f"{self.path}/{name}")
                 continue
             length = self._files.size(f"{self.path}/{name}")
             if length != size:
@@ -262,7 +262,11 @@ class IndexService:
             file.check_slots()
         except DiskError as error:
             event(
-                _log, logging.ERROR, "index file cannot be read, new keys go to a new file", path=file.path, error=error
+                logger,
+                logging.ERROR,
+                "index file cannot be read, new keys go to a new file",
+                path=file.path,
+                error=error,
             )
             self._unreadable = file
 
@@ -446,7 +450,7 @@ class IndexService:
                 try:
                     found += file.query(wanted_hash, count_max - len(found), begin_ms, end_ms, budget)
                 except DiskError as error:
-                    event(_log, logging.ERROR, "messages are not found by key", error=error)
+                    event(logger, logging.ERROR, "messages are not found by key", error=error)
                     budget.cut = True
                 if len(found) >= count_max or budget.cut:
                     break

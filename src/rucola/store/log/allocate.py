@@ -13,7 +13,7 @@ from rucola.runtime.logs import event
 from rucola.store.log.mapped_file_queue import MappedFileQueue
 from rucola.store.log.warm import SegmentWarmer, Step
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _RETRY_S = 1.0
 
 
@@ -97,7 +97,7 @@ class SegmentAllocator:
                 self._made_start = start
             except DiskError as error:
                 if not self._failed:
-                    event(_log, logging.ERROR, "next segment cannot be allocated", start=start, error=error)
+                    event(logger, logging.ERROR, "next segment cannot be allocated", start=start, error=error)
                 self._failed = True
                 return
             self._wanted = None

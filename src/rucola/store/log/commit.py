@@ -24,7 +24,7 @@ from rucola.store.config import MessageStoreConfig
 from rucola.store.log.commit_log import CommitLog
 from rucola.store.log.transient_store_pool import TransientStorePool
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _PAGE = 4096
 
 
@@ -105,7 +105,7 @@ class CommitService:
                 # The blocks were allocated, but copy-on-write file systems need new blocks for each write.
                 if not self._full:
                     event(
-                        _log,
+                        logger,
                         logging.ERROR,
                         "no space for a commit, tried again later",
                         offset=log.max_offset,
@@ -116,7 +116,7 @@ class CommitService:
             except DiskError as error:
                 self.failed = True
                 event(
-                    _log,
+                    logger,
                     logging.CRITICAL,
                     "commit failed, store is read-only until a restart, which loses the messages that are only in "
                     "memory",
@@ -130,13 +130,14 @@ class CommitService:
             return True
 
     def _work(self) -> None:
-        if self.failed or not self._is_due():
+        if self.failed or not self._take_cause():
             return
         before = self._log.max_offset
         if not self.commit() or self._log.max_offset > before:
             self._on_committed()
 
-    def _is_due(self) -> bool:
+    def _take_cause(self) -> bool:
+        """Whether there is a cause to commit now. Time that has passed is a cause only once."""
         waiting = self._log.written_offset - self._log.max_offset
         now = self._clock.monotonic()
         if now - self._thorough_at >= self._thorough_s:

@@ -38,7 +38,7 @@ from rucola.store.log.transient_store_pool import PoolBuffer, TransientStorePool
 from rucola.store.log.warm import SegmentWarmer
 from rucola.store.results import PutMessageStatus
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
 _RECORD_SIZE = int(FrameColumn.RECORD_SIZE)
 _POPULATE_BYTES = 1 << 20
@@ -314,7 +314,7 @@ class CommitLog(LogReader):
                 file.segment.write(position + hidden, content[hidden:])
             file.segment.write(position, content[:hidden] if hidden else content)
         except DiskError as error:
-            event(_log, logging.ERROR, "messages cannot be written", offset=self.written_offset, error=error)
+            event(logger, logging.ERROR, "messages cannot be written", offset=self.written_offset, error=error)
             self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
             full = isinstance(error, DiskFullError) and not self.failed
             self.unwritten = full and self._may_try_again()
@@ -378,7 +378,7 @@ class CommitLog(LogReader):
             self._allocator.take(file.end)
             following = self.queue.prepare(file.end)
         except DiskError as error:
-            event(_log, logging.ERROR, "log has no next segment, messages are refused", start=file.end, error=error)
+            event(logger, logging.ERROR, "log has no next segment, messages are refused", start=file.end, error=error)
             self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
             return False
         # Once the blank record is written, nothing may fail: readers of the files may have seen it, so it must stay.

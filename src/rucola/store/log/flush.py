@@ -19,7 +19,7 @@ from rucola.store.config import MessageStoreConfig
 from rucola.store.log.commit import CommitService
 from rucola.store.log.commit_log import CommitLog
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _PAGE = 4096
 
 
@@ -115,7 +115,7 @@ class FlushService:
         except DiskError as error:
             self.fail()
             event(
-                _log,
+                logger,
                 logging.CRITICAL,
                 "sync failed, store is read-only until a restart",
                 from_offset=self.flushed_offset,
@@ -135,7 +135,7 @@ class FlushService:
         self._tell()
 
     def _work(self) -> None:
-        if self.failed or not self._is_due():
+        if self.failed or not self._take_cause():
             return
         before = self.flushed_offset
         if not self.flush() or self.flushed_offset > before:
@@ -148,7 +148,8 @@ class FlushService:
             self._condition.fail()
         self._condition.tell()
 
-    def _is_due(self) -> bool:
+    def _take_cause(self) -> bool:
+        """Whether there is a cause to flush now. Somebody's wish and time that has passed are causes only once."""
         if self._sync_flush:
             return True
         waiting = self._log.written_offset - self.flushed_offset

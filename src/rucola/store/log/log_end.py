@@ -14,7 +14,7 @@ from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.log_reader import CHECK_PHYSICAL_OFFSET, LogReader
 from rucola.store.log.mapped_file import MappedFile
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _ROWS_MAX = 512
 _LOOK_BYTES = 8 << 20
 """Number of bytes that ``_misplaced`` reads for a record; a longer record, which is rare, counts as damaged."""
@@ -110,7 +110,7 @@ def _misplaced(
     if not rows and stop != WalkStop.BLANK and (is_entry is None or is_entry(*named) != place):
         return None
     event(
-        _log,
+        logger,
         logging.WARNING,
         "record states another position",
         path=file.path,

@@ -97,20 +97,21 @@ class MappedFile:
     @property
     def segment(self) -> MappedSegment:
         """The mapped file; maps the file if it is not mapped."""
-        segment = self._segment
-        if segment is None:
-            segment = self._parked
-            if segment is None or not segment.map():
-                segment = self._files.open_segment(self.path, self.size, self._writable)
-            # Python sets ``_segment`` first. It must be set before ``_parked`` is cleared, because ``sync``, on
-            # another thread, reads ``_parked`` first.
-            self._segment, self._parked = segment, None
-            if self._scattered:
-                segment.expect_scattered()
-            if not self._ahead:
-                segment.read_ahead(False)
-            if self._on_map is not None:
-                self._on_map()
+        return self._segment or self._map()
+
+    def _map(self) -> MappedSegment:
+        segment = self._parked
+        if segment is None or not segment.map():
+            segment = self._files.open_segment(self.path, self.size, self._writable)
+        # Python sets ``_segment`` first. It must be set before ``_parked`` is cleared, because ``sync``, on another
+        # thread, reads ``_parked`` first.
+        self._segment, self._parked = segment, None
+        if self._scattered:
+            segment.expect_scattered()
+        if not self._ahead:
+            segment.read_ahead(False)
+        if self._on_map is not None:
+            self._on_map()
         return segment
 
     @property

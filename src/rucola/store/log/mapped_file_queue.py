@@ -16,7 +16,7 @@ from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.log.mapped_file import MappedFile
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 REBUILD_MARK = "rucola-rebuild"
 """Name of a file that lies beside the segments of a log while its queues and index are being replaced
 (``doctor.publish``).
@@ -112,7 +112,7 @@ class MappedFileQueue:
                 found.append(place)
             elif (path := "/".join(place[:2])) not in self._files.strangers:
                 self._files.strangers.add(path)
-                event(_log, logging.WARNING, "file of somebody else passed over", path=path)
+                event(logger, logging.WARNING, "file of somebody else passed over", path=path)
         self._empty = ""
         if found and found[-1][2] == 0:
             self._empty = "/".join(found.pop()[:2])
@@ -158,7 +158,7 @@ class MappedFileQueue:
         if self._empty and self._writable:
             self._files.remove(self._empty)
             self._files.sync_directory(self._empty.rpartition("/")[0])
-            event(_log, logging.WARNING, "empty segment removed", path=self._empty)
+            event(logger, logging.WARNING, "empty segment removed", path=self._empty)
         self._empty = ""
 
     @property

@@ -20,7 +20,7 @@ from rucola.runtime.logs import event
 from rucola.store.config import MessageStoreConfig, split_paths
 from rucola.store.log.mapped_file_queue import MappedFileQueue
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _STAGING = "allocating"
 
 
@@ -82,7 +82,7 @@ class MultiPathMappedFileQueue(MappedFileQueue):
                 return self._make_there(directory, name)
             except DiskFullError as error:
                 event(
-                    _log,
+                    logger,
                     logging.WARNING,
                     "no space for a segment, trying the next directory",
                     path=directory,

@@ -21,7 +21,7 @@ import logging
 from rucola.runtime.clock import Clock
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _NEAR_MS = 60_000
 _TOLD_FROM_MS = 1000
 """Smallest difference in ms that is logged; time servers regularly correct smaller differences."""
@@ -76,7 +76,7 @@ class StoreTime:
         if behind_ms >= _TOLD_FROM_MS:
             self._told = True
             event(
-                _log,
+                logger,
                 logging.WARNING,
                 "wall clock is behind the newest message's store time: store time runs more slowly than the clock "
                 "until the clock has caught up; delayed messages and retries wait longer",
@@ -89,7 +89,7 @@ class StoreTime:
         self._is_behind = False
         if self._told:
             self._told = False
-            event(_log, logging.INFO, "wall clock has caught up with store time")
+            event(logger, logging.INFO, "wall clock has caught up with store time")
 
 
 def _far_ms(behind_ms: int) -> int:

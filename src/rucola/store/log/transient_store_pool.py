@@ -16,7 +16,7 @@ from rucola.errors import DiskError
 from rucola.runtime.logs import event
 from rucola.runtime.memory import PrivateMemory, lock_memory, private_memory
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,9 @@ class TransientStorePool:
             refused = refused or lock_memory(buffer, 0, self._size)
             self._free.append(PoolBuffer(buffer, memoryview(buffer)))
         if refused:
-            event(_log, logging.WARNING, "buffers of the log may be swapped out, they cannot be locked", error=refused)
+            event(
+                logger, logging.WARNING, "buffers of the log may be swapped out, they cannot be locked", error=refused
+            )
 
     def borrow(self) -> PoolBuffer | None:
         """Returns a buffer; None if all are in use."""

@@ -21,7 +21,7 @@ from rucola.runtime.logs import event
 from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.config import MessageStoreConfig
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _PAGE = 4096
 _STEP_BYTES = 1 << 20
 _ZEROS = bytes(_STEP_BYTES)
@@ -52,7 +52,7 @@ class SegmentWarmer:
             self._held.append(segment)
             self._write(segment, while_free)
         except DiskError as error:
-            event(_log, logging.WARNING, "next segment not warmed up", path=path, error=error)
+            event(logger, logging.WARNING, "next segment not warmed up", path=path, error=error)
 
     def close(self) -> None:
         """Unlocks everything."""
@@ -80,4 +80,4 @@ class SegmentWarmer:
         refused = segment.lock(position, length)
         if refused:
             self._lock_refused = True
-            event(_log, logging.WARNING, "segments may be swapped out, they cannot be locked", error=refused)
+            event(logger, logging.WARNING, "segments may be swapped out, they cannot be locked", error=refused)

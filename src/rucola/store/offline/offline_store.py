@@ -280,6 +280,7 @@ class OfflineStore:
         for file in reversed(queue.segments):
             end = scan(self.log, file.start, CHECK_ALL, ALL_OFFSETS)
             if end.physical_offset > file.start:
+                self.log.max_offset = end.physical_offset
                 return end.last_record if self._is_being_written(end) else end.physical_offset
         return queue.start
 
@@ -289,7 +290,6 @@ class OfflineStore:
 
         Only the last record can be incomplete. Earlier records may end in zero bytes that their senders wrote.
         """
-        self.log.max_offset = end.physical_offset
         return end.last_record >= 0 and self.log.row_at(end.last_record, CHECK_TORN_END) is None
 
     def _segment_bytes(self, directory: str, default: int) -> int:

@@ -414,7 +414,7 @@ class ConsumeQueue:
             return False
         if after < self.max_offset and self._has_record(after) and self.unit(after)[0] <= physical_offset:
             return False
-        if self.placement.is_claimed(self.topic, self.queue_id, queue_offset, place):
+        if self.placement.find_claim(self.topic, self.queue_id, queue_offset, place):
             return False
         if queue_offset == self.max_offset:
             self.put(queue_offset, physical_offset, size, tags_code)

@@ -23,7 +23,7 @@ from rucola.formats.message import walk_records
 from rucola.runtime.logs import event
 from rucola.store.log.log_reader import LogReader, RecordIdentity
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _ROWS_MAX = 512
 _RECORD_BYTES_MIN = 91
 """Smallest size of a record in bytes. Each missing entry stands for at least this many bytes of the log."""
@@ -106,7 +106,7 @@ class Placement:
         following = queue.number_from(physical_offset)
         if queue.place_at(following) == place:
             return self._found(queue, queue_offset, physical_offset, following)
-        if self.is_claimed(queue.topic, queue.queue_id, queue_offset, place):
+        if self.find_claim(queue.topic, queue.queue_id, queue_offset, place):
             return self._found(queue, queue_offset, physical_offset, NOWHERE)
         if queue.max_offset == queue.min_offset:
             return self._found(queue, queue_offset, physical_offset, self._first(queue, queue_offset, physical_offset))
@@ -136,8 +136,9 @@ class Placement:
             return said[0]
         return self._found(queue, said[0], physical_offset, end)
 
-    def is_claimed(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
-        """Whether some other queue has, at ``queue_offset``, an entry that points to the record at ``place``.
+    def find_claim(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
+        """Looks for another queue that has, at ``queue_offset``, an entry that points to the record at ``place``.
+        Returns whether there is one.
 
         Only queues that share the topic or the queue id are checked. The total number of checks over all calls is
         limited.
@@ -280,7 +281,7 @@ class Placement:
             self._reported.add(physical_offset)
             file = self._log.queue.find(physical_offset)
             event(
-                _log,
+                logger,
                 logging.WARNING,
                 "record does not agree with its queue",
                 path=self._log.queue.path if file is None else file.path,

@@ -18,7 +18,7 @@ from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.log.log_reader import Gap
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _SECTOR = 512
 _KEPT_BYTES_MAX = 1 << 31
 """Longest file that recovery writes: the bytes of a whole segment."""
@@ -79,7 +79,7 @@ class Quarantine:
         }
         if kept is None or not self._files.exists(f"{path}.json"):
             self._files.replace_file(f"{path}.json", json.dumps(manifest, indent=1).encode())
-        event(_log, logging.WARNING, "bytes of the log copied to quarantine", **manifest)
+        event(logger, logging.WARNING, "bytes of the log copied to quarantine", **manifest)
 
     def move(self, path: str, name: str, reason: str) -> str:
         """Moves a file or directory into the quarantine, which must be on the same file system; returns its new
@@ -93,7 +93,7 @@ class Quarantine:
         self._files.rename(path, target)
         self._files.sync_directory(self.path)
         self._files.sync_directory(path.rpartition("/")[0])
-        event(_log, logging.WARNING, "moved into quarantine", path=path, target=target, reason=reason)
+        event(logger, logging.WARNING, "moved into quarantine", path=path, target=target, reason=reason)
         return target
 
     def _place(self, offset: int, content: bytes) -> tuple[str, bytes | None]:

@@ -27,7 +27,7 @@ from rucola.store.log.log_reader import CHECK_ALL
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.consume_queue import ConsumeQueue
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _RECORDS_MAX = 4_000_000
 """Largest number of records that are examined. Examining this many takes about 0.4 s of CPU time."""
 _RUNS_MAX = 100_000
@@ -87,7 +87,7 @@ class QueueMend:
                 mended[queue] = None
                 count += 1
                 event(
-                    _log,
+                    logger,
                     logging.WARNING,
                     "entry written again",
                     topic=queue.topic,
@@ -109,7 +109,7 @@ class QueueMend:
             records += rows
             if records > _RECORDS_MAX or self._runs > _RUNS_MAX or len(self._found) > _FOUND_MAX:
                 event(
-                    _log,
+                    logger,
                     logging.INFO,
                     "queue entries are compared with only a part of the log",
                     compared_to=file.start + position,

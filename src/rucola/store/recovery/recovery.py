@@ -42,7 +42,7 @@ from rucola.store.recovery.repair import LogRepair
 from rucola.store.recovery.screen import QueueScreen
 from rucola.store.recovery.watermark import Watermark
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _COPY_BYTES = 1 << 20
 _FOREVER_MS = (1 << 63) - 1
 _CHECKPOINT_LAG_MS = 3000
@@ -232,7 +232,7 @@ class Recovery:
             position = end.physical_offset - last.start
             self._set_aside(last, position, end)
             if last.zero(position):
-                event(_log, logging.WARNING, "log cut", path=last.path, position=position, reason=end.problem)
+                event(logger, logging.WARNING, "log cut", path=last.path, position=position, reason=end.problem)
         if self.unclean:
             for file, at in end.torn_blanks:
                 file.segment.view[at : at + BLANK.size] = BLANK.pack(file.size - at, MAGIC_BLANK)
@@ -272,7 +272,7 @@ class Recovery:
             # The newest first: of many queues, those that were opened last are still mapped.
             for queue in reversed(list(self._queues.open_queues())):
                 if queue.cut(physical_end):
-                    event(_log, logging.INFO, "queue cut", topic=queue.topic, queue_id=queue.queue_id)
+                    event(logger, logging.INFO, "queue cut", topic=queue.topic, queue_id=queue.queue_id)
                 queue.correct_min_offset()
             if self.unclean and watermark is not None:
                 mend = QueueMend(self._dispatcher, known | self._queues.names_of_files())

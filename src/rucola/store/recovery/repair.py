@@ -35,7 +35,7 @@ from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.mapped_file_queue import REBUILD_MARK, MappedFileQueue
 from rucola.store.recovery.quarantine import Quarantine
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _TABLE_ROWS = 512
 _ROLLBACK = 12
 _TOPIC = b"%"
@@ -256,7 +256,7 @@ def _copy(files: Files, source: str, target: str, length: int) -> None:
 
 def _tell(gap: Gap, reason: str) -> None:
     event(
-        _log,
+        logger,
         logging.ERROR,
         "store is served without a part of the log",
         start=gap.start,

@@ -17,7 +17,7 @@ from rucola.runtime.logs import event
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.queue_factory import QueueFactory
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _REPORTED_MAX = 1000
 _PREPARED_BIT = 4
 
@@ -51,7 +51,7 @@ class QueueScreen:
         if not self._factory.can_hold(*name):
             self._report("no queue can have this topic and id", file, table[at], name)
             return False
-        if self._factory.placement.is_claimed(*name, table[at + RecordColumn.QUEUE_OFFSET], place):
+        if self._factory.placement.find_claim(*name, table[at + RecordColumn.QUEUE_OFFSET], place):
             self._report("another queue has the record", file, table[at], name)
             return False
         self._known.add(name)
@@ -62,7 +62,7 @@ class QueueScreen:
         if self._reported <= _REPORTED_MAX:
             topic, queue_id = name
             event(
-                _log,
+                logger,
                 logging.WARNING,
                 "record is not put into the queue that it names",
                 path=file.path,

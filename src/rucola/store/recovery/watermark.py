@@ -25,7 +25,7 @@ from rucola.formats.layout import Field, Layout
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _CRC = Struct(">I")
 _COUNT = Struct(">i")
 _MAGIC = b"RUCOLAW1"
@@ -127,7 +127,7 @@ class WatermarkFile:
             if best is None or sequence > self._sequence:
                 self._sequence, best = sequence, Watermark(flushed, queues, end, count, later_files, writers)
         if best is None:
-            event(_log, logging.WARNING, "watermark cannot be read, whole log is checked", path=self.path)
+            event(logger, logging.WARNING, "watermark cannot be read, whole log is checked", path=self.path)
         return best
 
     def write(self, watermark: Watermark) -> None:

@@ -37,7 +37,7 @@ from rucola.runtime.logs import event
 from rucola.store.timer.timer_log import LoggedUnit, TimerLog, WaitingUnit
 from rucola.store.timer.timer_wheel import TimerWheel
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _PASSED_AT_ONCE = 256
 _PASSED_MAX = 4096
 """Largest number of units that one call of ``first_needed`` passes, in about 3 ms."""
@@ -155,7 +155,7 @@ class TimerStore:
         self._safe = self.read_time_ms, self.queue_offset, self._log.end
         self._passed = self._log.files.start
         event(
-            _log,
+            logger,
             logging.INFO,
             "timers loaded",
             read_time_ms=self.read_time_ms,
@@ -347,7 +347,7 @@ class TimerStore:
         start = 0 if self._fresh else max(flush_position - geometry.log_segment_bytes, 0)
         self._known, last = log.recover(start, wheel.segment, geometry.precision_ms, queue.physical_end, seen_from)
         if wheel.is_beyond(log.end):
-            event(_log, logging.WARNING, "timer wheel is rebuilt from the timer log", path=wheel.path)
+            event(logger, logging.WARNING, "timer wheel is rebuilt from the timer log", path=wheel.path)
             wheel.clear()
             self._known, last = log.recover(0, wheel.segment, geometry.precision_ms, queue.physical_end, seen_from)
         log.sync()
@@ -355,7 +355,7 @@ class TimerStore:
         if log.end >= flush_position:
             return resume
         event(
-            _log,
+            logger,
             logging.ERROR,
             "timer log is cut, messages are read again from the timer topic",
             end=log.end,
@@ -371,7 +371,7 @@ class TimerStore:
         if checkpoint is None or checkpoint.read_time_ms <= 0:
             return now_ms - span_ms // 2 if there else now_ms
         if checkpoint.read_time_ms > now_ms + span_ms // 2:
-            event(_log, logging.ERROR, "timer checkpoint lies in the future", read_time_ms=checkpoint.read_time_ms)
+            event(logger, logging.ERROR, "timer checkpoint lies in the future", read_time_ms=checkpoint.read_time_ms)
             return now_ms
         return checkpoint.read_time_ms - checkpoint.read_time_ms % precision_ms
 
@@ -389,7 +389,7 @@ class TimerStore:
                 try:
                     self.metrics = TimerMetrics.decode(text)
                 except FormatError as error:
-                    event(_log, logging.WARNING, "timer metrics cannot be read", path=path, error=error)
+                    event(logger, logging.WARNING, "timer metrics cannot be read", path=path, error=error)
                     continue
                 self._metrics_written = text
                 return

@@ -15,7 +15,7 @@ from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.runtime.mapped_segment import MappedSegment
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _PIECE_BYTES = 1 << 18
 
 
@@ -48,7 +48,7 @@ class TimerWheel:
         size = self._slots * TIMER_SLOT.size
         there = self._files.exists(self.path)
         if there and self._files.size(self.path) != size:
-            event(_log, logging.ERROR, "timer wheel has a wrong length, it is made anew", path=self.path)
+            event(logger, logging.ERROR, "timer wheel has a wrong length, it is made anew", path=self.path)
             self._files.rename(self.path, f"{self.path}.damaged")
             there = False
         if not there:

@@ -52,7 +52,7 @@ class FieldChecks:
             _USUAL_FLAGS.issuperset(table[_SYS_FLAG:end:ROW_WIDTH])
             and min(table[_RECONSUME_TIMES:end:ROW_WIDTH]) >= 0
             and not any(table[_PREPARED_OFFSET:end:ROW_WIDTH])
-            and self._has_sound_hosts(file.segment.view, table, end)
+            and self._check_hosts(file.segment.view, table, end)
         )
         if usual:
             return
@@ -62,9 +62,9 @@ class FieldChecks:
                 if self._log.row_at(file.start + table[base], CHECK_ALL) is not None:
                     self._found.add(kind, file.path, table[base], detail)
 
-    def _has_sound_hosts(self, view: memoryview, table: array[int], end: int) -> bool:
-        """Whether all hosts have valid ports. All hosts must have IPv4 addresses. Hosts that an earlier call found
-        valid are not checked again.
+    def _check_hosts(self, view: memoryview, table: array[int], end: int) -> bool:
+        """Returns whether all hosts have valid ports. All hosts must have IPv4 addresses. Hosts that an earlier call
+        found valid are not checked again.
         """
         for column in (_BORN_HOST, _STORE_HOST):
             hosts = {bytes(view[at : at + _V4_BYTES]) for at in table[column:end:ROW_WIDTH]} - self._sound_hosts
