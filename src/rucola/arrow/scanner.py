@@ -27,7 +27,7 @@ from rucola.arrow.rows import Facts, Rows, table_view
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.common.message_const import KEY_SEPARATOR
 from rucola.errors import FormatError
-from rucola.filter.sql import Outcome, compile_sql
+from rucola.filter.sql import TruthValue, compile_sql
 from rucola.formats import _columns_cy
 from rucola.formats._message_cy import walk_records
 from rucola.formats.checksum import crc32
@@ -140,7 +140,7 @@ class RowChooser:
         with memoryview(rows.source) as source:
             self._condition.match(source, places, len(candidates), outcomes)
         mask = np.zeros(rows.count, dtype=np.bool_)
-        mask[candidates[np.frombuffer(outcomes, np.uint8) == Outcome.TRUE]] = True
+        mask[candidates[np.frombuffer(outcomes, np.uint8) == TruthValue.TRUE]] = True
         return mask
 
     def _in_intervals(self, rows: Rows) -> tuple[int, Mask | None]:

@@ -14,7 +14,7 @@ from rucola.protocol.command import RemotingCommand
 from rucola.remoting.peer import Peer
 
 
-class Asked(NamedTuple):
+class AskedClient(NamedTuple):
     """A client that may be asked for its decision about a half message."""
 
     client: ClientChannel
@@ -67,14 +67,14 @@ class Senders:
         """Mark of the account whose timed messages the request being served may recall; empty if it may recall all."""
         return ""
 
-    def audience(self, clients: Sequence[ClientChannel], mark: str, topic: str) -> list[Asked]:
+    def audience(self, clients: Sequence[ClientChannel], mark: str, topic: str) -> list[AskedClient]:
         """Those of ``clients``, all of one producer group, that may be asked about a half message.
 
         Args:
             mark: the half message's property ``SENDER``; empty if it has none.
             topic: the topic to which the message was sent.
         """
-        return [Asked(client, reads=True) for client in clients]
+        return [AskedClient(client, reads=True) for client in clients]
 
     def check_end(self, account: str, mark: str) -> None:
         """Checks whether ``account`` may end the transaction of a half message with this ``mark``.

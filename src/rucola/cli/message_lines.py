@@ -16,7 +16,7 @@ from rucola.common.hosts import host_text
 from rucola.common.sysflag import MessageSysFlag
 from rucola.formats._columns_cy import properties_json
 from rucola.formats.properties import decode_properties
-from rucola.store.offline.rows import Rows
+from rucola.store.offline.rows import SegmentRows
 from rucola.store.offline.search import unpacked_body
 
 _V6_BORN, _V6_STORE = int(MessageSysFlag.BORN_HOST_V6), int(MessageSysFlag.STORE_HOST_V6)
@@ -28,7 +28,7 @@ _LINE = (
 _BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
-def json_lines(rows: Rows) -> bytes:
+def json_lines(rows: SegmentRows) -> bytes:
     """One JSON object per line; the member names are stable."""
     view, table, chosen = rows
     properties, ends = _properties(rows)
@@ -61,7 +61,7 @@ def json_lines(rows: Rows) -> bytes:
     return b"".join(parts)
 
 
-def text_lines(rows: Rows, styled: bool) -> str:
+def text_lines(rows: SegmentRows, styled: bool) -> str:
     """For people: the location of a message, then its properties and its body, one per line.
 
     Args:
@@ -85,7 +85,7 @@ def text_lines(rows: Rows, styled: bool) -> str:
     return "".join(lines)
 
 
-def _properties(rows: Rows) -> tuple[bytearray, array[int]]:
+def _properties(rows: SegmentRows) -> tuple[bytearray, array[int]]:
     """Returns the properties of all rows as consecutive JSON objects, and the end position of each object."""
     count = rows.chosen[-1] + 1 if rows.chosen else 0
     out, ends = bytearray(1 << 16), array("i", bytes(4 * (count + 1)))

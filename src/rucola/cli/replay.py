@@ -33,7 +33,7 @@ def run(arguments: list[str]) -> int:
 
 @app.command()
 @options_from_fields
-def replay(request: on.Request) -> None:
+def replay(request: on.ReplayRequest) -> None:
     """Send stored messages again, to any topic, as new messages. A second run gives them the same new ids as the
     first run.
     """

@@ -28,7 +28,7 @@ SAVE_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ReplayRequest:
     """One command line; each field is an option."""
 
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Topic to send to.", show_default=False)]
@@ -208,7 +208,7 @@ def progress(total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda messages: bar.update(task, completed=messages)
 
 
-def print_result(request: Request, tally: Tally, done: Done, seconds: float) -> None:
+def print_result(request: ReplayRequest, tally: Tally, done: Done, seconds: float) -> None:
     """Prints queue by queue what was sent or, in a dry run, what would be sent."""
     if request.json:
         facts = {"messages": tally.messages, "refused": tally.refused, "bodyBytes": tally.body_bytes}

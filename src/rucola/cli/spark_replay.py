@@ -28,7 +28,7 @@ STEPS_MAX = 10_000
 
 @options_from_fields
 def replay(
-    request: on.Request,
+    request: on.ReplayRequest,
     table: Annotated[
         str | None,
         typer.Option(
@@ -65,7 +65,7 @@ def replay(
 
 
 def _replay(
-    rows: DataFrame, request: on.Request, sink_options: dict[str, str], going: on.Run | None, total: int | None
+    rows: DataFrame, request: on.ReplayRequest, sink_options: dict[str, str], going: on.Run | None, total: int | None
 ) -> Tally:
     from rucola.spark.replay import replay, with_keys
 
@@ -85,7 +85,7 @@ def _replay(
         )
 
 
-def _of_source(spark: SparkSession, request: on.Request, going: on.Run) -> DataFrame:
+def _of_source(spark: SparkSession, request: on.ReplayRequest, going: on.Run) -> DataFrame:
     from rucola.spark.replay import plan_options
 
     tasks = spark.sparkContext.defaultParallelism
@@ -95,7 +95,7 @@ def _of_source(spark: SparkSession, request: on.Request, going: on.Run) -> DataF
     return spark.read.format("rocketmq").options(**options).load()
 
 
-def _of_table(spark: SparkSession, request: on.Request, table: str) -> DataFrame:
+def _of_table(spark: SparkSession, request: on.ReplayRequest, table: str) -> DataFrame:
     from pyspark.sql import functions as f
 
     from rucola.lake.table_formats import found_format, open_table
@@ -119,7 +119,7 @@ def _of_table(spark: SparkSession, request: on.Request, table: str) -> DataFrame
     return rows
 
 
-def _check_table(request: on.Request) -> None:
+def _check_table(request: on.ReplayRequest) -> None:
     for option, value, instead in (
         ("--store", request.store, "only without --table"),
         ("--from", request.from_namesrv, "only without --table"),
@@ -135,5 +135,5 @@ def _check_table(request: on.Request) -> None:
             raise ConfigError(option, str(value), instead)
 
 
-def _chosen(request: on.Request) -> bool:
+def _chosen(request: on.ReplayRequest) -> bool:
     return any((request.keys, request.filter, request.where))

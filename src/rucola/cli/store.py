@@ -26,7 +26,7 @@ from rucola.errors import ConfigError, DiskError, ForeignEntryError, FormatError
 from rucola.runtime.files import Files
 from rucola.store.offline.hexdump import Hexdump
 from rucola.store.offline.inspect import queue_infos, queue_ranges, store_info
-from rucola.store.offline.offline_store import OfflineStore, QueueRange
+from rucola.store.offline.offline_store import OfflineStore, OffsetRange
 from rucola.store.offline.search import has_index, search_index, search_log
 from rucola.store.verify.check import verify as verify_store
 from rucola.store.verify.findings import Findings
@@ -183,7 +183,7 @@ app.command()(repair)
 app.command()(salvage)
 
 
-def _ranges(store: OfflineStore, topic: str, queue: int | None) -> list[QueueRange]:
+def _ranges(store: OfflineStore, topic: str, queue: int | None) -> list[OffsetRange]:
     """The queues of ``topic``, or the requested one.
 
     Raises:

@@ -16,7 +16,7 @@ from rucola.cli.worker_processes import worker_processes
 from rucola.errors import ConfigError
 from rucola.formats.message_id import parse_offset_message_id
 from rucola.store.doctor import census
-from rucola.store.offline.rows import Rows
+from rucola.store.offline.rows import SegmentRows
 
 By = Annotated[str, typer.Option("--by", help="Fields to count by, separated by commas: store,topic,queue,tag,hour.")]
 Plot = Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Also draw messages per hour: .png or .svg.")]
@@ -42,7 +42,7 @@ def find(
             parse_offset_message_id(message_id)
         except ValueError as error:
             raise ConfigError("--id", message_id, "an offset message id, 32 or 56 hexadecimal digits") from error
-        found: Iterable[tuple[str, Rows]] = census.find_id(stores, message_id)
+        found: Iterable[tuple[str, SegmentRows]] = census.find_id(stores, message_id)
     else:
         found = census.find(stores, conditions.query("--pattern", pattern), not no_index)
     left = most

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rucola.store.doctor.repair import RepairReport
     from rucola.store.offline.hexdump import Dump
     from rucola.store.offline.inspect import QueueInfo, StoreInfo
-    from rucola.store.offline.rows import Rows
+    from rucola.store.offline.rows import SegmentRows
     from rucola.store.verify.check import VerifyReport
     from rucola.store.verify.findings import Finding
 
@@ -104,7 +104,7 @@ def print_queues(infos: list[QueueInfo], json: bool) -> None:
     print_fitted(Terminal(), table)
 
 
-def print_messages(found: Iterable[Rows], most: int | None, json: bool) -> None:
+def print_messages(found: Iterable[SegmentRows], most: int | None, json: bool) -> None:
     """Prints the result of ``store cat`` or ``store grep``: the first ``most`` messages of ``found``."""
     # The lines are written as text, because the stand-in for standard output in a test accepts no bytes.
     styled = not json and sys.stdout.isatty() and "NO_COLOR" not in os.environ
@@ -134,7 +134,7 @@ def print_rows(rows: list[dict[str, Any]], json: bool) -> None:
     print_fitted(console, table)
 
 
-def print_found(store: str, rows: Rows, most: int | None, json: bool) -> None:
+def print_found(store: str, rows: SegmentRows, most: int | None, json: bool) -> None:
     """Prints the first ``most`` rows that ``store find`` found in a store."""
     part = rows if most is None else rows._replace(chosen=rows.chosen[:most])
     if json:

@@ -45,7 +45,7 @@ from rucola.client.listener import (
 )
 from rucola.client.listener_calls import CALL, CallSlot, ListenerCalls
 from rucola.client.process_queue import ProcessQueue
-from rucola.client.supervisor import Supervisor
+from rucola.client.supervisor import ClientTasks
 from rucola.common.message import MessageExt
 from rucola.protocol.bodies.heartbeat import MessageModel
 from rucola.runtime.clock import Clock
@@ -93,8 +93,8 @@ class ConsumeConcurrently:
         self._ready: deque[Request] = deque()
         self._idle: deque[_Worker] = deque()
         self._workers = [_Worker(self.calls) for _ in range(config.consume_thread_max)]
-        self._tasks = Supervisor()
-        self._expiry = Supervisor()
+        self._tasks = ClientTasks()
+        self._expiry = ClientTasks()
         self._later: set[asyncio.TimerHandle] = set()
         self._turn_ends = 0.0
         self._turn_over = False

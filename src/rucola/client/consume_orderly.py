@@ -35,7 +35,7 @@ from rucola.client.listener import (
 )
 from rucola.client.listener_calls import CallSlot, ListenerCalls
 from rucola.client.process_queue import OrderlyProcessQueue, ProcessQueue
-from rucola.client.supervisor import Supervisor
+from rucola.client.supervisor import ClientTasks
 from rucola.common.message import MessageExt
 from rucola.protocol.bodies.heartbeat import MessageModel
 
@@ -81,7 +81,7 @@ class ConsumeOrderly:
         self.queue_type: type[ProcessQueue] = OrderlyProcessQueue
         self._slots = asyncio.Semaphore(config.consume_thread_max)
         self._lines: dict[OrderlyProcessQueue, _Line] = {}
-        self._tasks = Supervisor()
+        self._tasks = ClientTasks()
         self._stopping = False
 
     def start(self) -> None:

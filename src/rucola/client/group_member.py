@@ -21,7 +21,7 @@ from rucola.client.message_selector import ExpressionType, MessageSelector
 from rucola.client.offset_store import BroadcastOffsetStore, OffsetStore, RemoteBrokerOffsetStore
 from rucola.client.rebalance import QueueOwner, Rebalance
 from rucola.client.subscription import has_same_filter, subscription_data
-from rucola.client.supervisor import Supervisor
+from rucola.client.supervisor import ClientTasks
 from rucola.common.key_builder import is_retry_topic, retry_topic
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError, ClientError, RucolaError, TopicNotExistError
@@ -88,7 +88,7 @@ class GroupMember:
         else:
             self.offsets = RemoteBrokerOffsetStore(self.api, self.instance.routes, group)
         self._begin_ms = self._consume_timestamp_ms()
-        self._background = Supervisor(group)
+        self._background = ClientTasks(group)
         self._rebalance: Rebalance | None = None
         self._membership: Membership | None = None
         self._unknown_starts: set[MessageQueue] = set()

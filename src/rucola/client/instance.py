@@ -18,7 +18,7 @@ from rucola.client.config import ClientConfig
 from rucola.client.name_servers import NameServers
 from rucola.client.owner import LoopOwner
 from rucola.client.route import RouteTable
-from rucola.client.supervisor import Periodic, Supervisor
+from rucola.client.supervisor import ClientTasks, Periodic
 from rucola.common.hosts import split_address
 from rucola.errors import BrokerError, ClientError, ConfigError, RucolaError
 from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
@@ -107,7 +107,7 @@ class ClientInstance:
         )
         self._heartbeats = Periodic(self.heartbeat, config.heartbeat_broker_interval_ms / 1000)
         self._beating: set[str] = set()
-        self.background = Supervisor(self.client_id)
+        self.background = ClientTasks(self.client_id)
         self.owner = LoopOwner()
         self.running = False
 

@@ -95,7 +95,7 @@ class Lease:
             message.properties[message_const.POP_CK] = receipt.text
 
 
-class Outcome(NamedTuple):
+class LeaseChange(NamedTuple):
     """What a request about a message has changed.
 
     Attributes:
@@ -124,7 +124,7 @@ class Leases:
         self._requests = requests
         self._renew_max_s = None if renew_max_ms is None else renew_max_ms / 1000
         self._leases: dict[LeaseKey, Lease] = {}
-        self._running: dict[LeaseKey, asyncio.Future[Outcome] | None] = {}
+        self._running: dict[LeaseKey, asyncio.Future[LeaseChange] | None] = {}
         """The requests that run; each with the future for those who wait for its end, if anybody does."""
         self._failures = Recurring()
         """Renewals that failed, by broker."""
@@ -202,7 +202,7 @@ class Leases:
             self._leases.clear()
             self._heap.clear()
 
-    async def _outcome(self, key: LeaseKey) -> Outcome:
+    async def _outcome(self, key: LeaseKey) -> LeaseChange:
         """Waits for the end of the request about a message that runs."""
         ended = self._running[key]
         if ended is None:
@@ -218,12 +218,12 @@ class Leases:
                 raise outcome.failure
             receipt = outcome.receipt
         receipt = self._begin(key, receipt)
-        outcome = Outcome(receipt)
+        outcome = LeaseChange(receipt)
         try:
             await self._requests.ack(key[0], receipt)
-            outcome = Outcome(receipt, acked=True)
+            outcome = LeaseChange(receipt, acked=True)
         except RucolaError as error:
-            outcome = Outcome(receipt, failure=error)
+            outcome = LeaseChange(receipt, failure=error)
             raise
         finally:
             self._end(key, outcome)
@@ -243,7 +243,7 @@ class Leases:
                 lease.renewed(receipt, lease.visible_at)
                 self._drop(lease)  # the application has set the time itself
         finally:
-            self._end(key, Outcome(receipt))
+            self._end(key, LeaseChange(receipt))
 
     def _begin(self, key: LeaseKey, receipt: PopReceipt) -> PopReceipt:
         """Notes that a request about a message runs; returns the receipt handle for it."""
@@ -269,9 +269,9 @@ class Leases:
             if self._leases.get(lease.key) is lease:
                 self._push(lease, _next_try(lease, loop.time()) if lease.failures else _half(lease))
                 self._set_timer()
-            self._end(lease.key, Outcome(lease.receipt))
+            self._end(lease.key, LeaseChange(lease.receipt))
 
-    def _end(self, key: LeaseKey, outcome: Outcome) -> None:
+    def _end(self, key: LeaseKey, outcome: LeaseChange) -> None:
         """Notes that the request about a message has ended."""
         lease = self._leases.get(key) if outcome.acked else None
         if lease is not None:

@@ -22,7 +22,7 @@ from rucola.client.pull_result import PullStatus
 from rucola.client.pulling import Pulled, Puller
 from rucola.client.queue_failures import QueueFailures
 from rucola.client.subscription import has_same_filter
-from rucola.client.supervisor import Supervisor
+from rucola.client.supervisor import ClientTasks
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError, ClientError, RucolaError
@@ -103,7 +103,7 @@ class LitePullService:
         self._limits = FlowLimits(
             config.pull_threshold_for_queue, config.pull_threshold_size_for_queue * MIB, config.consume_max_span
         )
-        self._pulls = Supervisor(member.group)
+        self._pulls = ClientTasks(member.group)
         self._room: asyncio.Future[None] | None = None  # where pulls wait for room
         self._paused: set[MessageQueue] = set()
         self._failures = QueueFailures()

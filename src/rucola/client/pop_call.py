@@ -23,7 +23,7 @@ _PAUSE_S = 1.0
 """How long a broker that failed or holds too many pops is not asked again, in seconds."""
 
 
-class PopKey(NamedTuple):
+class PopTerms(NamedTuple):
     """What two calls must have in common so that one may wait for the pop of the other.
 
     Attributes:
@@ -48,7 +48,7 @@ class Source:
 
     __slots__ = ("ends_at", "key", "owner", "task")
 
-    def __init__(self, key: PopKey, ends_at: float, owner: PopCall, task: asyncio.Task[Popped | None]) -> None:
+    def __init__(self, key: PopTerms, ends_at: float, owner: PopCall, task: asyncio.Task[Popped | None]) -> None:
         self.key, self.task = key, task
         self.ends_at = min(ends_at, owner.deadline)
         self.owner: PopCall | None = owner
@@ -102,9 +102,9 @@ class PopCall:
         self.answered = False
         self._waiting: asyncio.Future[None] | None = None
 
-    def key(self, place: Place, expression: str = "") -> PopKey:
+    def key(self, place: Place, expression: str = "") -> PopTerms:
         """The key of a request of this call."""
-        return PopKey(place, expression, self.max_messages, self.invisible_ms)
+        return PopTerms(place, expression, self.max_messages, self.invisible_ms)
 
     def may_ask(self, place: Place, now: float) -> bool:
         """Whether to send a request to ``place`` now. After the deadline, each place is asked at most once."""

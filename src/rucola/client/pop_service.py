@@ -20,7 +20,7 @@ from rucola.client.consumer_config import SimpleConsumerConfig
 from rucola.client.fetched_messages import FetchedMessages, Popped
 from rucola.client.instance import ClientInstance
 from rucola.client.message_selector import ExpressionType
-from rucola.client.pop_call import LOOK_S, RENEWAL, STRAGGLERS_S, Place, PopCall, PopKey, Source
+from rucola.client.pop_call import LOOK_S, RENEWAL, STRAGGLERS_S, Place, PopCall, PopTerms, Source
 from rucola.client.pop_receipt import PopReceipt, give_receipts
 from rucola.client.pop_requests import PopRequests
 from rucola.client.received import PullOrigin, received_messages
@@ -79,7 +79,7 @@ class PopService:
         self._behind_ms = self._distance_ms()
         self._calls: dict[PopCall, None] = {}
         self._sources: set[Source] = set()
-        self._orphans: dict[PopKey, list[Source]] = {}
+        self._orphans: dict[PopTerms, list[Source]] = {}
         """Pops whose calls have left."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = itertools.count(1)
@@ -305,7 +305,9 @@ class PopService:
         ends_at = asyncio.get_running_loop().time() + poll_ms / 1000
         self._start(call, key, ends_at, self._pop(key, self.subscriptions[place[0]], poll_ms))
 
-    def _start(self, call: PopCall, key: PopKey, ends_at: float, request: Coroutine[None, None, Popped | None]) -> None:
+    def _start(
+        self, call: PopCall, key: PopTerms, ends_at: float, request: Coroutine[None, None, Popped | None]
+    ) -> None:
         task = asyncio.ensure_future(request)
         source = call.sources[key.place] = Source(key, ends_at, call, task)
         self._sources.add(source)
@@ -384,7 +386,7 @@ class PopService:
         except ClientError as error:
             raise _passing(str(error)) from error
 
-    async def _pop(self, key: PopKey, subscription: SubscriptionData, poll_ms: int) -> Popped | None:
+    async def _pop(self, key: PopTerms, subscription: SubscriptionData, poll_ms: int) -> Popped | None:
         topic, broker_name = key.place
         loop = asyncio.get_running_loop()
         try:
@@ -413,7 +415,7 @@ class PopService:
         return Popped(subscription, wanted, key.invisible_ms, visible_at)
 
     async def _send_pop(
-        self, key: PopKey, subscription: SubscriptionData, poll_ms: int, address: str
+        self, key: PopTerms, subscription: SubscriptionData, poll_ms: int, address: str
     ) -> tuple[PopMessageResponseHeader, bytes]:
         header = PopMessageRequestHeader(
             self._group,

@@ -29,7 +29,7 @@ from rucola.client.pull_result import PullStatus
 from rucola.client.pulling import Pulled, Puller
 from rucola.client.queue_failures import QueueFailures
 from rucola.client.queue_locks import QueueLocks
-from rucola.client.supervisor import Supervisor
+from rucola.client.supervisor import ClientTasks
 from rucola.common import message_const
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message import MessageExt
@@ -106,7 +106,7 @@ class PushService:
         self._config = config
         self._puller = puller
         self._consumption = consumption
-        self._pulls = Supervisor(member.group)
+        self._pulls = ClientTasks(member.group)
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
         self._resumed = asyncio.Event()
         self._resumed.set()

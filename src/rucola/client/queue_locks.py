@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from rucola.client.group_member import GroupMember
 from rucola.client.process_queue import OrderlyProcessQueue
-from rucola.client.supervisor import Periodic, Supervisor
+from rucola.client.supervisor import ClientTasks, Periodic
 from rucola.errors import RucolaError
 from rucola.runtime.logs import event
 
@@ -47,7 +47,7 @@ class QueueLocks:
         self._lost = lost
         self._confirmed = confirmed
         self._confirming = Periodic(self.confirm, INTERVAL_S)
-        self._background = Supervisor(member.group)
+        self._background = ClientTasks(member.group)
 
     def start(self) -> None:
         """Starts to confirm locks."""

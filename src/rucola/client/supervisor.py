@@ -5,7 +5,7 @@ that must go on is started again after a pause: 1 s, then twice as long after ea
 task has run for longer than the pause before it, the next pause is 1 s again. The pauses pass on the event loop's
 clock.
 
-A task that somebody else cancels is started again, too: only ``Supervisor.stop`` ends it. The tasks that
+A task that somebody else cancels is started again, too: only ``ClientTasks.stop`` ends it. The tasks that
 ``asyncio.run`` cancels at its end do not start again, because their loop is closed before the pause is over.
 """
 
@@ -26,13 +26,13 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 STUBBORN_S = 5.0
-"""How long ``Supervisor.stop`` waits for tasks that it has cancelled, in seconds."""
+"""How long ``ClientTasks.stop`` waits for tasks that it has cancelled, in seconds."""
 
 Work = Callable[[], Awaitable[object]]
 """The work of a background task; called again after a failure."""
 
 
-class Supervisor:
+class ClientTasks:
     """The background tasks of one client, or of a part of it. May be used on only one event loop.
 
     Args:

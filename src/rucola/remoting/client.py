@@ -83,7 +83,7 @@ class RemotingClient:
         self.options = options or ClientOptions()
         self.processors: dict[int, Processor] = {}
         self.on_connected: Callable[[str], None] | None = None  # called with the address of every opened connection
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, ClientConnection] = {}
         # Returns the next correlation id. An id recurs only after 2**31 - 1 calls; by then, the earlier request
         # with this id no longer waits. The function is written in C, because it is called for every message.
         self.next_opaque: Callable[[], int] = chain.from_iterable(repeat(range(1, 1 << 31))).__next__
@@ -195,17 +195,17 @@ class RemotingClient:
                 connection.abort()
             await asyncio.gather(*gone)
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: ClientConnection) -> None:
         """Called by ``connection`` when it has ended: the next request to its address opens a new connection."""
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
 
-    def _connection(self, address: str) -> Connection:
+    def _connection(self, address: str) -> ClientConnection:
         connection = self._connections.get(address)
         if connection is None:
             if self._closed:
                 raise RemotingClosedError(address)
-            connection = Connection(self, address, asyncio.get_running_loop())
+            connection = ClientConnection(self, address, asyncio.get_running_loop())
             self._connections[address] = connection
             self.run(connection.open())
         return connection
@@ -223,8 +223,8 @@ class RemotingClient:
             event(logger, logging.ERROR, "background work of the client failed", error)
 
 
-class Connection(asyncio.BufferedProtocol):
-    """A client's connection to one address. After its loss, the next request opens a new ``Connection``."""
+class ClientConnection(asyncio.BufferedProtocol):
+    """A client's connection to one address. After its loss, the next request opens a new ``ClientConnection``."""
 
     __slots__ = (
         "_client",

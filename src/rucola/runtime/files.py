@@ -40,7 +40,7 @@ from rucola.runtime.held_directories import (
     DIRECTORY,
     NO_FOLLOW,
     HeldDirectories,
-    Place,
+    HeldPath,
     kind_of,
 )
 from rucola.runtime.mapped_segment import MappedSegment, whole_pages
@@ -118,7 +118,7 @@ class Files:
     def is_link(self, path: str) -> bool:
         """Whether there is a symbolic link at ``path``."""
         try:
-            with Place(self, path, "stat", above=True) as place:
+            with HeldPath(self, path, "stat", above=True) as place:
                 status = os.stat(place.name, dir_fd=place.descriptor, follow_symlinks=False)
         except DiskError as error:
             if isinstance(error.__cause__, FileNotFoundError):
@@ -138,7 +138,7 @@ class Files:
 
     def size(self, path: str) -> int:
         """Returns the length of the file in bytes."""
-        with Place(self, path, "stat") as place:
+        with HeldPath(self, path, "stat") as place:
             return place.file_status().st_size
 
     def length(self, path: str) -> int:
@@ -168,19 +168,19 @@ class Files:
 
     def modified_ms(self, path: str) -> int:
         """Returns the time of the last write to the file, in milliseconds since the epoch."""
-        with Place(self, path, "stat") as place:
+        with HeldPath(self, path, "stat") as place:
             return place.status().st_mtime_ns // 1_000_000
 
     def is_open_to_others(self, path: str) -> bool:
         """Whether everybody may read the file, or list the directory and enter it."""
-        with Place(self, path, "stat") as place:
+        with HeldPath(self, path, "stat") as place:
             mode = os.stat(place.name, dir_fd=place.descriptor).st_mode
         wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
         return mode & wanted == wanted
 
     def close_to_others(self, path: str) -> None:
         """Takes all rights on a directory from everybody but its owner."""
-        with Place(self, path, "change the mode of") as place:
+        with HeldPath(self, path, "change the mode of") as place:
             os.chmod(place.name, 0o700, dir_fd=place.descriptor)
 
     def lies_in(self, path: str, directory: str) -> bool:
@@ -196,7 +196,7 @@ class Files:
     def is_private(self, path: str) -> bool:
         """Whether only its owner may read the file; False if there is no such file."""
         try:
-            with Place(self, path, "stat") as place:
+            with HeldPath(self, path, "stat") as place:
                 return not place.file_status().st_mode & 0o077
         except DiskError as error:
             if isinstance(error.__cause__, FileNotFoundError):
@@ -218,7 +218,7 @@ class Files:
 
     def device(self, path: str) -> int:
         """Returns a number for the file system that holds ``path``. Files can be renamed only within one."""
-        with Place(self, path, "stat") as place:
+        with HeldPath(self, path, "stat") as place:
             return place.status().st_dev
 
     def list_files(self, path: str) -> list[str]:
@@ -273,7 +273,7 @@ class Files:
             ForeignEntryError: the file is longer than ``bytes_max``, or no file.
         """
         try:
-            with Place(self, path, "read") as place:
+            with HeldPath(self, path, "read") as place:
                 descriptor = place.open(os.O_RDONLY)
                 try:
                     return _read_all(descriptor, path, bytes_max)
@@ -286,7 +286,7 @@ class Files:
 
     def open_to_read(self, path: str) -> BinaryIO:
         """Opens a file for code that reads it in parts; the caller closes it."""
-        with Place(self, path, "read") as place:
+        with HeldPath(self, path, "read") as place:
             return os.fdopen(place.open(os.O_RDONLY), "rb")
 
     def open_new(self, path: str) -> BinaryIO:
@@ -295,7 +295,7 @@ class Files:
         Raises:
             DiskError: something is there already.
         """
-        with Place(self, path, "create") as place:
+        with HeldPath(self, path, "create") as place:
             return os.fdopen(place.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE), "wb")
 
     def write_file(self, path: str, content: bytes, private: bool = False) -> None:
@@ -305,7 +305,7 @@ class Files:
         Args:
             private: whether only the owner may read a new file.
         """
-        with Place(self, path, "write") as place:
+        with HeldPath(self, path, "write") as place:
             descriptor = place.open(os.O_RDWR | os.O_CREAT, _PRIVATE_MODE if private else _FILE_MODE)
             try:
                 os.ftruncate(descriptor, 0)
@@ -324,7 +324,7 @@ class Files:
             spare: path to which the file with the old content is moved; if empty, the old content is discarded.
             private: whether only the owner may read the file.
         """
-        with Place(self, path, "replace") as place:
+        with HeldPath(self, path, "replace") as place:
             is_new = not place.kind()
             if not is_new:
                 place.file_status()  # refuses a link: it could be replaced, but somebody meant it to stay
@@ -341,7 +341,7 @@ class Files:
 
     def rename(self, path: str, new_path: str) -> None:
         """Renames within one file system; replaces what was at ``new_path``; the caller syncs the directories."""
-        with Place(self, path, "rename", above=True) as old, Place(self, new_path, "rename", above=True) as new:
+        with HeldPath(self, path, "rename", above=True) as old, HeldPath(self, new_path, "rename", above=True) as new:
             os.replace(old.name, new.name, src_dir_fd=old.descriptor, dst_dir_fd=new.descriptor)
         self.held.forget(path)
 
@@ -349,7 +349,7 @@ class Files:
         """Gives a file a second name; returns False, and changes nothing, if the name is taken. The caller syncs the
         directory.
         """
-        with Place(self, path, "link") as old, Place(self, new_path, "link") as new:
+        with HeldPath(self, path, "link") as old, HeldPath(self, new_path, "link") as new:
             try:
                 os.link(old.name, new.name, src_dir_fd=old.descriptor, dst_dir_fd=new.descriptor, follow_symlinks=False)
             except FileExistsError:
@@ -360,7 +360,7 @@ class Files:
         """Renames a directory, and syncs the new parent; returns False, and changes nothing, if a file or a non-empty
         directory is at ``new_path``.
         """
-        with Place(self, path, "rename", above=True) as old, Place(self, new_path, "rename", above=True) as new:
+        with HeldPath(self, path, "rename", above=True) as old, HeldPath(self, new_path, "rename", above=True) as new:
             try:
                 os.rename(old.name, new.name, src_dir_fd=old.descriptor, dst_dir_fd=new.descriptor)
             except OSError as error:
@@ -373,7 +373,7 @@ class Files:
 
     def sync_file(self, path: str) -> None:
         """Makes the content of a file durable after other code has written it."""
-        with Place(self, path, "sync") as place:
+        with HeldPath(self, path, "sync") as place:
             descriptor = place.open(os.O_RDWR)
             try:
                 os.fsync(descriptor)
@@ -382,7 +382,7 @@ class Files:
 
     def remove(self, path: str) -> None:
         """Removes a file, or a link itself; the caller syncs the directory."""
-        with Place(self, path, "remove") as place:
+        with HeldPath(self, path, "remove") as place:
             os.remove(place.name, dir_fd=place.descriptor)
 
     def remove_tree(self, path: str) -> None:
@@ -393,7 +393,7 @@ class Files:
             ForeignEntryError: directories are nested so deeply that they cannot be a store's.
         """
         try:
-            with Place(self, path, "remove directory", above=True) as place:
+            with HeldPath(self, path, "remove directory", above=True) as place:
                 self.held.forget(path)
                 _remove_entry(place.name, place.descriptor, path, 0)
         except DiskError as error:
@@ -410,7 +410,7 @@ class Files:
             return
         parent = os.path.dirname(path) or "."  # noqa: PTH120
         self.make_directory(parent)
-        with Place(self, path, "create directory") as place:
+        with HeldPath(self, path, "create directory") as place:
             try:
                 os.mkdir(place.name, _DIRECTORY_MODE, dir_fd=place.descriptor)
             except FileExistsError:
@@ -420,7 +420,7 @@ class Files:
             self.sync_directory(parent)
         except DiskError:
             # A later call would assume that an existing directory is synced.
-            with suppress(DiskError), Place(self, path, "remove directory") as place:
+            with suppress(DiskError), HeldPath(self, path, "remove directory") as place:
                 os.rmdir(place.name, dir_fd=place.descriptor)
             raise
 
@@ -437,7 +437,7 @@ class Files:
 
     def sync_directory(self, path: str) -> None:
         """Makes creations, renames and removals in ``path`` durable, where directories can be opened."""
-        with Place(self, path, "sync directory") as place:
+        with HeldPath(self, path, "sync directory") as place:
             try:
                 descriptor = place.open_directory()
             except (PermissionError, IsADirectoryError):
@@ -453,7 +453,7 @@ class Files:
 
     def read_at(self, path: str, position: int, length: int) -> bytes:
         """Returns up to ``length`` bytes from ``position``; fewer at the end of the file."""
-        with Place(self, path, "read") as place:
+        with HeldPath(self, path, "read") as place:
             descriptor = place.open(os.O_RDONLY)
             try:
                 return read_at(descriptor, length, position)
@@ -462,7 +462,7 @@ class Files:
 
     def write_at(self, path: str, position: int, content: bytes) -> None:
         """Writes ``content`` at ``position`` of an existing file, or of a new one, and syncs the data."""
-        with Place(self, path, "write") as place:
+        with HeldPath(self, path, "write") as place:
             descriptor = place.open(os.O_RDWR | os.O_CREAT, _FILE_MODE)
             try:
                 write_all(descriptor, content, position)
@@ -505,7 +505,7 @@ class Files:
                 enough.
             writable: False maps the file for reading only.
         """
-        with Place(self, path, "map") as place:
+        with HeldPath(self, path, "map") as place:
             descriptor = place.open((os.O_RDWR if writable else os.O_RDONLY) | NO_FOLLOW)
             try:
                 length = size if size is not None else os.fstat(descriptor).st_size
@@ -574,7 +574,7 @@ class Files:
         if self._identity(name) in _locked_here:
             # The file is not even opened: closing any descriptor of it would drop this process's record lock.
             raise StoreLockedError(path)
-        with Place(self, name, "lock") as place:
+        with HeldPath(self, name, "lock") as place:
             descriptor = place.open(os.O_RDWR | os.O_CREAT | NO_FOLLOW, _FILE_MODE)
             identity = self._identity(name)
             try:
@@ -602,7 +602,7 @@ class Files:
             # As in ``lock_directory``, a file that this process has locked is not even opened.
             return True
         try:
-            with Place(self, name, "look at the lock") as place:
+            with HeldPath(self, name, "look at the lock") as place:
                 descriptor = place.open(os.O_RDONLY | NO_FOLLOW)
                 try:
                     return _first_byte_locked(descriptor)
@@ -615,7 +615,7 @@ class Files:
 
     def _identity(self, path: str) -> tuple[int, int]:
         """Returns device and inode of ``path``; (0, 0) when it does not exist."""
-        with Place(self, path, "stat") as place:
+        with HeldPath(self, path, "stat") as place:
             try:
                 status = place.status()
             except FileNotFoundError:
@@ -638,7 +638,7 @@ class Files:
     def _kind(self, path: str, operation: str) -> int:
         """Returns the type of what is at ``path``, as in ``stat.S_IFMT``; 0 if nothing is there."""
         try:
-            with Place(self, path, operation) as place:
+            with HeldPath(self, path, operation) as place:
                 return place.kind()
         except ForeignEntryError:
             raise
@@ -652,7 +652,7 @@ class Files:
         """Creates a file under a name that is only used for unfinished files; gives its descriptor. What an interrupted
         process left there, or somebody put there, is removed first, and never written to. Errors name ``path``.
         """
-        with Place(self, temporary, operation) as place, DiskCall(path, operation):
+        with HeldPath(self, temporary, operation) as place, DiskCall(path, operation):
             with suppress(FileNotFoundError):
                 os.remove(place.name, dir_fd=place.descriptor)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_FOLLOW
@@ -670,7 +670,7 @@ class Files:
         is no such directory.
         """
         try:
-            with Place(self, path, "list") as place:
+            with HeldPath(self, path, "list") as place:
                 if place.descriptor is None:
                     self._has_directory(path)
                     return collect(path)

@@ -204,14 +204,14 @@ class HeldDirectories:
 
 
 class HoldsDirectories(Protocol):
-    """What a ``Place`` needs of ``Files``."""
+    """What a ``HeldPath`` needs of ``Files``."""
 
     @property
     def held(self) -> HeldDirectories:
         """The held directories."""
 
 
-class Place:
+class HeldPath:
     """A path for one operation: a context manager that gives the name to use and the descriptor to use it with.
 
     The descriptor is None for a path outside of all held directories; calls of ``os`` then take the name as it is. An
@@ -240,7 +240,7 @@ class Place:
         self._held = files.held.find(path, above)
         self.is_held = self._held is not None
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> HeldPath:
         held = self._held
         if held is not None:
             if self.path == held.path:

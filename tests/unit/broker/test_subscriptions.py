@@ -211,7 +211,9 @@ def test_what_is_known_of_consumers_is_bounded(tmp_path: Path, monkeypatch: pyte
             await cluster.send()
             admissions = pull_admission.PullAdmissions(cluster.broker.services)
             for number in range(8):
-                asked = pull_admission.Asked(b"T", b"cg", 0, RequestCode.PULL_MESSAGE, None, b"%d" % number, b"TAG")
+                asked = pull_admission.RepeatedFields(
+                    b"T", b"cg", 0, RequestCode.PULL_MESSAGE, None, b"%d" % number, b"TAG"
+                )
                 found = admissions.find(asked, object())
                 assert (found.tag_codes, admissions.find(tuple(asked), object())) == ({48 + number}, found)
                 assert 1 <= len(admissions._kept) <= 3

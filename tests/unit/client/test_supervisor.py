@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from rucola.client.supervisor import Supervisor
+from rucola.client.supervisor import ClientTasks
 from rucola.testing.event_loop import SteppedEventLoop, advance, run_stepped, settle
 
 
@@ -44,7 +44,7 @@ def failures(caplog) -> list[tuple[str, dict[str, object]]]:
 @pytest.mark.parametrize("error", [ValueError("odd"), SystemExit(1), asyncio.CancelledError(), StopAsyncIteration()])
 def test_a_failed_task_runs_again_after_a_pause(caplog, error):
     async def scene() -> None:
-        supervisor, job = Supervisor("G"), Job(error)
+        supervisor, job = ClientTasks("G"), Job(error)
         supervisor.forever("heartbeats", job)
         await settle()
         assert job.runs == [0]
@@ -65,7 +65,7 @@ def test_a_failed_task_runs_again_after_a_pause(caplog, error):
 
 def test_the_pauses_grow_up_to_a_minute_and_begin_anew_after_a_long_run():
     async def scene() -> None:
-        supervisor, job = Supervisor(), Job(*[ValueError()] * 9)
+        supervisor, job = ClientTasks(), Job(*[ValueError()] * 9)
         supervisor.forever("work", job)
         await settle()
         await pass_time(250)
@@ -83,7 +83,7 @@ def test_the_pauses_grow_up_to_a_minute_and_begin_anew_after_a_long_run():
             fail.clear()
             raise ValueError
 
-        supervisor = Supervisor()
+        supervisor = ClientTasks()
         supervisor.forever("work", work)
         for _ in range(3):
             await pass_time(10)
@@ -97,7 +97,7 @@ def test_the_pauses_grow_up_to_a_minute_and_begin_anew_after_a_long_run():
 
 def test_a_task_that_somebody_cancels_starts_again(caplog):
     async def scene() -> None:
-        supervisor, job = Supervisor(), Job()
+        supervisor, job = ClientTasks(), Job()
         supervisor.forever("heartbeats", job)
         await settle()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -118,7 +118,7 @@ def test_a_task_that_somebody_cancels_starts_again(caplog):
 @pytest.mark.parametrize("cancelled", [True, False])
 def test_nothing_starts_again_after_stop(cancelled):
     async def scene() -> None:
-        supervisor, job = Supervisor(), Job(*() if cancelled else (ValueError(), ValueError()))
+        supervisor, job = ClientTasks(), Job(*() if cancelled else (ValueError(), ValueError()))
         supervisor.forever("work", job)
         await settle()
         if cancelled:
@@ -137,7 +137,7 @@ def test_nothing_starts_again_after_stop(cancelled):
 def test_the_end_of_the_loop_ends_the_tasks():
     async def scene() -> Job:
         job = Job()
-        Supervisor().forever("work", job)
+        ClientTasks().forever("work", job)
         await settle()
         return job
 
@@ -157,7 +157,7 @@ def test_work_that_swallows_its_cancellation_and_fails_does_not_start_again():
             except asyncio.CancelledError:
                 raise ValueError from None
 
-        supervisor = Supervisor()
+        supervisor = ClientTasks()
         supervisor.forever("work", stubborn)
         await settle()
         ended = asyncio.ensure_future(supervisor.stop())
@@ -180,7 +180,7 @@ def test_rounds_come_at_intervals_on_request_and_soon_after_a_failure():
         def seen() -> list[float]:
             return pytest.approx(runs, abs=1)
 
-        supervisor = Supervisor()
+        supervisor = ClientTasks()
         rounds = supervisor.periodic("heartbeats", work, 30)
         await pass_time(29)
         assert runs == []
@@ -209,7 +209,7 @@ def test_a_request_during_a_round_starts_another_one():
             runs.append(1)
             await gate.wait()
 
-        supervisor = Supervisor()
+        supervisor = ClientTasks()
         rounds = supervisor.periodic("heartbeats", work, 30)
         rounds.soon()
         await settle()
@@ -229,7 +229,7 @@ def test_the_failure_of_work_that_ends_by_itself_is_logged(caplog):
         async def fails() -> None:
             raise SystemExit("odd")
 
-        supervisor, done = Supervisor("c"), []
+        supervisor, done = ClientTasks("c"), []
 
         async def works() -> None:
             done.append(1)
@@ -255,7 +255,7 @@ def test_work_that_is_cancelled_before_it_begins_is_closed():
         async def work() -> None:
             """Does not begin."""
 
-        supervisor, waiting = Supervisor(), work()
+        supervisor, waiting = ClientTasks(), work()
         supervisor.once("work", waiting)
         await supervisor.stop()
         assert waiting.cr_frame is None  # closed; otherwise Python warns that it was never awaited
@@ -265,7 +265,7 @@ def test_work_that_is_cancelled_before_it_begins_is_closed():
 
 def test_a_background_task_may_stop_its_own_supervisor():
     async def scene() -> None:
-        supervisor, done = Supervisor(), []
+        supervisor, done = ClientTasks(), []
 
         async def ends_all() -> None:
             await supervisor.stop()
@@ -286,7 +286,7 @@ def test_work_whose_task_is_cancelled_before_it_runs_is_not_left_unused():
         async def work() -> None:
             await asyncio.sleep(1)
 
-        supervisor = Supervisor()
+        supervisor = ClientTasks()
         unused = work()
         supervisor.once("unused", unused)
         await supervisor.stop()

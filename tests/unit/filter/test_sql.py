@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.kernels import kernel
 
 from rucola.errors import FormatError
-from rucola.filter.sql import Outcome, SqlExpression, compile_sql
+from rucola.filter.sql import SqlExpression, TruthValue, compile_sql
 from rucola.filter.sql import program as program_module
 from rucola.filter.sql.grammar import DEPTH_MAX, LENGTH_MAX
 from rucola.filter.sql.instructions import Op
@@ -23,7 +23,7 @@ from rucola.filter.sql.numbers import parse_double, parse_integer
 from rucola.filter.sql.program import Type
 
 CASES = Path(__file__).parents[2] / "golden" / "filter" / "filter_cases.json.xz"
-RESULTS = {True: Outcome.TRUE, False: Outcome.FALSE, None: Outcome.NULL}
+RESULTS = {True: TruthValue.TRUE, False: TruthValue.FALSE, None: TruthValue.NULL}
 DEVIATIONS = {
     "long-1295": "longer than an expression may be; the reference takes any length, here 100,006 characters",
 }
@@ -71,7 +71,7 @@ def test_evaluates_as_the_reference(in_form):
             if evaluation.get("typed"):
                 continue
             properties = evaluation["properties"]
-            expected = RESULTS[evaluation["result"]] if "result" in evaluation else Outcome.ERROR
+            expected = RESULTS[evaluation["result"]] if "result" in evaluation else TruthValue.ERROR
             assert expression.evaluate(properties) is expected, (case["id"], properties)
             if all(value and "\x01" not in value and "\x02" not in value for value in properties.values()):
                 text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
@@ -125,12 +125,12 @@ def test_the_worst_that_is_taken_ends_soon(in_form):
     and numbers with thousands of digits.
     """
     expression = compile_sql("a CONTAINS '" + "x" * 8000 + "y' OR a > 5 OR a = 1")
-    assert expression.evaluate({"a": "x" * 32_000}) is Outcome.ERROR
-    assert expression.evaluate({"a": "9" * 32_000}) is Outcome.ERROR
+    assert expression.evaluate({"a": "x" * 32_000}) is TruthValue.ERROR
+    assert expression.evaluate({"a": "9" * 32_000}) is TruthValue.ERROR
     deep = compile_sql("(" * DEPTH_MAX + "a = 1" + ")" * DEPTH_MAX)
-    assert deep.evaluate({"a": "1"}) is Outcome.TRUE
+    assert deep.evaluate({"a": "1"}) is TruthValue.TRUE
     nested = compile_sql("a = (" * 1000 + "a = '1'" + ")" * 1000)
-    assert nested.evaluate({}) is Outcome.NULL
+    assert nested.evaluate({}) is TruthValue.NULL
 
 
 def test_many_messages_in_one_call(in_form):
@@ -150,7 +150,7 @@ def test_many_messages_in_one_call(in_form):
         source += text + b"#"
     outcomes = bytearray(len(texts))
     assert expression.match(source, places, len(texts), outcomes) == 1
-    assert [Outcome(o).name for o in outcomes] == ["TRUE", "NULL", "NULL", "ERROR", "FALSE", "NULL"]
+    assert [TruthValue(o).name for o in outcomes] == ["TRUE", "NULL", "NULL", "ERROR", "FALSE", "NULL"]
     for bad in ([0, len(source) + 1], [len(source), 1], [-1, 1], [0, -1]):
         with pytest.raises(ValueError, match="outside"):
             expression.match(source, array("q", bad), 1, outcomes)
@@ -162,7 +162,7 @@ def test_many_messages_in_one_call(in_form):
 def test_any_text_compiles_or_is_refused_and_any_properties_are_judged(text, properties):
     expression = compiled(text)
     if expression is not None:
-        assert expression.evaluate_text(properties) in Outcome
+        assert expression.evaluate_text(properties) in TruthValue
 
 
 @given(
@@ -171,11 +171,11 @@ def test_any_text_compiles_or_is_refused_and_any_properties_are_judged(text, pro
 def test_forms_agree_on_numbers(text):
     """Numbers that the kernel reads itself are equal to those of the general path."""
     expression = compile_sql("a = 1.5 OR a = 3 OR a = 3000000000")
-    assert expression.evaluate({"a": text}) in Outcome
+    assert expression.evaluate({"a": text}) in TruthValue
     exact = parse_double(text.encode())
     literal = compile_sql("a >= b AND a <= b")
     if exact is not None:
-        assert literal.evaluate({"a": text, "b": text}) is not Outcome.ERROR
+        assert literal.evaluate({"a": text, "b": text}) is not TruthValue.ERROR
 
 
 @pytest.mark.parametrize(
@@ -193,6 +193,6 @@ def test_numbers_as_java_reads_them(text, integer, double):
 
 def test_kernel_restates_the_operations():
     constants = vars(kernel("filter.sql._sql_cy", "interpreted"))
-    for prefix, enum in (("OP_", Op), ("TYPE_", Type), ("", Outcome)):
+    for prefix, enum in (("OP_", Op), ("TYPE_", Type), ("", TruthValue)):
         for member in enum:
             assert constants[prefix + member.name] == member

@@ -10,7 +10,7 @@ import pytest
 
 from rucola.errors import FormatError, RemotingClosedError, RemotingConnectError, RemotingTimeoutError
 from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand, decode_frame
-from rucola.remoting.client import ClientOptions, Connection, RemotingClient
+from rucola.remoting.client import ClientConnection, ClientOptions, RemotingClient
 from rucola.testing.event_loop import advance, run_stepped, settle
 
 HOUR_MS = 3_600_000
@@ -152,7 +152,7 @@ class RecordedTransport(asyncio.Transport):
 def test_a_long_turn_writes_before_it_ends(run, body):
     async def scene() -> None:
         transport = RecordedTransport()
-        connection = Connection(RemotingClient(), "127.0.0.1:1", asyncio.get_running_loop())
+        connection = ClientConnection(RemotingClient(), "127.0.0.1:1", asyncio.get_running_loop())
         frames = [b"h%03d" % number for number in range(200)]
         for frame in frames[:100]:
             connection.send(frame, body)

@@ -304,15 +304,15 @@ def test_what_takes_the_place_of_a_file_after_the_look_is_not_used(
 ) -> None:
     files, root, victim = tree
     before, path = seen(victim), root / "inside/file"
-    look = held_directories.Place.file_status
+    look = held_directories.HeldPath.file_status
 
-    def look_and_lose(place: held_directories.Place) -> os.stat_result:
+    def look_and_lose(place: held_directories.HeldPath) -> os.stat_result:
         status = look(place)
         path.unlink()
         STRANGERS[kind](path, victim)
         return status
 
-    monkeypatch.setattr(held_directories.Place, "file_status", look_and_lose)
+    monkeypatch.setattr(held_directories.HeldPath, "file_status", look_and_lose)
     ended = threading.Event()
 
     def attempt() -> None:

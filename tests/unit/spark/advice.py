@@ -28,7 +28,7 @@ from rucola.arrow.reading import open_catalog
 from rucola.arrow.schema import chosen_columns
 from rucola.arrow.topic_dataset import topic_options
 from rucola.cli.main import main
-from rucola.cli.replay_request import Request, _pairs
+from rucola.cli.replay_request import ReplayRequest, _pairs
 from rucola.cli.spark import run
 from rucola.cli.spark_archive import seconds
 from rucola.cli.spark_replay import _check_table
@@ -248,8 +248,8 @@ def request(advice: str, wrong: dict[str, Any], right: dict[str, Any]) -> Case:
     fixed: dict[str, Any] = {"to": "t", "namesrv": "h:1"}
     return Case(
         advice,
-        lambda _: Request(**fixed | wrong).sink_options(),
-        lambda _: Request(**fixed | right).sink_options(),
+        lambda _: ReplayRequest(**fixed | wrong).sink_options(),
+        lambda _: ReplayRequest(**fixed | right).sink_options(),
     )
 
 
@@ -657,21 +657,21 @@ CASES = {
     ),
     "replay from": Case(
         "an existing directory",
-        lambda directory: Request(to="t", store=str(directory / "none")).source_options(),
-        lambda directory: Request(to="t", store=str(directory / "store")).source_options(),
+        lambda directory: ReplayRequest(to="t", store=str(directory / "none")).source_options(),
+        lambda directory: ReplayRequest(to="t", store=str(directory / "store")).source_options(),
     ),
     **{
         f"replay a table, {name}": Case(
             "only without --table",
-            lambda _, name=name: _check_table(Request(to="t", **{name: "x"})),
-            lambda _: _check_table(Request(to="t")),
+            lambda _, name=name: _check_table(ReplayRequest(to="t", **{name: "x"})),
+            lambda _: _check_table(ReplayRequest(to="t")),
         )
         for name in ("store", "from_namesrv", "source", "filter", "checkpoint")
     },
     "replay a table where": Case(
         "use --where",
-        lambda _: _check_table(Request(to="t", filter="a = 1")),
-        lambda _: _check_table(Request(to="t", where="a = 1")),
+        lambda _: _check_table(ReplayRequest(to="t", filter="a = 1")),
+        lambda _: _check_table(ReplayRequest(to="t", where="a = 1")),
     ),
     # Decoders.
     "no JSON": avro("Avro schema as JSON", "x", '{"type": "record", "name": "r", "fields": []}'),

@@ -29,7 +29,7 @@ from rucola.common.message import MessageExt
 from rucola.common.message_const import CRC32
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError, StoreDamagedError
-from rucola.filter.sql import Outcome, compile_sql
+from rucola.filter.sql import TruthValue, compile_sql
 from rucola.formats.message import encode_message
 from rucola.runtime.mapped_segment import MappedSegment
 from rucola.spark.options import SourceOptions, parse_options
@@ -166,7 +166,7 @@ def test_tags(directory: Path, order: str, expression: str) -> None:
 def test_conditions(directory: Path, order: str, condition: str) -> None:
     options = options_of(directory, scanOrder=order, subExpression=condition)
     judge = compile_sql(condition)
-    wanted = [one for one in expected(directory, {"flights"}) if judge.evaluate(one.properties) is Outcome.TRUE]
+    wanted = [one for one in expected(directory, {"flights"}) if judge.evaluate(one.properties) is TruthValue.TRUE]
     assert sorted(row["physicalOffset"] for row in rows_of(options)) == [one.physical_offset for one in wanted]
     assert bool(wanted) == (condition != "v = 2")
 

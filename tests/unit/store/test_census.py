@@ -14,7 +14,7 @@ from tests.unit.store.stores import fill, message, opened
 from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.formats.message_id import offset_message_id
 from rucola.store.doctor.census import HOUR_MS, USED_UP, count_in, find, find_id, lags, merged, segments_of
-from rucola.store.offline.rows import Rows
+from rucola.store.offline.rows import SegmentRows
 from rucola.store.offline.search import MessageQuery
 from rucola.testing.clock import ManualClock
 
@@ -30,7 +30,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return paths
 
 
-def places(found: Iterable[tuple[str, Rows]]) -> list[tuple[str, int]]:
+def places(found: Iterable[tuple[str, SegmentRows]]) -> list[tuple[str, int]]:
     return [
         (store, rows.table[row * ROW_WIDTH + RecordColumn.PHYSICAL_OFFSET])
         for store, rows in found
@@ -53,7 +53,7 @@ def test_counts_by_topic_queue_tag_and_hour(stores: list[str]) -> None:
     assert len(hours) > 4 and all(one.hour_ms % HOUR_MS == 0 for one in hours)
 
 
-def all_rows(stores: list[str]) -> Iterator[tuple[int, Rows]]:
+def all_rows(stores: list[str]) -> Iterator[tuple[int, SegmentRows]]:
     for _, rows in find(stores, MessageQuery()):
         yield from ((row, rows) for row in rows.chosen)
 

@@ -13,7 +13,7 @@ from tests.unit.store.stores import SEGMENT, contents, everything, fill, message
 from rucola.errors import StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.store.offline.inspect import queue_infos
-from rucola.store.offline.offline_store import OfflineStore, QueueRange
+from rucola.store.offline.offline_store import OfflineStore, OffsetRange
 from rucola.store.results import Boundary
 
 
@@ -28,7 +28,7 @@ def test_it_sees_what_the_store_sees_and_changes_nothing(tmp_path: Path) -> None
     assert offline.min_offset() == 0
     assert offline.topics() == ["T0", "T1"]
     assert offline.queues("T1") == [0, 1]
-    assert offline.queue_ranges() == [QueueRange(topic, q, 0, 175) for topic in ("T0", "T1") for q in (0, 1)]
+    assert offline.queue_ranges() == [OffsetRange(topic, q, 0, 175) for topic in ("T0", "T1") for q in (0, 1)]
     for (topic, queue_id), expected in seen.items():
         got = [
             (found.physical_offset, found.store_timestamp_ms, found.body)
@@ -102,7 +102,7 @@ def test_damage_is_named_and_unknown_queues_are_empty(tmp_path: Path) -> None:
     with pytest.raises(StoreDamagedError) as caught:
         list(offline.messages("T0", 0, 0, 20))
     assert (caught.value.path, caught.value.position) == (str(log), results[7].physical_offset)
-    assert offline.queue_range("None", 0) == QueueRange("None", 0, 0, 0)
+    assert offline.queue_range("None", 0) == OffsetRange("None", 0, 0, 0)
     assert list(offline.messages("None", 0, 0, 9)) == offline.queue_files("None", 0) == []
     with pytest.raises(StoreDamagedError, match="no store here"):
         OfflineStore(str(tmp_path / "index"))

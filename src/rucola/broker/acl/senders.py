@@ -18,7 +18,7 @@ from rucola.broker.acl.permission import PUB, SUB, AclSnapshot, Resource, Sender
 from rucola.broker.acl.permission import group as acl_group
 from rucola.broker.acl.permission import topic as acl_topic
 from rucola.broker.client.client_channel import ClientChannel
-from rucola.broker.senders import Asked, Senders
+from rucola.broker.senders import AskedClient, Senders
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
@@ -122,11 +122,11 @@ class AccountSenders(Senders):
         """See ``Senders``. Administrators may recall every message."""
         return "" if self._is_admin(self._serving()) else self.mark()
 
-    def audience(self, clients: Sequence[ClientChannel], mark: str, topic: str) -> list[Asked]:
+    def audience(self, clients: Sequence[ClientChannel], mark: str, topic: str) -> list[AskedClient]:
         """See ``Senders``."""
         sender = self._known(mark)
         if sender:
-            return [Asked(client, reads=True) for client in clients if client.account == sender]
+            return [AskedClient(client, reads=True) for client in clients if client.account == sender]
         seen: dict[tuple[str, str], tuple[bool, bool]] = {}
         asked = []
         for client in clients:
@@ -135,7 +135,7 @@ class AccountSenders(Senders):
                 seen[place] = self._rights(client, topic)
             publishes, reads = seen[place]
             if publishes:
-                asked.append(Asked(client, reads))
+                asked.append(AskedClient(client, reads))
         return asked
 
     def check_end(self, account: str, mark: str) -> None:

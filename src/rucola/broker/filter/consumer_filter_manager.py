@@ -25,7 +25,7 @@ CLEAN_AFTER_MS = 24 * 3600 * 1000
 _DEAD_BEFORE_LOAD_MS = 30_000
 
 
-class Subscription(Protocol):
+class FilterSubscription(Protocol):
     """The fields of ``protocol.bodies.heartbeat.SubscriptionData`` that are used here."""
 
     topic: str
@@ -86,7 +86,7 @@ class ConsumerFilterManager:
         data = self._table.get(topic, {}).get(group)
         return None if data is None else (data, self._compiled[topic, group])
 
-    def register(self, group: str, subscriptions: Iterable[Subscription]) -> None:
+    def register(self, group: str, subscriptions: Iterable[FilterSubscription]) -> None:
         """Processes a heartbeat with all subscriptions of a client of ``group``."""
         topics = set()
         for subscription in subscriptions:
@@ -118,7 +118,7 @@ class ConsumerFilterManager:
     def _written(self, error: Exception | None) -> None:
         self._changed = self._changed or error is not None
 
-    def _register(self, group: str, new: Subscription) -> None:
+    def _register(self, group: str, new: FilterSubscription) -> None:
         groups = self._table.setdefault(new.topic, {})
         old = groups.get(group)
         if old is not None:

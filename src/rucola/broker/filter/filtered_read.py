@@ -109,7 +109,7 @@ class _Found:
         Returns:
             The queue offset after the last examined message if the result is full, else None.
         """
-        table, position, passes = self._table, 0, sql.Outcome.TRUE
+        table, position, passes = self._table, 0, sql.TruthValue.TRUE
         while position < len(view):
             rows, following, _ = walk_records(view, view, position, len(view), 0, table, _ROWS_MAX, crc32, 0)
             if rows == 0:

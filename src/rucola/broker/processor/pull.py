@@ -11,7 +11,13 @@ from rucola.broker.client.consumer_manager import CONSUME_ACTIVELY
 from rucola.broker.filter.filtered_read import FilterTime, read_filtered
 from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.longpolling.pull_request_hold import Admission, PullRequest, PullRequestHold
-from rucola.broker.processor.pull_admission import TAG, Asked, NotCompiledError, PullAdmissions, PullForbiddenError
+from rucola.broker.processor.pull_admission import (
+    TAG,
+    NotCompiledError,
+    PullAdmissions,
+    PullForbiddenError,
+    RepeatedFields,
+)
 from rucola.broker.retry_owner import without_popped
 from rucola.broker.services import BrokerServices
 from rucola.common.columns import ROW_WIDTH, FrameColumn
@@ -134,7 +140,7 @@ class PullMessageProcessor:
         if command.is_oneway:
             return
         own = header.sys_flag & _SUBSCRIPTION
-        asked = Asked(
+        asked = RepeatedFields(
             header.topic.encode(),
             header.consumer_group.encode(),
             header.queue_id,

@@ -36,7 +36,7 @@ _KEPT_EXPRESSION_BYTES_MAX = 256
 """The decision on a pull with a longer expression is not kept, because a client may send a new expression each time."""
 
 
-class Asked(NamedTuple):
+class RepeatedFields(NamedTuple):
     """The fields of a pull that are the same in the consumer's next pull from that queue.
 
     Attributes:
@@ -103,7 +103,7 @@ class PullAdmissions:
         """Returns the part of a queue that a request on ``channel`` may read.
 
         Args:
-            asked: the fields of an ``Asked``.
+            asked: the fields of an ``RepeatedFields``.
 
         Raises:
             BrokerError: the request is refused, with the reason.
@@ -111,7 +111,7 @@ class PullAdmissions:
         """
         admission = self._kept.get(asked)
         if admission is None or not self.stands(admission):
-            admission = self._admit(Asked(*asked), channel)
+            admission = self._admit(RepeatedFields(*asked), channel)
         if self._config.reject_pull_consumer_enable:
             self._refuse_active(admission.consumer[0], channel)
         return admission
@@ -125,7 +125,7 @@ class PullAdmissions:
     def _changed(self) -> None:
         self._changes += 1
 
-    def _admit(self, asked: Asked, channel: Peer) -> Admission:
+    def _admit(self, asked: RepeatedFields, channel: Peer) -> Admission:
         """Runs every check; takes the group's subscription if the request has none of its own."""
         topic, group = _text(asked.topic), _text(asked.group)
         self._check(asked, group, topic, channel)
@@ -146,7 +146,7 @@ class PullAdmissions:
                 self._kept[asked] = admission
         return admission
 
-    def _check(self, asked: Asked, group: str, topic: str, channel: Peer) -> None:
+    def _check(self, asked: RepeatedFields, group: str, topic: str, channel: Peer) -> None:
         """Refuses invalid pulls; makes the checks in RocketMQ's order (protocol.md 3.4)."""
         config = self._config
         if not config.broker_permission & _READ:

@@ -17,7 +17,7 @@ from rucola.broker.processor.dead_letter import DeadLetterRule
 from rucola.broker.processor.inner_batch import inner_batch
 from rucola.broker.processor.send_response import SendResponses, flush_not_confirmed
 from rucola.broker.processor.send_rewrite import Detour, Rewriter, row_of_command
-from rucola.broker.processor.send_targets import SendTarget
+from rucola.broker.processor.send_targets import CheckedTopic
 from rucola.broker.property_gate import admitted_text
 from rucola.broker.services import BrokerServices
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, SendTrait, new_table
@@ -158,7 +158,7 @@ class SendMessageProcessor:
 
     def _find_target(
         self, channel: Channel, source: bytearray, table: array[int], first: int, last: int
-    ) -> SendTarget | None:
+    ) -> CheckedTopic | None:
         """The topic of the rows. If sends to it are refused, answers the producers and returns None."""
         base = first * ROW_WIDTH
         position = table[base + FrameColumn.TOPIC_POS]
@@ -178,7 +178,7 @@ class SendMessageProcessor:
             return None
 
     def _expand(
-        self, channel: Channel, source: bytearray, table: array[int], row: int, target: SendTarget
+        self, channel: Channel, source: bytearray, table: array[int], row: int, target: CheckedTopic
     ) -> tuple[array[int], int, bool]:
         """Returns the members of a batch as rows, their number, and whether the response waits for a sync.
 
@@ -220,7 +220,7 @@ class SendMessageProcessor:
             _check_keys(source, table[base + FrameColumn.BODY_POS], body_bytes, members, count)
         return members, count, not envelope_traits & _NO_WAIT
 
-    def _admit_members(self, source: bytearray, members: array[int], count: int, target: SendTarget) -> None:
+    def _admit_members(self, source: bytearray, members: array[int], count: int, target: CheckedTopic) -> None:
         """Removes from the members of a batch the properties that only the broker sets. The text of a member becomes
         shorter in its place.
 
@@ -260,7 +260,7 @@ class SendMessageProcessor:
     # -- append and answer ---------------------------------------------------------------------------------------------
 
     def _process_row(
-        self, channel: Channel, source: bytearray, view: memoryview, table: array[int], row: int, target: SendTarget
+        self, channel: Channel, source: bytearray, view: memoryview, table: array[int], row: int, target: CheckedTopic
     ) -> None:
         """Processes one row of a run whose rows cannot be stored together."""
         base = row * ROW_WIDTH
@@ -296,7 +296,7 @@ class SendMessageProcessor:
         row: int,
         count: int,
         wait: bool,
-        target: SendTarget,
+        target: CheckedTopic,
     ) -> None:
         """Stores batch ``row`` as one record that holds ``count`` messages, and answers it."""
         common = decode_properties(self._store.property_suffix)
@@ -317,7 +317,7 @@ class SendMessageProcessor:
         table: array[int],
         first: int,
         last: int,
-        target: SendTarget,
+        target: CheckedTopic,
         wait: bool,
         detour: Detour | None = None,
     ) -> None:
@@ -347,7 +347,9 @@ class SendMessageProcessor:
                 answers = self._responses.encode(source, table, first, done)
             self._deliver(channel, answers, _end_of(table, done - 1), wait, target)
 
-    def _deliver(self, channel: Channel, answers: bytes | bytearray, end: int, wait: bool, target: SendTarget) -> None:
+    def _deliver(
+        self, channel: Channel, answers: bytes | bytearray, end: int, wait: bool, target: CheckedTopic
+    ) -> None:
         if not answers:
             return
         registration = target.registration

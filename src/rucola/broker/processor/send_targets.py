@@ -24,7 +24,7 @@ from rucola.remoting.peer import Peer
 
 
 @dataclass(slots=True)
-class SendTarget:
+class CheckedTopic:
     """The result of the checks of a topic, kept until a topic or group changes."""
 
     name: bytes
@@ -63,15 +63,15 @@ class SendTargets:
         self._topics = topics
         self._groups = groups
         self._random_below = random_below
-        self._targets: dict[bytes, SendTarget] = {}
+        self._targets: dict[bytes, CheckedTopic] = {}
         topics.on_change(self._targets.clear)
         groups.on_change(self._targets.clear)
 
-    def known(self, name: bytes) -> SendTarget | None:
+    def known(self, name: bytes) -> CheckedTopic | None:
         """The topic, if it was checked since the last change."""
         return self._targets.get(name)
 
-    def find(self, name: bytes, default_topic: str, queue_nums: int) -> SendTarget:
+    def find(self, name: bytes, default_topic: str, queue_nums: int) -> CheckedTopic:
         """The topic, which is first checked if necessary.
 
         Raises:
@@ -84,7 +84,7 @@ class SendTargets:
             self._targets[name] = target
         return target
 
-    def choose_queue(self, queue_id: int, channel: Peer, target: SendTarget) -> int:
+    def choose_queue(self, queue_id: int, channel: Peer, target: CheckedTopic) -> int:
         """The queue that the producer requested; any queue if the id is negative.
 
         Raises:
@@ -97,7 +97,7 @@ class SendTargets:
             )
         return queue_id if queue_id >= 0 else self._random_below(max(target.config.write_queue_nums, 1))
 
-    def check(self, name: bytes, default_topic: str, queue_nums: int) -> SendTarget:
+    def check(self, name: bytes, default_topic: str, queue_nums: int) -> CheckedTopic:
         """The checks of protocol.md 3.2 that depend only on the topic, in RocketMQ's order.
 
         Raises:
@@ -125,6 +125,6 @@ class SendTargets:
             known, registration = created
         else:
             registration = self._topics.registering(topic)
-        target = SendTarget(name, known, max(known.read_queue_nums, known.write_queue_nums), registration)
+        target = CheckedTopic(name, known, max(known.read_queue_nums, known.write_queue_nums), registration)
         target.plain = not (target.multi_tags or target.keys_required)
         return target

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from rucola.broker.client.producer_manager import ProducerManager
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_rewrite
-from rucola.broker.senders import Asked, Senders
+from rucola.broker.senders import AskedClient, Senders
 from rucola.broker.set_aside import destination, set_aside
 from rucola.broker.stored_copy import own_properties, stored_copy
 from rucola.broker.timer.timer_rewrite import TIMER, TimerRewriter
@@ -372,7 +372,7 @@ class TransactionalMessageService:
         old = now_ms - half.stored_ms > max(self._store.config.file_reserved_time_h, 1) * _HOUR_MS
         return old and (half.checks > 0 or not self._audience(half))
 
-    def _audience(self, half: Half) -> list[Asked]:
+    def _audience(self, half: Half) -> list[AskedClient]:
         return self._senders.audience(self._producers.clients(half.group), half.sender, half.topic)
 
     def _old(self, half: Half, now_ms: int) -> bool:

@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rucola.filter.sql.program import Outcome, SqlExpression, Steps, compile_sql, compile_steps
+    from rucola.filter.sql.program import SqlExpression, Steps, TruthValue, compile_sql, compile_steps
 
-__all__ = ["Outcome", "SqlExpression", "Steps", "compile_sql", "compile_steps"]
+__all__ = ["SqlExpression", "Steps", "TruthValue", "compile_sql", "compile_steps"]
 
 
 def __getattr__(name: str) -> object:

@@ -13,7 +13,7 @@ from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken, VisitError
 
 from rucola.errors import FormatError
-from rucola.filter.sql.instructions import Condition, Kind, Op
+from rucola.filter.sql.instructions import Condition, Op, OperandKind
 
 LENGTH_MAX = 16 * 1024
 """Maximum number of characters of an expression."""
@@ -89,8 +89,8 @@ _WHITE: /[ \t\n\r\f]+/
 """
 
 
-_CONSTANTS = frozenset({Kind.NUMBER, Kind.STRING, Kind.BOOLEAN, Kind.NULL})
-_BOOLEANS = frozenset({Kind.BOOLEAN, Kind.NULL, Kind.CONDITION})
+_CONSTANTS = frozenset({OperandKind.NUMBER, OperandKind.STRING, OperandKind.BOOLEAN, OperandKind.NULL})
+_BOOLEANS = frozenset({OperandKind.BOOLEAN, OperandKind.NULL, OperandKind.CONDITION})
 
 
 def parse_steps(text: str) -> Generator[None, None, Condition]:
@@ -139,32 +139,32 @@ class _Compiler(Transformer[Token, Condition]):
         return _as_condition(parts[0])
 
     def property(self, parts: list[Any]) -> Condition:
-        return Condition(Kind.PROPERTY, [(Op.PROPERTY, str(parts[0]), False)], parts[0].start_pos)
+        return Condition(OperandKind.PROPERTY, [(Op.PROPERTY, str(parts[0]), False)], parts[0].start_pos)
 
     def string(self, parts: list[Any]) -> Condition:
-        return Condition(Kind.STRING, [(Op.STRING, _unquoted(parts[0]), False)], parts[0].start_pos)
+        return Condition(OperandKind.STRING, [(Op.STRING, _unquoted(parts[0]), False)], parts[0].start_pos)
 
     def decimal(self, parts: list[Any]) -> Condition:
         value = int(parts[0].rstrip("lL")[:40])
         if value > _LONG_MAX:
             _refuse(parts[0].start_pos, f"a number up to {_LONG_MAX}", repr(str(parts[0])))
         op = Op.INT if value <= _INT_MAX else Op.LONG
-        return Condition(Kind.NUMBER, [(op, value, False)], parts[0].start_pos, value)
+        return Condition(OperandKind.NUMBER, [(op, value, False)], parts[0].start_pos, value)
 
     def double(self, parts: list[Any]) -> Condition:
         value = float(parts[0])
         if value in (0.0, float("inf")):
             _refuse(parts[0].start_pos, "a number between 4.9E-324 and 1.7976931348623157E308", repr(str(parts[0])))
-        return Condition(Kind.NUMBER, [(Op.DOUBLE, value, False)], parts[0].start_pos, value)
+        return Condition(OperandKind.NUMBER, [(Op.DOUBLE, value, False)], parts[0].start_pos, value)
 
     def true(self, parts: list[Any]) -> Condition:
-        return Condition(Kind.BOOLEAN, [(Op.BOOLEAN, 1, False)], parts[0].start_pos)
+        return Condition(OperandKind.BOOLEAN, [(Op.BOOLEAN, 1, False)], parts[0].start_pos)
 
     def false(self, parts: list[Any]) -> Condition:
-        return Condition(Kind.BOOLEAN, [(Op.BOOLEAN, 0, False)], parts[0].start_pos)
+        return Condition(OperandKind.BOOLEAN, [(Op.BOOLEAN, 0, False)], parts[0].start_pos)
 
     def null(self, parts: list[Any]) -> Condition:
-        return Condition(Kind.NULL, [(Op.NULL, None, False)], parts[0].start_pos)
+        return Condition(OperandKind.NULL, [(Op.NULL, None, False)], parts[0].start_pos)
 
     def plus(self, parts: list[Any]) -> Condition:
         return _deeper(parts[0])
@@ -172,7 +172,7 @@ class _Compiler(Transformer[Token, Condition]):
     def minus(self, parts: list[Any]) -> Condition:
         part = _deeper(parts[0])
         part.code.append((Op.NEGATE, None, False))
-        part.kind = Kind.NEGATED
+        part.kind = OperandKind.NEGATED
         return part
 
     def negation(self, parts: list[Any]) -> Condition:
@@ -189,9 +189,9 @@ class _Compiler(Transformer[Token, Condition]):
     def equal(self, parts: list[Any]) -> Condition:
         left, right = parts
         for part in parts:
-            if part.kind is Kind.NULL:
+            if part.kind is OperandKind.NULL:
                 _refuse(part.position, "a value that can be compared", "NULL")
-        if left.kind is Kind.BOOLEAN and right.kind in _CONSTANTS - {Kind.BOOLEAN}:
+        if left.kind is OperandKind.BOOLEAN and right.kind in _CONSTANTS - {OperandKind.BOOLEAN}:
             _refuse(right.position, "TRUE or FALSE", "another constant")
         return _binary(left, right, Op.EQUAL)
 
@@ -199,7 +199,7 @@ class _Compiler(Transformer[Token, Condition]):
         return _not(self.equal(parts))
 
     def is_null(self, parts: list[Any]) -> Condition:
-        return _binary(parts[0], Condition(Kind.NULL, [(Op.NULL, None, False)], 0), Op.EQUAL)
+        return _binary(parts[0], Condition(OperandKind.NULL, [(Op.NULL, None, False)], 0), Op.EQUAL)
 
     def is_not_null(self, parts: list[Any]) -> Condition:
         return _not(self.is_null(parts))
@@ -218,7 +218,7 @@ class _Compiler(Transformer[Token, Condition]):
 
     def between(self, parts: list[Any]) -> Condition:
         value, again, low, high = _limits(parts)
-        if low.kind is Kind.NUMBER and high.kind is Kind.NUMBER and high.value < low.value:
+        if low.kind is OperandKind.NUMBER and high.kind is OperandKind.NUMBER and high.value < low.value:
             _refuse(high.position, f"an upper limit of at least {low.value}", str(high.value))
         return _joined(
             _ordered(value, low, Op.GREATER_EQUAL), _ordered(again, high, Op.LESS_EQUAL), Op.AND, Op.JUMP_IF_FALSE
@@ -229,7 +229,7 @@ class _Compiler(Transformer[Token, Condition]):
         return _joined(_ordered(value, low, Op.LESS), _ordered(again, high, Op.GREATER), Op.OR, Op.JUMP_IF_TRUE)
 
     def is_in(self, parts: list[Any], negated: bool = False) -> Condition:
-        if parts[0].kind is not Kind.PROPERTY:
+        if parts[0].kind is not OperandKind.PROPERTY:
             _refuse(parts[0].position, "a property before IN", "something else")
         return _extended(parts[0], Op.IN, tuple(map(_unquoted, parts[1:])), negated)
 
@@ -268,14 +268,14 @@ def _as_condition(part: Condition) -> Condition:
     """Returns ``part`` as a condition. A bare property is accepted, but never true, because properties are strings."""
     if part.kind in _BOOLEANS:
         return part
-    if part.kind is not Kind.PROPERTY:
+    if part.kind is not OperandKind.PROPERTY:
         _refuse(part.position, "a condition", "a value")
     return _extended(part, Op.CAST, None, False)
 
 
 def _extended(part: Condition, op: Op, value: str | tuple[str, ...] | None, negated: bool) -> Condition:
     part.code.append((op, value, negated))
-    part.kind = Kind.CONDITION
+    part.kind = OperandKind.CONDITION
     return part
 
 
@@ -296,7 +296,7 @@ def _binary(left: Condition, right: Condition, *ops: Op) -> Condition:
     left.depth = max(left.depth, right.depth)
     left.code += right.code
     left.code += [(op, None, False) for op in ops]
-    left.kind = Kind.CONDITION
+    left.kind = OperandKind.CONDITION
     if len(left.code) > INSTRUCTIONS_MAX:
         _refuse(left.position, "a simpler expression", f"{len(left.code)} instructions")
     return left
@@ -311,7 +311,7 @@ def _joined(left: Condition, right: Condition, op: Op, jump: Op) -> Condition:
 
 def _ordered(left: Condition, right: Condition, op: Op) -> Condition:
     for part in (left, right):
-        if part.kind not in (Kind.NUMBER, Kind.PROPERTY, Kind.NEGATED):
+        if part.kind not in (OperandKind.NUMBER, OperandKind.PROPERTY, OperandKind.NEGATED):
             _refuse(part.position, "a property or number to compare", "something else")
     return _binary(left, right, op)
 

@@ -34,7 +34,7 @@ class Op(IntEnum):
     IN = 22
 
 
-class Kind(Enum):
+class OperandKind(Enum):
     """The kinds of operands that the rules for comparisons distinguish."""
 
     PROPERTY = auto()
@@ -63,7 +63,7 @@ class Condition:
         depth: nesting of parentheses, signs and NOTs.
     """
 
-    kind: Kind
+    kind: OperandKind
     code: list[Instruction]
     position: int
     value: float = 0

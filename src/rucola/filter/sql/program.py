@@ -30,7 +30,7 @@ _STEP_INSTRUCTIONS = 512
 """Number of instructions that are laid out in one step."""
 
 
-class Outcome(IntEnum):
+class TruthValue(IntEnum):
     """The result of an expression for a message; only TRUE passes."""
 
     FALSE = 0
@@ -82,7 +82,7 @@ class SqlExpression:
         Args:
             source: the buffer with the property texts.
             places: position and length of each message's property text.
-            outcomes: receives one ``Outcome`` per message.
+            outcomes: receives one ``TruthValue`` per message.
 
         Returns:
             The number of messages that pass.
@@ -94,12 +94,12 @@ class SqlExpression:
             self._program, self._pool, self._doubles, self._work, self._work_doubles, source, places, count, outcomes
         )
 
-    def evaluate_text(self, properties: bytes) -> Outcome:
+    def evaluate_text(self, properties: bytes) -> TruthValue:
         """Evaluates the expression for one message with this property text."""
         self.match(properties, array("q", (0, len(properties))), 1, self._outcomes)
-        return Outcome(self._outcomes[0])
+        return TruthValue(self._outcomes[0])
 
-    def evaluate(self, properties: Mapping[str, str]) -> Outcome:
+    def evaluate(self, properties: Mapping[str, str]) -> TruthValue:
         """Evaluates the expression for these properties. Unlike in stored messages, values may be empty or hold
         separators.
         """
@@ -110,7 +110,7 @@ class SqlExpression:
             self._work[2 * index] = -1 if value is None else len(source)
             self._work[2 * index + 1] = len(text)
             source += text
-        return Outcome(
+        return TruthValue(
             _sql_cy.match_spans(self._program, self._pool, self._doubles, self._work, self._work_doubles, bytes(source))
         )
 

@@ -22,7 +22,7 @@ from rucola.formats.tables import decode_consumer_offsets, decode_subscription_g
 from rucola.runtime.files import Files
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.offline.offline_store import OfflineStore
-from rucola.store.offline.rows import Rows
+from rucola.store.offline.rows import SegmentRows
 from rucola.store.offline.search import MessageQuery, has_index, search_index
 from rucola.store.places import hold_store
 from rucola.store.verify.findings import Findings
@@ -106,19 +106,19 @@ def segments_of(stores: Iterable[str], files: Files | None = None) -> list[Segme
     return found
 
 
-def find_in(part: SegmentPart, wanted: MessageQuery, files: Files | None = None) -> Iterator[Rows]:
+def find_in(part: SegmentPart, wanted: MessageQuery, files: Files | None = None) -> Iterator[SegmentRows]:
     """Yields the matching messages of a segment, in the order of the log."""
     for file, table, rows in _batches(files or Files(), part):
         chosen = wanted.choose(file.segment.view, table, rows)
         if chosen:
-            yield Rows(file.segment.view, table, chosen)
+            yield SegmentRows(file.segment.view, table, chosen)
 
 
 def find(
     stores: Sequence[str], wanted: MessageQuery, by_index: bool = True, files: Files | None = None
-) -> Iterator[tuple[str, Rows]]:
+) -> Iterator[tuple[str, SegmentRows]]:
     """Yields store and rows of all matching messages; finds them through the index if a key is wanted, else by reading
-    the whole log. Rows are valid until the next ones are requested.
+    the whole log. SegmentRows are valid until the next ones are requested.
 
     Args:
         by_index: whether to trust the index.
@@ -136,7 +136,7 @@ def find(
             yield from ((part.store, rows) for rows in find_in(part, wanted, files))
 
 
-def find_id(stores: Sequence[str], message_id: str, files: Files | None = None) -> Iterator[tuple[str, Rows]]:
+def find_id(stores: Sequence[str], message_id: str, files: Files | None = None) -> Iterator[tuple[str, SegmentRows]]:
     """Yields the message with an offset message id, from each store that has it; the id contains broker and physical
     offset.
 

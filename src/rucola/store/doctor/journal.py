@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from rucola.errors import StoreDamagedError
 from rucola.runtime.files import Files
-from rucola.store.doctor.journal_entries import PIECE, Change, ChangeKind, read_changes
+from rucola.store.doctor.journal_entries import PIECE, ChangeKind, JournalEntry, read_changes
 
 _CHANGED = ("commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "checkpoint")
 """What a repair changes below the store's directory."""
@@ -97,13 +97,13 @@ class Journal:
                 raise StoreDamagedError(
                     f"{self._root}/{path}", position, "the file is too short", "repair the store again"
                 )
-            self._append(Change(ChangeKind.BYTES, path, position + start, old, piece))
+            self._append(JournalEntry(ChangeKind.BYTES, path, position + start, old, piece))
             self._files.write_at(f"{self._root}/{path}", position + start, piece)
         self.changed_bytes += len(content)
 
     def take(self, source: str, path: str) -> None:
         """Moves a new file or directory, which is already synced, to a free path below the store."""
-        self._append(Change(ChangeKind.MADE, path, 0, b""))
+        self._append(JournalEntry(ChangeKind.MADE, path, 0, b""))
         target = f"{self._root}/{path}"
         self._files.make_directory(target.rpartition("/")[0])
         self._files.rename(source, target)
@@ -114,7 +114,7 @@ class Journal:
         self._files.make_directory(self._aside)
         target = f"{self._aside}/{self._moved}"
         self._moved += 1
-        self._append(Change(ChangeKind.MOVED, path, 0, target.removeprefix(f"{self._root}/").encode()))
+        self._append(JournalEntry(ChangeKind.MOVED, path, 0, target.removeprefix(f"{self._root}/").encode()))
         self._files.rename(f"{self._root}/{path}", target)
         self._files.sync_directory(self._aside)
         self._files.sync_directory(f"{self._root}/{path}".rpartition("/")[0])
@@ -131,7 +131,7 @@ class Journal:
             log_end: physical offset after the last record.
         """
         if self._end:
-            self._append(Change(ChangeKind.DONE, "", log_end, b""))
+            self._append(JournalEntry(ChangeKind.DONE, "", log_end, b""))
         else:
             self._files.remove(self.path)
             self._files.sync_directory(f"{self._root}/{DIRECTORY}")
@@ -156,7 +156,7 @@ class Journal:
         self._files.sync_directory(f"{self._root}/{DIRECTORY}")
         return sum(change.kind is not ChangeKind.DONE for change in changes)
 
-    def _take_back(self, changes: Sequence[Change], number: int) -> None:
+    def _take_back(self, changes: Sequence[JournalEntry], number: int) -> None:
         files, change = self._files, changes[number]
         place = f"{self._root}/{change.path}"
         if change.kind is ChangeKind.BYTES:
@@ -173,7 +173,7 @@ class Journal:
             files.rename(self._moved_to(change), place)
             files.sync_directory(place.rpartition("/")[0])
 
-    def _is_back(self, changes: Sequence[Change], number: int) -> bool:
+    def _is_back(self, changes: Sequence[JournalEntry], number: int) -> bool:
         """Whether an undo that was interrupted has already put back what was moved away from this path, so that it is
         no longer the repair's work that lies there.
         """
@@ -183,10 +183,10 @@ class Journal:
                 return not self._files.exists(self._moved_to(change))
         return False
 
-    def _moved_to(self, change: Change) -> str:
+    def _moved_to(self, change: JournalEntry) -> str:
         return f"{self._root}/{change.old.decode('utf-8', 'surrogateescape')}"
 
-    def _check_bytes(self, changes: Sequence[Change], number: int) -> None:
+    def _check_bytes(self, changes: Sequence[JournalEntry], number: int) -> None:
         """Raises ``StoreDamagedError`` if the bytes to be replaced are neither those of the repair nor the old ones."""
         change = changes[number]
         place = f"{self._root}/{change.path}"
@@ -217,11 +217,11 @@ class Journal:
             problem = f"{change.path} has changed since the repair, at {change.position + min(wrong)}"
             raise StoreDamagedError(self.path, change.old_at, problem, advice)
 
-    def _old_and_new(self, change: Change) -> tuple[bytes, bytes]:
+    def _old_and_new(self, change: JournalEntry) -> tuple[bytes, bytes]:
         both = self._files.read_at(self.path, change.old_at, 2 * change.length)
         return both[: change.length], both[change.length :]
 
-    def _check(self, change: Change) -> None:
+    def _check(self, change: JournalEntry) -> None:
         """Raises ``StoreDamagedError`` if no repair makes such a change."""
         aside = change.old.decode("utf-8", "surrogateescape")
         names = [*change.path.split("/"), *aside.split("/")]
@@ -232,7 +232,7 @@ class Journal:
             problem = f"the entry names {change.path!r}, which no repair changes"
             raise StoreDamagedError(self.path, change.old_at, problem, "move the journal out of the store")
 
-    def _append(self, change: Change) -> None:
+    def _append(self, change: JournalEntry) -> None:
         entry = change.to_bytes()
         self._files.write_at(self.path, self._end, entry)
         self._end += len(entry)

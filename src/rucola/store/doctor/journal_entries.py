@@ -45,7 +45,7 @@ _KINDS = frozenset(ChangeKind)
 
 
 @dataclass(frozen=True)
-class Change:
+class JournalEntry:
     """One entry.
 
     Attributes:
@@ -71,7 +71,7 @@ class Change:
         return head + _CRC.pack(crc32(head + body)) + body
 
 
-def read_changes(files: Files, path: str) -> tuple[list[Change], int]:
+def read_changes(files: Files, path: str) -> tuple[list[JournalEntry], int]:
     """Returns the complete entries of a journal, and the position after them.
 
     Raises:
@@ -80,7 +80,7 @@ def read_changes(files: Files, path: str) -> tuple[list[Change], int]:
     size = files.length(path)
     if size <= 0:
         return [], 0
-    segment, at, changes = files.open_segment(path, size, writable=False), 0, list[Change]()
+    segment, at, changes = files.open_segment(path, size, writable=False), 0, list[JournalEntry]()
     try:
         if bytes(segment.view[: len(_EARLIER)]) == _EARLIER:
             problem, advice = (
@@ -100,7 +100,7 @@ def read_changes(files: Files, path: str) -> tuple[list[Change], int]:
     return changes, at
 
 
-def _entry_at(view: memoryview, at: int, size: int) -> tuple[Change, int] | None:
+def _entry_at(view: memoryview, at: int, size: int) -> tuple[JournalEntry, int] | None:
     """Returns the entry at a position, and the position after it; None if there is no whole one."""
     if at + _BODY_AT > size:
         return None
@@ -117,4 +117,4 @@ def _entry_at(view: memoryview, at: int, size: int) -> tuple[Change, int] | None
         return None
     name = bytes(view[path_at:old_at]).decode("utf-8", "surrogateescape")
     old = bytes(view[old_at:end]) if kind == ChangeKind.MOVED else b""
-    return Change(ChangeKind(kind), name, position, old, b"", old_at, length), end
+    return JournalEntry(ChangeKind(kind), name, position, old, b"", old_at, length), end

@@ -39,7 +39,7 @@ from rucola.runtime.files import FILE_BYTES_MAX, Files
 from rucola.store.config import in_todays_words
 from rucola.store.doctor.rebuild import rebuild
 from rucola.store.doctor.rebuild_job import options_of_files
-from rucola.store.doctor.salvage_choice import Found, chosen_records
+from rucola.store.doctor.salvage_choice import FoundRecord, chosen_records
 from rucola.store.doctor.staged import Progress, Runner, Staged, run_serially
 from rucola.store.log.log_reader import CHECK_BODY_CRC, CHECK_CRC_NAME, CHECK_PHYSICAL_OFFSET, CHECK_RECORD_CRC, Gap
 from rucola.store.log.mapped_file import MappedFile
@@ -281,16 +281,16 @@ def _stretches(files: Files, source: str) -> list[int]:
     return list(pairs or ())
 
 
-def _found(files: Files, job: SalvageJob, staging: str, searches: Sequence[Mapping[str, Any]]) -> list[Found]:
+def _found(files: Files, job: SalvageJob, staging: str, searches: Sequence[Mapping[str, Any]]) -> list[FoundRecord]:
     """Returns the records that all searches found."""
-    found: list[Found] = []
+    found: list[FoundRecord] = []
     for number, search in enumerate(searches):
         rows = array("q")
         # A record is longer than its row, so no right list of rows is longer than the file that was searched.
         content = files.read_file(f"{staging}/{search['rows']}", max(job.sizes[number], FILE_BYTES_MAX))
         rows.frombytes(content or b"")
         columns = (rows[column::_COLUMNS] for column in range(_COLUMNS))
-        found += [Found(at, size, ms, number, position) for at, size, ms, position in zip(*columns, strict=True)]
+        found += [FoundRecord(at, size, ms, number, position) for at, size, ms, position in zip(*columns, strict=True)]
     return found
 
 
@@ -404,7 +404,7 @@ def _next_record(buffer: Searchable, position: int, parts: list[tuple[int, int]]
     return -1
 
 
-def _write_log(files: Files, work: Staged, length: int, chosen: list[Found], new: str) -> int:
+def _write_log(files: Files, work: Staged, length: int, chosen: list[FoundRecord], new: str) -> int:
     """Writes the records in ``chosen``, which are in order of their offsets, into the log of the new store; returns the
     number of gaps.
     """
@@ -422,7 +422,7 @@ def _write_log(files: Files, work: Staged, length: int, chosen: list[Found], new
     return len(gaps)
 
 
-def _segment_works(files: Files, staging: str, length: int, chosen: list[Found]) -> Iterator[SegmentWork]:
+def _segment_works(files: Files, staging: str, length: int, chosen: list[FoundRecord]) -> Iterator[SegmentWork]:
     """Yields all segments of the new log, including those without records. For each segment, writes a file that lists
     its records.
     """
@@ -440,11 +440,11 @@ def _segment_works(files: Files, staging: str, length: int, chosen: list[Found])
         start, first = start + length, last
 
 
-def _rows(files: Files, path: str, segment_bytes: int) -> list[Found]:
+def _rows(files: Files, path: str, segment_bytes: int) -> list[FoundRecord]:
     rows = array("q")
     rows.frombytes(files.read_file(path, max(segment_bytes, FILE_BYTES_MAX)) or b"")
-    width = len(Found._fields)
-    return [Found(*rows[at : at + width]) for at in range(0, len(rows), width)]
+    width = len(FoundRecord._fields)
+    return [FoundRecord(*rows[at : at + width]) for at in range(0, len(rows), width)]
 
 
 class _NewSegment:
@@ -457,7 +457,7 @@ class _NewSegment:
         self._path = path
         self._sources: dict[int, MappedFile] = {}
 
-    def write(self, records: list[Found]) -> list[Gap]:
+    def write(self, records: list[FoundRecord]) -> list[Gap]:
         """Writes the records in order of their offsets, and fillers into the gaps before them; returns the gaps."""
         start, gaps = self._work.start, self._gaps(records)
         size = records[-1].physical_offset + records[-1].size - start if records else 0
@@ -475,14 +475,14 @@ class _NewSegment:
             file.close()
         return gaps
 
-    def _gaps(self, records: list[Found]) -> list[Gap]:
+    def _gaps(self, records: list[FoundRecord]) -> list[Gap]:
         if not records and not self._work.is_last:
             return [Gap(self._work.start, self._work.start + self._job.segment_bytes)]
         ends = [self._work.start, *(one.physical_offset + one.size for one in records)]
         pairs = zip(ends, records, strict=False)
         return [Gap(end, one.physical_offset) for end, one in pairs if one.physical_offset > end]
 
-    def _parts(self, records: Iterable[Found]) -> Iterator[bytes]:
+    def _parts(self, records: Iterable[FoundRecord]) -> Iterator[bytes]:
         """Yields the bytes of the segment in parts."""
         at, stored_ms = self._work.start, self._work.stored_ms
         for one in records:
@@ -491,7 +491,7 @@ class _NewSegment:
             stored_ms = max(stored_ms, one.store_timestamp_ms)
             at = one.physical_offset + one.size
 
-    def _record(self, one: Found) -> bytes:
+    def _record(self, one: FoundRecord) -> bytes:
         file = self._sources.get(one.file)
         if file is None:
             path, size = self._job.paths[one.file], self._job.sizes[one.file]

@@ -24,7 +24,7 @@ _HOLE_BYTES_MAX = 32 << 20
 """Largest length of a hole that one damaged record makes: larger than the largest record."""
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     """A record that a search found.
 
     Attributes:
@@ -39,14 +39,14 @@ class Found(NamedTuple):
     position: int
 
 
-def chosen_records(found: Sequence[Found], segment_bytes: int) -> tuple[list[Found], int, int]:
+def chosen_records(found: Sequence[FoundRecord], segment_bytes: int) -> tuple[list[FoundRecord], int, int]:
     """Returns the records of the new log in order, the number of duplicates, and the number of records that do not fit
     into the log.
 
     Args:
         found: the records of each file together, in the order of their positions.
     """
-    chosen: list[Found] = []
+    chosen: list[FoundRecord] = []
     copies = misplaced = 0
     doubtful = _in_holes(found)
     for one in sorted(found, key=lambda one: (one.physical_offset, -one.store_timestamp_ms)):
@@ -65,11 +65,11 @@ def chosen_records(found: Sequence[Found], segment_bytes: int) -> tuple[list[Fou
     return chosen, copies, misplaced
 
 
-def _in_holes(found: Sequence[Found]) -> dict[tuple[int, int], Found]:
+def _in_holes(found: Sequence[FoundRecord]) -> dict[tuple[int, int], FoundRecord]:
     """Returns the records in holes that state another distance between offset and position than the records before and
     behind the hole; by file and position.
     """
-    doubtful: dict[tuple[int, int], Found] = {}
+    doubtful: dict[tuple[int, int], FoundRecord] = {}
     for _, group in groupby(found, key=lambda one: one.file):
         records = list(group)
         positions: dict[int, list[int]] = {}
@@ -92,12 +92,12 @@ def _in_holes(found: Sequence[Found]) -> dict[tuple[int, int], Found]:
 
 
 def _with_doubtful(
-    chosen: Sequence[Found], doubtful: Sequence[Found], segment_bytes: int
-) -> tuple[list[Found], int, int]:
+    chosen: Sequence[FoundRecord], doubtful: Sequence[FoundRecord], segment_bytes: int
+) -> tuple[list[FoundRecord], int, int]:
     """Adds those doubtful records for which there is room between the chosen ones; returns the same as
     ``chosen_records``.
     """
-    result: list[Found] = []
+    result: list[FoundRecord] = []
     taken = copies = misplaced = 0
     for one in doubtful:
         while taken < len(chosen) and chosen[taken].physical_offset <= one.physical_offset:
@@ -113,7 +113,7 @@ def _with_doubtful(
     return [*result, *chosen[taken:]], copies, misplaced
 
 
-def _has_place(one: Found, last: Found | None, segment_bytes: int) -> bool:
+def _has_place(one: FoundRecord, last: FoundRecord | None, segment_bytes: int) -> bool:
     """Whether a record fits into a segment and can follow the last record. There must be no space between the two, or
     enough space for a filler record.
     """

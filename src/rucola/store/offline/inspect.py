@@ -13,7 +13,7 @@ from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.files import Files
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.multi_path import log_directories
-from rucola.store.offline.offline_store import OfflineStore, QueueRange
+from rucola.store.offline.offline_store import OfflineStore, OffsetRange
 from rucola.store.places import hold_store
 from rucola.store.recovery.watermark import FILE_NAME, Watermark, WatermarkFile
 from rucola.store.verify.findings import Findings
@@ -83,7 +83,7 @@ class QueueInfo:
     times were not requested.
     """
 
-    range: QueueRange
+    range: OffsetRange
     first_timestamp_ms: int
     last_timestamp_ms: int
 
@@ -120,7 +120,7 @@ def store_info(store: OfflineStore, files: Files) -> StoreInfo:
     )
 
 
-def queue_ranges(store: OfflineStore, topic: str | None = None) -> list[QueueRange]:
+def queue_ranges(store: OfflineStore, topic: str | None = None) -> list[OffsetRange]:
     """Returns the range of every queue, or of every queue of one topic."""
     return [info.range for info in queue_infos(store, topic, times=False)]
 
@@ -146,7 +146,7 @@ def _store_timestamp(store: OfflineStore, topic: str, queue_id: int, queue_offse
     return -1
 
 
-def _queue_segment_bytes(store: OfflineStore, ranges: list[QueueRange]) -> int:
+def _queue_segment_bytes(store: OfflineStore, ranges: list[OffsetRange]) -> int:
     for queue in ranges:
         for _, _, units in store.queue_files(queue.topic, queue.queue_id):
             return units * UNIT_BYTES

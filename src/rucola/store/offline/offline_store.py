@@ -28,7 +28,7 @@ from rucola.store.config import MessageStoreConfig
 from rucola.store.log.log_end import LogEnd, scan
 from rucola.store.log.log_reader import CHECK_ALL, CHECK_BODY_CRC, CHECK_RECORD_CRC, CHECK_TORN_END, LogReader
 from rucola.store.log.multi_path import MultiPathMappedFileQueue, log_directories
-from rucola.store.offline.rows import Rows, UnitRows
+from rucola.store.offline.rows import SegmentRows, UnitRows
 from rucola.store.places import hold_store
 from rucola.store.queue.batch_consume_queue import BatchConsumeQueue
 from rucola.store.queue.consume_queue import PREFILL_SIZE, ConsumeQueue
@@ -45,7 +45,7 @@ _SAMPLE_FILES = 64
 
 
 @dataclass(frozen=True)
-class QueueRange:
+class OffsetRange:
     """The range of queue offsets in a queue.
 
     Attributes:
@@ -117,11 +117,11 @@ class OfflineStore:
         record = self.log.message_at(physical_offset)
         return None if record is None else decode_message(record)
 
-    def rows_at(self, physical_offset: int) -> Rows | None:
+    def rows_at(self, physical_offset: int) -> SegmentRows | None:
         """Returns the message whose record starts at ``physical_offset``, as a row."""
         row = self.log.row_at(physical_offset, CHECK_ALL)
         file = self.log.queue.find(physical_offset)
-        return None if row is None or file is None else Rows(file.segment.view, row, (0,))
+        return None if row is None or file is None else SegmentRows(file.segment.view, row, (0,))
 
     def record_at(self, physical_offset: int) -> memoryview | None:
         """Returns the bytes of the record that starts at ``physical_offset``."""
@@ -148,17 +148,17 @@ class OfflineStore:
         wanted = topic.encode("utf-8", "surrogateescape")
         return sorted(queue_id for name, queue_id in self._queues.names() if name == wanted)
 
-    def queue_ranges(self) -> list[QueueRange]:
+    def queue_ranges(self) -> list[OffsetRange]:
         """Returns the range of every queue, by topic and queue id."""
         # One look at the directories: with one for each topic, a store with thousands of topics would take minutes.
         return [self.queue_range(topic, queue_id) for topic, queue_id in sorted(set(self.queue_names()))]
 
-    def queue_range(self, topic: str, queue_id: int) -> QueueRange:
+    def queue_range(self, topic: str, queue_id: int) -> OffsetRange:
         """Returns the range of one queue; empty for an unknown queue."""
         queue = self._queue(topic, queue_id)
         if queue is None:
-            return QueueRange(topic, queue_id, 0, 0)
-        return QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
+            return OffsetRange(topic, queue_id, 0, 0)
+        return OffsetRange(topic, queue_id, queue.min_offset, queue.max_offset)
 
     def is_batch(self, topic: str) -> bool:
         """Whether the queues of a topic are of type BatchCQ, where an entry may stand for several messages."""
@@ -211,7 +211,7 @@ class OfflineStore:
                 raise self._damaged_entry(topic, queue_id, queue_offset, physical_offset)
             yield decode_message(record, unpack)
 
-    def rows(self, topic: str, queue_id: int, first: int, last: int) -> Iterator[Rows]:
+    def rows(self, topic: str, queue_id: int, first: int, last: int) -> Iterator[SegmentRows]:
         """Yields the same messages as ``messages``, but as rows, without an object for each. Bodies stay compressed.
 
         Raises:

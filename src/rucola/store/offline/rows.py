@@ -23,12 +23,12 @@ Unit = tuple[int, int, int, int]
 """Queue offset, physical offset, size and tags code."""
 
 
-class Rows(NamedTuple):
+class SegmentRows(NamedTuple):
     """Some records of one segment.
 
     Attributes:
         view: the segment; positions in the table refer to it.
-        table: rows of ``RecordColumn``; the next ``Rows`` of the same source overwrites them.
+        table: rows of ``RecordColumn``; the next ``SegmentRows`` of the same source overwrites them.
         chosen: the indices of the selected rows.
     """
 
@@ -58,7 +58,7 @@ class UnitRows:
         self._table = new_table(ROWS_MAX)
         self._wide = memoryview(self._table)
 
-    def of(self, units: Iterator[Unit], end: int) -> Iterator[Rows]:
+    def of(self, units: Iterator[Unit], end: int) -> Iterator[SegmentRows]:
         """Yields the rows for ``units``, whose records all lie below the physical offset ``end``.
 
         Raises:
@@ -80,7 +80,7 @@ class UnitRows:
         if batch and file is not None:
             yield self._rows(file, batch)
 
-    def _rows(self, file: MappedFile, batch: list[Unit]) -> Rows:
+    def _rows(self, file: MappedFile, batch: list[Unit]) -> SegmentRows:
         """Walks consecutive records in one call; a queue has such records when nothing was written for other queues in
         between.
         """
@@ -107,4 +107,4 @@ class UnitRows:
                 if number - row >= found or self._table[number * ROW_WIDTH + _SIZE] != batch[number][2]:
                     raise self._damaged(batch[number])
             row = last
-        return Rows(file.segment.view, self._table, range(len(batch)))
+        return SegmentRows(file.segment.view, self._table, range(len(batch)))

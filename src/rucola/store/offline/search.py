@@ -17,7 +17,7 @@ from rucola.formats.properties import decode_properties
 from rucola.runtime.files import Files
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.offline.offline_store import OfflineStore
-from rucola.store.offline.rows import Rows
+from rucola.store.offline.rows import SegmentRows
 from rucola.store.places import hold_store
 from rucola.store.verify.findings import Findings
 from rucola.store.verify.index import index_geometry
@@ -124,7 +124,7 @@ def has_index(store: OfflineStore, files: Files) -> bool:
     return any(map(is_index_name, files.list_files(f"{store.path}/index")))
 
 
-def search_index(store: OfflineStore, files: Files, wanted: MessageQuery) -> Iterator[Rows]:
+def search_index(store: OfflineStore, files: Files, wanted: MessageQuery) -> Iterator[SegmentRows]:
     """Yields the messages that have ``wanted.key`` according to the index and match all other criteria, in log order.
 
     The index holds hashes only, so the key is compared with the record's keys.
@@ -182,7 +182,7 @@ def _index_files(store: OfflineStore, files: Files) -> Iterator[tuple[IndexHeade
 
 def search_log(
     store: OfflineStore, files: Files, wanted: MessageQuery, found: Findings, progress: Callable[[int], None]
-) -> Iterator[Rows]:
+) -> Iterator[SegmentRows]:
     """Yields all matching messages, in log order.
 
     Args:
@@ -197,6 +197,6 @@ def search_log(
         view = file.segment.view
         chosen = wanted.choose(view, table, rows)
         if chosen:
-            yield Rows(view, table, chosen)
+            yield SegmentRows(view, table, chosen)
     for file in segments:
         file.close()

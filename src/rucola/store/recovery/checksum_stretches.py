@@ -28,14 +28,14 @@ _ROWS_MAX = 512
 _HEAD_BYTES = 8
 
 
-class Stretch(NamedTuple):
+class ChecksumStretch(NamedTuple):
     """Physical offsets from ``start`` up to ``end`` (excluded), both at the border of a record."""
 
     start: int
     end: int
 
 
-def known_stretches(segments: Sequence[MappedFile], watermark: Watermark | None) -> list[Stretch]:
+def known_stretches(segments: Sequence[MappedFile], watermark: Watermark | None) -> list[ChecksumStretch]:
     """Returns the stretches that the last run noted, oldest first.
 
     Args:
@@ -48,7 +48,7 @@ def known_stretches(segments: Sequence[MappedFile], watermark: Watermark | None)
 
 def follow_on(
     segments: Sequence[MappedFile], watermark: Watermark | None, end_offset: int, with_checksums: bool
-) -> tuple[tuple[WriterMark, ...], list[Stretch]]:
+) -> tuple[tuple[WriterMark, ...], list[ChecksumStretch]]:
     """Returns the marks for the run that now begins, and its stretches; the last one has no end if this run writes
     checksums.
 
@@ -64,10 +64,12 @@ def follow_on(
         if end >= end_offset and with_checksums:
             open_from = last.start
         else:
-            stretches.append(Stretch(last.start, end))
+            stretches.append(ChecksumStretch(last.start, end))
     floor = segments[0].start if segments else end_offset
     stretches = [
-        Stretch(start, min(end, end_offset)) for start, end in stretches if min(end, end_offset) > max(start, floor)
+        ChecksumStretch(start, min(end, end_offset))
+        for start, end in stretches
+        if min(end, end_offset) > max(start, floor)
     ]
     stretches = stretches[-(WRITER_MARKS_MAX // 2 - 1) :]
     marks = [
@@ -77,16 +79,18 @@ def follow_on(
     ]
     if with_checksums:
         marks.append(WriterMark(open_from, Writer.RUCOLA))
-        stretches.append(Stretch(open_from, _ALL_OFFSETS))
+        stretches.append(ChecksumStretch(open_from, _ALL_OFFSETS))
     return tuple(marks), stretches
 
 
-def as_pairs(stretches: Sequence[Stretch]) -> array[int] | None:
+def as_pairs(stretches: Sequence[ChecksumStretch]) -> array[int] | None:
     """Returns the stretches in the form that ``walk_records`` takes."""
     return array("q", [offset for stretch in stretches for offset in stretch]) if stretches else None
 
 
-def _noted(segments: Sequence[MappedFile], watermark: Watermark | None) -> tuple[list[Stretch], Stretch | None]:
+def _noted(
+    segments: Sequence[MappedFile], watermark: Watermark | None
+) -> tuple[list[ChecksumStretch], ChecksumStretch | None]:
     """Returns the closed stretches that the watermark names, and the open one with the end known so far; None if nobody
     can have continued it.
     """
@@ -95,7 +99,7 @@ def _noted(segments: Sequence[MappedFile], watermark: Watermark | None) -> tuple
     marks, mark = watermark.writers, watermark.flushed_offset
     ends = [following.physical_offset for following in marks[1:]] + [mark]
     stretches = [
-        Stretch(begin.physical_offset, end)
+        ChecksumStretch(begin.physical_offset, end)
         for begin, end in zip(marks, ends, strict=True)
         if begin.writer == Writer.RUCOLA
     ]
@@ -104,8 +108,8 @@ def _noted(segments: Sequence[MappedFile], watermark: Watermark | None) -> tuple
     start, _ = stretches.pop()
     end = _end_before_foreign(segments, start, mark)
     if end < mark:
-        return [*stretches, Stretch(start, end)], None
-    return stretches, Stretch(start, mark)
+        return [*stretches, ChecksumStretch(start, end)], None
+    return stretches, ChecksumStretch(start, mark)
 
 
 def _end_before_foreign(segments: Sequence[MappedFile], start: int, mark: int) -> int:
