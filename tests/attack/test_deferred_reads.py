@@ -183,7 +183,7 @@ def test_a_request_is_costly_by_its_processor_time_and_not_by_the_clock() -> Non
     used_s = 0.0
     judged = Turn(cpu_s=lambda: used_s)
     turns.now_s += 1
-    judged.is_long(turns.loop)
+    judged.note_read(turns.loop)
     turns.now_s, used_s = turns.now_s + 0.03, used_s + COSTLY_S * 0.9
     assert not judged.was_costly(0.03, turns.loop), "others had the processor"
     turns.now_s, used_s = turns.now_s + 0.03, used_s + COSTLY_S * 1.1
@@ -192,7 +192,7 @@ def test_a_request_is_costly_by_its_processor_time_and_not_by_the_clock() -> Non
     assert not judged.was_costly(0.01, turns.loop), "earlier requests used the other processor time"
     assert not judged.was_costly(COSTLY_S * 0.9, turns.loop)
     turns.now_s += 1
-    judged.is_long(turns.loop)
+    judged.note_read(turns.loop)
     turns.now_s, used_s = turns.now_s + 0.03, used_s + COSTLY_S * 1.1
     assert judged.was_costly(0.03, turns.loop), "the thread was idle until the read"
 

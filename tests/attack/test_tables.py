@@ -137,7 +137,7 @@ TABLES = {
     "remoting/client:RemotingClient.processors": OWN,
     "remoting/client:RemotingClient._connections": OWN,
     "remoting/client:RemotingClient.tasks": OWN,
-    "remoting/client:Connection._parts": OWN,
+    "remoting/client:ClientConnection._parts": OWN,
     "remoting/connection_watch:ConnectionWatch._by_address": CONNECTION,
     "remoting/deferred_reads:_Group.waiting": CONNECTION,
     "remoting/large_frames:LargeFrames._frames": CONNECTION,

@@ -599,7 +599,7 @@ def test_connections_that_end_at_once_are_forgotten_in_several_turns(monkeypatch
         writers = [(await connected(server.address))[1] for _ in range(7)]
         await settle()
         looks = iter([False, False, True] * 9)
-        monkeypatch.setattr(server.turn, "is_over", lambda _loop: next(looks))
+        monkeypatch.setattr(server.turn, "note_request", lambda _loop: next(looks))
         monkeypatch.setattr(server, "_forget_ended", counted(server._forget_ended, handler))
         for channel in list(server.channels):
             channel.abort()
@@ -623,7 +623,7 @@ def test_large_frames_of_a_connection_wait_for_a_turn_with_time_left(monkeypatch
     32 large frames for this reason.
     """
     is_over = False
-    monkeypatch.setattr(turn.Turn, "is_over", lambda *_: is_over)
+    monkeypatch.setattr(turn.Turn, "note_request", lambda *_: is_over)
 
     class Notes(Drain):
         def rest_received(self, *_: Any) -> None:

@@ -16,6 +16,7 @@ from rucola.common.key_builder import dlq_topic, retry_topic
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.common.mq_version import MQVersion
+from rucola.common.numbers import INT64_MAX
 from rucola.common.sysflag import PermName
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError, ClientError
@@ -35,7 +36,6 @@ T = TypeVar("T")
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 """Namespace in the name servers' configuration that maps a topic to ``broker:queues;broker:queues``."""
 _MASTER = 0
-_FOREVER_MS = (1 << 63) - 1
 
 
 class AdminClient:
@@ -274,7 +274,7 @@ class AdminClient:
         unique: bool = False,
         count_max: int = 64,
         begin_ms: int = 0,
-        end_ms: int = _FOREVER_MS,
+        end_ms: int = INT64_MAX,
     ) -> list[MessageExt]:
         """Returns the messages with this key, oldest first; if ``unique``, ``key`` is a unique key."""
         found: list[MessageExt] = []

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 from rucola.common.message import Message, MessageExt
 from rucola.common.message_queue import MessageQueue
+from rucola.common.numbers import INT64_MAX
 from rucola.common.options import is_text
 from rucola.errors import ClientError
 
-LONG_MAX = (1 << 63) - 1
 
-
-def check_number(name: str, value: object, minimum: int, maximum: int = LONG_MAX) -> None:
+def check_number(name: str, value: object, minimum: int, maximum: int = INT64_MAX) -> None:
     """Raises ``ClientError`` unless ``value`` is an integer within the bounds."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise ClientError(f"{name} must be a whole number, not {value!r}")

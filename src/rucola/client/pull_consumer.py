@@ -22,6 +22,7 @@ from rucola.common import message_const
 from rucola.common.hosts import host_text
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
+from rucola.common.numbers import INT64_MAX
 from rucola.common.options import checked_config
 from rucola.common.sysflag import PullSysFlag
 from rucola.errors import BrokerError, ClientError, RemotingError, RucolaError
@@ -47,7 +48,6 @@ logger = logging.getLogger(__name__)
 
 _OFFSET_ID_BYTES = (16, 28)
 """Lengths in bytes of a decoded offset message id (address, port and physical offset) for IPv4 and IPv6."""
-_FOREVER_MS = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1
 
 
@@ -334,7 +334,7 @@ class PullConsumer(Asynchronous):
         Raises:
             ClientError: no broker has the topic.
         """
-        last_ms = _FOREVER_MS if end_timestamp_ms is None else end_timestamp_ms
+        last_ms = INT64_MAX if end_timestamp_ms is None else end_timestamp_ms
         header = QueryMessageRequestHeader(topic, key, max_messages, begin_timestamp_ms, last_ms, False)
         found = await self._query(header)
         return [message for message in found if key in (message.keys or "").split(message_const.KEY_SEPARATOR)]
@@ -353,7 +353,7 @@ class PullConsumer(Asynchronous):
         """
         self._check_running()
         await self._instance.routes.route(topic)
-        header = QueryMessageRequestHeader(topic, key, max_messages, 0, _FOREVER_MS, False)
+        header = QueryMessageRequestHeader(topic, key, max_messages, 0, INT64_MAX, False)
         return await self._instance.api.query_message(self._instance.routes.broker(broker_name), header)
 
     async def query_by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]:
@@ -362,7 +362,7 @@ class PullConsumer(Asynchronous):
         Raises:
             ClientError: no broker has the topic.
         """
-        header = QueryMessageRequestHeader(topic, unique_key, 32, 0, _FOREVER_MS, True)
+        header = QueryMessageRequestHeader(topic, unique_key, 32, 0, INT64_MAX, True)
         return [message for message in await self._query(header) if message.uniq_key == unique_key]
 
     async def _query(self, header: QueryMessageRequestHeader) -> list[MessageExt]:

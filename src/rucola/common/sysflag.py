@@ -22,6 +22,9 @@ class MessageSysFlag(IntFlag):
     COMPRESSION_ZLIB = 0x300
 
 
+PREPARED_BIT = 0x004
+"""TRANSACTION_PREPARED for each row of a table: arithmetic with an ``IntFlag`` takes many times longer."""
+
 TRANSACTION_MASK = 0x00C
 """Mask of the transaction state: 0 for none, else one of the three TRANSACTION values."""
 

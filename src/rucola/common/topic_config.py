@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from rucola.common.java import read_int32
+from rucola.common.numbers import INT32_MAX
 from rucola.common.sysflag import PermName
 
 
@@ -19,7 +20,6 @@ class TopicFilterType(StrEnum):
     MULTI_TAG = "MULTI_TAG"
 
 
-_INT32_MAX = 0x7FFFFFFF
 _FILTER_TYPES = {str(kind): kind for kind in TopicFilterType}
 _all_fields = itemgetter(
     "topicName",
@@ -84,7 +84,7 @@ class TopicConfig:
             pass
         else:
             numbers = read, write, perm, sys_flag
-            if type(kind) is str and all(type(number) is int and 0 <= number <= _INT32_MAX for number in numbers):
+            if type(kind) is str and all(type(number) is int and 0 <= number <= INT32_MAX for number in numbers):
                 kind = _FILTER_TYPES.get(kind) or TopicFilterType(kind)
                 return cls(str(name or ""), read, write, perm, kind, sys_flag, bool(order), dict(attributes or {}))
         return cls(

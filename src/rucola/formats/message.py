@@ -45,14 +45,21 @@ from rucola.formats.properties import decode_properties
 __all__ = [
     "BATCH_MEMBER_HEAD",
     "BLANK",
+    "CHECK_ALL",
     "CHECK_BODY_CRC",
+    "CHECK_CRC_NAME",
     "CHECK_PHYSICAL_OFFSET",
     "CHECK_RECORD_CRC",
+    "CHECK_TORN_END",
+    "CRC_PROPERTY_BYTES",
+    "CRC_PROPERTY_NAME",
     "MAGIC_BLANK",
     "MAGIC_V1",
     "MAGIC_V2",
+    "RECORD_BYTES_MIN",
     "RECORD_HEAD",
     "RECORD_MIDDLE",
+    "ROWS_MAX",
     "RecordPlacement",
     "decode_message",
     "decode_messages",
@@ -115,7 +122,25 @@ BATCH_MEMBER_HEAD: Final = Layout(
 CHECK_BODY_CRC: Final = 1
 CHECK_RECORD_CRC: Final = 2
 CHECK_PHYSICAL_OFFSET: Final = 4
-"""Bits of ``walk_records``'s argument ``check``."""
+CHECK_TORN_END: Final = 8
+"""Also checks whether a crash may have torn a record. If the page with the record's checksum is lost, the record looks
+like one without a checksum.
+"""
+CHECK_CRC_NAME: Final = 16
+"""Also checks the name of the checksum property; used by ``verify``. If the name is damaged, the property looks like
+any other property.
+"""
+CHECK_ALL: Final = CHECK_BODY_CRC | CHECK_RECORD_CRC | CHECK_PHYSICAL_OFFSET
+"""The names that begin with ``CHECK`` are bits of ``walk_records``'s argument ``check``."""
+
+CRC_PROPERTY_NAME: Final = b"__CRC32#\x01"
+CRC_PROPERTY_BYTES: Final = 20
+"""Length in bytes of the checksum property, the last property of a record: name, separator, ten digits, separator."""
+
+ROWS_MAX: Final = 512
+"""Number of records that the store walks at a time; their rows fit into the cache of the CPU."""
+RECORD_BYTES_MIN: Final = 91
+"""Size in bytes of the smallest record."""
 
 
 def encode_message(

@@ -24,7 +24,8 @@ Buffer: TypeAlias = "mmap.mmap | bytearray"
 _MADV_POPULATE_WRITE = 23
 _READ_STEP = 256 * 1024
 """Number of bytes read at a time; a buffer of this size stays in the CPU cache."""
-_PAGE = 4096
+PAGE_BYTES = 4096
+"""Least number of bytes that memory or a disk loses or keeps together."""
 _NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 
@@ -229,9 +230,9 @@ class MappedSegment:
             try:
                 count = read_into(self._descriptor, buffer[: end - position], position)
             except OSError:
-                if len(buffer) <= _PAGE:
+                if len(buffer) <= PAGE_BYTES:
                     return position
-                buffer = buffer[: min(_PAGE, len(buffer) - 1)]
+                buffer = buffer[: min(PAGE_BYTES, len(buffer) - 1)]
                 continue
             if count == 0:
                 return position
@@ -254,7 +255,7 @@ class MappedSegment:
         for start, end in ranges:
             at = start
             while (stopped := self.readable_end(at, end)) < end:
-                at = min(stopped - stopped % _PAGE + _PAGE, end)
+                at = min(stopped - stopped % PAGE_BYTES + PAGE_BYTES, end)
                 unreadable.append((stopped, at))
         if length < self.size:
             unreadable.append((length, self.size))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
 from rucola.common.message import StoreMessage
 from rucola.common.sysflag import MessageSysFlag
-from rucola.formats.message import encode_message, fill_row
+from rucola.formats.message import CRC_PROPERTY_BYTES, CRC_PROPERTY_NAME, encode_message, fill_row
 from rucola.store.condition import StoreCondition
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.commit_log import CommitLog
@@ -29,8 +29,6 @@ _PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
 _TOPIC_BYTES_MAX = 127
 _RETRY_TOPIC_BYTES_MAX = 255
 _PROPERTIES_BYTES_MAX = 32767
-_CRC_PROPERTY = b"__CRC32#\x01"
-_CRC_PROPERTY_BYTES = 20
 _PAIR_END = b"\x02"
 
 
@@ -239,16 +237,16 @@ class MessageAppender:
             return _ILLEGAL
         if not is_topic_directory(message.topic) or not 0 <= message.queue_id < QUEUE_ID_MAX:
             return _ILLEGAL
-        reserve = _CRC_PROPERTY_BYTES + 1 if self._config.enabled_append_prop_crc else 0
+        reserve = CRC_PROPERTY_BYTES + 1 if self._config.enabled_append_prop_crc else 0
         if len(message.properties) + reserve > _PROPERTIES_BYTES_MAX + bool(reserve):
             return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
         return _OK
 
     def _without_crc(self, properties: bytes) -> bytes:
         """Returns the property text; leaves out a checksum that belonged to a different record."""
-        if not self._config.enabled_append_prop_crc or _CRC_PROPERTY not in properties:
+        if not self._config.enabled_append_prop_crc or CRC_PROPERTY_NAME not in properties:
             return properties
-        pairs = [pair for pair in properties.split(_PAIR_END) if pair and not pair.startswith(_CRC_PROPERTY)]
+        pairs = [pair for pair in properties.split(_PAIR_END) if pair and not pair.startswith(CRC_PROPERTY_NAME)]
         return b"".join(pair + _PAIR_END for pair in pairs)
 
     def _result(self, table: array[int], row: int, status: PutMessageStatus) -> PutMessageResult:

@@ -13,10 +13,11 @@ from math import inf
 from typing import Protocol, TypeAlias
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
+from rucola.common.sysflag import PREPARED_BIT
 from rucola.errors import StoreDamagedError
 from rucola.formats.checksum import crc32
 from rucola.formats.consume_queue import UNIT_BYTES, gather_units
-from rucola.formats.message import walk_records
+from rucola.formats.message import ROWS_MAX, walk_records
 from rucola.store.config import MessageStoreConfig, delay_levels_ms
 from rucola.store.index.index_service import IndexService
 from rucola.store.index_follower import IndexFollower
@@ -27,9 +28,6 @@ from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.queue.multi_dispatch import MultiDispatch
 from rucola.store.stats import StoreStats
-
-ROWS_MAX = 512
-"""Largest number of records in a batch; their rows fit into the cache of the CPU."""
 
 _ROWS_PER_QUEUE_MIN = 4
 """If consecutive rows of a topic average at least this many rows per queue, their units are put queue by queue. With
@@ -50,8 +48,6 @@ _TAGS_CODE = int(RecordColumn.TAGS_CODE)
 _SAME_TOPIC = int(RecordColumn.SAME_TOPIC)
 _TOPIC_POS = int(RecordColumn.TOPIC_POS)
 _TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
-_PREPARED_BIT = 4
-"""This bit is set in ``sysFlag`` of prepared (4) and rollback (12) records, which belong to no queue."""
 
 
 def due_time(view: memoryview, table: array[int], row: int, levels_ms: Sequence[int]) -> int:
@@ -353,7 +349,7 @@ class Dispatcher:
         """Puts records one by one."""
         queues = self.queues.queues_of(topic)
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
-            if table[row + _SYS_FLAG] & _PREPARED_BIT:
+            if table[row + _SYS_FLAG] & PREPARED_BIT:
                 continue
             queue = queues.get(table[row + _QUEUE_ID])
             if queue is None:
@@ -368,7 +364,7 @@ class Dispatcher:
         """Puts records one by one into queues whose units have more fields than those of a plain queue."""
         view = file.segment.view
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
-            if table[row + _SYS_FLAG] & _PREPARED_BIT:
+            if table[row + _SYS_FLAG] & PREPARED_BIT:
                 continue
             queue = self.queues.get(topic, table[row + _QUEUE_ID])
             tags_code = table[row + _TAGS_CODE]

@@ -13,14 +13,13 @@ from array import array
 from rucola.common.columns import new_table
 from rucola.errors import DiskError, ResourceError
 from rucola.formats.checksum import crc32
-from rucola.formats.message import walk_records
+from rucola.formats.message import ROWS_MAX, walk_records
 from rucola.runtime.logs import event
 from rucola.store.index.index_service import IndexService
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
 
 logger = logging.getLogger(__name__)
-_ROWS_MAX = 512
 _BATCHES = 8
 """Largest number of record batches whose keys one retry puts into the index; they take a few milliseconds."""
 
@@ -62,7 +61,7 @@ class IndexFollower:
             end: physical offset up to which records were dispatched.
         """
         assert self.missing_from is not None
-        table = new_table(_ROWS_MAX)
+        table = new_table(ROWS_MAX)
         # Expired records need no keys.
         position = max(self.missing_from, self._log.min_offset)
         for _ in range(_BATCHES):
@@ -75,7 +74,7 @@ class IndexFollower:
             limit = min(end - start, file.size)
             first = position - start
             rows, following, _ = walk_records(
-                segment.buffer, segment.view, first, limit, start, table, _ROWS_MAX, crc32, 0
+                segment.buffer, segment.view, first, limit, start, table, ROWS_MAX, crc32, 0
             )
             if rows and not self._put(file, table, rows):
                 self.due = False

@@ -14,6 +14,7 @@ from functools import partial
 from math import inf
 
 from rucola.common.message import StoreMessage
+from rucola.common.numbers import INT64_MAX
 from rucola.errors import DiskError, DiskFullError, ResourceError, StoreError
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import DirectoryLock, Files
@@ -43,7 +44,6 @@ from rucola.store.stats import StoreStats
 from rucola.store.topic_deletion import TopicDeletion
 
 logger = logging.getLogger(__name__)
-_FOREVER_MS = (1 << 63) - 1
 
 
 class MessageStore:
@@ -344,7 +344,7 @@ class MessageStore:
         key: bytes,
         count_max: int = 32,
         begin_ms: int = 0,
-        end_ms: int = _FOREVER_MS,
+        end_ms: int = INT64_MAX,
         cold: ColdRecords | None = None,
     ) -> QueryMessageResult:
         """Returns the newest ``count_max`` messages of ``topic`` whose UNIQ_KEY is ``key`` or whose KEYS include it.

@@ -11,19 +11,19 @@ import logging
 from array import array
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
+from rucola.common.numbers import INT64_MAX
 from rucola.formats.checksum import crc32
-from rucola.formats.message import walk_records
+from rucola.formats.message import CHECK_ALL, CHECK_BODY_CRC, CHECK_RECORD_CRC, walk_records
 from rucola.runtime.logs import event
 from rucola.store.config import CheckOnRead
 from rucola.store.log.cold_read import FindPart, LogPart
-from rucola.store.log.log_reader import CHECK_ALL, CHECK_BODY_CRC, CHECK_RECORD_CRC, Gap, LogReader
+from rucola.store.log.log_reader import Gap, LogReader
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.stats import StoreStats
 
 logger = logging.getLogger(__name__)
 _ROWS_MAX = 64
 _REPORTED_MAX = 1000
-_ALL_OFFSETS = (1 << 63) - 1
 _CHECKSUMS = CHECK_BODY_CRC | CHECK_RECORD_CRC
 _LMQ_PREFIX = b"%LMQ%"
 _QUEUE_ID = int(RecordColumn.QUEUE_ID)
@@ -42,7 +42,7 @@ class ReadCheck:
     """
 
     def __init__(self, log: LogReader, check: CheckOnRead, stats: StoreStats) -> None:
-        self.below = _ALL_OFFSETS if check is CheckOnRead.ALL else 0
+        self.below = INT64_MAX if check is CheckOnRead.ALL else 0
         self._log = log
         self._check = check
         self._stats = stats

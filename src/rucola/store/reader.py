@@ -17,11 +17,13 @@ from rucola.common.columns import RecordColumn
 from rucola.errors import DiskError
 from rucola.formats.consume_queue import UNIT_BYTES, PullLimits, join_slices, merge_neighbours
 from rucola.formats.index_file import ChainBudget
+from rucola.formats.message import CHECK_BODY_CRC, CHECK_RECORD_CRC
 from rucola.runtime.logs import event
+from rucola.runtime.mapped_segment import PAGE_BYTES
 from rucola.store.config import DamagedMessage, MessageStoreConfig
 from rucola.store.index.index_service import IndexService
 from rucola.store.log.cold_read import COPY_MAX_BYTES, ColdRecords, Copies, FindPart
-from rucola.store.log.log_reader import CHECK_BODY_CRC, CHECK_RECORD_CRC, HEAD_BYTES, Gap, LogReader
+from rucola.store.log.log_reader import HEAD_BYTES, Gap, LogReader
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.read_check import ReadCheck
@@ -29,7 +31,6 @@ from rucola.store.results import Boundary, GetMessageResult, GetMessageStatus, Q
 from rucola.store.stats import StoreStats
 
 logger = logging.getLogger(__name__)
-_PAGE = 4096
 _PULL_BYTES_MIN = 100
 _PULL_BYTES_MAX = 128 << 20
 _CANDIDATES_MAX = 4096
@@ -229,7 +230,9 @@ class MessageReader:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
         for file in queue.files.segments:
             if file.path == error.path:
-                following = (file.start + error.position - error.position % _PAGE + _PAGE) // queue.unit_bytes + 1
+                following = (
+                    file.start + error.position - error.position % PAGE_BYTES + PAGE_BYTES
+                ) // queue.unit_bytes + 1
         following = min(max(following, queue_offset + 1), high)
         return GetMessageResult(GetMessageStatus.MESSAGE_WAS_REMOVING, following, low, high)
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.store.stores import message, opened
 
 from rucola.errors import TooManyFilesError
-from rucola.store.dispatch import ROWS_MAX
+from rucola.formats.message import ROWS_MAX
 from rucola.store.results import GetMessageStatus, PutMessageStatus
 
 TOPICS = 60

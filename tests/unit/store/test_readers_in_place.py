@@ -20,10 +20,10 @@ from tests.unit.store.stores import SEGMENT, config, message
 
 from rucola.errors import DiskError, DiskFullError
 from rucola.formats.checksum import crc32
+from rucola.formats.message import CHECK_ALL
 from rucola.runtime.files import Files
 from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.log import commit_log
-from rucola.store.log.log_reader import CHECK_ALL
 from rucola.store.message_store import MessageStore
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.results import PutMessageStatus

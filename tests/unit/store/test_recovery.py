@@ -27,12 +27,12 @@ from tests.unit.store.stores import (
 
 from rucola.common.columns import ROW_WIDTH
 from rucola.errors import DiskError, StoreDamagedError, StoreLockedError
-from rucola.formats.message import MAGIC_BLANK
+from rucola.formats.message import CHECK_TORN_END, MAGIC_BLANK, ROWS_MAX
 from rucola.runtime.files import Files
 from rucola.runtime.mapped_segment import MappedSegment
-from rucola.store.dispatch import ROWS_MAX, Dispatcher
+from rucola.store.dispatch import Dispatcher
 from rucola.store.log.log_end import LogEnd
-from rucola.store.log.log_reader import CHECK_TORN_END, LogReader
+from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.message_store import MessageStore
 from rucola.store.offline.offline_store import OfflineStore

@@ -13,6 +13,7 @@ from rucola.broker.processor.whole_table import Encode, WholeTable
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_validator import is_group_name
 from rucola.common.data_version import DataVersion
+from rucola.common.numbers import INT64_MAX
 from rucola.errors import BrokerError
 from rucola.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper, CorrectionOffsetBody
 from rucola.protocol.codes import ResponseCode
@@ -20,8 +21,6 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.admin import CloneGroupOffsetRequestHeader, QueryCorrectionOffsetRequestHeader
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
-
-_LONG_MAX = (1 << 63) - 1
 
 
 class OffsetManageProcessor:
@@ -61,10 +60,10 @@ class OffsetManageProcessor:
                 continue
             for queue_id, consumer_offset in self._offsets.table[f"{header.topic}@{group}"].items():
                 if consumer_offset >= self._store.min_queue_offset(header.topic.encode(), queue_id):
-                    slowest[queue_id] = min(slowest.get(queue_id, _LONG_MAX), consumer_offset)
+                    slowest[queue_id] = min(slowest.get(queue_id, INT64_MAX), consumer_offset)
         for queue_id, consumer_offset in self._offsets.table.get(f"{header.topic}@{header.compare_group}", {}).items():
             if slowest.get(queue_id, 0) > consumer_offset:
-                slowest[queue_id] = _LONG_MAX
+                slowest[queue_id] = INT64_MAX
         return success(command, None, CorrectionOffsetBody(slowest))
 
     def clone_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from rucola.common.numbers import INT64_MAX
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
 
 MIXED = "MIXED"
-_LONG_MAX = (1 << 63) - 1
 _NOT_SERVED = {
     "cleanup.policy": ("DELETE", "this broker keeps all messages of a topic until they expire"),
     "reserve.time": ("-1", "messages of all topics are kept for fileReservedTime"),
@@ -34,8 +34,8 @@ def _one_of(*values: str) -> Callable[[str], str | None]:
 
 def _reserve_time(value: str) -> str | None:
     digits = value.removeprefix("-")
-    if not digits.isascii() or not digits.isdigit() or len(digits) > 19 or not -1 <= int(value) <= _LONG_MAX:
-        return f"value is not in range(-1, {_LONG_MAX})"
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 19 or not -1 <= int(value) <= INT64_MAX:
+        return f"value is not in range(-1, {INT64_MAX})"
     return None
 
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken, VisitError
 
+from rucola.common.numbers import INT64_MAX
 from rucola.errors import FormatError
 from rucola.filter.sql.instructions import Condition, Op, OperandKind
 
@@ -22,7 +23,6 @@ DEPTH_MAX = 1024
 INSTRUCTIONS_MAX = 65_536
 _STEP_TOKENS = 32
 _WHAT = "SQL92 expression"
-_LONG_MAX = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1
 
 _GRAMMAR = r"""
@@ -146,8 +146,8 @@ class _Compiler(Transformer[Token, Condition]):
 
     def decimal(self, parts: list[Any]) -> Condition:
         value = int(parts[0].rstrip("lL")[:40])
-        if value > _LONG_MAX:
-            _refuse(parts[0].start_pos, f"a number up to {_LONG_MAX}", repr(str(parts[0])))
+        if value > INT64_MAX:
+            _refuse(parts[0].start_pos, f"a number up to {INT64_MAX}", repr(str(parts[0])))
         op = Op.INT if value <= _INT_MAX else Op.LONG
         return Condition(OperandKind.NUMBER, [(op, value, False)], parts[0].start_pos, value)
 

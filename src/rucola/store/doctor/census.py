@@ -15,6 +15,7 @@ from typing import NamedTuple
 from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX
 from rucola.common.message_const import DLQ_ORIGIN_TOPIC, RETRY_TOPIC
+from rucola.common.sysflag import PREPARED_BIT
 from rucola.errors import FormatError
 from rucola.formats.message_id import parse_offset_message_id
 from rucola.formats.properties import decode_properties
@@ -31,7 +32,6 @@ from rucola.store.verify.log import LogCheck
 HOUR_MS = 3_600_000
 RETRY_MAX_TIMES = 16
 USED_UP, REFUSED = "retries used up", "refused by the consumer"
-_PREPARED_BIT = 4
 _DLQ = DLQ_GROUP_TOPIC_PREFIX.encode()
 
 
@@ -164,7 +164,7 @@ def count_in(part: SegmentPart, files: Files | None = None) -> tuple[list[Tally]
     for file, table, rows in _batches(files, part):
         view = file.segment.view
         for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
-            if table[row + RecordColumn.SYS_FLAG] & _PREPARED_BIT:
+            if table[row + RecordColumn.SYS_FLAG] & PREPARED_BIT:
                 continue
             at, tag_at = table[row + RecordColumn.TOPIC_POS], table[row + RecordColumn.TAGS_POS]
             topic = bytes(view[at : at + table[row + RecordColumn.TOPIC_LEN]])

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from rucola.common.columns import RecordColumn
 from rucola.errors import StoreDamagedError
+from rucola.formats.message import CHECK_PHYSICAL_OFFSET
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.dispatch import Dispatcher
 from rucola.store.log.log_end import scan
-from rucola.store.log.log_reader import CHECK_PHYSICAL_OFFSET
 from rucola.store.log.mapped_file import MappedFile, readable
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore

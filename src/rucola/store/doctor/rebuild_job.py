@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 
 from rucola.common.columns import WalkStop, new_table
 from rucola.common.key_builder import is_light_queue
+from rucola.common.numbers import INT64_MAX
 from rucola.common.options import options_of, parse_options
 from rucola.errors import StoreDamagedError
 from rucola.formats.index_file import is_index_name
@@ -24,7 +25,6 @@ from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.multi_path import log_directories
 from rucola.store.offline.offline_store import OfflineStore, queue_lengths
-from rucola.store.queue.placement import ALL_OFFSETS
 from rucola.store.queue.queue_factory import QueueOptions
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.quarantine import Quarantine
@@ -148,7 +148,7 @@ def find_job(
         _kinds(files, root),
         {topic.decode("utf-8", _TEXT_ERRORS): offset for topic, offset in deletion.ends.items()},
         [(gap.start, gap.end) for gap in Quarantine(files, root).gaps()],
-        ALL_OFFSETS if watermark is None else watermark.queues_offset,
+        INT64_MAX if watermark is None else watermark.queues_offset,
     )
     _ = job.config  # an invalid option ends the rebuild here
     return job

@@ -18,10 +18,10 @@ from rucola.errors import StoreDamagedError
 from rucola.formats.checksum import crc32
 from rucola.formats.consume_queue import UNIT, UNIT_BYTES, CollectedColumn, QueueColumn, collect_units, sort_units
 from rucola.formats.index_file import KEY, gather_keys
-from rucola.formats.message import walk_records
+from rucola.formats.message import RECORD_BYTES_MIN, ROWS_MAX, walk_records
 from rucola.runtime.files import Files
 from rucola.store.config import delay_levels_ms
-from rucola.store.dispatch import ROWS_MAX, SCHEDULE_TOPIC, due_time
+from rucola.store.dispatch import SCHEDULE_TOPIC, due_time
 from rucola.store.doctor.rebuild_job import RebuildJob
 from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.mapped_file import MappedFile
@@ -31,7 +31,6 @@ UNITS_MAX = 512 * 1024
 """Largest number of units in a part; a part of this size takes 20 MiB of memory."""
 _QUEUES_MAX = 64 * 1024
 _KEYS_BYTES = 1 << 20
-_RECORD_BYTES_MIN = 91
 _DAMAGED = "restore the file from a copy, salvage the store, or start the broker with --quarantine to serve the rest"
 
 Run = tuple[int, int, int]
@@ -106,7 +105,7 @@ class SegmentScan:
         self._parts: dict[tuple[bytes, int, bool], QueuePart] = {}
         self._light: dict[bytes, list[LightEntry]] = {}
         self._skipped = 0
-        records_max = self._limit // _RECORD_BYTES_MIN + 1
+        records_max = self._limit // RECORD_BYTES_MIN + 1
         queues_max = min(_QUEUES_MAX, 1 << records_max.bit_length())
         self._key_buffer = bytearray(_KEYS_BYTES)
         self._key_end = 0

@@ -26,14 +26,13 @@ from rucola.errors import StoreDamagedError
 from rucola.formats.checkpoint import CHECKPOINT
 from rucola.formats.checksum import crc32
 from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT, UNIT_BYTES
-from rucola.formats.message import BLANK, MAGIC_BLANK, walk_records
+from rucola.formats.message import BLANK, CHECK_ALL, CHECK_CRC_NAME, MAGIC_BLANK, walk_records
 from rucola.formats.segment_name import segment_start
 from rucola.runtime.files import Files
 from rucola.store.doctor.journal import Journal
 from rucola.store.doctor.rebuild import Rebuild
 from rucola.store.doctor.rebuild_job import RebuildJob, find_job
 from rucola.store.doctor.staged import Progress, Runner, run_serially
-from rucola.store.log.log_reader import CHECK_ALL, CHECK_CRC_NAME
 from rucola.store.places import check_replaceable, hold_store, is_directory_name
 from rucola.store.verify.check import VerifyReport, verify
 from rucola.store.verify.findings import Finding, FindingKind

@@ -32,7 +32,16 @@ from typing import Any
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.errors import ConfigError, MissingFileError
 from rucola.formats.checksum import crc32
-from rucola.formats.message import BLANK, MAGIC_BLANK, walk_records
+from rucola.formats.message import (
+    BLANK,
+    CHECK_BODY_CRC,
+    CHECK_CRC_NAME,
+    CHECK_PHYSICAL_OFFSET,
+    CHECK_RECORD_CRC,
+    MAGIC_BLANK,
+    ROWS_MAX,
+    walk_records,
+)
 from rucola.formats.record_search import MAGIC_BYTES, MAGIC_POSITION, RECORD_MAGICS, Searchable, find_record
 from rucola.formats.segment_name import segment_name, segment_start
 from rucola.runtime.files import FILE_BYTES_MAX, Files
@@ -41,7 +50,7 @@ from rucola.store.doctor.rebuild import rebuild
 from rucola.store.doctor.rebuild_job import options_of_files
 from rucola.store.doctor.salvage_choice import FoundRecord, chosen_records
 from rucola.store.doctor.staged import Progress, Runner, Staged, run_serially
-from rucola.store.log.log_reader import CHECK_BODY_CRC, CHECK_CRC_NAME, CHECK_PHYSICAL_OFFSET, CHECK_RECORD_CRC, Gap
+from rucola.store.log.log_reader import Gap
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.places import hold_store
 from rucola.store.recovery.checksum_stretches import as_pairs, known_stretches
@@ -61,7 +70,6 @@ _TEXT_ERRORS = "surrogateescape"
 _WRITE_BYTES = 16 << 20
 _FILLER_TOPIC = b"%"
 _FILLER_BYTES_MAX = 1 << 20
-_ROWS_MAX = 512
 
 
 @dataclass(frozen=True)
@@ -330,7 +338,7 @@ class _Search:
         self._findings = Findings("")
         self._file = readable_file(files, self._path, 0, job.sizes[number], self._findings)
         self._wanted = {topic.encode("utf-8", _TEXT_ERRORS) for topic in job.topics}
-        self._table = new_table(_ROWS_MAX)
+        self._table = new_table(ROWS_MAX)
         self._stretches = array("q", job.stretches[number])
 
     def run(self) -> None:
@@ -357,7 +365,7 @@ class _Search:
                 file.size,
                 start,
                 self._table,
-                _ROWS_MAX,
+                ROWS_MAX,
                 crc32,
                 check,
                 stretches,

@@ -24,12 +24,11 @@ from rucola.formats.index_file import (
     index_file_bytes,
     put_rows,
 )
-from rucola.formats.message import walk_records
+from rucola.formats.message import ROWS_MAX, walk_records
 from rucola.store.index.index_service import IndexFile
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
 
-_ROWS_MAX = 512
 _SCRATCH_ENTRIES = 8192
 # Entry 0 is never used. Entry 1 is not used either, because it would set the time from which seconds are counted.
 _SCRATCH_FIRST = 2
@@ -177,7 +176,7 @@ def _next(audits: Iterator[_FileAudit], previous: _FileAudit | None) -> _FileAud
 
 def _batches(log: LogReader) -> Iterator[tuple[MappedFile, array[int], int]]:
     """Walks all records; yields a segment, a table and the number of its rows. The next batch overwrites the table."""
-    table, physical_offset = new_table(_ROWS_MAX), log.min_offset
+    table, physical_offset = new_table(ROWS_MAX), log.min_offset
     while physical_offset < log.max_offset:
         file = log.queue.find(physical_offset)
         if file is None:
@@ -189,7 +188,7 @@ def _batches(log: LogReader) -> Iterator[tuple[MappedFile, array[int], int]]:
             min(log.max_offset - file.start, file.size),
             file.start,
             table,
-            _ROWS_MAX,
+            ROWS_MAX,
             crc32,
             0,
         )

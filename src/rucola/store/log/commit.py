@@ -20,12 +20,12 @@ from rucola.errors import DiskError, DiskFullError
 from rucola.runtime.background import Worker
 from rucola.runtime.clock import Clock
 from rucola.runtime.logs import event
+from rucola.runtime.mapped_segment import PAGE_BYTES
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.commit_log import CommitLog
 from rucola.store.log.transient_store_pool import TransientStorePool
 
 logger = logging.getLogger(__name__)
-_PAGE = 4096
 
 
 class CommitService:
@@ -51,7 +51,7 @@ class CommitService:
         self._log = log
         self._pool = pool
         self._clock = clock
-        self._least_bytes = config.commit_commit_log_least_pages * _PAGE
+        self._least_bytes = config.commit_commit_log_least_pages * PAGE_BYTES
         self._thorough_s = config.commit_commit_log_thorough_interval_ms / 1000
         self._thorough_at = 0.0
         self._on_committed = on_committed

@@ -14,13 +14,13 @@ from rucola.errors import DiskError
 from rucola.runtime.background import Worker
 from rucola.runtime.clock import Clock
 from rucola.runtime.logs import event
+from rucola.runtime.mapped_segment import PAGE_BYTES
 from rucola.store.condition import StoreCondition
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.commit import CommitService
 from rucola.store.log.commit_log import CommitLog
 
 logger = logging.getLogger(__name__)
-_PAGE = 4096
 
 
 class FlushService:
@@ -44,7 +44,7 @@ class FlushService:
         self._log = log
         self._clock = clock
         self._sync_flush = config.sync_flush
-        self._least_bytes = config.flush_commit_log_least_pages * _PAGE
+        self._least_bytes = config.flush_commit_log_least_pages * PAGE_BYTES
         self._thorough_s = config.flush_commit_log_thorough_interval_ms / 1000
         self._thorough_at = 0.0
         self._asked = False

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.formats.checksum import crc32
-from rucola.formats.message import BLANK, walk_records
+from rucola.formats.message import BLANK, CHECK_PHYSICAL_OFFSET, ROWS_MAX, walk_records
 from rucola.runtime.logs import event
 from rucola.store.log.checked_walk import CheckedWalk
-from rucola.store.log.log_reader import CHECK_PHYSICAL_OFFSET, LogReader
+from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
 
 logger = logging.getLogger(__name__)
-_ROWS_MAX = 512
 _LOOK_BYTES = 8 << 20
 """Number of bytes that ``_misplaced`` reads for a record; a longer record, which is rare, counts as damaged."""
 
@@ -56,7 +55,7 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
             directly, or the queue entry for the record's topic, queue id and queue offset points to the record.
         is_entry: reads a queue entry; None if queue entries are not to be consulted.
     """
-    table, offset, timestamp_ms, last = new_table(_ROWS_MAX), start, 0, -1
+    table, offset, timestamp_ms, last = new_table(ROWS_MAX), start, 0, -1
     walk = CheckedWalk(table, log.stretches)
     torn: list[tuple[MappedFile, int]] = []
     while (file := log.queue.find(offset)) is not None:

@@ -10,26 +10,16 @@ from typing import NamedTuple
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
 from rucola.formats.checksum import crc32
 from rucola.formats.light_queue import light_queue_offsets
-from rucola.formats.message import walk_records
+from rucola.formats.message import (
+    CHECK_ALL,
+    CHECK_PHYSICAL_OFFSET,
+    CHECK_RECORD_CRC,
+    CRC_PROPERTY_BYTES,
+    CRC_PROPERTY_NAME,
+    walk_records,
+)
 from rucola.formats.record_search import find_record
 from rucola.store.log.mapped_file_queue import MappedFileQueue
-
-CHECK_BODY_CRC = 1
-CHECK_RECORD_CRC = 2
-CHECK_PHYSICAL_OFFSET = 4
-CHECK_TORN_END = 8
-"""Also checks whether a crash may have torn a record. If the page with the record's checksum is lost, the record looks
-like one without a checksum.
-"""
-CHECK_CRC_NAME = 16
-"""Also checks the name of the checksum property; used by ``verify``. If the name is damaged, the property looks like
-any other property.
-"""
-CHECK_ALL = CHECK_BODY_CRC | CHECK_RECORD_CRC | CHECK_PHYSICAL_OFFSET
-
-CRC_PROPERTY_NAME = b"__CRC32#\x01"
-CRC_PROPERTY_BYTES = 20
-"""Length in bytes of the checksum property, the last property of a record: name, separator, ten digits, separator."""
 
 _I32 = Struct(">i")
 _I64 = Struct(">q")

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.formats.checksum import crc32
-from rucola.formats.message import walk_records
-from rucola.store.log.log_reader import CHECK_PHYSICAL_OFFSET, LogReader
+from rucola.formats.message import CHECK_PHYSICAL_OFFSET, ROWS_MAX, walk_records
+from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
-
-_ROWS_MAX = 512
 
 
 def records_of_kind(
@@ -55,7 +53,7 @@ def _batches(log: LogReader, physical_offset: int) -> Iterator[tuple[MappedFile,
     """Yields segment, rows, number of rows, and the physical offset after these records, up to the end of the log or to
     damage.
     """
-    table = new_table(_ROWS_MAX)
+    table = new_table(ROWS_MAX)
     while physical_offset < log.max_offset:
         file = log.queue.find(physical_offset)
         if file is None:
@@ -67,7 +65,7 @@ def _batches(log: LogReader, physical_offset: int) -> Iterator[tuple[MappedFile,
             min(log.max_offset - file.start, file.size),
             file.start,
             table,
-            _ROWS_MAX,
+            ROWS_MAX,
             crc32,
             CHECK_PHYSICAL_OFFSET,
         )

@@ -18,11 +18,10 @@ from collections.abc import Callable
 from rucola.errors import DiskError
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
-from rucola.runtime.mapped_segment import MappedSegment
+from rucola.runtime.mapped_segment import PAGE_BYTES, MappedSegment
 from rucola.store.config import MessageStoreConfig
 
 logger = logging.getLogger(__name__)
-_PAGE = 4096
 _STEP_BYTES = 1 << 20
 _ZEROS = bytes(_STEP_BYTES)
 Step = Callable[[], None]
@@ -33,7 +32,7 @@ class SegmentWarmer:
 
     def __init__(self, files: Files, config: MessageStoreConfig) -> None:
         self._files = files
-        self._sync_bytes = config.flush_least_pages_when_warm_maped_file * _PAGE if config.sync_flush else 0
+        self._sync_bytes = config.flush_least_pages_when_warm_maped_file * PAGE_BYTES if config.sync_flush else 0
         self._held: deque[MappedSegment] = deque()
         self._lock_refused = False
 

@@ -18,22 +18,22 @@ from dataclasses import dataclass
 
 from rucola.common.columns import RecordColumn
 from rucola.common.message import MessageExt
+from rucola.common.numbers import INT64_MAX
 from rucola.errors import StoreDamagedError
 from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES
 from rucola.formats.consume_queue import UNIT_BYTES
-from rucola.formats.message import decode_message
+from rucola.formats.message import CHECK_ALL, CHECK_BODY_CRC, CHECK_RECORD_CRC, CHECK_TORN_END, decode_message
 from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.log_end import LogEnd, scan
-from rucola.store.log.log_reader import CHECK_ALL, CHECK_BODY_CRC, CHECK_RECORD_CRC, CHECK_TORN_END, LogReader
+from rucola.store.log.log_reader import LogReader
 from rucola.store.log.multi_path import MultiPathMappedFileQueue, log_directories
 from rucola.store.offline.rows import SegmentRows, UnitRows
 from rucola.store.places import hold_store
 from rucola.store.queue.batch_consume_queue import BatchConsumeQueue
 from rucola.store.queue.consume_queue import PREFILL_SIZE, ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
-from rucola.store.queue.placement import ALL_OFFSETS
 from rucola.store.queue.queue_factory import QueueOptions
 from rucola.store.recovery.checksum_stretches import as_pairs, known_stretches
 from rucola.store.recovery.watermark import Watermark, WatermarkFile
@@ -265,7 +265,7 @@ class OfflineStore:
         watermark = WatermarkFile(self._files, self.path).read()
         log.stretches = as_pairs(known_stretches(log.queue.segments, watermark))
         log.max_offset = self._find_end(watermark, known)
-        self._queues.factory.placement.trusted_to = ALL_OFFSETS if watermark is None else watermark.queues_offset
+        self._queues.factory.placement.trusted_to = INT64_MAX if watermark is None else watermark.queues_offset
 
     def _find_end(self, watermark: Watermark | None, known: int) -> int:
         """Searches for the end of the log. The search starts at the watermark's flushed offset. Without a watermark, or
@@ -278,7 +278,7 @@ class OfflineStore:
             start = max(watermark.flushed_offset, queue.start)
             return scan(self.log, start, CHECK_ALL | CHECK_TORN_END).physical_offset
         for file in reversed(queue.segments):
-            end = scan(self.log, file.start, CHECK_ALL, ALL_OFFSETS)
+            end = scan(self.log, file.start, CHECK_ALL, INT64_MAX)
             if end.physical_offset > file.start:
                 self.log.max_offset = end.physical_offset
                 return end.last_record if self._is_being_written(end) else end.physical_offset

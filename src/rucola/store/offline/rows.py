@@ -10,12 +10,8 @@ from typing import NamedTuple
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
 from rucola.formats.checksum import crc32
-from rucola.formats.message import walk_records
-from rucola.store.log.log_reader import CHECK_ALL
+from rucola.formats.message import CHECK_ALL, ROWS_MAX, walk_records
 from rucola.store.log.mapped_file import MappedFile
-
-ROWS_MAX = 512
-"""Largest number of records in a table; their rows fit into the cache of the CPU."""
 
 _SIZE = int(RecordColumn.RECORD_SIZE)
 

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from rucola.common.numbers import INT32_MAX
 from rucola.errors import DiskError
 from rucola.formats.segment_name import is_segment_name, segment_name
 from rucola.runtime.files import Files
@@ -34,7 +35,6 @@ descriptors and one of its memory maps.
 _HELD_MAX = 4096
 """Initial ``held_max``: how many segments may be unmapped but unsynced. Each keeps a descriptor until its sync."""
 
-_INT32_MAX = 0x7FFFFFFF
 _LISTED_MAX = 4096
 """Number of topics whose directories are remembered."""
 _NO_QUEUES: dict[int, ConsumeQueue] = {}
@@ -180,7 +180,7 @@ class ConsumeQueueStore:
         queues = self.queues_of(topic)
         queue = queues.get(queue_id)
         if queue is None:
-            if not 0 <= queue_id <= _INT32_MAX:
+            if not 0 <= queue_id <= INT32_MAX:
                 raise ValueError(f"queue id {queue_id} is out of range")
             queue = self.factory.make(topic, queue_id)
             if type(queue) is ConsumeQueue:

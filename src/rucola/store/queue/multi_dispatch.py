@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.common.message_const import INNER_MULTI_DISPATCH
+from rucola.common.sysflag import PREPARED_BIT
 from rucola.formats.light_queue import allows_light_queues, light_queue_offsets
+from rucola.formats.message import RECORD_BYTES_MIN
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.stats import StoreStats
 
-_RECORD_BYTES_MIN = 91
-_PREPARED_BIT = 4
 _PROPERTY = f"{INNER_MULTI_DISPATCH}\x01".encode()
 _SYS_FLAG = int(RecordColumn.SYS_FLAG)
 _TOPIC_POS = int(RecordColumn.TOPIC_POS)
@@ -50,7 +50,7 @@ def light_entries(
     view = file.segment.view
     for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
         length = table[row + _PROPERTIES_LEN]
-        if length < len(_PROPERTY) or table[row + _SYS_FLAG] & _PREPARED_BIT:
+        if length < len(_PROPERTY) or table[row + _SYS_FLAG] & PREPARED_BIT:
             continue
         start = table[row + _PROPERTIES_POS]
         properties = bytes(view[start : start + length])
@@ -72,7 +72,7 @@ def is_possible(entry: LightEntry) -> bool:
     """Whether the queue offset is plausible: it is at most the number of records of the smallest size that fit into the
     log before the entry's record.
     """
-    return entry.queue_offset * _RECORD_BYTES_MIN <= entry.physical_offset
+    return entry.queue_offset * RECORD_BYTES_MIN <= entry.physical_offset
 
 
 def put_light_entry(queue: ConsumeQueue, entry: LightEntry) -> bool:

@@ -18,21 +18,18 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
+from rucola.common.numbers import INT64_MAX
+from rucola.common.sysflag import PREPARED_BIT
 from rucola.formats.checksum import crc32
-from rucola.formats.message import walk_records
+from rucola.formats.message import RECORD_BYTES_MIN, ROWS_MAX, walk_records
 from rucola.runtime.logs import event
 from rucola.store.log.log_reader import LogReader, RecordIdentity
 
 logger = logging.getLogger(__name__)
-_ROWS_MAX = 512
-_RECORD_BYTES_MIN = 91
-"""Smallest size of a record in bytes. Each missing entry stands for at least this many bytes of the log."""
 _QUEUES_ASKED_MAX = 20_000
 _REPORTED_MAX = 1000
-_PREPARED_BIT = 4
 _QUEUE_OFFSET_MAX = 1 << 48
 """A queue offset that no queue can reach."""
-ALL_OFFSETS = (1 << 63) - 1
 NOWHERE = -1
 """Returned if the record has no place in the queue."""
 
@@ -82,7 +79,7 @@ class Placement:
     def __init__(
         self, log: LogReader, raw_unit: RawUnit, queues_like: Callable[[bytes, int], Iterator[tuple[bytes, int]]]
     ) -> None:
-        self.trusted_to = ALL_OFFSETS
+        self.trusted_to = INT64_MAX
         self._log = log
         self._raw_unit = raw_unit
         self._queues_like = queues_like
@@ -243,7 +240,7 @@ class Placement:
         this offset, plus one that was lost for an unknown reason.
         """
         gaps = (gap.end - gap.start for gap in self._log.gaps if gap.end > physical_offset)
-        return 1 + sum(gaps) // _RECORD_BYTES_MIN
+        return 1 + sum(gaps) // RECORD_BYTES_MIN
 
     def _next_entry(self, queue: PlacedQueue, physical_offset: int) -> int:
         """Returns the queue offset stated by the next record of the queue after ``physical_offset``; ``NOWHERE`` if
@@ -251,18 +248,18 @@ class Placement:
 
         Once all calls together have read as many bytes as the log has, the result is always ``NOWHERE``.
         """
-        log, table, first = self._log, new_table(_ROWS_MAX), True
+        log, table, first = self._log, new_table(ROWS_MAX), True
         while self._walked <= log.queue.end - log.queue.start:
             file = log.queue.find(physical_offset)
             if file is None or physical_offset >= log.max_offset:
                 break
             segment, limit, at = file.segment, min(log.max_offset - file.start, file.size), physical_offset - file.start
             rows, end, stop = walk_records(
-                segment.buffer, segment.view, at, limit, file.start, table, _ROWS_MAX, crc32, 0
+                segment.buffer, segment.view, at, limit, file.start, table, ROWS_MAX, crc32, 0
             )
             for row in range(ROW_WIDTH * first, rows * ROW_WIDTH, ROW_WIDTH):
                 if table[row + RecordColumn.QUEUE_ID] != queue.queue_id or table[row + RecordColumn.SYS_FLAG] & (
-                    _PREPARED_BIT
+                    PREPARED_BIT
                 ):
                     continue
                 topic = table[row + RecordColumn.TOPIC_POS]

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from rucola.common.key_builder import LMQ_PREFIX
+from rucola.common.numbers import INT32_MAX
 from rucola.errors import DiskError, StoreDamagedError
 from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES, decode_batch_unit
 from rucola.formats.consume_queue import UNIT, UNIT_BYTES
@@ -32,7 +33,6 @@ from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_ext import BitMap, ConsumeQueueExt, ExtendedConsumeQueue
 from rucola.store.queue.placement import Placement
 
-_INT32_MAX = 0x7FFFFFFF
 _QUEUE_OFFSET_MAX = 1 << 48
 _NAME_BYTES_MAX = 255
 """Largest length in bytes of the name of a directory."""
@@ -174,7 +174,7 @@ class QueueFactory:
 
     def can_hold(self, topic: bytes, queue_id: int) -> bool:
         """Whether a queue with this topic and id can exist. A damaged record may state impossible values."""
-        return 0 <= queue_id <= _INT32_MAX and is_topic_directory(topic)
+        return 0 <= queue_id <= INT32_MAX and is_topic_directory(topic)
 
     def raw_unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int]:
         """Returns the physical offset and the size that a unit holds; zeros if there is no such unit.
@@ -344,7 +344,7 @@ class QueueFactory:
 
 def is_queue_directory(name: str) -> bool:
     """Whether a directory with this name in that of a topic is one of a queue."""
-    return name.isdigit() and name.isascii() and int(name) <= _INT32_MAX
+    return name.isdigit() and name.isascii() and int(name) <= INT32_MAX
 
 
 def is_topic_directory(topic: bytes) -> bool:

@@ -18,13 +18,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rucola.common.columns import WalkStop, new_table
+from rucola.common.numbers import INT64_MAX
+from rucola.formats.message import CHECK_PHYSICAL_OFFSET, ROWS_MAX
 from rucola.store.log.checked_walk import CheckedWalk
-from rucola.store.log.log_reader import CHECK_PHYSICAL_OFFSET
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.recovery.watermark import WRITER_MARKS_MAX, Watermark, Writer, WriterMark
 
-_ALL_OFFSETS = (1 << 63) - 1
-_ROWS_MAX = 512
 _HEAD_BYTES = 8
 
 
@@ -79,7 +78,7 @@ def follow_on(
     ]
     if with_checksums:
         marks.append(WriterMark(open_from, Writer.RUCOLA))
-        stretches.append(ChecksumStretch(open_from, _ALL_OFFSETS))
+        stretches.append(ChecksumStretch(open_from, INT64_MAX))
     return tuple(marks), stretches
 
 
@@ -177,7 +176,7 @@ def _first_without(segments: Sequence[MappedFile], offset: int, end: int) -> int
     """Returns the physical offset of the first record from ``offset`` on that has no checksum or cannot be read; at
     least ``end`` if there is none below ``end``.
     """
-    walk = CheckedWalk(new_table(_ROWS_MAX), _from(offset))
+    walk = CheckedWalk(new_table(ROWS_MAX), _from(offset))
     while offset < end and (file := _find(segments, offset)) is not None:
         _, position, stop = walk.walk(file, offset - file.start, CHECK_PHYSICAL_OFFSET)
         offset = file.start + position
@@ -189,7 +188,7 @@ def _first_without(segments: Sequence[MappedFile], offset: int, end: int) -> int
 
 
 def _from(offset: int) -> array[int]:
-    return array("q", (offset, _ALL_OFFSETS))
+    return array("q", (offset, INT64_MAX))
 
 
 def _find(segments: Sequence[MappedFile], offset: int) -> MappedFile | None:

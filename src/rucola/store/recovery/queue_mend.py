@@ -19,11 +19,12 @@ from typing import NamedTuple
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.common.key_builder import LMQ_PREFIX
+from rucola.common.sysflag import PREPARED_BIT
 from rucola.formats.consume_queue import UNIT_BYTES, gather_units
+from rucola.formats.message import CHECK_ALL, ROWS_MAX
 from rucola.runtime.logs import event
-from rucola.store.dispatch import ROWS_MAX, SCHEDULE_TOPIC, Dispatcher, due_time
+from rucola.store.dispatch import SCHEDULE_TOPIC, Dispatcher, due_time
 from rucola.store.log.checked_walk import CheckedWalk
-from rucola.store.log.log_reader import CHECK_ALL
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.consume_queue import ConsumeQueue
 
@@ -36,7 +37,6 @@ in a run of consecutive records of the same topic.
 """
 _FOUND_MAX = 10_000
 _LIGHT = LMQ_PREFIX.encode()
-_PREPARED_BIT = 4
 
 
 class _Entry(NamedTuple):
@@ -154,7 +154,7 @@ class QueueMend:
         table = self._table
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
             of_queue = table[row + RecordColumn.QUEUE_ID] == queue.queue_id
-            if not of_queue or table[row + RecordColumn.SYS_FLAG] & _PREPARED_BIT or table[row] < deleted_to:
+            if not of_queue or table[row + RecordColumn.SYS_FLAG] & PREPARED_BIT or table[row] < deleted_to:
                 continue
             queue_offset = table[row + RecordColumn.QUEUE_OFFSET]
             place = file.start + table[row], table[row + RecordColumn.RECORD_SIZE]

@@ -23,8 +23,9 @@ from dataclasses import replace
 from itertools import chain
 
 from rucola.common.columns import RecordColumn, new_table
+from rucola.common.numbers import INT64_MAX
 from rucola.errors import DiskError, StoreDamagedError
-from rucola.formats.message import BLANK, MAGIC_BLANK
+from rucola.formats.message import BLANK, CHECK_ALL, CHECK_PHYSICAL_OFFSET, CHECK_TORN_END, MAGIC_BLANK
 from rucola.formats.segment_name import segment_start
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
@@ -32,9 +33,7 @@ from rucola.store.dispatch import Dispatcher
 from rucola.store.index.index_audit import sound_files
 from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.log_end import LogEnd, scan
-from rucola.store.log.log_reader import CHECK_ALL, CHECK_PHYSICAL_OFFSET, CHECK_TORN_END
 from rucola.store.log.mapped_file import MappedFile
-from rucola.store.queue.placement import ALL_OFFSETS
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.queue_mend import QueueMend
@@ -44,7 +43,6 @@ from rucola.store.recovery.watermark import Watermark
 
 logger = logging.getLogger(__name__)
 _COPY_BYTES = 1 << 20
-_FOREVER_MS = (1 << 63) - 1
 _CHECKPOINT_LAG_MS = 3000
 """Milliseconds that RocketMQ subtracts from the times of its checkpoint before it relies on them."""
 _ADVICE = "restore the file from a copy, or start with --quarantine to serve the rest"
@@ -99,17 +97,17 @@ class Recovery:
         """
         watermark, log = self._watermark, self._log
         if watermark is None and self.unclean:
-            end = self._scan(log.min_offset, CHECK_ALL, ALL_OFFSETS)
+            end = self._scan(log.min_offset, CHECK_ALL, INT64_MAX)
             synced_ms = self._marks.read_checkpoint().physic_msg_timestamp_ms - _CHECKPOINT_LAG_MS
             # A crash may lose bytes that were not synced. It cannot lose a file if a file that was created later still
             # exists.
             is_lost = log.queue.find(end.physical_offset) is None
-            self._refuse_hole(end, _FOREVER_MS if is_lost else synced_ms)
+            self._refuse_hole(end, INT64_MAX if is_lost else synced_ms)
         elif watermark is None:
             # As RocketMQ would, this checks the structure of the whole log and the checksums in the last segment.
-            structure = self._scan(log.min_offset, CHECK_PHYSICAL_OFFSET, ALL_OFFSETS)
-            end = self._scan(self._segment_start(structure.physical_offset - 1), CHECK_ALL, ALL_OFFSETS)
-            self._refuse_hole(end, _FOREVER_MS)
+            structure = self._scan(log.min_offset, CHECK_PHYSICAL_OFFSET, INT64_MAX)
+            end = self._scan(self._segment_start(structure.physical_offset - 1), CHECK_ALL, INT64_MAX)
+            self._refuse_hole(end, INT64_MAX)
         else:
             safe = min(watermark.flushed_offset, watermark.queues_offset)
             if watermark.clean and not self.unclean:
@@ -136,7 +134,7 @@ class Recovery:
             and (self._index is None or self._index.plausible)
         )
         placement = self._queues.factory.placement
-        placement.trusted_to = ALL_OFFSETS if watermark is None or self.trusted else watermark.queues_offset
+        placement.trusted_to = INT64_MAX if watermark is None or self.trusted else watermark.queues_offset
         if not self.trusted:
             self._queues.check()
         return end
@@ -264,7 +262,7 @@ class Recovery:
             self._dispatcher.screen = QueueScreen(self._queues.factory, known)
         count = self._dispatcher.dispatch(physical_end, queues_from, index_from)
         self._dispatcher.screen = None
-        self._queues.factory.placement.trusted_to = ALL_OFFSETS
+        self._queues.factory.placement.trusted_to = INT64_MAX
         if self._index is not None:
             self._index.sync_when_full = False
         self._dispatcher.position = physical_end

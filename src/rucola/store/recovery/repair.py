@@ -19,6 +19,7 @@ from rucola.errors import StoreDamagedError
 from rucola.formats.checksum import crc32
 from rucola.formats.message import (
     BLANK,
+    CHECK_ALL,
     MAGIC_BLANK,
     RECORD_HEAD,
     encode_message,
@@ -29,8 +30,9 @@ from rucola.formats.record_search import MAGIC_BYTES, MAGIC_POSITION, RECORD_MAG
 from rucola.formats.segment_name import segment_name, segment_start
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
+from rucola.runtime.mapped_segment import PAGE_BYTES
 from rucola.store.log.checked_walk import CheckedWalk
-from rucola.store.log.log_reader import CHECK_ALL, Gap, LogReader
+from rucola.store.log.log_reader import Gap, LogReader
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.mapped_file_queue import REBUILD_MARK, MappedFileQueue
 from rucola.store.recovery.quarantine import Quarantine
@@ -41,7 +43,6 @@ _ROLLBACK = 12
 _TOPIC = b"%"
 _HOST = bytes(8)
 _COPY_BYTES = 1 << 20
-_PAGE = 4096
 _MISSING_MAX = 64
 """Largest number of consecutive missing segments; if more are missing, the file after them is assumed to have a wrong
 name.
@@ -153,7 +154,11 @@ class LogRepair:
             if found < 0:
                 # The segment is searched in pieces, and a magic number may lie across the boundary between two pieces.
                 # Unreadable parts are skipped page by page.
-                at = max(end - 3, at + 1) if end == min(at + _COPY_BYTES, file.size) else end + _PAGE - end % _PAGE
+                at = (
+                    max(end - 3, at + 1)
+                    if end == min(at + _COPY_BYTES, file.size)
+                    else end + PAGE_BYTES - end % PAGE_BYTES
+                )
                 if end == file.size:
                     return None
                 continue
@@ -214,7 +219,7 @@ def _read_around(file: MappedFile, first: int, last: int) -> bytes:
         for start in range(at, end, _COPY_BYTES):
             stop = min(start + _COPY_BYTES, end)
             content[start - first : stop - first] = file.segment.read(start, stop - start)
-        at = end + _PAGE - end % _PAGE if end < last else last
+        at = end + PAGE_BYTES - end % PAGE_BYTES if end < last else last
     return bytes(content)
 
 

@@ -13,13 +13,13 @@ from array import array
 from collections.abc import Iterable
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.common.sysflag import PREPARED_BIT
 from rucola.runtime.logs import event
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.queue_factory import QueueFactory
 
 logger = logging.getLogger(__name__)
 _REPORTED_MAX = 1000
-_PREPARED_BIT = 4
 
 
 class QueueScreen:
@@ -45,7 +45,7 @@ class QueueScreen:
         """See ``dispatch.Screen``."""
         at = row * ROW_WIDTH
         name = (topic, table[at + RecordColumn.QUEUE_ID])
-        if name in self._known or table[at + RecordColumn.SYS_FLAG] & _PREPARED_BIT:
+        if name in self._known or table[at + RecordColumn.SYS_FLAG] & PREPARED_BIT:
             return True  # Prepared and rolled-back records get no unit anyway.
         place = (file.start + table[at], table[at + RecordColumn.RECORD_SIZE])
         if not self._factory.can_hold(*name):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.common.sysflag import PREPARED_BIT
 from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES, BatchUnit, decode_batch_unit
 from rucola.runtime.files import Files
 from rucola.store.log.mapped_file import MappedFile
@@ -14,7 +15,6 @@ from rucola.store.verify.findings import FindingKind, Findings
 from rucola.store.verify.identities import RecordIdentities
 from rucola.store.verify.log import LogCheck, load_segments
 
-_PREPARED_BIT = 4
 _NO_UNIT = BatchUnit(0, 0, 0, 0, 0, 0)
 
 
@@ -119,7 +119,7 @@ class BatchQueueChecks:
         """Checks records of the same topic, in the order of the log."""
         view = file.segment.view
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
-            if table[row + RecordColumn.SYS_FLAG] & _PREPARED_BIT:
+            if table[row + RecordColumn.SYS_FLAG] & PREPARED_BIT:
                 continue
             start = table[row + RecordColumn.PROPERTIES_POS]
             request = DispatchRequest(

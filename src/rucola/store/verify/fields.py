@@ -12,8 +12,8 @@ from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.common.message_const import INNER_NUM
 from rucola.common.sysflag import COMPRESSION_MASK, MessageSysFlag
 from rucola.formats.compression import is_compressed
+from rucola.formats.message import CHECK_ALL
 from rucola.formats.properties import decode_properties
-from rucola.store.log.log_reader import CHECK_ALL
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.verify.findings import FindingKind, Findings
 from rucola.store.verify.log import LogCheck

@@ -14,11 +14,11 @@ from array import array
 from collections.abc import Callable
 
 from rucola.common.columns import RecordColumn
+from rucola.common.sysflag import PREPARED_BIT
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.verify.findings import FindingKind, Findings
 from rucola.store.verify.log import LogCheck
 
-_PREPARED_BIT = 4
 _WAITING_MAX = 100_000
 LeadsTo = Callable[[bytes, int, int, tuple[int, int]], bool]
 """Returns whether the entry with the given topic, queue id and queue offset points to the given physical offset and
@@ -93,7 +93,7 @@ class RecordIdentities:
         points to the record. If so, the record is reported.
         """
         flags = row[RecordColumn.SYS_FLAG]
-        if not flags & _PREPARED_BIT:
+        if not flags & PREPARED_BIT:
             return False
         detail = (
             f"the record states sysFlag 0x{flags:X}, prepared or rolled back, but entry {queue_offset} points to it"

@@ -14,6 +14,7 @@ from itertools import filterfalse, pairwise
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.common.ids import PhysicalOffset
+from rucola.common.numbers import INT64_MAX
 from rucola.formats.index_file import (
     INDEX_ENTRY,
     INDEX_HEADER,
@@ -38,7 +39,6 @@ _SCRATCH_ENTRIES_AT = INDEX_HEADER.size + INDEX_SLOT.size
 _SAMPLE = 64
 _LOOK_BYTES = 1 << 20
 _ROLLBACK = 12
-_FOREVER = (1 << 63) - 1
 _WORDS = INDEX_ENTRY.size // 4
 _entry = INDEX_ENTRY.struct.unpack_from
 
@@ -252,7 +252,7 @@ class IndexChecks:
         self._check_order()
         newest = max((check.last_offset for check in self._checks), default=-1)
         # After a crash, the next start-up adds the missing keys of all records after those in the newest file.
-        self._complete_to = newest if live or unclean or newest < 0 else _FOREVER
+        self._complete_to = newest if live or unclean or newest < 0 else INT64_MAX
 
     def _check_order(self) -> None:
         """Checks the order of the files by name, that is, by time of creation. A file must not begin with both a lower

@@ -16,11 +16,8 @@ from itertools import filterfalse
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.formats.checksum import crc32
-from rucola.formats.message import BLANK, MAGIC_BLANK, RECORD_HEAD, walk_records
-from rucola.formats.record_search import MAGIC_BYTES, MAGIC_POSITION, RECORD_MAGICS, find_record
-from rucola.formats.segment_name import is_segment_name, segment_name
-from rucola.runtime.files import Files
-from rucola.store.log.log_reader import (
+from rucola.formats.message import (
+    BLANK,
     CHECK_ALL,
     CHECK_BODY_CRC,
     CHECK_CRC_NAME,
@@ -28,13 +25,17 @@ from rucola.store.log.log_reader import (
     CHECK_RECORD_CRC,
     CRC_PROPERTY_BYTES,
     CRC_PROPERTY_NAME,
+    MAGIC_BLANK,
+    RECORD_HEAD,
+    ROWS_MAX,
+    walk_records,
 )
+from rucola.formats.record_search import MAGIC_BYTES, MAGIC_POSITION, RECORD_MAGICS, find_record
+from rucola.formats.segment_name import is_segment_name, segment_name
+from rucola.runtime.files import Files
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.verify.findings import FindingKind, Findings
 from rucola.store.verify.times import StoreTimes
-
-ROWS_MAX = 512
-"""Largest number of records in a batch."""
 
 _SEGMENT_BYTES_MAX = (1 << 31) - 1
 """Largest length of a segment. What lies behind is no part of it, and may be a hole that takes hours to read."""

@@ -14,8 +14,10 @@ from collections.abc import Iterator, Mapping
 from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.common.key_builder import LMQ_PREFIX
 from rucola.common.message_const import INNER_MULTI_DISPATCH
+from rucola.common.sysflag import PREPARED_BIT
 from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT, UNIT_BYTES, gather_units
 from rucola.formats.consume_queue_ext import is_address
+from rucola.formats.message import ROWS_MAX
 from rucola.formats.properties import decode_properties
 from rucola.runtime.files import Files
 from rucola.store.dispatch import SCHEDULE_TOPIC
@@ -25,7 +27,7 @@ from rucola.store.queue.consume_queue import PREFILL_SIZE
 from rucola.store.verify.batch_queues import BatchQueueChecks
 from rucola.store.verify.findings import FindingKind, Findings
 from rucola.store.verify.identities import RecordIdentities
-from rucola.store.verify.log import ROWS_MAX, LogCheck, load_segments
+from rucola.store.verify.log import LogCheck, load_segments
 from rucola.store.verify.queue_ext import ExtUnits
 
 _OPEN_MAX = 256
@@ -33,7 +35,6 @@ _OPEN_MAX = 256
 
 _EMPTY_MAX = 16
 _ZERO_UNIT = bytes(UNIT_BYTES)
-_PREPARED_BIT = 4
 _QUEUE_ID = int(RecordColumn.QUEUE_ID)
 _QUEUE_OFFSET = int(RecordColumn.QUEUE_OFFSET)
 _RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
@@ -277,7 +278,7 @@ class QueueChecks:
                 self.units += count
                 return
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
-            if table[row + _QUEUE_ID] == queue_id and not table[row + _SYS_FLAG] & _PREPARED_BIT:
+            if table[row + _QUEUE_ID] == queue_id and not table[row + _SYS_FLAG] & PREPARED_BIT:
                 self._check_unit(topic, queue, file, table, row)
 
     def _check_unit(self, topic: bytes, queue: QueueCheck, file: MappedFile, table: array[int], row: int) -> None:
