@@ -14,7 +14,7 @@ from bench.soak_ledger import quantile_ms
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-BEGIN, END = "<!-- soak: make soak PUBLISH=1 -->", "<!-- end of soak -->"
+BEGIN, END = "<!-- soak: python -m bench.soak --publish -->", "<!-- end of soak -->"
 PICTURE = "soak.png"
 FLAT_SHARE = 0.05
 QUANTILES = (0.5, 0.99, 0.999)

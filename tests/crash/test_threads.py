@@ -1,4 +1,4 @@
-"""Runs stores with real threads for a few seconds, and kills or stops them in between; ``make threads`` runs them for
+"""Runs stores with real threads for a few seconds, and kills or stops them in between; ``make campaign NAME=threads`` runs them for
 longer.
 """
 

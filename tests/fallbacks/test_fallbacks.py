@@ -1,6 +1,6 @@
 """Tests client, ephemeral broker and offline reader without any feature that only Linux has; see ``forced``.
 
-``make fallbacks`` also runs most of their unit tests in this way.
+``make campaign NAME=fallbacks`` also runs most of their unit tests in this way.
 """
 
 from __future__ import annotations

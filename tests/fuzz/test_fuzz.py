@@ -1,4 +1,4 @@
-"""Runs the first seeds of ``make fuzz``, and checks that it detects planted errors."""
+"""Runs the first seeds of ``make campaign NAME=fuzz``, and checks that it detects planted errors."""
 
 from __future__ import annotations
 

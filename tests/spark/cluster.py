@@ -1,4 +1,4 @@
-"""Tests the Spark format in real clusters, from the archive of ``rucola spark package``; ``make spark-cluster`` runs
+"""Tests the Spark format in real clusters, from the archive of ``rucola spark package``; ``make campaign NAME=clusters`` runs
 this.
 
     python -m tests.spark.cluster [--archive FILE]

@@ -39,7 +39,7 @@ def template(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_runner_fills_every_table(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, template: Any
 ) -> None:
-    """``make pipeline`` runs the streaming runner twice, and the declarative one."""
+    """``make campaign NAME=clusters`` runs the streaming runner twice, and the declarative one."""
     bodies = (b'{"item":"tea","price":3}', b"no JSON", b'{"item":"tea","price":4}', b'{"item":"bun","price":1}')
     with shared_broker.producer() as producer:
         producer.send_batch([Message(template.TOPIC, body) for body in bodies])

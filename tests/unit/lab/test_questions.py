@@ -49,7 +49,7 @@ def test_the_report_answers(question: str, lesson: str, answer: str) -> None:
     assert any(answer in part for part in parts)
 
 
-@pytest.mark.skipif(not PUBLISHED.exists(), reason="the report is not published yet: make lab")
+@pytest.mark.skipif(not PUBLISHED.exists(), reason="the report is not published yet: make campaign NAME=lab")
 def test_the_published_report_is_what_its_readings_say() -> None:
     """After a change of texts, write the report again: rucola lab report --from docs/lab/readings.json --out
     docs/lab.
