@@ -71,7 +71,7 @@ demo: $(VENV)/.demo
 # Python 3.11 may fail to parse the source of a failed test while other threads run; --tb=native does not parse it.
 test: $(VENV)/.dev
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python tools/run_tests.py $(if $(AGAIN),--again) \
-		$(BIN)/python -m pytest --tb=native --numprocesses 4 --dist loadfile --no-loadscope-reorder
+		$(BIN)/python -m pytest --tb=native --durations 10 --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
