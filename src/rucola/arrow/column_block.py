@@ -164,6 +164,10 @@ class FilledColumns:
         """Whether a column has a row without a value."""
         return self._plan[number * PLAN_WIDTH + _MISSING] > 0
 
+    def is_odd(self, number: int) -> bool:
+        """Whether a row has a time that no column can have, for a column of times."""
+        return self._plan[number * PLAN_WIDTH + _BITS] > 0
+
     def is_same(self, number: int) -> bool:
         """Whether all rows have the same bytes, for a column of kind ``SAME``."""
         return self._plan[number * PLAN_WIDTH + _BITS] == 0

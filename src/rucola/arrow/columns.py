@@ -21,9 +21,10 @@ from rucola.arrow.rows import HOST_BYTES_V4, Rows, host_texts, message_ids, text
 from rucola.arrow.schema import Column
 from rucola.common.columns import RecordColumn
 from rucola.common.sysflag import MessageSysFlag
-from rucola.formats.column_plan import PlanKind, Planned
+from rucola.formats.column_plan import TIMES_MS, PlanKind, Planned
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+MICROS = 1000
 ARROW_TYPES = {
     "string": pa.string(),
     "binary": pa.binary(),
@@ -50,6 +51,11 @@ Builder = Callable[[FilledColumns, int, Rows], pa.Array]
 """Builds a column of the rows. The number is the column's number in the block, if kernels write it."""
 Readiness = Callable[[FilledColumns, int, Rows], bool]
 """Whether the column that kernels wrote is the column of the rows; if not, it must be built."""
+
+
+def micros_of(time_ms: int) -> int | None:
+    """A time in milliseconds as the value of a column of times; None if no such column can have it."""
+    return time_ms * MICROS if TIMES_MS[0] <= time_ms <= TIMES_MS[1] else None
 
 
 class ColumnWay(NamedTuple):
@@ -280,8 +286,20 @@ def _int64(column: RecordColumn) -> ColumnWay:
 
 
 def _timestamp(column: RecordColumn) -> ColumnWay:
-    """Converts the store's milliseconds to Spark's microseconds, with integers only."""
-    return ColumnWay((Planned(PlanKind.INT64, column, 1000),), FilledColumns.array)
+    """Converts the store's milliseconds to Spark's microseconds, with integers only. What is no time of the years 1 to
+    9999 becomes null: a sender may have any clock.
+    """
+
+    def build(filled: FilledColumns, number: int, rows: Rows) -> pa.Array:
+        values = filled.array(number, rows)
+        if not filled.is_odd(number):
+            return values
+        times = rows.numbers(column)
+        fits = bits((times >= TIMES_MS[0]) & (times <= TIMES_MS[1]))
+        return pa.Array.from_buffers(TIMESTAMP, len(values), [fits, pa.py_buffer(numbers_of(values, np.int64))])
+
+    planned = Planned(PlanKind.INT64, column, MICROS)
+    return ColumnWay((planned,), build, lambda filled, number, _rows: not filled.is_odd(number))
 
 
 def _json() -> ColumnWay:

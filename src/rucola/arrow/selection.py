@@ -17,6 +17,7 @@ from rucola.arrow.offsets import Mark
 from rucola.arrow.ranges import QueueRange
 from rucola.common.message_queue import MessageQueue
 from rucola.filter.tag import TagExpression, parse_tag_expression
+from rucola.formats.column_plan import TIMES_MS
 
 CLOCK_STEP_MS = 60_000
 CUTTING = frozenset(("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp"))
@@ -63,7 +64,7 @@ def times_of_ranges(ranges: Sequence[QueueRange], catalog: Catalog) -> tuple[int
         for part in range(min(parts, one.count - 1) + 1):
             at = one.start + (one.count - 1) * part // max(1, min(parts, one.count - 1))
             mark = catalog.marks({one.queue: at}).get(one.queue)
-            if mark is None or mark.store_timestamp_ms < 0:
+            if mark is None or not _is_plain(mark):
                 return None
             marks.setdefault(one.broker_name, []).append(mark)
     for own in marks.values():
@@ -116,4 +117,9 @@ def _bounds(one: QueueRange) -> dict[str, Bounds]:
 def _time(catalog: Catalog, queue: MessageQueue, queue_offset: int) -> int | None:
     """Store time of a message in nanoseconds; None if it is not known."""
     mark = catalog.marks({queue: queue_offset}).get(queue)
-    return None if mark is None or mark.store_timestamp_ms < 0 else mark.store_timestamp_ms * _MS
+    return mark.store_timestamp_ms * _MS if mark is not None and _is_plain(mark) else None
+
+
+def _is_plain(mark: Mark) -> bool:
+    """Whether the store time is known, and one that a column can have."""
+    return 0 <= mark.store_timestamp_ms <= TIMES_MS[1]

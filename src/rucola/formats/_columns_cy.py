@@ -52,6 +52,9 @@ FORM_BALANCE_MAX = cython.declare(cython.Py_ssize_t, 64)
 GROUP_ROWS = cython.declare(cython.Py_ssize_t, 256)
 # Spare bytes after JSON objects, so that the last object too can be written by words.
 ROOM_OF_WORDS = cython.declare(cython.Py_ssize_t, 4096)
+# The times of `TIMES_MS` of `column_plan`.
+TIME_MIN_MS = cython.declare(cython.longlong, -62_135_596_800_000)
+TIME_MAX_MS = cython.declare(cython.longlong, 253_402_300_799_999)
 
 
 def _is_compiled() -> bool:
@@ -521,18 +524,20 @@ def _fill_int64(
     at: cython.Py_ssize_t,
     longs: cython.longlong[::1],
 ) -> cython.void:
-    """Keeps the low 64 bits of each product."""
+    """Multiplies times; what is no time of a column is noted, and becomes 0."""
     column: cython.Py_ssize_t = plan[at + PLAN_COLUMN]
     factor: cython.longlong = plan[at + PLAN_DETAIL]
     values: cython.Py_ssize_t = plan[at + PLAN_VALUES] // 8
+    value: cython.longlong
     i: cython.Py_ssize_t
     for i in range(start, end):
-        if cython.compiled:
-            longs[values + i] = cython.cast(cython.ulonglong, table[i * ROW_WIDTH + column]) * cython.cast(
-                cython.ulonglong, factor
-            )
-        else:
-            longs[values + i] = (table[i * ROW_WIDTH + column] * factor + 2**63) % 2**64 - 2**63
+        value = table[i * ROW_WIDTH + column]
+        if factor != 1:
+            if value < TIME_MIN_MS or value > TIME_MAX_MS:
+                value = 0
+                plan[at + PLAN_BITS] = 1
+            value *= factor
+        longs[values + i] = value
 
 
 @cython.cfunc

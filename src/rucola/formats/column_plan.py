@@ -14,6 +14,10 @@ from typing import NamedTuple
 
 PLAN_WIDTH = 10
 """Number of integers for each column."""
+TIMES_MS = (-62_135_596_800_000, 253_402_300_799_999)
+"""First and last time that a column can have, in milliseconds: the years 1 to 9999 (UTC), which Python and every table
+can hold. A record may have any 64 bits, since a sender's clock may be wrong.
+"""
 ALIGNMENT = 64
 """Arrow recommends that buffers begin at multiples of 64 bytes."""
 
@@ -22,7 +26,7 @@ class PlanKind(IntEnum):
     """What ``fill`` does for a column."""
 
     INT32 = 0  # Copies the low 32 bits of an integer.
-    INT64 = 1  # Copies an integer, multiplied by a factor.
+    INT64 = 1  # Copies an integer. With a factor, it is a time: one outside ``TIMES_MS`` becomes 0, and is noted.
     BYTES = 2  # Copies a byte string.
     TEXT = 3  # Copies a byte string and notes which bits occur in its bytes: ASCII needs no further check.
     JSON = 4  # Writes the properties as a JSON object.
@@ -44,7 +48,7 @@ class PlanField(IntEnum):
     # ``fill`` sets the fields below, and begins them anew with row 0.
     DONE = 7  # Number of bytes written.
     MISSING = 8  # Number of rows without a value.
-    BITS = 9  # TEXT: all bits set in any byte. SAME: 1 if bytes differ.
+    BITS = 9  # TEXT: all bits set in any byte. SAME: 1 if bytes differ. INT64: 1 if a time was outside.
 
 
 class MessagePlace(IntEnum):

@@ -70,6 +70,7 @@ def small_files(snapshot: Snapshot, target_bytes: int) -> list[list[DataFile]]:
 
 def expire(table: TableLog, before: date) -> int:
     """Removes from the table all messages stored before day ``before`` (UTC); returns the number of removed files.
+    Messages without a day stay.
 
     The archived offsets stay, so the messages are not archived again.
 
@@ -80,7 +81,9 @@ def expire(table: TableLog, before: date) -> int:
         base = table.snapshot()
         if base.kind is not TableKind.MESSAGES:
             raise ConfigError("table", table.place.root, "a table of messages; a raw table has no days")
-        removed = tuple(one for one in base.files.values() if one.partition[DAY] < before.isoformat())
+        removed = tuple(
+            one for one in base.files.values() if DAY in one.partition and one.partition[DAY] < before.isoformat()
+        )
         if not removed:
             return 0
         try:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rucola.arrow.buffers import from_mask, from_numbers, numbers_of
+from rucola.arrow.buffers import from_mask, from_numbers, mask_of, numbers_of
 from rucola.lake.columns import DAY, LIFE
 from rucola.lake.statistics import file_statistics
 from rucola.lake.table_log import DataFile
@@ -40,6 +40,10 @@ HELD_BYTES = 96 << 20
 these row groups is written.
 """
 _DAY_US = 86_400_000_000
+_NO_DAY = -1 << 31
+"""Stands for the day of a store time that is null."""
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""Hive's and Spark's name of null in the name of a directory."""
 _EPOCH = date(1970, 1, 1)
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 """Characters that Hive and Spark escape in the name of a directory."""
@@ -93,7 +97,10 @@ class TableWriter:
         if self._fixed is not None:
             self._add(("", 0), self._with_fixed(batch, self._fixed))
             return
-        days = numbers_of(batch.column("storeTimestamp"), np.int64) // _DAY_US
+        times = batch.column("storeTimestamp")
+        days = numbers_of(times, np.int64) // _DAY_US
+        if times.null_count:
+            days[mask_of(times.is_null())] = _NO_DAY
         topics = batch.column("topic").dictionary_encode()
         codes = numbers_of(topics.indices, np.int32).astype(np.int64)
         names = topics.dictionary.to_pylist()
@@ -102,6 +109,8 @@ class TableWriter:
             chosen = (codes == code) & (days == day)
             part = batch if chosen.all() else batch.filter(from_mask(chosen))
             column = from_numbers(np.full(part.num_rows, day, np.int32), pa.date32())
+            if day == _NO_DAY:
+                column = pa.nulls(part.num_rows, pa.date32())
             self._add((names[code], day), part.add_column(at, self._schema.field(at), column))
 
     def finish(self) -> list[DataFile]:
@@ -147,7 +156,7 @@ class TableWriter:
     def _partition(self, topic: str, day: int) -> dict[str, str]:
         if self._fixed is not None:
             return dict(self._fixed)
-        return {"topic": topic, DAY: (_EPOCH + timedelta(days=day)).isoformat()}
+        return {"topic": topic} | ({} if day == _NO_DAY else {DAY: (_EPOCH + timedelta(days=day)).isoformat()})
 
     def _flush(self, part: _Part) -> None:
         """Writes the rows that wait for ``part`` as one row group."""
@@ -166,6 +175,8 @@ class TableWriter:
 
     def _open(self, part: _Part, rows: int) -> None:
         folder = "/".join(f"{name}={escaped(value)}" for name, value in part.partition.items())
+        if self._fixed is None and DAY not in part.partition:
+            folder += f"/{DAY}={_NULL}"
         part.path = f"{folder}/{uuid4().hex}.parquet"
         part.file = self._place.new_file(part.path)
         part.writer = pq.ParquetWriter(

@@ -312,14 +312,14 @@ def _last_record(place: Place, added: Sequence[DataFile]) -> Mark | None:
     from rucola.arrow.buffers import numbers_of
 
     found: Mark | None = None
+    names = ["physicalOffset", "storeTimestamp"]
     for one in added:
         if one.partition["part"] != LOG_PART:
             continue
         with place.parquet(one.path) as file:
-            last = file.read_row_group(file.num_row_groups - 1, columns=["physicalOffset", "storeTimestamp"])
-        times = last.column("storeTimestamp").drop_null()  # only records have a store time
-        if len(times):
-            at = numbers_of(last.column("physicalOffset").combine_chunks(), np.int64)[len(times) - 1]
-            time = numbers_of(times.combine_chunks(), np.int64)[-1]
+            last = file.read_row_group(file.num_row_groups - 1, columns=names)
+        last = last.filter(last.column("storeTimestamp").is_valid())  # only records have a store time
+        if last.num_rows:
+            at, time = (numbers_of(last.column(name).combine_chunks(), np.int64)[-1] for name in names)
             found = max(found or Mark(0, -1), Mark(int(time) // 1000, int(at)), key=lambda mark: mark.physical_offset)
     return found

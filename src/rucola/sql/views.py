@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rucola.arrow.catalog import Catalog
-from rucola.arrow.columns import TIMESTAMP
+from rucola.arrow.columns import TIMESTAMP, micros_of
 from rucola.arrow.filters import Call, Field, Node
 from rucola.arrow.topic_dataset import TopicDataset
 from rucola.arrow.virtual_dataset import VirtualDataset
@@ -81,7 +81,10 @@ def queue_rows(catalog: Catalog) -> list[dict[str, object]]:
         queues = catalog.queues(all_needed=False)
         for queue, (least, most) in catalog.bounds(queues).items():
             marks = [catalog.marks({queue: at}).get(queue) for at in ((least, most - 1) if most > least else ())]
-            first, last = [None if mark is None else mark.store_timestamp_ms * 1000 for mark in marks] or (None, None)
+            first, last = [None if mark is None else micros_of(mark.store_timestamp_ms) for mark in marks] or (
+                None,
+                None,
+            )
             found = (queue.topic, queue.broker_name, queue.queue_id, least, most, most - least, first, last)
             rows.append(dict(zip(QUEUES.names, found, strict=True)))
         return rows

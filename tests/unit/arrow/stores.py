@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.unit.arrow.records import message
 
 from rucola.common.hosts import host_bytes
-from rucola.runtime.clock import SystemClock
+from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
@@ -16,7 +16,12 @@ SEGMENT_BYTES = 16 * 1024
 
 
 def open_store(
-    path: Path, *, segment_bytes: int = SEGMENT_BYTES, queue_file_units: int = 64, index_entries: int = 10_000
+    path: Path,
+    *,
+    segment_bytes: int = SEGMENT_BYTES,
+    queue_file_units: int = 64,
+    index_entries: int = 10_000,
+    clock: Clock | None = None,
 ) -> MessageStore:
     config = MessageStoreConfig(
         store_path_root_dir=str(path),
@@ -25,7 +30,7 @@ def open_store(
         max_hash_slot_num=100,
         max_index_num=index_entries,
     )
-    store = MessageStore(config, Files(), SystemClock())
+    store = MessageStore(config, Files(), clock or SystemClock())
     store.store_host = host_bytes("127.0.0.1", 10911)
     store.load()
     store.start()

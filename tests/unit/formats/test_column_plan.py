@@ -15,7 +15,7 @@ from tests.kernels import FORMS, kernel
 from tests.unit.formats.samples import property_maps
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
-from rucola.formats.column_plan import PLAN_WIDTH, PlanField, PlanKind, Planned, new_plan
+from rucola.formats.column_plan import PLAN_WIDTH, TIMES_MS, PlanField, PlanKind, Planned, new_plan
 from rucola.formats.properties import decode_properties, encode_properties
 
 POS, LEN, NUMBER = int(RecordColumn.PROPERTIES_POS), int(RecordColumn.PROPERTIES_LEN), 5
@@ -94,7 +94,12 @@ texts_of_all_kinds = st.lists(
 )
 
 
-@given(texts_of_all_kinds, st.lists(st.integers(-(2**63), 2**63 - 1), min_size=9, max_size=9), st.data())
+numbers_of_all_kinds = st.one_of(
+    st.integers(-(2**63), 2**63 - 1), *(st.integers(one - 2, one + 2) for one in TIMES_MS), st.just(0)
+)
+
+
+@given(texts_of_all_kinds, st.lists(numbers_of_all_kinds, min_size=9, max_size=9), st.data())
 def test_all_columns_in_any_pieces(texts: list[bytes | None], numbers: list[int], data: st.DataObject) -> None:
     ends = sorted({*data.draw(st.lists(st.integers(1, len(texts)), max_size=3)), len(texts)})
     segment, table = table_of(texts, numbers[: len(texts)])
@@ -111,7 +116,9 @@ def test_all_columns_in_any_pieces(texts: list[bytes | None], numbers: list[int]
         assert filled.numbers(1, "i") == [(one + 2**31) % 2**32 - 2**31 for one in numbers[: len(texts)]]
         assert filled.strings(2) == filled.strings(4) == plain
         assert filled.numbers(3, "q") == numbers[: len(texts)]
-        assert filled.numbers(5, "q") == [(1000 * one + 2**63) % 2**64 - 2**63 for one in numbers[: len(texts)]]
+        fits = [TIMES_MS[0] <= one <= TIMES_MS[1] for one in numbers[: len(texts)]]
+        assert filled.numbers(5, "q") == [1000 * one * fit for one, fit in zip(numbers, fits, strict=False)]
+        assert filled.field(5, PlanField.BITS) == (not all(fits))
         assert [filled.field(at, PlanField.MISSING) for at in (2, 4)] == [texts.count(None)] * 2
         assert (filled.field(4, PlanField.BITS) > 127) == any(max(text, default=0) > 127 for text in plain)
 
