@@ -19,6 +19,11 @@ from rucola.lake.table_log import Snapshot
 
 ANOTHER_TABLE = "archive into another table; this one keeps its messages"
 """Advice if a store does not continue the log of a table; no option can make it do so."""
+ANOTHER_NAME = (
+    "its broker has not the log that the table has under this name; if it is another broker, give it another "
+    "--broker-name, or archive into another table"
+)
+"""Advice if a broker has the name of another one."""
 WITNESSES = 8
 """Largest number of queues besides the chosen topics by which the log of a broker is recognised."""
 
@@ -109,15 +114,9 @@ class _Names:
 
     def _ask_witnesses(self, broker: str, verdicts: dict[tuple[str, str], set[bool | None]]) -> None:
         """Looks for the newest records of other topics in the log of a broker, where the chosen ones show nothing."""
-        marks = [(mark, one) for one, mark in self._base.offsets.marks.items()]
         for name in {one.broker_name for other in self._others.values() for one in other}:
-            if (broker, name) in verdicts:
-                continue
-            for mark, one in sorted((pair for pair in marks if pair[1].broker_name == name), reverse=True)[:WITNESSES]:
-                here = MessageQueue(one.topic, broker, one.queue_id)
-                if self._catalog.logged(here, self._base.offsets.offsets[one] - 1, mark):
-                    verdicts[broker, name] = {True}
-                    break
+            if (broker, name) not in verdicts and _is_known(self._base, self._catalog, broker, name):
+                verdicts[broker, name] = {True}
 
     def _is_same(self, queue: MessageQueue, other: MessageQueue) -> bool | None:
         """Whether the log of ``queue`` is that of ``other`` in the table; None if the records that show it are gone."""
@@ -166,12 +165,28 @@ class _Lives:
                 self.troubles[queue] = kind(
                     queue_text(queue), ends[queue], ends[queue], *self._bounds[queue], ANOTHER_TABLE
                 )
+        self._refuse_strangers([queue for queue in queues if queue.broker_name not in proven])
         # Of a log that is not the table's, new queues are not archived either.
         strange = {queue.broker_name: error for queue, error in reversed(self.troubles.items())}
         for queue in queues:
             if queue not in fitting and queue not in begun and queue.broker_name in strange.keys() - proven:
                 self.troubles.setdefault(queue, strange[queue.broker_name])
         return frozenset(begun)
+
+    def _refuse_strangers(self, queues: Iterable[MessageQueue]) -> None:
+        """Of brokers whose queues show nothing, looks for the newest records that the table has by the same names: a
+        log that has other records there is another one.
+        """
+        verdicts: dict[str, bool | None] = {}
+        for queue in queues:
+            held, name = self._bounds[queue], self._own[queue].broker_name
+            if held.min == held.max or queue in self.troubles:
+                continue
+            if queue.broker_name not in verdicts:
+                verdicts[queue.broker_name] = _is_known(self._base, self._catalog, queue.broker_name, name)
+            if verdicts[queue.broker_name] is False:
+                at = self._base.end_of(self._own[queue]) or held.min
+                self.troubles[queue] = AnotherLogError(queue_text(queue), at, at, *held, ANOTHER_NAME)
 
     def _compared(self, ends: Mapping[MessageQueue, int]) -> tuple[set[MessageQueue], list[MessageQueue]]:
         """The queues in which the table's last record is at its place, and those in which another one is."""
@@ -241,6 +256,20 @@ def name_error(broker_name: str, known: str) -> ConfigError:
         f"--broker-name {known}, if this is the log that the table has under that name; if it is another log, another "
         "table; the records that would show it have expired",
     )
+
+
+def _is_known(base: Snapshot, catalog: Catalog, broker: str, name: str) -> bool | None:
+    """Whether the log of a broker has one of the newest records that the table has under a name; None if that cannot be
+    told.
+    """
+    marks = [(mark, one) for one, mark in base.offsets.marks.items() if one.broker_name == name]
+    found: bool | None = None
+    for mark, one in sorted(marks, reverse=True)[:WITNESSES]:
+        is_logged = catalog.logged(MessageQueue(one.topic, broker, one.queue_id), base.offsets.offsets[one] - 1, mark)
+        if is_logged:
+            return True
+        found = found if is_logged is None else False
+    return found
 
 
 def _follows(mark: Mark, last: Mark) -> bool:

@@ -126,6 +126,42 @@ def test_brokers_of_a_cluster_are_archived_into_one_table(tmp_path: Path, store:
     assert archive(tmp_path / "table", store=tmp_path / "three", broker_name="three") == 20
 
 
+@pytest.mark.parametrize("also_gone", [False, True])
+def test_another_log_of_the_same_name_is_refused_without_a_common_topic(
+    tmp_path: Path, store: MessageStore, format: str, also_gone: bool
+) -> None:
+    table, place = tmp_path / "table", {"store": tmp_path / "store", "format": format}
+    archive(table, TOPIC, **place)
+    store.delete_topic(b"other")
+    if also_gone:
+        store.delete_topic(TOPIC.encode())
+    for number in range(200):
+        store.put_message(replace(message(number, b"new"), store_host=store.store_host))
+    store.dispatch()
+    strange = open_store(tmp_path / "strange")
+    for number in range(300):
+        strange.put_message(replace(message(number, b"theirs"), store_host=store.store_host))
+    strange.dispatch()
+    with pytest.raises(AnotherLogError, match="give it another --broker-name, or archive into another table"):
+        archive(table, "theirs", store=tmp_path / "strange", format=format)
+    assert brokers(tmp_path, format) == {"broker-a": 30}
+    assert archive(table, "new", **place) == 200  # the log of the table, whatever topics are gone
+    assert archive(table, "theirs", store=tmp_path / "strange", format=format, broker_name="two") == 300
+    assert brokers(tmp_path, format) == {"broker-a": 230, "two": 300}
+    strange.shutdown()
+
+
+def test_a_new_topic_goes_on_where_the_records_that_show_the_log_have_expired(
+    tmp_path: Path, store: MessageStore
+) -> None:
+    archive(tmp_path / "table", TOPIC, store=tmp_path / "store")
+    for number in range(200):
+        store.put_message(replace(message(number, b"new"), store_host=store.store_host))
+    store.shutdown()
+    without_segments(tmp_path / "store", 2)
+    assert 0 < archive(tmp_path / "table", "new", store=tmp_path / "store") < 200
+
+
 def without_segments(directory: Path, count: int) -> None:
     for path in sorted((directory / "commitlog").iterdir())[:count]:
         path.unlink()
@@ -227,6 +263,17 @@ class TestThroughBrokers:
         flow = self.go_on({self.EAST: (5, Mark(4000, 9999))}, {self.EAST: Bounds(7, 9)}, {})
         assert isinstance(flow.troubles[self.EAST], AnotherLogError)
         assert not self.go_on({self.EAST: (5, Mark(4000, 400))}, {self.EAST: Bounds(7, 9)}, {}).troubles
+
+    def test_another_log_of_the_same_name(self) -> None:
+        gone, new = MessageQueue("gone", "east", 0), MessageQueue("t", "east", 1)
+        seen = {gone: (5, Mark(4000, 400)), self.EAST: (5, Mark(1, 40))}
+        bounds = {self.EAST: Bounds(7, 9), new: Bounds(1, 9)}
+        flow = self.go_on(seen, bounds, {}, {gone: False})
+        assert {queue: type(error) for queue, error in flow.troubles.items()} == dict.fromkeys(bounds, AnotherLogError)
+        assert not self.go_on(seen, {new: Bounds(3, 3)}, {}, {gone: False}).troubles  # nothing to archive
+        assert not self.go_on(seen, bounds, {}).troubles  # nothing is known
+        assert not self.go_on(seen, bounds, {}, {gone: True, self.EAST: False}).troubles
+        assert not self.go_on(seen, bounds, {}, {gone: False, self.EAST: True}).troubles
 
     def test_a_queue_that_ends_early_is_a_loss(self) -> None:
         flow = self.go_on({self.EAST: (50, Mark(49_000, 4900))}, {self.EAST: Bounds(1, 9)}, {})
