@@ -226,7 +226,22 @@ def test_a_signed_url_is_hidden(options: dict[str, str]) -> None:
         ("s3:///path", {}, "s3://BUCKET/PATH"),
         ("s3://bucket/a#1", {}, "s3://BUCKET/PATH"),
         ("s3://bucket/a?x=1", {}, "s3://BUCKET/PATH"),
-        ("s3://bucket/a/../b", {}, "s3://BUCKET/PATH"),
+        ("s3://bucket/a/../b", {}, "without empty parts"),
+        ("s3://bucket/../b", {}, "without empty parts"),
+        ("s3://bucket/..", {}, "without empty parts"),
+        ("s3://bucket/./b", {}, "without empty parts"),
+        ("s3://bucket/a//b", {}, "without empty parts"),
+        ("s3a://bucket//a", {}, "without empty parts"),
+        ("s3://bucket/a//", {}, "without empty parts"),
+        ("s3://bucket//", {}, "without empty parts"),
+        ("s3:/bucket/a", {}, "s3://BUCKET/PATH"),
+        ("s3://../a", {}, "s3://BUCKET/PATH"),
+        ("s3://./a", {}, "s3://BUCKET/PATH"),
+        ("s3://a b/c", {}, "s3://BUCKET/PATH"),
+        ("s3://host:9000/bucket/a", {}, "s3://BUCKET/PATH"),
+        ("s3://key:secret@bucket/a", {}, r"'s3://\*\*\*@bucket/a'"),
+        ("abfss://account/a", {}, "s3://BUCKET/PATH"),
+        ("gs://b/a/./c", {}, "without empty parts"),
         ("s3://bucket/t", {"AWS_PROFILE": "x"}, "AWS_ACCESS_KEY_ID"),
         ("/lake", {"AWS_REGION": "x"}, "which is a directory"),
     ],
@@ -234,6 +249,20 @@ def test_a_signed_url_is_hidden(options: dict[str, str]) -> None:
 def test_other_places_and_options_are_refused(table: str, given: dict[str, str], expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         open_place(table, given)
+
+
+@pytest.mark.parametrize(
+    ("table", "root"),
+    [
+        ("s3://bucket", "s3://bucket"),
+        ("s3://bucket/", "s3://bucket"),
+        ("S3A://bucket/a/", "s3://bucket/a"),
+        ("s3://my-bucket.de/a/b", "s3://my-bucket.de/a/b"),
+        ("abfss://lake@account.dfs.core.windows.net/a", "abfss://lake@account.dfs.core.windows.net/a"),
+    ],
+)
+def test_a_url_is_kept_as_it_is(table: str, root: str) -> None:
+    assert open_place(table).root == root
 
 
 def test_a_server_that_is_gone_is_an_error(tmp_path: Path, store: MessageStore, options: dict[str, str]) -> None:

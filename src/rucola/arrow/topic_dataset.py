@@ -29,9 +29,9 @@ from rucola.arrow.virtual_dataset import VirtualDataset
 from rucola.common.local_path import local_path
 from rucola.errors import ConfigError
 
-ALL_TOPICS = r"(?!%LMQ%)(%RETRY%|%DLQ%)?.*"
+ALL_TOPICS = r"(?!%LMQ%)(%RETRY%|%DLQ%)?(?s:.*)"
 """As the pattern of a ``Subscription``, matches all topics except system topics and light queues. Messages in light
-queues belong to other topics, too.
+queues belong to other topics, too. Names may have any characters, such as a line break.
 """
 
 log = logging.getLogger(__name__)

@@ -174,6 +174,9 @@ class Archiver:
                 if conflicts == CONFLICTS_MAX:
                     raise
                 continue
+            except ConfigError:
+                self._remove(change.added)
+                raise
             rows, size = sum(one.rows for one in change.added), sum(one.size for one in change.added)
             return Step(version, rows, size, len(change.added), plan.lag, self._clock.monotonic() - began_s)
 

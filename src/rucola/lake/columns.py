@@ -85,6 +85,15 @@ def merged_schema(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, 
     return {"type": "struct", "fields": [*old["fields"], *added]} if added else None
 
 
+def nullable(kind: Any) -> Any:
+    """Fields or types in JSON form, of which everything may be null: rows of other topics lack these fields, and Delta
+    would make each writer check the others.
+    """
+    if isinstance(kind, dict):
+        return {name: True if name == "nullable" else nullable(value) for name, value in kind.items()}
+    return [nullable(one) for one in kind] if isinstance(kind, list) else kind
+
+
 def typed_names(schema: dict[str, Any], options: ReadOptions) -> list[str]:
     """The columns of a table that come from the bodies."""
     known = {column.name for column in all_columns(options)} | {DAY, LIFE, "record"}

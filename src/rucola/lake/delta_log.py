@@ -24,11 +24,14 @@ from rucola.arrow.offsets import StreamOffsets
 from rucola.errors import ConfigError, DiskError, FormatError, TableConflictError
 from rucola.lake.delta_damage import check_newest, damage
 from rucola.lake.delta_probe import prove_conditional_puts
+from rucola.lake.format_claim import claim
+from rucola.lake.table_demands import APPEND_ONLY, check_columns, check_demands, check_not_null, not_null
 from rucola.lake.table_log import PARTITIONS, STALE_S, Change, DataFile, Snapshot, TableKind, check_age, is_own_file
 from rucola.lake.table_state import TableState, state_after
 from rucola.places.place import Place
 from rucola.runtime.clock import Clock, SystemClock
 
+FORMAT = "delta"
 LOG = "_delta_log"
 STATES = "_rucola"
 STATE = "rucola.state"
@@ -91,6 +94,10 @@ class DeltaLog:
             raise ConfigError(
                 "table", self.place.root, f"a table of kind {self._kind}; this one is of kind {state.kind}"
             )
+        fields, metadata = json.loads(table.schema().to_json())["fields"], table.metadata()
+        check_columns(self.place.root, state.kind, metadata.partition_columns, (one["name"] for one in fields))
+        check_demands(self.place.root, table.protocol(), metadata.configuration, fields)
+        check_not_null(self.place.root, not_null(fields))
         if table.deletion_vectors().read_all().num_rows:
             raise ConfigError("table", self.place.root, "a table without deletion vectors; purge the vectors first")
         files = {one.path: one for one in _files(table.get_add_actions(flatten=True), PARTITIONS[state.kind])}
@@ -106,6 +113,10 @@ class DeltaLog:
         if not self._is_proved:
             prove_conditional_puts(self.place)
             self._is_proved = True
+        if before is None:
+            claim(self.place, FORMAT)
+        elif change.removed and not change.only_moves and _is_set(before.table, APPEND_ONLY):
+            raise ConfigError("table", self.place.root, f"a table without {APPEND_ONLY}, which forbids to remove rows")
         self._sync(base.version)
         parent = 0 if before is None else before.state_id
         state_id = secrets.randbits(ID_BITS) | 1
@@ -306,6 +317,10 @@ class DeltaLog:
             raise damage(self.place, LOG) or FormatError(
                 "Delta table", 0, "a log that can be read", self.place.told(error), f"{self.place.root}/{LOG}"
             ) from error
+
+
+def _is_set(table: Any, name: str) -> bool:
+    return bool(table.metadata().configuration.get(name, "").lower() == "true")
 
 
 def _state_path(state_id: int) -> str:

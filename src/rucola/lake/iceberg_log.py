@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 from rucola.arrow.offsets import StreamOffsets
 from rucola.errors import ConfigError, DiskError, TableConflictError
 from rucola.lake.columns import DAY, arrow_of
+from rucola.lake.format_claim import claim
 from rucola.lake.iceberg_catalog import IcebergCatalog
+from rucola.lake.table_demands import check_columns, check_not_null
 from rucola.lake.table_log import PARTITIONS, STALE_S, Change, DataFile, Snapshot, TableKind, check_age, is_own_file
 from rucola.lake.table_state import TableState, state_after
 from rucola.places.place import Place
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
+FORMAT = "iceberg"
 STATE, COMMIT, SCHEMA = "rucola.state", "rucola.commit", "rucola.schema"
 RETRIES = "commit.retry.num-retries"
 NO_RETRIES = {RETRIES: "0"}
@@ -69,6 +72,8 @@ class IcebergLog:
             raise ConfigError(
                 "table", self.place.root, f"a table of kind {self._kind}; this one is of kind {state.kind}"
             )
+        if table.current_snapshot() is not None:
+            self._check(table, state.kind)
         files = {one.path: one for one in self._files(table, state.kind)}
         return Snapshot(
             _number(table), now, state.kind, json.loads(table.properties[SCHEMA]), files, state.offsets, state.lives
@@ -148,6 +153,7 @@ class IcebergLog:
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         assert change.schema is not None
+        claim(self.place, FORMAT)
         try:
             return self._catalogue.create(
                 arrow_of(change.schema), self._url, {**NO_RETRIES, SCHEMA: json.dumps(change.schema)}
@@ -166,6 +172,14 @@ class IcebergLog:
         if table.current_snapshot() is not None or SCHEMA not in table.properties:
             raise ConfigError("table", self.place.root, "a table that rucola made, or a directory without one")
         return TableState(self._kind or TableKind.MESSAGES, StreamOffsets({}))
+
+    def _check(self, table: Table, kind: TableKind) -> None:
+        """Checks that other programs have left what Rucola's commits need."""
+        fields = table.schema().fields
+        for spec in {table.spec().spec_id, *(task.file.spec_id for task in table.scan().plan_files())}:
+            partitions = [field.name for field in table.specs()[spec].fields]
+            check_columns(self.place.root, kind, partitions, (field.name for field in fields))
+        check_not_null(self.place.root, [field.name for field in fields if field.required])
 
     def _files(self, table: Table, kind: TableKind) -> Iterator[DataFile]:
         for task in table.scan().plan_files():

@@ -132,6 +132,10 @@ class RawArchiver:
                 if attempt == CONFLICTS_MAX - 1:
                     raise
                 continue
+            except ConfigError:
+                for one in added:
+                    self._table.place.remove(one.path)
+                raise
             rows, size = sum(one.rows for one in added), sum(one.size for one in added)
             return Step(version, rows, size, len(added), plan.left, self._clock.monotonic() - began_s)
         raise AssertionError("unreachable: the last attempt returns or raises")

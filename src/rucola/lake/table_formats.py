@@ -22,6 +22,10 @@ class TableFormat(StrEnum):
     ICEBERG = "iceberg"
 
 
+_LOGS = {"_delta_log": TableFormat.DELTA, "metadata": TableFormat.ICEBERG}
+"""Directories with the logs of tables."""
+
+
 def open_table(
     table: str | os.PathLike[str],
     format: str = TableFormat.DELTA,
@@ -76,10 +80,16 @@ def found_format(place: Place) -> TableFormat | None:
     Raises:
         ConfigError: the table is in a format that earlier versions of Rucola had.
     """
-    if place.has("_delta_log"):
-        return TableFormat.DELTA
-    if place.has("metadata"):
-        return TableFormat.ICEBERG
+    found = [format for directory, format in _LOGS.items() if place.has(directory)]
+    if len(found) > 1:
+        # An earlier version had no claim.
+        raise ConfigError(
+            "table",
+            place.root,
+            f"one table; there are two, {' and '.join(found)}, so move the log of one of them ({', '.join(_LOGS)})",
+        )
+    if found:
+        return found[0]
     if place.is_local and place.has("_log"):
         raise ConfigError(
             "table",

@@ -120,6 +120,20 @@ class LocalPlace:
             raise
         new.complete()
 
+    def create(self, path: str, content: bytes) -> bool:
+        """See ``Place``."""
+        files, name = self._held(), f"{self.root}/{path}"
+        directory, _, last = name.rpartition("/")
+        files.make_directory(directory)
+        hidden = f"{directory}/{HIDDEN}{uuid4().hex}-{last}"
+        try:
+            files.write_file(hidden, content)
+            is_new = files.link(hidden, name)
+        finally:
+            files.remove(hidden)
+        files.sync_directory(directory)
+        return is_new
+
     def remove(self, path: str) -> None:
         """See ``Place``."""
         self._held().remove(f"{self.root}/{path}")

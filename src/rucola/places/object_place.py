@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from rucola.errors import DiskError, FormatError
 from rucola.places.place import Found
@@ -114,6 +114,23 @@ class ObjectPlace:
             new.abandon()
             raise
         new.complete()
+
+    def create(self, path: str, content: bytes) -> bool:
+        """See ``Place``. PyArrow has no conditional put; obstore is made of the same library as deltalake."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, BaseError
+        from obstore.store import from_url
+
+        config: Any = dict(self.library_options)
+        client: Any = {"allow_http": config.pop("AWS_ALLOW_HTTP", "") == "true"}
+        try:
+            store = from_url(self.root, config=config, client_options=client)
+            obstore.put(store, path, content, mode="create")
+        except AlreadyExistsError:
+            return False
+        except (BaseError, OSError, ValueError) as error:
+            raise DiskError(f"{self.root}/{path}", "create", self.told(error)) from error
+        return True
 
     def remove(self, path: str) -> None:
         """See ``Place``."""

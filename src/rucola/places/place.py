@@ -122,6 +122,12 @@ class Place(Protocol):
         """Writes a small file whose name nothing has, durably."""
         ...
 
+    def create(self, path: str, content: bytes) -> bool:
+        """Writes a small file durably; returns False, and changes nothing, if something has its name. Of several
+        writers, one gets True, unless an object store ignores the condition.
+        """
+        ...
+
     def remove(self, path: str) -> None:
         """Removes a file."""
         ...

@@ -35,7 +35,10 @@ REGION = "us-east-1"
 _SAME = {"s3a": "s3"}
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _SIGNED = re.compile(r"(https?://[^\s?\"']+)\?[^\s\"')]+")
-_USER = re.compile(r"(https?://)[^\s/@]+@")
+_USER = re.compile(r"((?:https?|s3a?|gs)://)[^\s/@]+@", re.IGNORECASE)
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_BUCKETS = {"s3": _BUCKET, "gs": _BUCKET, "abfss": re.compile(rf"{_BUCKET.pattern}@{_BUCKET.pattern}")}
+_ODD_PARTS = frozenset(("", ".", ".."))
 _MASK = "***"
 
 
@@ -55,8 +58,12 @@ def scheme_of(name: str, text: str) -> str:
         return ""
     scheme = _SAME.get(scheme, scheme)
     url = urlsplit(text)
-    if scheme not in OPTIONS or not url.netloc or ".." in url.path.split("/") or url.query or url.fragment:
-        raise ConfigError(name, text, "a path, file:///path, s3://BUCKET/PATH, gs://BUCKET/PATH or abfss://…")
+    if scheme not in OPTIONS or not _BUCKETS[scheme].fullmatch(url.netloc) or url.query or url.fragment:
+        shown = _USER.sub(rf"\1{_MASK}@", text)
+        raise ConfigError(name, shown, "a path, file:///path, s3://BUCKET/PATH, gs://BUCKET/PATH or abfss://…")
+    if not _ODD_PARTS.isdisjoint(url.path.removesuffix("/").split("/")[1:]):
+        # Libraries leave such parts out, each in its own way: another table would get the files.
+        raise ConfigError(name, text, "s3://BUCKET/PATH without empty parts, '.' and '..'")
     return scheme
 
 
@@ -83,8 +90,7 @@ def open_place(
     from rucola.places.object_place import ObjectPlace
 
     url = urlsplit(text)
-    path = "/".join(part for part in url.path.split("/") if part)
-    return ObjectPlace(scheme, url.netloc, path, StorageOptions(scheme, options or {}))
+    return ObjectPlace(scheme, url.netloc, url.path.strip("/"), StorageOptions(scheme, options or {}))
 
 
 class StorageOptions:

@@ -9,7 +9,7 @@ from rucola.arrow.ranges import SourceRange
 from rucola.arrow.read_options import ReadOptions
 from rucola.errors import ConfigError
 from rucola.lake.archiver import Copy, plain_copy, write_all
-from rucola.lake.columns import DAY, LIFE, arrow_of, table_schema
+from rucola.lake.columns import DAY, LIFE, arrow_of, nullable, table_schema
 from rucola.lake.labels import Labels
 from rucola.places.place import Place
 from rucola.spark.archive.tasks import in_executors, rows_of, source_schema, writing
@@ -36,7 +36,7 @@ def decoded_copy(spark: SparkSession, decode: Decode) -> Copy:
         typed = decoded.schema.jsonValue()["fields"][len(source) :]
         if taken := [field["name"] for field in typed if field["name"].lower() in (DAY.lower(), LIFE)]:
             raise ConfigError("decode", ", ".join(taken), f"other names than {DAY} and {LIFE}, columns of the table")
-        schema["fields"] += typed
+        schema["fields"] += nullable(typed)
         return writing(decoded, _row_writer(place, arrow_of(schema), labels, len(source))), schema
 
     return copy
