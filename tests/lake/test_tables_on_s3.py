@@ -7,7 +7,8 @@ import pickle
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -21,7 +22,9 @@ from tests.unit.arrow.stores import open_store, put
 from rucola.errors import ConfigError, DiskError, RucolaError
 from rucola.lake import archive, archive_raw, compact, restore
 from rucola.lake.delta_log import DeltaLog
+from rucola.lake.iceberg_log import IcebergLog
 from rucola.lake.table_formats import open_table
+from rucola.lake.table_log import Change
 from rucola.places.storage import UNSAFE, open_place
 from rucola.store.message_store import MessageStore
 
@@ -249,6 +252,45 @@ def test_a_signed_url_is_hidden(options: dict[str, str]) -> None:
 def test_other_places_and_options_are_refused(table: str, given: dict[str, str], expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         open_place(table, given)
+
+
+@pytest.mark.parametrize("path", ["", "/lake/table"])
+def test_a_bucket_that_does_not_exist_is_named(
+    tmp_path: Path, store: MessageStore, options: dict[str, str], path: str
+) -> None:
+    url = f"s3://no-such-bucket{path}"
+    for act in (
+        lambda: archive(url, store=tmp_path / "store", storage_options=options),
+        lambda: archive_raw(url, tmp_path / "store", storage_options=options),
+        lambda: compact(url, storage_options=options),
+        lambda: restore(url, tmp_path / "new", storage_options=options),
+        lambda: open_place(url, options).write("x", b"x"),
+        lambda: open_place(url, options).create("x", b"x"),
+    ):
+        with pytest.raises(DiskError, match="the bucket no-such-bucket does not exist"):
+            act()
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_answer_of_the_store_is_told(url: str, options: dict[str, str]) -> None:
+    wrong = open_place(url, {**options, "AWS_SECRET_ACCESS_KEY": "wrong"})
+    for act in (DeltaLog(wrong).snapshot, lambda: wrong.create("x", b"x")):
+        with pytest.raises(DiskError, match="SignatureDoesNotMatch, The request signature"):
+            act()
+    gone = open_place(url, {**options, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
+    with pytest.raises(DiskError, match="Generic S3 error: Connection refused"):
+        DeltaLog(gone).snapshot()
+
+
+def test_of_two_formats_on_one_path_one_loses(
+    tmp_path: Path, store: MessageStore, url: str, options: dict[str, str]
+) -> None:
+    slow = IcebergLog(open_place(url, options), cast(Any, SimpleNamespace(load=lambda: None, name="a.b")))
+    base = slow.snapshot()
+    archive(url, store=tmp_path / "store", storage_options=options)
+    with pytest.raises(ConfigError, match="delta: another run has begun such a table at s3://"):
+        slow.commit(base, Change("archive", schema={}))
+    assert archive(url, store=tmp_path / "store", storage_options=options) == 0
 
 
 @pytest.mark.parametrize(

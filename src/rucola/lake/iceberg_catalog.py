@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from rucola.errors import ConfigError
+from rucola.errors import ConfigError, DiskError, RucolaError
 from rucola.places.place import Place
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 FILE = "catalog.db"
 IDENTIFIER = "rucola.messages"
 SYNCED_IO = "rucola.lake.synced_io.SyncedFileIO"
+_METADATA = re.compile(r"'(?:file://)?(/[^']+)/metadata/[^'/]+'")
+"""A file of a table's metadata in the text of an error."""
 
 
 class IcebergCatalog:
@@ -29,6 +32,9 @@ class IcebergCatalog:
 
     Raises:
         ConfigError: a table in an object store needs a catalog that all writers reach.
+
+    Attributes:
+        name: namespace and name of the table.
     """
 
     def __init__(self, place: Place, catalog: str = "", identifier: str = IDENTIFIER) -> None:
@@ -40,6 +46,7 @@ class IcebergCatalog:
             raise ConfigError("identifier", identifier, "namespace and name of the table, such as sales.messages")
         self._place = place
         self._name = catalog
+        self.name = identifier
         self._identifier = tuple(identifier.split("."))
 
     def load(self) -> Table | None:
@@ -47,6 +54,7 @@ class IcebergCatalog:
 
         Raises:
             ConfigError: the catalog has the table at another place.
+            DiskError: its metadata cannot be read.
         """
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
@@ -56,11 +64,21 @@ class IcebergCatalog:
             table = self._catalog().load_table(self._identifier)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+        except (OSError, ValueError) as error:
+            raise self._unreadable(error) from error
         found = table.location().removeprefix("file://").rstrip("/")
         if found != self._place.root:
-            name = ".".join(self._identifier)
-            raise ConfigError("table", self._place.root, f"{found}, where the catalog has {name}")
+            raise ConfigError("table", self._place.root, f"{found}, where the catalog has {self.name}")
         return table
+
+    def _unreadable(self, error: Exception) -> RucolaError:
+        """The error of a table whose metadata cannot be read. The catalog beside the data has absolute paths."""
+        made = _METADATA.search(str(error)) if isinstance(error, FileNotFoundError) else None
+        if not self._name and made is not None and made[1] != self._place.root:
+            return ConfigError(
+                "table", self._place.root, f"{made[1]}, where the table was made: an Iceberg table cannot be moved"
+            )
+        return DiskError(self._place.root, "read the metadata", self._place.told(error))
 
     def create(self, schema: pa.Schema, location: str, properties: Mapping[str, Any]) -> Table:
         """Creates the table; raises PyIceberg's ``TableAlreadyExistsError`` if another process was faster."""

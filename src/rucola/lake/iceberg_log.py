@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,10 @@ class IcebergLog:
         table = self._catalogue.load()
         if table is None:
             return Snapshot(-1, now, self._kind or TableKind.MESSAGES, None, {}, StreamOffsets({}))
+        with self._understood():
+            return self._read(table, now)
+
+    def _read(self, table: Table, now: int) -> Snapshot:
         state = self._state(table)
         if self._kind not in (None, state.kind):
             raise ConfigError(
@@ -153,13 +158,22 @@ class IcebergLog:
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         assert change.schema is not None
-        claim(self.place, FORMAT)
+        # Of two tables in one directory, each would delete the files of the other as those of killed runs.
+        claim(self.place, f"{FORMAT} {self._catalogue.name}")
         try:
             return self._catalogue.create(
                 arrow_of(change.schema), self._url, {**NO_RETRIES, SCHEMA: json.dumps(change.schema)}
             )
         except TableAlreadyExistsError as error:
             raise TableConflictError(self.place.root, 0) from error
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Says which table has files of its log missing, or unreadable ones."""
+        try:
+            yield
+        except OSError as error:
+            raise DiskError(self.place.root, "read the metadata", self.place.told(error)) from error
 
     def _state(self, table: Table) -> TableState:
         """The state in the newest snapshot that has one, since a table may be rolled back; snapshots by other writers

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rucola.arrow.buffers import from_mask, from_numbers, mask_of, numbers_of
+from rucola.errors import ConfigError
 from rucola.lake.columns import DAY, LIFE
 from rucola.lake.statistics import file_statistics
 from rucola.lake.table_log import DataFile
@@ -40,6 +41,8 @@ HELD_BYTES = 96 << 20
 these row groups is written.
 """
 _DAY_US = 86_400_000_000
+_NAME_BYTES = 255
+"""Longest name of a directory on local disks, in bytes."""
 _NO_DAY = -1 << 31
 """Stands for the day of a store time that is null."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -177,6 +180,11 @@ class TableWriter:
         folder = "/".join(f"{name}={escaped(value)}" for name, value in part.partition.items())
         if self._fixed is None and DAY not in part.partition:
             folder += f"/{DAY}={_NULL}"
+        if self._place.is_local and (long := [name for name in folder.split("/") if len(name.encode()) > _NAME_BYTES]):
+            name, _, value = long[0].partition("=")
+            raise ConfigError(
+                name, value, f"a name that takes at most {_NAME_BYTES - len(name) - 1} bytes as written here"
+            )
         part.path = f"{folder}/{uuid4().hex}.parquet"
         part.file = self._place.new_file(part.path)
         part.writer = pq.ParquetWriter(

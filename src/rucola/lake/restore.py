@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS = 4096
+NAME_BYTES = 200
+"""Largest part of the target's name, in bytes, in the name of the directory that becomes it."""
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +93,7 @@ def write_store(
     broker_name = _broker(table.place.root, names, broker_name)
     own = [one for one in snapshot.files.values() if one.partition["broker"] == broker_name]
     segments = _segments(one for one in own if one.partition["part"] in (LOG_PART, TAIL_PART))
-    place = f"{target}.restoring-{uuid4().hex}"
+    place = _hidden_name(target)
     try:
         files.make_directory(f"{place}/commitlog")
         files.hold(place)
@@ -109,6 +111,12 @@ def write_store(
         files.remove_tree(place)
         raise
     return [RestoredFile(*json.loads(text)) for text in texts]
+
+
+def _hidden_name(target: str) -> str:
+    """The directory beside ``target`` that becomes it; a long name is cut, since a name has at most 255 bytes."""
+    directory, _, name = target.rpartition("/")
+    return f"{directory}/{name.encode()[:NAME_BYTES].decode(errors='ignore')}.restoring-{uuid4().hex}"
 
 
 def _rebuild(place: str, runner: Runner, options: Mapping[str, str]) -> None:

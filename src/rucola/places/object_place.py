@@ -5,6 +5,7 @@ An object appears whole, or not at all. No step depends on a rename, or on the o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
     from rucola.places.storage import StorageOptions
 
+_NO_BUCKET = re.compile(r"NoSuchBucket|NO_SUCH_BUCKET|ContainerNotFound")
+_ANSWER = re.compile(r"<Code>(\w+)</Code>\s*<Message>([^<\n]*)</Message>")
+"""What an object store answers, in the text of a library."""
+_CAUSE = "\u21b3\x1b[0m"
+"""delta-rs writes it before each cause of an error; the last one is what happened."""
 FILE_BYTES_MAX = 256 << 20
 """Longest small file that is read as a whole, in bytes."""
 
@@ -165,7 +171,15 @@ class ObjectPlace:
 
     def told(self, error: Exception) -> str:
         """See ``Place``."""
-        return self._options.hidden(str(error).partition("\n")[0])
+        text = str(error)
+        if _NO_BUCKET.search(text):
+            return f"the bucket {self._arguments[1]} does not exist"
+        told = text.partition("\n")[0]
+        if match := _ANSWER.search(text):
+            told = f"{told}: {match[1]}, {match[2]}"
+        elif _CAUSE in text:
+            told = f"{told}: {text.rpartition(_CAUSE)[2].strip()}"
+        return self._options.hidden(told)
 
 
 class NewObject:

@@ -70,7 +70,7 @@ class Place(Protocol):
         ...
 
     def told(self, error: Exception) -> str:
-        """The first line of a library's error, without secrets; the others are its stack."""
+        """What a library's error says, without secrets and without its stack."""
         ...
 
     def error(self, operation: str, path: str, error: OSError) -> DiskError:

@@ -209,7 +209,7 @@ class TestTwoFormats:
         slow = open_table(table, second)  # it has found an empty place
         archive(table, store=tmp_path / "store", format=first)
         before = files_of(table)
-        with pytest.raises(ConfigError, match=f"allowed: {first}: another run has begun such a table at"):
+        with pytest.raises(ConfigError, match=f"allowed: {first}.*: another run has begun such a table at"):
             list(Archiver(slow, topic_options(tmp_path / "store", None, "")).steps())
         assert files_of(table) == before
         assert archive(table, store=tmp_path / "store", format=first) == 0
@@ -244,6 +244,12 @@ class TestTwoFormats:
         with pytest.raises(ConfigError, match=r"if there is none, remove .*_rucola/format"):
             archive(table, store=tmp_path / "store", format="iceberg")
         assert archive(table, store=tmp_path / "store") == 120
+
+    def test_a_second_iceberg_table_by_another_name(self, tmp_path: Path, store: MessageStore) -> None:
+        place: Any = {"store": tmp_path / "store", "format": "iceberg"}
+        archive(tmp_path / "table", **place)
+        with pytest.raises(ConfigError, match=r"iceberg rucola\.messages: another run"):
+            archive(tmp_path / "table", identifier="two.messages", **place)
 
     def test_two_tables_of_an_earlier_version_are_refused(self, tmp_path: Path, store: MessageStore) -> None:
         archive(tmp_path / "table", store=tmp_path / "store")

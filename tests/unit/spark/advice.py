@@ -155,6 +155,30 @@ def moved(directory: Path, make: Callable[[Path], object]) -> Path:
     return shutil.copytree(directory / "iceberg", directory / "moved", dirs_exist_ok=True)
 
 
+def both_formats(directory: Path) -> Path:
+    """A directory with the logs of two tables."""
+    table = directory / "both"
+    if not (table / "_delta_log").exists():
+        lake.archive(table, "other", store=directory / "store")
+    (table / "metadata").mkdir(exist_ok=True)
+    (table / "metadata" / "v1.metadata.json").write_text("{}")
+    return table
+
+
+def only_one(table: Path) -> Path:
+    (table / "metadata").rename(table.with_name("log of the other"))
+    return table
+
+
+def really_moved(directory: Path) -> Path:
+    lake.archive(directory / "here" / "iceberg", "other", store=directory / "store", format="iceberg")
+    return (directory / "here" / "iceberg").rename(directory / "there")
+
+
+def moved_back(directory: Path) -> Path:
+    return (directory / "there").rename(directory / "here" / "iceberg")
+
+
 def older(directory: Path) -> Path:
     """A table in the format of an earlier version."""
     (directory / "older" / "_log").mkdir(parents=True, exist_ok=True)
@@ -577,6 +601,16 @@ CASES = {
         "iceberg, the format of the table",
         lambda directory: [iceberg(directory), lake.archive(directory / "iceberg", store=directory / "store")],
         iceberg,
+    ),
+    "two tables at one path": Case(
+        "there are two, delta and iceberg, so move the log of one",
+        lambda directory: lake.compact(both_formats(directory)),
+        lambda directory: lake.compact(only_one(both_formats(directory))),
+    ),
+    "moved Iceberg table": Case(
+        "iceberg, where the table was made: an Iceberg table cannot be moved",
+        lambda directory: lake.compact(really_moved(directory), format="iceberg"),
+        lambda directory: lake.compact(moved_back(directory), format="iceberg"),
     ),
     "format of an earlier version": Case(
         "an earlier version of Rucola made this one",
