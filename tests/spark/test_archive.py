@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import lit
 from tests.spark.conftest import BrokerProcess
 from tests.unit.arrow.records import message
 from tests.unit.arrow.stores import SEGMENT_BYTES, open_store
@@ -23,6 +24,7 @@ from rucola.lake.maintenance import compact
 from rucola.spark.archive import archive, archive_raw, restore, topic_table
 from rucola.spark.decoding import decode
 from rucola.store.message_store import MessageStore
+from rucola.testing.clock import ManualClock
 
 TOPIC = "007"
 """A name that Spark would read as a number."""
@@ -98,6 +100,34 @@ def test_tables_of_other_formats(spark: SparkSession, store: MessageStore, tmp_p
     archive(table, TOPIC, **place)
     left = in_place(spark, tmp_path).where("queueId != 1 OR body LIKE '%: 20_,%'")
     assert same_rows(both(), left)
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_times_that_no_column_can_have(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    clock, table = ManualClock(), tmp_path / "table"
+    store = open_store(tmp_path / "store", clock=clock)
+    put(store, 0, 10)
+    clock.set_wall_ms(1 << 60)
+    put(store, 10, 10)
+    place: Any = {"store": tmp_path / "store", "format": format}
+    assert archive(table, TOPIC, spark=spark, **place) == 20
+    put(store, 20, 10)
+    store.shutdown()
+    both = topic_table(spark, TOPIC, table, **place)
+    assert same_rows(both, in_place(spark, tmp_path))
+    assert both.where("storeDay is null and storeTimestamp is null").count() == 20
+    assert both.where("storeDay = '2023-11-14'").count() == 10
+
+
+def test_typed_fields_may_be_null(spark: SparkSession, store: MessageStore, tmp_path: Path) -> None:
+    """Delta would make each writer check the others."""
+    table = tmp_path / "table"
+    typed = lambda rows: DECODE(rows).withColumn("one", lit(1))  # noqa: E731
+    assert not in_place(spark, tmp_path).withColumn("one", lit(1)).schema["one"].nullable
+    archive(table, TOPIC, spark=spark, store=tmp_path / "store", decode=typed)
+    assert all(field.nullable for field in DeltaTable(table).schema().fields)
+    put(store, 200, 10)
+    assert archive(table, TOPIC, spark=spark, store=tmp_path / "store", decode=typed) == 10
 
 
 def test_lookups_skip_row_groups(spark: SparkSession, store: MessageStore, tmp_path: Path) -> None:

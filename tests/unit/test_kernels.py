@@ -40,6 +40,8 @@ OTHERS = {
     "PLAN_WIDTH": column_plan.PLAN_WIDTH,
     "PLACES": len(column_plan.MessagePlace),
     "ALIGNMENT": column_plan.ALIGNMENT,
+    "TIME_MIN_MS": column_plan.TIMES_MS[0],
+    "TIME_MAX_MS": column_plan.TIMES_MS[1],
     "MAGIC_V1": message.MAGIC_V1,
     "MAGIC_V2": message.MAGIC_V2,
     "MAGIC_BLANK": message.MAGIC_BLANK,

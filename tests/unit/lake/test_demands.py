@@ -50,6 +50,10 @@ def field_with(table: Path, **changes: Any) -> dict[str, Any]:
     return {"metaData": found | {"schemaString": json.dumps(schema)}}
 
 
+def json_field(name: str, **changes: Any) -> dict[str, Any]:
+    return {"name": name, "type": "string", "nullable": True, "metadata": {}} | changes
+
+
 def mapped(table: Path) -> dict[str, Any]:
     """The definition of the table with names of columns apart from those in the files."""
     found = metadata_of(table)
@@ -68,6 +72,10 @@ def listing(*features: str, readers: tuple[str, ...] = ()) -> dict[str, Any]:
 
 DEMANDS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
     "tags may not": lambda table: [field_with(table, nullable=False)],
+    "tags may not,": lambda table: [
+        field_with(table, type={"type": "struct", "fields": [json_field("inner", nullable=False)]})
+    ],
+    "writer version 8": lambda _: [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 8}}],
     "invariants": lambda table: [field_with(table, metadata={"delta.invariants": '{"expression": "tags > 1"}'})],
     "generatedColumns": lambda table: [field_with(table, metadata={"delta.generationExpression": "keys"})],
     "identityColumns": lambda table: [field_with(table, metadata={"delta.identity.start": 1})],

@@ -15,7 +15,7 @@ from rucola.arrow.topic_dataset import TopicDataset, topic_options
 from rucola.lake import archive, archive_raw, compact, restore
 from rucola.lake.file_rows import joined_rows
 from rucola.lake.table_formats import open_table
-from rucola.lake.table_log import TableKind
+from rucola.lake.table_log import TableKind, is_own_file
 from rucola.sql import connect
 from rucola.store.message_store import MessageStore
 from rucola.testing.clock import ManualClock
@@ -89,6 +89,9 @@ def days_of(table: Path, format: str) -> dict[str | None, int]:
     for one in log.snapshot().files.values():
         day = one.partition.get("storeDay")
         schema = pa.schema([("storeDay", pa.date32()), ("storeTimestamp", pa.timestamp("us", "UTC"))])
+        assert is_own_file(one.path.removeprefix("data/"), TableKind.MESSAGES)
+        if day is None:  # Spark takes the day from the name of the directory
+            assert "/storeDay=__HIVE_DEFAULT_PARTITION__/" in one.path
         for row in pa.Table.from_batches(joined_rows(log.place, schema, [one])).to_pylist():
             assert row["storeDay"] == (None if day is None else date.fromisoformat(day))
             assert (row["storeTimestamp"] is None) == (day is None)
