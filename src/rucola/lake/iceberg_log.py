@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from rucola.places.place import Place
 from rucola.runtime.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table import FileScanTask, Table, Transaction
     from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 FORMAT = "iceberg"
@@ -77,9 +77,10 @@ class IcebergLog:
             raise ConfigError(
                 "table", self.place.root, f"a table of kind {self._kind}; this one is of kind {state.kind}"
             )
+        tasks = list(table.scan().plan_files())
         if table.current_snapshot() is not None:
-            self._check(table, state.kind)
-        files = {one.path: one for one in self._files(table, state.kind)}
+            self._check(table, state.kind, tasks)
+        files = {one.path: one for one in self._files(tasks, state.kind)}
         return Snapshot(
             _number(table), now, state.kind, json.loads(table.properties[SCHEMA]), files, state.offsets, state.lives
         )
@@ -187,16 +188,16 @@ class IcebergLog:
             raise ConfigError("table", self.place.root, "a table that rucola made, or a directory without one")
         return TableState(self._kind or TableKind.MESSAGES, StreamOffsets({}))
 
-    def _check(self, table: Table, kind: TableKind) -> None:
+    def _check(self, table: Table, kind: TableKind, tasks: Iterable[FileScanTask]) -> None:
         """Checks that other programs have left what Rucola's commits need."""
         fields = table.schema().fields
-        for spec in {table.spec().spec_id, *(task.file.spec_id for task in table.scan().plan_files())}:
+        for spec in {table.spec().spec_id, *(task.file.spec_id for task in tasks)}:
             partitions = [field.name for field in table.specs()[spec].fields]
             check_columns(self.place.root, kind, partitions, (field.name for field in fields))
         check_not_null(self.place.root, [field.name for field in fields if field.required])
 
-    def _files(self, table: Table, kind: TableKind) -> Iterator[DataFile]:
-        for task in table.scan().plan_files():
+    def _files(self, tasks: Iterable[FileScanTask], kind: TableKind) -> Iterator[DataFile]:
+        for task in tasks:
             if task.delete_files:
                 raise ConfigError(
                     "table", self.place.root, "a table without delete files; rewrite its data files first"
