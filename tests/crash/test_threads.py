@@ -1,5 +1,5 @@
-"""Runs stores with real threads for a few seconds, and kills or stops them in between; ``make campaign NAME=threads`` runs them for
-longer.
+"""Runs stores with real threads for a few seconds, and kills or stops them in between; the campaign ``threads`` runs
+them for longer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests the shop in examples/ as its authors would, with one test of each kind; ``make campaign NAME=sample`` runs all 100."""
+"""Tests the shop in examples/ as its authors would, with one test of each kind; the campaign ``sample`` runs all."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests the Spark format in real clusters, from the archive of ``rucola spark package``; ``make campaign NAME=clusters`` runs
-this.
+"""Tests the Spark format in real clusters, from the archive of ``rucola spark package``; the campaign
+``clusters`` runs this.
 
     python -m tests.spark.cluster [--archive FILE]
 
