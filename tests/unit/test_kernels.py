@@ -21,7 +21,6 @@ from rucola.common.message_const import PROPERTY_SEPARATOR
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.formats import column_plan, consume_queue, index_file, kernel_plan, message, properties, timer
 from rucola.protocol.batch_members import ID_BYTES, PACKED_PROPERTIES_BYTES_MAX
-from rucola.store.log import log_reader
 
 ROOT = Path(__file__).parents[2]
 SHARED = (kernel_bytes, kernel_columns, kernel_records, kernel_text, kernel_plan)
@@ -81,9 +80,9 @@ OTHERS = {
     "PROPERTY_END": ord(PROPERTY_SEPARATOR),
     "TOPIC_BYTES_V1_MAX": 127,
     "SUFFIX_BYTES_MAX": 1000,
-    "CHECK_CRC_NAME": log_reader.CHECK_CRC_NAME,
+    "CHECK_CRC_NAME": message.CHECK_CRC_NAME,
     "CRC_NAME_ALIKE": 6,
-    "CHECK_TORN_END": log_reader.CHECK_TORN_END,
+    "CHECK_TORN_END": message.CHECK_TORN_END,
     "LOOK_AHEAD_BYTES": 6144,
     "CACHE_LINE_BYTES": 64,
     "WORDS_ARE_LITTLE": sys.byteorder == "little",
