@@ -15,8 +15,7 @@ from rucola.arrow.buffers import Mask
 from rucola.arrow.ranges import QueueRange, WantedRanges
 from rucola.arrow.rows import Rows
 from rucola.common.columns import RecordColumn
-
-_AT = int(RecordColumn.PHYSICAL_OFFSET)
+from rucola.common.kernel_columns import RECORD_PHYSICAL_OFFSET
 
 
 class QueueBegins:
@@ -41,7 +40,7 @@ class QueueBegins:
 
     def concern(self, rows: Rows) -> bool:
         """Whether a queue begins after the first of these rows, which are in log order."""
-        return rows.table[_AT] < self._last
+        return rows.table[RECORD_PHYSICAL_OFFSET] < self._last
 
     def reached(self, rows: Rows, topics: Sequence[bytes], codes: npt.NDArray[np.int32]) -> Mask:
         """Marks the rows at or after the begin of their queue.
@@ -50,7 +49,7 @@ class QueueBegins:
             rows: the rows.
             topics, codes: the distinct topics, and for each row the index of its topic.
         """
-        places, queue_ids = rows.numbers(_AT), rows.numbers(RecordColumn.QUEUE_ID)
+        places, queue_ids = rows.numbers(RECORD_PHYSICAL_OFFSET), rows.numbers(RecordColumn.QUEUE_ID)
         mask = np.ones(rows.count, dtype=np.bool_)
         for code, topic in enumerate(topics):
             if topic in self._queues:

@@ -26,6 +26,7 @@ from rucola.arrow.ranges import (
 )
 from rucola.arrow.read_options import ReadOptions, ScanOrder
 from rucola.common.columns import RecordColumn
+from rucola.common.kernel_columns import RECORD_SIZE
 from rucola.common.key_builder import LMQ_PREFIX, is_light_queue
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
@@ -50,7 +51,6 @@ SAMPLE_UNITS_TOTAL = 16_384
 more.
 """
 UNIT_BYTES = 20
-RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
 UNINDEXED_BYTES_MAX = 16 << 20
 """The driver reads the part of the log that is not in the index if this part has at most this many bytes. For a larger
 part, looking at all queues is faster.

@@ -1,25 +1,100 @@
-"""The columns of the row tables as plain integers, for interpreted kernels; for example ``FRAME_BODY_POS``.
+"""The columns of the row tables as plain integers, such as ``FRAME_BODY_POS``, for code that runs for each row: an
+``IntEnum`` costs a search by name there.
 
-``kernel_columns.pxd`` states the same numbers for compiled kernels, where they are constants of C. An ``IntEnum`` would
-cost an interpreted kernel a search by name for each column of each row.
+``kernel_columns.pxd`` states the same numbers for compiled kernels, where they are constants of C.
 """
 
 from __future__ import annotations
 
 from rucola.common import columns
+from rucola.common.columns import FrameColumn, FrameKind, RecordColumn, SendTrait, WalkStop
 
 ROW_WIDTH = columns.ROW_WIDTH
 
-_PREFIXES = {
-    "FRAME_": columns.FrameColumn,
-    "RECORD_": columns.RecordColumn,
-    "KIND_": columns.FrameKind,
-    "TRAIT_": columns.SendTrait,
-    "STOP_": columns.WalkStop,
-}
-for _prefix, _enum in _PREFIXES.items():
-    for _name, _member in _enum.__members__.items():
-        # RecordColumn.RECORD_POS and RECORD_SIZE have the prefix already.
-        globals()[_name if _enum is columns.RecordColumn and _name.startswith(_prefix) else _prefix + _name] = int(
-            _member
-        )
+FRAME_KIND = int(FrameColumn.KIND)
+FRAME_CODE = int(FrameColumn.CODE)
+FRAME_OPAQUE = int(FrameColumn.OPAQUE)
+FRAME_FLAG = int(FrameColumn.FLAG)
+FRAME_VERSION = int(FrameColumn.VERSION)
+FRAME_SERIALIZE = int(FrameColumn.SERIALIZE)
+FRAME_HEADER_POS = int(FrameColumn.HEADER_POS)
+FRAME_HEADER_LEN = int(FrameColumn.HEADER_LEN)
+FRAME_BODY_POS = int(FrameColumn.BODY_POS)
+FRAME_BODY_LEN = int(FrameColumn.BODY_LEN)
+FRAME_GROUP_POS = int(FrameColumn.GROUP_POS)
+FRAME_GROUP_LEN = int(FrameColumn.GROUP_LEN)
+FRAME_TOPIC_POS = int(FrameColumn.TOPIC_POS)
+FRAME_TOPIC_LEN = int(FrameColumn.TOPIC_LEN)
+FRAME_QUEUE_ID = int(FrameColumn.QUEUE_ID)
+FRAME_SYS_FLAG = int(FrameColumn.SYS_FLAG)
+FRAME_SAME_TOPIC = int(FrameColumn.SAME_TOPIC)
+FRAME_BORN_TIMESTAMP = int(FrameColumn.BORN_TIMESTAMP)
+FRAME_MESSAGE_FLAG = int(FrameColumn.MESSAGE_FLAG)
+FRAME_PROPERTIES_POS = int(FrameColumn.PROPERTIES_POS)
+FRAME_PROPERTIES_LEN = int(FrameColumn.PROPERTIES_LEN)
+FRAME_RECONSUME_TIMES = int(FrameColumn.RECONSUME_TIMES)
+FRAME_DEFAULT_TOPIC_POS = int(FrameColumn.DEFAULT_TOPIC_POS)
+FRAME_DEFAULT_TOPIC_LEN = int(FrameColumn.DEFAULT_TOPIC_LEN)
+FRAME_DEFAULT_TOPIC_QUEUES = int(FrameColumn.DEFAULT_TOPIC_QUEUES)
+FRAME_UNIQ_KEY_POS = int(FrameColumn.UNIQ_KEY_POS)
+FRAME_UNIQ_KEY_LEN = int(FrameColumn.UNIQ_KEY_LEN)
+FRAME_TRAITS = int(FrameColumn.TRAITS)
+FRAME_PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
+FRAME_QUEUE_OFFSET = int(FrameColumn.QUEUE_OFFSET)
+FRAME_RECORD_SIZE = int(FrameColumn.RECORD_SIZE)
+FRAME_PREPARED_TRANSACTION_OFFSET = int(FrameColumn.PREPARED_TRANSACTION_OFFSET)
+FRAME_PULL_QUEUE_OFFSET = int(FrameColumn.PULL_QUEUE_OFFSET)
+FRAME_PULL_MAX_MESSAGES = int(FrameColumn.PULL_MAX_MESSAGES)
+FRAME_PULL_EXPRESSION_POS = int(FrameColumn.PULL_EXPRESSION_POS)
+FRAME_PULL_EXPRESSION_LEN = int(FrameColumn.PULL_EXPRESSION_LEN)
+FRAME_PULL_COMMIT_OFFSET = int(FrameColumn.PULL_COMMIT_OFFSET)
+FRAME_PULL_SUSPEND_TIMEOUT = int(FrameColumn.PULL_SUSPEND_TIMEOUT)
+FRAME_PULL_SUB_VERSION = int(FrameColumn.PULL_SUB_VERSION)
+FRAME_PULL_EXPRESSION_TYPE_POS = int(FrameColumn.PULL_EXPRESSION_TYPE_POS)
+FRAME_PULL_EXPRESSION_TYPE_LEN = int(FrameColumn.PULL_EXPRESSION_TYPE_LEN)
+
+RECORD_POS = int(RecordColumn.RECORD_POS)
+RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
+RECORD_BODY_CRC = int(RecordColumn.BODY_CRC)
+RECORD_QUEUE_ID = int(RecordColumn.QUEUE_ID)
+RECORD_MESSAGE_FLAG = int(RecordColumn.MESSAGE_FLAG)
+RECORD_QUEUE_OFFSET = int(RecordColumn.QUEUE_OFFSET)
+RECORD_PHYSICAL_OFFSET = int(RecordColumn.PHYSICAL_OFFSET)
+RECORD_SYS_FLAG = int(RecordColumn.SYS_FLAG)
+RECORD_BORN_TIMESTAMP = int(RecordColumn.BORN_TIMESTAMP)
+RECORD_BORN_HOST_POS = int(RecordColumn.BORN_HOST_POS)
+RECORD_STORE_TIMESTAMP = int(RecordColumn.STORE_TIMESTAMP)
+RECORD_STORE_HOST_POS = int(RecordColumn.STORE_HOST_POS)
+RECORD_RECONSUME_TIMES = int(RecordColumn.RECONSUME_TIMES)
+RECORD_PREPARED_TRANSACTION_OFFSET = int(RecordColumn.PREPARED_TRANSACTION_OFFSET)
+RECORD_BODY_POS = int(RecordColumn.BODY_POS)
+RECORD_BODY_LEN = int(RecordColumn.BODY_LEN)
+RECORD_TOPIC_POS = int(RecordColumn.TOPIC_POS)
+RECORD_TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
+RECORD_PROPERTIES_POS = int(RecordColumn.PROPERTIES_POS)
+RECORD_PROPERTIES_LEN = int(RecordColumn.PROPERTIES_LEN)
+RECORD_TAGS_POS = int(RecordColumn.TAGS_POS)
+RECORD_TAGS_LEN = int(RecordColumn.TAGS_LEN)
+RECORD_TAGS_CODE = int(RecordColumn.TAGS_CODE)
+RECORD_KEYS_POS = int(RecordColumn.KEYS_POS)
+RECORD_KEYS_LEN = int(RecordColumn.KEYS_LEN)
+RECORD_UNIQ_KEY_POS = int(RecordColumn.UNIQ_KEY_POS)
+RECORD_UNIQ_KEY_LEN = int(RecordColumn.UNIQ_KEY_LEN)
+RECORD_SAME_TOPIC = int(RecordColumn.SAME_TOPIC)
+
+KIND_PLAIN = int(FrameKind.PLAIN)
+KIND_SEND = int(FrameKind.SEND)
+KIND_BATCH = int(FrameKind.BATCH)
+KIND_PULL = int(FrameKind.PULL)
+
+TRAIT_NO_WAIT = int(SendTrait.NO_WAIT)
+TRAIT_NO_UNIQ_KEY = int(SendTrait.NO_UNIQ_KEY)
+TRAIT_SPECIAL = int(SendTrait.SPECIAL)
+TRAIT_ILLEGAL = int(SendTrait.ILLEGAL)
+TRAIT_OTHER_QUEUE = int(SendTrait.OTHER_QUEUE)
+TRAIT_TRANSACTION = int(SendTrait.TRANSACTION)
+
+STOP_LIMIT = int(WalkStop.LIMIT)
+STOP_TABLE_FULL = int(WalkStop.TABLE_FULL)
+STOP_BLANK = int(WalkStop.BLANK)
+STOP_TORN = int(WalkStop.TORN)

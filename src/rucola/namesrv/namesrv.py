@@ -7,8 +7,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.common.columns import ROW_WIDTH
 from rucola.common.hosts import check_bind_address, is_loopback
+from rucola.common.kernel_columns import FRAME_CODE, FRAME_FLAG
 from rucola.common.options import check_options, option
 from rucola.common.tls_config import TlsConfig
 from rucola.errors import ConfigError
@@ -30,8 +31,6 @@ from rucola.runtime.supervision import PeriodicWork, Supervisor
 from rucola.runtime.table_writer import KeptTable, Pieces, TableWriter
 
 logger = logging.getLogger(__name__)
-_FLAG = int(FrameColumn.FLAG)
-_CODE = int(FrameColumn.CODE)
 READING = frozenset(
     {
         RequestCode.GET_ROUTEINFO_BY_TOPIC,
@@ -206,10 +205,10 @@ class NameServer:
                 channel.put_off(batch, row)
                 return
             base = row * ROW_WIDTH
-            if table[base + _FLAG] & FLAG_RESPONSE:
+            if table[base + FRAME_FLAG] & FLAG_RESPONSE:
                 continue
             command = batch.command(row)
-            refusal = "" if table[base + _CODE] in READING else self._judge(channel, command)
+            refusal = "" if table[base + FRAME_CODE] in READING else self._judge(channel, command)
             if not refusal:
                 began_s = self._monotonic()
                 self._processors.process(channel, command)

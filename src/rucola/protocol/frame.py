@@ -20,7 +20,22 @@ from array import array
 
 import orjson
 
-from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, new_table
+from rucola.common.columns import ROW_WIDTH, FrameKind, new_table
+from rucola.common.kernel_columns import (
+    FRAME_BODY_LEN,
+    FRAME_BODY_POS,
+    FRAME_CODE,
+    FRAME_FLAG,
+    FRAME_HEADER_LEN,
+    FRAME_HEADER_POS,
+    FRAME_KIND,
+    FRAME_OPAQUE,
+    FRAME_PROPERTIES_LEN,
+    FRAME_PROPERTIES_POS,
+    FRAME_SAME_TOPIC,
+    FRAME_SERIALIZE,
+    FRAME_VERSION,
+)
 from rucola.errors import FormatError
 from rucola.protocol._frame_cy import scan_frames
 from rucola.protocol.command import FLAG_RESPONSE, FRAME_BYTES_MAX, JSON, RemotingCommand, decode_header
@@ -32,20 +47,6 @@ _ERRORS = {
     2: "serialize type 0 or 1",
     3: "a header of at least one byte inside the frame",
 }
-
-_KIND = int(FrameColumn.KIND)
-_CODE = int(FrameColumn.CODE)
-_OPAQUE = int(FrameColumn.OPAQUE)
-_FLAG = int(FrameColumn.FLAG)
-_VERSION = int(FrameColumn.VERSION)
-_SERIALIZE = int(FrameColumn.SERIALIZE)
-_HEADER_POS = int(FrameColumn.HEADER_POS)
-_HEADER_LEN = int(FrameColumn.HEADER_LEN)
-_BODY_POS = int(FrameColumn.BODY_POS)
-_BODY_LEN = int(FrameColumn.BODY_LEN)
-_SAME_TOPIC = int(FrameColumn.SAME_TOPIC)
-_TEXT_POS = int(FrameColumn.PROPERTIES_POS)
-_TEXT_LEN = int(FrameColumn.PROPERTIES_LEN)
 
 
 SendAnswer = tuple[int, str, int, int, str | None, str | None]
@@ -85,7 +86,7 @@ class FrameBatch:
     def end(self) -> int:
         """Position after the last frame in ``source``."""
         base = (self.count - 1) * ROW_WIDTH
-        return self.table[base + _BODY_POS] + self.table[base + _BODY_LEN]
+        return self.table[base + FRAME_BODY_POS] + self.table[base + FRAME_BODY_LEN]
 
     def command(self, row: int) -> RemotingCommand:
         """Decodes frame ``row``, with a copy of its body. Accepts every kind of frame.
@@ -94,46 +95,46 @@ class FrameBatch:
             FormatError: the header is invalid.
         """
         base = row * ROW_WIDTH
-        body = self.table[base + _BODY_POS]
+        body = self.table[base + FRAME_BODY_POS]
         return decode_header(
             self._header(base),
-            self.table[base + _SERIALIZE],
-            bytes(self.view[body : body + self.table[base + _BODY_LEN]]),
-            self.table[base + _FLAG] & FLAG_RESPONSE != 0,
+            self.table[base + FRAME_SERIALIZE],
+            bytes(self.view[body : body + self.table[base + FRAME_BODY_LEN]]),
+            self.table[base + FRAME_FLAG] & FLAG_RESPONSE != 0,
         )
 
     def head(self, row: int) -> RemotingCommand:
         """As ``command``, but without the body."""
         base = row * ROW_WIDTH
-        return decode_header(self._header(base), self.table[base + _SERIALIZE], b"")
+        return decode_header(self._header(base), self.table[base + FRAME_SERIALIZE], b"")
 
     def pass_over(self, row: int) -> None:
         """Marks frame ``row`` as a response, so that it is not served. Consecutive sends to one topic are served as one
         run; such a run now ends before ``row``, and the next run begins after ``row``.
         """
         base = row * ROW_WIDTH
-        self.table[base + _FLAG] |= FLAG_RESPONSE
-        self.table[base + _SAME_TOPIC] = 0
+        self.table[base + FRAME_FLAG] |= FLAG_RESPONSE
+        self.table[base + FRAME_SAME_TOPIC] = 0
         if row + 1 < self.count:
-            self.table[base + ROW_WIDTH + _SAME_TOPIC] = 0
+            self.table[base + ROW_WIDTH + FRAME_SAME_TOPIC] = 0
 
     def body(self, row: int) -> memoryview:
         """Returns the body of frame ``row`` without copying it."""
         base = row * ROW_WIDTH
-        position = self.table[base + _BODY_POS]
-        return self.view[position : position + self.table[base + _BODY_LEN]]
+        position = self.table[base + FRAME_BODY_POS]
+        return self.view[position : position + self.table[base + FRAME_BODY_LEN]]
 
     def _header(self, base: int) -> bytes:
         """Returns a header with the same content as the received one. In a JSON header, ``scan_frames`` has unescaped
         the properties of a send or the subscription of a pull in place; this method escapes that text again.
         """
         table = self.table
-        start = table[base + _HEADER_POS]
-        end = start + table[base + _HEADER_LEN]
-        text_len = table[base + _TEXT_LEN]
-        if table[base + _KIND] == FrameKind.PLAIN or table[base + _SERIALIZE] != JSON or text_len <= 0:
+        start = table[base + FRAME_HEADER_POS]
+        end = start + table[base + FRAME_HEADER_LEN]
+        text_len = table[base + FRAME_PROPERTIES_LEN]
+        if table[base + FRAME_KIND] == FrameKind.PLAIN or table[base + FRAME_SERIALIZE] != JSON or text_len <= 0:
             return bytes(self.view[start:end])
-        text = table[base + _TEXT_POS]
+        text = table[base + FRAME_PROPERTIES_POS]
         escaped = orjson.dumps(str(self.view[text : text + text_len], "utf-8"))
         return b"".join((self.view[start:text], escaped[1:-1], self.view[text + text_len : end]))
 
@@ -225,10 +226,10 @@ class FrameReader:
         table = batch.table
         for row in range(batch.count):
             base = row * ROW_WIDTH
-            if table[base + _FLAG] == -1:
+            if table[base + FRAME_FLAG] == -1:
                 command = batch.command(row)
-                table[base + _CODE], table[base + _OPAQUE] = command.code, command.opaque
-                table[base + _FLAG], table[base + _VERSION] = command.flag, command.version
+                table[base + FRAME_CODE], table[base + FRAME_OPAQUE] = command.code, command.opaque
+                table[base + FRAME_FLAG], table[base + FRAME_VERSION] = command.flag, command.version
 
     def _plan(self, filled: bool) -> None:
         """Chooses the size of the next buffer."""

@@ -14,8 +14,9 @@ import sys
 from collections.abc import Iterable
 from typing import Any, Protocol, cast
 
-from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.common.columns import ROW_WIDTH
 from rucola.common.hosts import host_bytes, join_address
+from rucola.common.kernel_columns import FRAME_FLAG, FRAME_OPAQUE
 from rucola.errors import FormatError, RemotingClosedError
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch
@@ -35,8 +36,6 @@ _FEW_ROWS = 64
 number of requests left, or if that read had more than one batch. Without this limit, a producer that the server has not
 served for one second would wait in the same group as connections that send thousands of requests in one read.
 """
-_FLAG = int(FrameColumn.FLAG)
-_OPAQUE = int(FrameColumn.OPAQUE)
 
 
 class FramesHandler(Protocol):
@@ -529,8 +528,8 @@ class Channel(asyncio.BufferedProtocol):
     def _take_answers(self, batch: FrameBatch, invokes: ResponseTable) -> None:
         table = batch.table
         for row in range(batch.count):
-            if table[row * ROW_WIDTH + _FLAG] & FLAG_RESPONSE:
-                waiter = invokes.take(table[row * ROW_WIDTH + _OPAQUE])
+            if table[row * ROW_WIDTH + FRAME_FLAG] & FLAG_RESPONSE:
+                waiter = invokes.take(table[row * ROW_WIDTH + FRAME_OPAQUE])
                 if waiter is not None:
                     waiter.answered(batch, row)
 

@@ -18,8 +18,9 @@ from itertools import chain, repeat
 from ssl import SSLContext
 from typing import TYPE_CHECKING, cast
 
-from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.common.columns import ROW_WIDTH
 from rucola.common.hosts import split_address
+from rucola.common.kernel_columns import FRAME_FLAG, FRAME_OPAQUE
 from rucola.errors import FormatError, RemotingClosedError, RemotingUnansweredError
 from rucola.protocol.codes import ResponseCode, request_name
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
@@ -37,8 +38,6 @@ Processor = Callable[[str, RemotingCommand], RemotingCommand | Awaitable[Remotin
 is None or the request was oneway.
 """
 
-_FLAG = int(FrameColumn.FLAG)
-_OPAQUE = int(FrameColumn.OPAQUE)
 _WRITE_AT_BYTES = 64 * 1024
 _WRITE_AT_PARTS = 64
 """Limits of the collected frames in bytes and in parts; a message counts as two parts, header and body. Frames that
@@ -390,7 +389,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _dispatch(self, batch: FrameBatch) -> None:
         table, end, take = batch.table, batch.count * ROW_WIDTH, self.table.waiting.pop
-        flags, opaques = table[_FLAG:end:ROW_WIDTH], table[_OPAQUE:end:ROW_WIDTH]
+        flags, opaques = table[FRAME_FLAG:end:ROW_WIDTH], table[FRAME_OPAQUE:end:ROW_WIDTH]
         for row, flag in enumerate(flags):
             if flag & FLAG_RESPONSE:
                 waiter = take(opaques[row], None)

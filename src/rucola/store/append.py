@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
+from rucola.common.kernel_columns import FRAME_PHYSICAL_OFFSET, FRAME_QUEUE_ID
 from rucola.common.message import StoreMessage
 from rucola.common.sysflag import MessageSysFlag
 from rucola.formats.message import CRC_PROPERTY_BYTES, CRC_PROPERTY_NAME, encode_message, fill_row
@@ -24,8 +25,6 @@ from rucola.store.stats import StoreStats
 
 _OK = PutMessageStatus.PUT_OK
 _ILLEGAL = PutMessageStatus.MESSAGE_ILLEGAL
-_QUEUE_ID = int(FrameColumn.QUEUE_ID)
-_PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
 _TOPIC_BYTES_MAX = 127
 _RETRY_TOPIC_BYTES_MAX = 255
 _PROPERTIES_BYTES_MAX = 32767
@@ -104,7 +103,7 @@ class MessageAppender:
                 source, view, table, done, last, topic, offsets, born_host, suffix, together, store_host
             )
         self._stats.put_messages += last - first
-        self._queues.appended(topic, table[first * ROW_WIDTH + _QUEUE_ID])
+        self._queues.appended(topic, table[first * ROW_WIDTH + FRAME_QUEUE_ID])
         self._flush.wake()
         self._on_append()
         return status
@@ -128,7 +127,7 @@ class MessageAppender:
         while done < last:
             # ``offsets`` has no element yet for a queue that is seen for the first time. If no element is missing, the
             # row is refused because it is illegal, or because the log cannot be written.
-            highest = max(table[done * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
+            highest = max(table[done * ROW_WIDTH + FRAME_QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
             if log.refusal is _ILLEGAL and len(offsets) <= highest < QUEUE_ID_MAX:
                 offsets = self._queues.next_offsets(topic, highest + 1)
             else:
@@ -265,4 +264,4 @@ class MessageAppender:
 def refuse_rows(table: array[int], first: int, last: int) -> None:
     """Marks the rows as not stored."""
     for index in range(first, last):
-        table[index * ROW_WIDTH + _PHYSICAL_OFFSET] = -1
+        table[index * ROW_WIDTH + FRAME_PHYSICAL_OFFSET] = -1

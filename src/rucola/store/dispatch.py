@@ -13,6 +13,16 @@ from math import inf
 from typing import Protocol, TypeAlias
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
+from rucola.common.kernel_columns import (
+    RECORD_QUEUE_ID,
+    RECORD_QUEUE_OFFSET,
+    RECORD_SAME_TOPIC,
+    RECORD_SIZE,
+    RECORD_SYS_FLAG,
+    RECORD_TAGS_CODE,
+    RECORD_TOPIC_LEN,
+    RECORD_TOPIC_POS,
+)
 from rucola.common.sysflag import PREPARED_BIT
 from rucola.errors import StoreDamagedError
 from rucola.formats.checksum import crc32
@@ -40,15 +50,6 @@ Arrival: TypeAlias = "tuple[bytes, int, int, int | None]"
 differ).
 """
 
-_QUEUE_ID = int(RecordColumn.QUEUE_ID)
-_QUEUE_OFFSET = int(RecordColumn.QUEUE_OFFSET)
-_RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
-_SYS_FLAG = int(RecordColumn.SYS_FLAG)
-_TAGS_CODE = int(RecordColumn.TAGS_CODE)
-_SAME_TOPIC = int(RecordColumn.SAME_TOPIC)
-_TOPIC_POS = int(RecordColumn.TOPIC_POS)
-_TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
-
 
 def due_time(view: memoryview, table: array[int], row: int, levels_ms: Sequence[int]) -> int:
     """Returns the tags code of a unit in the schedule topic: store time plus the delay of the message's level.
@@ -68,7 +69,7 @@ def due_time(view: memoryview, table: array[int], row: int, levels_ms: Sequence[
         if name == b"DELAY" and value.isdigit():
             level = int(value[:9])
     if level <= 0:
-        return table[row + _TAGS_CODE]
+        return table[row + RECORD_TAGS_CODE]
     delay_ms = levels_ms[min(level, len(levels_ms)) - 1] if levels_ms else 1000
     return table[row + RecordColumn.STORE_TIMESTAMP] + delay_ms
 
@@ -277,7 +278,7 @@ class Dispatcher:
         Returns:
             The number of records whose units were put: ``rows``, or fewer if too many segments were mapped.
         """
-        same_topic = table[_SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
+        same_topic = table[RECORD_SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
         view, first = file.segment.view, 0
         while first < rows:
             if first and self.queues.maps_made >= self._maps_end:
@@ -286,15 +287,15 @@ class Dispatcher:
                 last = same_topic.index(0, first + 1)
             except ValueError:
                 last = rows
-            position = table[first * ROW_WIDTH + _TOPIC_POS]
-            topic = bytes(view[position : position + table[first * ROW_WIDTH + _TOPIC_LEN]])
+            position = table[first * ROW_WIDTH + RECORD_TOPIC_POS]
+            topic = bytes(view[position : position + table[first * ROW_WIDTH + RECORD_TOPIC_LEN]])
             if topic in self.deleted:
                 deleted_to = self.deleted[topic] - file.start
                 while first < last and table[first * ROW_WIDTH] < deleted_to:
                     first += 1
                 if first == last:
                     continue
-            queue_ids = set(table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
+            queue_ids = set(table[first * ROW_WIDTH + RECORD_QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
             room = self._maps_end - self.queues.maps_made
             if len(queue_ids) > room and self.queues.unmapped(topic, queue_ids) > room:
                 last = first + int(room)  # the number of maps is looked at again after so many rows
@@ -334,8 +335,8 @@ class Dispatcher:
                 queue.put_units(self._units, count)
             elif count < 0:
                 # Recovery may dispatch records that already have units.
-                row = first + table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH].index(queue_id)
-                offset = table[row * ROW_WIDTH + _QUEUE_OFFSET]
+                row = first + table[first * ROW_WIDTH + RECORD_QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH].index(queue_id)
+                offset = table[row * ROW_WIDTH + RECORD_QUEUE_OFFSET]
                 count, tags_code, same = gather_units(table, row, last, queue_id, offset, start, self._units)
                 if count < 0 or offset > queue.max_offset:
                     return False
@@ -349,34 +350,34 @@ class Dispatcher:
         """Puts records one by one."""
         queues = self.queues.queues_of(topic)
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
-            if table[row + _SYS_FLAG] & PREPARED_BIT:
+            if table[row + RECORD_SYS_FLAG] & PREPARED_BIT:
                 continue
-            queue = queues.get(table[row + _QUEUE_ID])
+            queue = queues.get(table[row + RECORD_QUEUE_ID])
             if queue is None:
-                queue = self.queues.get(topic, table[row + _QUEUE_ID])
-            tags_code = table[row + _TAGS_CODE]
+                queue = self.queues.get(topic, table[row + RECORD_QUEUE_ID])
+            tags_code = table[row + RECORD_TAGS_CODE]
             if topic == SCHEDULE_TOPIC:
                 tags_code = due_time(file.segment.view, table, row, self.levels_ms)
-            queue.put(table[row + _QUEUE_OFFSET], file.start + table[row], table[row + _RECORD_SIZE], tags_code)
+            queue.put(table[row + RECORD_QUEUE_OFFSET], file.start + table[row], table[row + RECORD_SIZE], tags_code)
             self._touch(queue, tags_code)
 
     def _put_records(self, topic: bytes, file: MappedFile, table: array[int], first: int, last: int) -> None:
         """Puts records one by one into queues whose units have more fields than those of a plain queue."""
         view = file.segment.view
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
-            if table[row + _SYS_FLAG] & PREPARED_BIT:
+            if table[row + RECORD_SYS_FLAG] & PREPARED_BIT:
                 continue
-            queue = self.queues.get(topic, table[row + _QUEUE_ID])
-            tags_code = table[row + _TAGS_CODE]
+            queue = self.queues.get(topic, table[row + RECORD_QUEUE_ID])
+            tags_code = table[row + RECORD_TAGS_CODE]
             if topic == SCHEDULE_TOPIC:
                 tags_code = due_time(view, table, row, self.levels_ms)
             position = table[row + RecordColumn.PROPERTIES_POS]
             properties = bytes(view[position : position + table[row + RecordColumn.PROPERTIES_LEN]])
             queue.put_record(
                 DispatchRequest(
-                    table[row + _QUEUE_OFFSET],
+                    table[row + RECORD_QUEUE_OFFSET],
                     file.start + table[row],
-                    table[row + _RECORD_SIZE],
+                    table[row + RECORD_SIZE],
                     tags_code,
                     table[row + RecordColumn.STORE_TIMESTAMP],
                     properties,

@@ -10,7 +10,15 @@ from __future__ import annotations
 import logging
 from array import array
 
-from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
+from rucola.common.columns import ROW_WIDTH, new_table
+from rucola.common.kernel_columns import (
+    RECORD_QUEUE_ID,
+    RECORD_QUEUE_OFFSET,
+    RECORD_SAME_TOPIC,
+    RECORD_SIZE,
+    RECORD_TOPIC_LEN,
+    RECORD_TOPIC_POS,
+)
 from rucola.common.numbers import INT64_MAX
 from rucola.formats.checksum import crc32
 from rucola.formats.message import CHECK_ALL, CHECK_BODY_CRC, CHECK_RECORD_CRC, walk_records
@@ -26,12 +34,6 @@ _ROWS_MAX = 64
 _REPORTED_MAX = 1000
 _CHECKSUMS = CHECK_BODY_CRC | CHECK_RECORD_CRC
 _LMQ_PREFIX = b"%LMQ%"
-_QUEUE_ID = int(RecordColumn.QUEUE_ID)
-_QUEUE_OFFSET = int(RecordColumn.QUEUE_OFFSET)
-_RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
-_SAME_TOPIC = int(RecordColumn.SAME_TOPIC)
-_TOPIC_POS = int(RecordColumn.TOPIC_POS)
-_TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
 
 
 class ReadCheck:
@@ -139,17 +141,17 @@ class ReadCheck:
         foreign = topic.startswith(_LMQ_PREFIX)
         if rows == last - first and not foreign and self._one_queue(rows, view, topic, queue_id):
             end = rows * ROW_WIDTH
-            if table[_RECORD_SIZE:end:ROW_WIDTH] == chosen[2 * first + 1 : 2 * last : 2]:
+            if table[RECORD_SIZE:end:ROW_WIDTH] == chosen[2 * first + 1 : 2 * last : 2]:
                 return rows
         for index in range(rows):
             row = index * ROW_WIDTH
-            if table[row + _RECORD_SIZE] != chosen[2 * (first + index) + 1]:
+            if table[row + RECORD_SIZE] != chosen[2 * (first + index) + 1]:
                 return index
             if foreign:
                 continue
-            if table[row + _QUEUE_ID] != queue_id:
+            if table[row + RECORD_QUEUE_ID] != queue_id:
                 return index
-            if not table[row + _SAME_TOPIC] and _topic(view, table, row) != topic:
+            if not table[row + RECORD_SAME_TOPIC] and _topic(view, table, row) != topic:
                 return index
         return rows
 
@@ -170,7 +172,7 @@ class ReadCheck:
             _CHECKSUMS,
             self._log.stretches,
         )
-        return rows == 1 and table[_RECORD_SIZE] == size and queue.leads_to(physical_offset, size)
+        return rows == 1 and table[RECORD_SIZE] == size and queue.leads_to(physical_offset, size)
 
     def _own_size(self, part: LogPart, physical_offset: int, queue: ConsumeQueue) -> int:
         """Returns the size of the record at ``physical_offset`` if it is a sound record of the queue, and if the
@@ -183,9 +185,9 @@ class ReadCheck:
         rows, _, _ = walk_records(
             part.buffer, part.view, position, limit, part.start, table, 1, crc32, CHECK_ALL, self._log.stretches
         )
-        if not rows or table[_QUEUE_ID] != queue.queue_id or _topic(part.view, table, 0) != queue.topic:
+        if not rows or table[RECORD_QUEUE_ID] != queue.queue_id or _topic(part.view, table, 0) != queue.topic:
             return 0
-        named, own_size = table[_QUEUE_OFFSET], table[_RECORD_SIZE]
+        named, own_size = table[RECORD_QUEUE_OFFSET], table[RECORD_SIZE]
         if not queue.min_offset <= named < queue.max_offset:
             return 0
         place, unit_size = queue.place_at(named)
@@ -198,8 +200,8 @@ class ReadCheck:
         table, end = self._table, rows * ROW_WIDTH
         return (
             _topic(view, table, 0) == topic
-            and table[_SAME_TOPIC:end:ROW_WIDTH].count(1) == rows - 1
-            and table[_QUEUE_ID:end:ROW_WIDTH].count(queue_id) == rows
+            and table[RECORD_SAME_TOPIC:end:ROW_WIDTH].count(1) == rows - 1
+            and table[RECORD_QUEUE_ID:end:ROW_WIDTH].count(queue_id) == rows
         )
 
 
@@ -207,5 +209,5 @@ def _topic(view: memoryview, table: array[int], row: int) -> bytes:
     """Returns the topic of the record whose columns begin at index ``row`` of ``table``; positions refer to
     ``view``.
     """
-    position = table[row + _TOPIC_POS]
-    return bytes(view[position : position + table[row + _TOPIC_LEN]])
+    position = table[row + RECORD_TOPIC_POS]
+    return bytes(view[position : position + table[row + RECORD_TOPIC_LEN]])

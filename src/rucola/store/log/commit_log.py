@@ -20,6 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.common.kernel_columns import FRAME_PHYSICAL_OFFSET, FRAME_RECORD_SIZE
 from rucola.errors import DiskError, DiskFullError
 from rucola.formats.checksum import crc32
 from rucola.formats.message import BLANK, MAGIC_BLANK, RecordPlacement, encode_rows, fit_rows, write_blank
@@ -39,8 +40,6 @@ from rucola.store.log.warm import SegmentWarmer
 from rucola.store.results import PutMessageStatus
 
 logger = logging.getLogger(__name__)
-_PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
-_RECORD_SIZE = int(FrameColumn.RECORD_SIZE)
 _POPULATE_BYTES = 1 << 20
 """Number of bytes of the segment that are loaded into memory ahead of the appends; loading takes a few tenths of a
 millisecond.
@@ -281,7 +280,7 @@ class CommitLog(LogReader):
         """Makes encoded rows part of the log. Returns ``done``, or ``first`` if they could not be written."""
         if done > first:
             row = (done - 1) * ROW_WIDTH
-            end = table[row + _PHYSICAL_OFFSET] + table[row + _RECORD_SIZE]
+            end = table[row + FRAME_PHYSICAL_OFFSET] + table[row + FRAME_RECORD_SIZE]
             if self._run is not None and not self._write(self._run.view[: end - self.written_offset], done - first):
                 self._take_back(table, first, done, queue_offsets)
                 return first
@@ -349,9 +348,9 @@ class CommitLog(LogReader):
         expected = self.written_offset
         for index in range(first, last):
             row = index * ROW_WIDTH
-            if table[row + _PHYSICAL_OFFSET] != expected or table[row + _RECORD_SIZE] <= 0:
+            if table[row + FRAME_PHYSICAL_OFFSET] != expected or table[row + FRAME_RECORD_SIZE] <= 0:
                 return index
-            expected += table[row + _RECORD_SIZE]
+            expected += table[row + FRAME_RECORD_SIZE]
         return last
 
     def _roll(self, table: array[int], first: int, last: int, extra: int) -> bool:

@@ -8,12 +8,11 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
+from rucola.common.columns import ROW_WIDTH, new_table
+from rucola.common.kernel_columns import RECORD_SIZE
 from rucola.formats.checksum import crc32
 from rucola.formats.message import CHECK_ALL, ROWS_MAX, walk_records
 from rucola.store.log.mapped_file import MappedFile
-
-_SIZE = int(RecordColumn.RECORD_SIZE)
 
 Unit = tuple[int, int, int, int]
 """Queue offset, physical offset, size and tags code."""
@@ -100,7 +99,7 @@ class UnitRows:
                 self._stretches,
             )
             for number in range(row, last):
-                if number - row >= found or self._table[number * ROW_WIDTH + _SIZE] != batch[number][2]:
+                if number - row >= found or self._table[number * ROW_WIDTH + RECORD_SIZE] != batch[number][2]:
                     raise self._damaged(batch[number])
             row = last
         return SegmentRows(file.segment.view, self._table, range(len(batch)))

@@ -8,6 +8,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.common.kernel_columns import (
+    RECORD_BODY_LEN,
+    RECORD_BODY_POS,
+    RECORD_QUEUE_ID,
+    RECORD_STORE_TIMESTAMP,
+    RECORD_SYS_FLAG,
+    RECORD_TAGS_LEN,
+    RECORD_TAGS_POS,
+    RECORD_TOPIC_LEN,
+    RECORD_TOPIC_POS,
+)
 from rucola.common.message_const import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import FormatError
@@ -25,15 +36,6 @@ from rucola.store.verify.log import LogCheck
 
 _INDEX_SECOND_MS = 1000
 _LAST_MS = (1 << 63) - 1
-_BODY_LEN = int(RecordColumn.BODY_LEN)
-_BODY_POS = int(RecordColumn.BODY_POS)
-_QUEUE_ID = int(RecordColumn.QUEUE_ID)
-_STORED = int(RecordColumn.STORE_TIMESTAMP)
-_SYS_FLAG = int(RecordColumn.SYS_FLAG)
-_TAGS_LEN = int(RecordColumn.TAGS_LEN)
-_TAGS_POS = int(RecordColumn.TAGS_POS)
-_TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
-_TOPIC_POS = int(RecordColumn.TOPIC_POS)
 
 
 @dataclass(frozen=True)
@@ -69,25 +71,25 @@ class MessageQuery:
         chosen = []
         for row in range(rows):
             base = row * ROW_WIDTH
-            if not any_time and not self.begin_ms <= table[base + _STORED] <= self.end_ms:
+            if not any_time and not self.begin_ms <= table[base + RECORD_STORE_TIMESTAMP] <= self.end_ms:
                 continue
-            if self.queue_id is not None and table[base + _QUEUE_ID] != self.queue_id:
+            if self.queue_id is not None and table[base + RECORD_QUEUE_ID] != self.queue_id:
                 continue
             if topic is not None:
-                at = table[base + _TOPIC_POS]
-                if view[at : at + table[base + _TOPIC_LEN]] != topic:
+                at = table[base + RECORD_TOPIC_POS]
+                if view[at : at + table[base + RECORD_TOPIC_LEN]] != topic:
                     continue
             if tag is not None:
-                at, length = table[base + _TAGS_POS], table[base + _TAGS_LEN]
+                at, length = table[base + RECORD_TAGS_POS], table[base + RECORD_TAGS_LEN]
                 if length < 0 or view[at : at + length] != tag:
                     continue
             if by_text and not self._has_text(view, table, base):
                 continue
             if self.body is not None:
-                at = table[base + _BODY_POS]
-                body: memoryview | bytes = view[at : at + table[base + _BODY_LEN]]
-                if table[base + _SYS_FLAG] & MessageSysFlag.COMPRESSED:
-                    body = unpacked_body(bytes(body), table[base + _SYS_FLAG])
+                at = table[base + RECORD_BODY_POS]
+                body: memoryview | bytes = view[at : at + table[base + RECORD_BODY_LEN]]
+                if table[base + RECORD_SYS_FLAG] & MessageSysFlag.COMPRESSED:
+                    body = unpacked_body(bytes(body), table[base + RECORD_SYS_FLAG])
                 if self.body.search(body) is None:
                     continue
             chosen.append(row)

@@ -11,6 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.common.kernel_columns import (
+    RECORD_PROPERTIES_LEN,
+    RECORD_PROPERTIES_POS,
+    RECORD_SYS_FLAG,
+    RECORD_TOPIC_LEN,
+    RECORD_TOPIC_POS,
+)
 from rucola.common.message_const import INNER_MULTI_DISPATCH
 from rucola.common.sysflag import PREPARED_BIT
 from rucola.formats.light_queue import allows_light_queues, light_queue_offsets
@@ -21,11 +28,6 @@ from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.stats import StoreStats
 
 _PROPERTY = f"{INNER_MULTI_DISPATCH}\x01".encode()
-_SYS_FLAG = int(RecordColumn.SYS_FLAG)
-_TOPIC_POS = int(RecordColumn.TOPIC_POS)
-_TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
-_PROPERTIES_POS = int(RecordColumn.PROPERTIES_POS)
-_PROPERTIES_LEN = int(RecordColumn.PROPERTIES_LEN)
 
 
 class LightEntry(NamedTuple):
@@ -49,15 +51,15 @@ def light_entries(
     """
     view = file.segment.view
     for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
-        length = table[row + _PROPERTIES_LEN]
-        if length < len(_PROPERTY) or table[row + _SYS_FLAG] & PREPARED_BIT:
+        length = table[row + RECORD_PROPERTIES_LEN]
+        if length < len(_PROPERTY) or table[row + RECORD_SYS_FLAG] & PREPARED_BIT:
             continue
-        start = table[row + _PROPERTIES_POS]
+        start = table[row + RECORD_PROPERTIES_POS]
         properties = bytes(view[start : start + length])
         if _PROPERTY not in properties:
             continue
-        start = table[row + _TOPIC_POS]
-        if not allows_light_queues(bytes(view[start : start + table[row + _TOPIC_LEN]])):
+        start = table[row + RECORD_TOPIC_POS]
+        if not allows_light_queues(bytes(view[start : start + table[row + RECORD_TOPIC_LEN]])):
             continue
         physical_offset, size = file.start + table[row], table[row + RecordColumn.RECORD_SIZE]
         tags_code = table[row + RecordColumn.TAGS_CODE]

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from array import array
 
-from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.common.columns import ROW_WIDTH
+from rucola.common.kernel_columns import RECORD_STORE_TIMESTAMP
 from rucola.formats.checkpoint import CHECKPOINT, CHECKPOINT_BYTES, StoreCheckpoint
 from rucola.runtime.files import Files
 from rucola.store.verify.findings import FindingKind, Findings
 from rucola.store.verify.log import LogCheck
 
 _FIELD_BYTES = 8
-_STORE_TIMESTAMP = int(RecordColumn.STORE_TIMESTAMP)
 
 
 class CheckpointCheck:
@@ -51,7 +51,7 @@ class CheckpointCheck:
 
     def rows(self, table: array[int], rows: int) -> None:
         """Looks for the checkpoint's times among the store times of records."""
-        times = table[_STORE_TIMESTAMP : rows * ROW_WIDTH : ROW_WIDTH]
+        times = table[RECORD_STORE_TIMESTAMP : rows * ROW_WIDTH : ROW_WIDTH]
         if self._first_ms < 0:
             self._first_ms = times[0]
         self._unseen.difference_update(times)

@@ -9,6 +9,13 @@ from array import array
 from collections.abc import Iterator
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.common.kernel_columns import (
+    RECORD_BORN_HOST_POS,
+    RECORD_PREPARED_TRANSACTION_OFFSET,
+    RECORD_RECONSUME_TIMES,
+    RECORD_STORE_HOST_POS,
+    RECORD_SYS_FLAG,
+)
 from rucola.common.message_const import INNER_NUM
 from rucola.common.sysflag import COMPRESSION_MASK, MessageSysFlag
 from rucola.formats.compression import is_compressed
@@ -18,11 +25,6 @@ from rucola.store.log.mapped_file import MappedFile
 from rucola.store.verify.findings import FindingKind, Findings
 from rucola.store.verify.log import LogCheck
 
-_BORN_HOST = int(RecordColumn.BORN_HOST_POS)
-_STORE_HOST = int(RecordColumn.STORE_HOST_POS)
-_SYS_FLAG = int(RecordColumn.SYS_FLAG)
-_RECONSUME_TIMES = int(RecordColumn.RECONSUME_TIMES)
-_PREPARED_OFFSET = int(RecordColumn.PREPARED_TRANSACTION_OFFSET)
 _V4_BYTES = 8
 _V6_BYTES = 20
 _PORT_BYTES = 4
@@ -49,9 +51,9 @@ class FieldChecks:
         """Checks records of the log, in order."""
         end = rows * ROW_WIDTH
         usual = (
-            _USUAL_FLAGS.issuperset(table[_SYS_FLAG:end:ROW_WIDTH])
-            and min(table[_RECONSUME_TIMES:end:ROW_WIDTH]) >= 0
-            and not any(table[_PREPARED_OFFSET:end:ROW_WIDTH])
+            _USUAL_FLAGS.issuperset(table[RECORD_SYS_FLAG:end:ROW_WIDTH])
+            and min(table[RECORD_RECONSUME_TIMES:end:ROW_WIDTH]) >= 0
+            and not any(table[RECORD_PREPARED_TRANSACTION_OFFSET:end:ROW_WIDTH])
             and self._check_hosts(file.segment.view, table, end)
         )
         if usual:
@@ -66,7 +68,7 @@ class FieldChecks:
         """Returns whether all hosts have valid ports. All hosts must have IPv4 addresses. Hosts that an earlier call
         found valid are not checked again.
         """
-        for column in (_BORN_HOST, _STORE_HOST):
+        for column in (RECORD_BORN_HOST_POS, RECORD_STORE_HOST_POS):
             hosts = {bytes(view[at : at + _V4_BYTES]) for at in table[column:end:ROW_WIDTH]} - self._sound_hosts
             if any(_port(host) > _PORT_MAX for host in hosts):
                 return False
@@ -74,10 +76,10 @@ class FieldChecks:
         return True
 
     def _faults(self, file: MappedFile, row: array[int]) -> Iterator[Fault]:
-        view, flags = file.segment.view, row[_SYS_FLAG]
+        view, flags = file.segment.view, row[RECORD_SYS_FLAG]
         for column, bit, name in (
-            (_BORN_HOST, MessageSysFlag.BORN_HOST_V6, "born"),
-            (_STORE_HOST, MessageSysFlag.STORE_HOST_V6, "store"),
+            (RECORD_BORN_HOST_POS, MessageSysFlag.BORN_HOST_V6, "born"),
+            (RECORD_STORE_HOST_POS, MessageSysFlag.STORE_HOST_V6, "store"),
         ):
             size = _V6_BYTES if flags & bit else _V4_BYTES
             port = _port(view[row[column] : row[column] + size])
@@ -86,9 +88,9 @@ class FieldChecks:
         problem = _flag_problem(view, row)
         if problem:
             yield FindingKind.SYS_FLAG, f"the record states sysFlag 0x{flags & 0xFFFFFFFF:X}: {problem}"
-        if row[_RECONSUME_TIMES] < 0:
-            yield FindingKind.RECONSUME_TIMES, f"the record states {row[_RECONSUME_TIMES]} redeliveries"
-        prepared = row[_PREPARED_OFFSET]
+        if row[RECORD_RECONSUME_TIMES] < 0:
+            yield FindingKind.RECONSUME_TIMES, f"the record states {row[RECORD_RECONSUME_TIMES]} redeliveries"
+        prepared = row[RECORD_PREPARED_TRANSACTION_OFFSET]
         if prepared < 0 or (prepared and not flags & MessageSysFlag.TRANSACTION_COMMIT):
             detail = (
                 f"the record names a half message at physical offset {prepared}, but neither commits nor rolls back"
@@ -102,7 +104,7 @@ def _port(host: bytes | memoryview) -> int:
 
 def _flag_problem(view: memoryview, row: array[int]) -> str:
     """Returns what is wrong with ``sysFlag``; empty if nothing is."""
-    flags = row[_SYS_FLAG]
+    flags = row[RECORD_SYS_FLAG]
     compressed = flags & (MessageSysFlag.COMPRESSED | COMPRESSION_MASK)
     if flags & ~_KNOWN_FLAGS:
         return "some of its bits have no meaning"

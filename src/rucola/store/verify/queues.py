@@ -12,6 +12,16 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.common.kernel_columns import (
+    RECORD_QUEUE_ID,
+    RECORD_QUEUE_OFFSET,
+    RECORD_SAME_TOPIC,
+    RECORD_SIZE,
+    RECORD_SYS_FLAG,
+    RECORD_TAGS_CODE,
+    RECORD_TOPIC_LEN,
+    RECORD_TOPIC_POS,
+)
 from rucola.common.key_builder import LMQ_PREFIX
 from rucola.common.message_const import INNER_MULTI_DISPATCH
 from rucola.common.sysflag import PREPARED_BIT
@@ -35,14 +45,6 @@ _OPEN_MAX = 256
 
 _EMPTY_MAX = 16
 _ZERO_UNIT = bytes(UNIT_BYTES)
-_QUEUE_ID = int(RecordColumn.QUEUE_ID)
-_QUEUE_OFFSET = int(RecordColumn.QUEUE_OFFSET)
-_RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
-_SYS_FLAG = int(RecordColumn.SYS_FLAG)
-_TAGS_CODE = int(RecordColumn.TAGS_CODE)
-_SAME_TOPIC = int(RecordColumn.SAME_TOPIC)
-_TOPIC_POS = int(RecordColumn.TOPIC_POS)
-_TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
 
 
 class QueueCheck:
@@ -202,22 +204,22 @@ class QueueChecks:
 
     def rows(self, file: MappedFile, table: array[int], rows: int) -> None:
         """Checks records of the log, in order."""
-        same_topic = table[_SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
+        same_topic = table[RECORD_SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
         view, first = file.segment.view, 0
         while first < rows:
             try:
                 last = same_topic.index(0, first + 1)
             except ValueError:
                 last = rows
-            position = table[first * ROW_WIDTH + _TOPIC_POS]
-            topic = bytes(view[position : position + table[first * ROW_WIDTH + _TOPIC_LEN]])
+            position = table[first * ROW_WIDTH + RECORD_TOPIC_POS]
+            topic = bytes(view[position : position + table[first * ROW_WIDTH + RECORD_TOPIC_LEN]])
             deleted_to = self._deleted.get(topic, 0)
             while first < last and file.start + table[first * ROW_WIDTH] < deleted_to:
                 first += 1
             if topic in self._batch.topics:
                 self._batch.rows(topic, file, table, first, last)
             else:
-                for queue_id in set(table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH]):
+                for queue_id in set(table[first * ROW_WIDTH + RECORD_QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH]):
                     self._take(topic, queue_id, file, table, first, last)
             first = last
 
@@ -278,13 +280,13 @@ class QueueChecks:
                 self.units += count
                 return
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
-            if table[row + _QUEUE_ID] == queue_id and not table[row + _SYS_FLAG] & PREPARED_BIT:
+            if table[row + RECORD_QUEUE_ID] == queue_id and not table[row + RECORD_SYS_FLAG] & PREPARED_BIT:
                 self._check_unit(topic, queue, file, table, row)
 
     def _check_unit(self, topic: bytes, queue: QueueCheck, file: MappedFile, table: array[int], row: int) -> None:
         """Checks the unit of one record."""
-        said, physical_offset = table[row + _QUEUE_OFFSET], file.start + table[row]
-        place = (physical_offset, table[row + _RECORD_SIZE])
+        said, physical_offset = table[row + RECORD_QUEUE_OFFSET], file.start + table[row]
+        place = (physical_offset, table[row + RECORD_SIZE])
         # The unit is read only once, because a broker that uses the store may write it between two reads.
         unit = queue.read(said, 1) if said >= 0 else _ZERO_UNIT
         queue_offset = said if UNIT.unpack(unit)[:2] == place else queue.find(place)
@@ -301,12 +303,12 @@ class QueueChecks:
         if queue_offset < queue.next:
             return
         if queue_offset > queue.next:
-            self._loose_units(topic, table[row + _QUEUE_ID], queue, queue.next, queue_offset, inside=True)
+            self._loose_units(topic, table[row + RECORD_QUEUE_ID], queue, queue.next, queue_offset, inside=True)
         queue.next = queue_offset + 1
         self.units += 1
         tags_code = UNIT.unpack(queue.read(queue_offset, 1))[2]
-        if tags_code != table[row + _TAGS_CODE] and not self._other_code(topic, tags_code, table, row):
-            detail = f"entry {queue_offset} has tags code {tags_code}, its record has {table[row + _TAGS_CODE]}"
+        if tags_code != table[row + RECORD_TAGS_CODE] and not self._other_code(topic, tags_code, table, row):
+            detail = f"entry {queue_offset} has tags code {tags_code}, its record has {table[row + RECORD_TAGS_CODE]}"
             self._found.add(FindingKind.UNIT_TAGS, *queue.place(queue_offset), detail, UNIT_BYTES)
 
     def _without_unit(
@@ -319,8 +321,8 @@ class QueueChecks:
             unit: the unit at the record's queue offset.
         """
         queue_id, queue_offset, physical_offset = (
-            table[row + _QUEUE_ID],
-            table[row + _QUEUE_OFFSET],
+            table[row + RECORD_QUEUE_ID],
+            table[row + RECORD_QUEUE_OFFSET],
             file.start + table[row],
         )
         unit_offset, size, _ = UNIT.unpack(unit)
@@ -347,7 +349,7 @@ class QueueChecks:
         else:
             detail = (
                 f"entry {queue_offset} states physical offset {unit_offset}, size {size}; its record is at "
-                f"{physical_offset}, size {table[row + _RECORD_SIZE]}"
+                f"{physical_offset}, size {table[row + RECORD_SIZE]}"
             )
             self._identities.wait(physical_offset, FindingKind.UNIT, place, detail, UNIT_BYTES)
 
@@ -355,11 +357,11 @@ class QueueChecks:
         """Whether a tags code may be something other than a hash: a due time, or the address of an extension's unit."""
         stored_ms = table[row + RecordColumn.STORE_TIMESTAMP]
         if is_address(tags_code):
-            unit = self._ext.read(topic, table[row + _QUEUE_ID], tags_code)
+            unit = self._ext.read(topic, table[row + RECORD_QUEUE_ID], tags_code)
             if unit is None or unit.store_timestamp_ms != stored_ms:
                 return False
             tags_code = unit.tags_code
-        return tags_code == table[row + _TAGS_CODE] or (topic == SCHEDULE_TOPIC and tags_code >= stored_ms)
+        return tags_code == table[row + RECORD_TAGS_CODE] or (topic == SCHEDULE_TOPIC and tags_code >= stored_ms)
 
     # -- units ---------------------------------------------------------------------------------------------------------
 
@@ -431,7 +433,7 @@ class QueueChecks:
 
     def _dispatched_to(self, topic: str, physical_offset: int, size: int) -> bool:
         hit = self._log.row_at(physical_offset)
-        if hit is None or hit[1][_RECORD_SIZE] != size:
+        if hit is None or hit[1][RECORD_SIZE] != size:
             return False
         file, row = hit
         start = row[RecordColumn.PROPERTIES_POS]
