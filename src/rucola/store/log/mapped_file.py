@@ -81,7 +81,7 @@ class MappedFile:
         self._on_map = on_map
         self._parked: MappedSegment | None = None
         self._segment: MappedSegment | None = None
-        self._readable: set[int] | None = None
+        self._readable: set[int] | range | None = None
 
     def set_read_ahead(self, ahead: bool) -> None:
         """Sets whether later reads also load the bytes after them into memory."""
@@ -130,9 +130,11 @@ class MappedFile:
         Raises:
             DiskError: the disk cannot read this part; an access through the map would kill the process.
         """
+        if isinstance(self._readable, range):
+            return
         if self._readable is None:
             self._readable = set()
-        for group in range(position >> _GROUP_BITS, (position + length - 1 >> _GROUP_BITS) + 1):
+        for group in _groups(position, position + length):
             if group not in self._readable:
                 start, end = group << _GROUP_BITS, min(group + 1 << _GROUP_BITS, self.size)
                 self._read_once(start, end)
@@ -140,10 +142,10 @@ class MappedFile:
 
     def set_readable(self) -> None:
         """Notes that the whole file has been read into memory, so that later calls do not read it again."""
-        self._readable = set(_groups(0, self.size))
+        self._readable = _groups(0, self.size)
 
     def _read_once(self, start: int, end: int) -> None:
-        if self._readable is not None and self._readable.issuperset(_groups(start, end)):
+        if self._readable is not None and all(group in self._readable for group in _groups(start, end)):
             return
         stopped = self.segment.readable_end(start, end)
         if stopped < end:
