@@ -49,7 +49,7 @@ def heartbeat(*texts: str, version: int = 1) -> RemotingCommand:
 
 
 def pop(text: str, group: str = "cg") -> RemotingCommand:
-    header = PopMessageRequestHeader(group, "T", 0, 8, 60_000, 0, 0, 0, "SQL92", text)
+    header = PopMessageRequestHeader(group, "T", 0, 8, 60_000, 60_000, 0, 0, "SQL92", text)
     return RemotingCommand(RequestCode.POP_MESSAGE, ext_fields=header.to_ext_fields())
 
 
