@@ -267,3 +267,10 @@ def test_a_result_of_sql_replaces_nothing_and_makes_no_directory(tmp_path: Path)
         assert main(["sql", "select 1", "--store", str(store), "-o", str(tmp_path / name)]) == 2
     assert sorted(tmp_path.iterdir()) == before
     assert main(["sql", "select 1", "--store", str(store), "-o", str(tmp_path / "new.csv")]) == 0
+
+
+def test_of_two_who_create_a_file_one_does(tmp_path: Path) -> None:
+    place = LocalPlace(tmp_path / "table")
+    assert [place.create("_rucola/x", content) for content in (b"first", b"second")] == [True, False]
+    assert place.read("_rucola/x") == b"first"
+    assert [one.path for one in place.list_files()] == ["_rucola/x"]
