@@ -12,15 +12,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.table import TableFeatures
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.types import LongType
 
 from rucola.arrow.topic_dataset import topic_options
 from rucola.errors import ConfigError
 from rucola.lake import archive, archive_raw, compact
 from rucola.lake.archiver import Archiver
-from rucola.lake.iceberg_catalog import IcebergCatalog
 from rucola.lake.table_formats import open_table
-from rucola.places.local_place import LocalPlace
 from rucola.store.message_store import MessageStore
 
 
@@ -163,17 +162,19 @@ class TestIceberg:
 
     def changed(self, tmp_path: Path, change: Callable[[Any], object]) -> None:
         archive(tmp_path / "table", "flights", store=tmp_path / "store", format="iceberg")
-        table = IcebergCatalog(LocalPlace(tmp_path / "table")).load()
-        assert table is not None
-        change(table)
+        root = tmp_path / "table"
+        catalog = SqlCatalog("rucola", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}")
+        change(catalog.load_table("rucola.messages"))
 
     def refused(self, tmp_path: Path, match: str) -> None:
+        before = files_of(tmp_path / "table")
         for act in (
             lambda: archive(tmp_path / "table", store=tmp_path / "store", format="iceberg"),
             lambda: compact(tmp_path / "table", format="iceberg"),
         ):
             with pytest.raises(ConfigError, match=match):
                 act()
+        assert files_of(tmp_path / "table") == before
 
     def test_a_lost_column(self, tmp_path: Path, store: MessageStore) -> None:
         def change(table: Any) -> None:
@@ -187,6 +188,17 @@ class TestIceberg:
         def change(table: Any) -> None:
             with table.update_spec() as update:
                 update.remove_field("storeDay")
+
+        self.changed(tmp_path, change)
+        self.refused(tmp_path, "partitioned by topic, storeDay; .* partitioned it by topic, so")
+
+    def test_files_with_other_partitions(self, tmp_path: Path, store: MessageStore) -> None:
+        def change(table: Any) -> None:
+            with table.update_spec() as update:
+                update.remove_field("storeDay")
+            table.append(table.scan().to_arrow())
+            with table.update_spec() as update:
+                update.add_identity("storeDay")
 
         self.changed(tmp_path, change)
         self.refused(tmp_path, "partitioned by topic, storeDay; .* partitioned it by topic, so")
