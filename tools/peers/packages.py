@@ -17,6 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / ".peers"
 SERVER_POM = Path(__file__).with_name("server.xml")
 PROXY_POM = Path(__file__).with_name("proxy.xml")
+DELTA_POM = Path(__file__).with_name("delta.xml")
+DELTA_PYSPARK = "pyspark==4.2.*"
+"""The newest version for which Delta is published."""
 SERVER_VERSION = "5.3.3"
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 FETCH_TIMEOUT_S = 600
@@ -46,6 +49,11 @@ def server_classpath(version: str = SERVER_VERSION) -> str:
 def proxy_classpath(version: str = SERVER_VERSION) -> str:
     """Class path of the official proxy, from Maven Central."""
     return _classpath(PROXY_POM, version, PEERS / f"proxy-{version}.cp")
+
+
+def delta_classpath() -> str:
+    """Class path of Delta for Spark, from Maven Central, for ``DELTA_PYSPARK``."""
+    return _classpath(DELTA_POM, SERVER_VERSION, PEERS / "delta.cp")
 
 
 def java_program(project: Path, version: str) -> str:
