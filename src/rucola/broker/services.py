@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rucola.broker.broker_stats import BrokerStats
+from rucola.broker.checked_topics import CheckedTopics
 from rucola.broker.client.consumer_manager import ConsumerManager
 from rucola.broker.client.group_changes import GroupChanges
 from rucola.broker.client.producer_manager import ProducerManager
@@ -28,7 +29,6 @@ from rucola.broker.lazy_pop_services import LazyPopServices, Pops
 from rucola.broker.offset import offset_resets
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.offset.offset_resets import OffsetResets
-from rucola.broker.processor.send_targets import SendTargets
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
 from rucola.broker.senders import Senders
 from rucola.broker.shares import Shares
@@ -77,6 +77,7 @@ class BrokerServices:
     Attributes:
         access: access control; None if it is off.
         address: the address that clients are given, ``host:port``.
+        checked_topics: the checked topics of sends and replies.
         cold_reads: runs requests for messages that are not in memory.
         imports: imports the request processors in a thread.
         loop: the event loop on which the whole broker runs.
@@ -84,7 +85,6 @@ class BrokerServices:
         senders: says who sent a request, and for whom a client may act.
         outer_api: calls the name servers.
         supervisor: supervises all periodic work.
-        targets: the checked topics of sends and replies.
         waiters: the responses that wait for a sync; None without SYNC_FLUSH.
     """
 
@@ -123,7 +123,7 @@ class BrokerServices:
         self.groups = SubscriptionGroupManager(
             config.auto_create_subscription_group, self.keep("subscriptionGroup.json"), wall_ms
         )
-        self.targets = SendTargets(config, self.topics, self.groups, self.random_below)
+        self.checked_topics = CheckedTopics(config, self.topics, self.groups, self.random_below)
         light = store.config.enable_lmq
         self._offsets_name = "lmqConsumerOffset.json" if light else _CONSUMER_OFFSETS
         self.offsets = ConsumerOffsetManager(self.keep(self._offsets_name), wall_ms, light)

@@ -25,13 +25,11 @@ EVERY = [*REQUESTS.values(), *ACCOUNT_REQUESTS.values(), *USER_REQUESTS.values()
 CARRIED = {
     "dead_letter",
     "inner_batch",
-    "responses",
     "pull",
     "pull_admission",
     "send",
     "send_response",
     "send_rewrite",
-    "send_targets",
 }
 """Modules that a first send and a first pull load: their processors, and what these need."""
 

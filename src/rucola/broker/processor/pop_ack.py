@@ -14,7 +14,8 @@ from rucola.broker.pop.order_locks import OrderLocks
 from rucola.broker.pop.pop_offsets import PoppedQueue
 from rucola.broker.pop.receipt import ORDER_REVIVE_QUEUE, Receipt, real_topic
 from rucola.broker.pop.revive_log import ReviveLog
-from rucola.broker.processor.responses import FAQ, NO_CODE
+from rucola.broker.processor.responses import NO_CODE
+from rucola.broker.refusals import FAQ
 from rucola.broker.services import BrokerServices
 from rucola.errors import BrokerError
 from rucola.formats.pop import IN_ORDER, PopAck, PopCheckpoint, PopKey

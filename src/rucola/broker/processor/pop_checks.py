@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from rucola.broker.processor.responses import FAQ
+from rucola.broker.refusals import FAQ
 from rucola.broker.senders import Senders
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager

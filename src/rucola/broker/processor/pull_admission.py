@@ -15,7 +15,7 @@ from rucola.broker.client.consumer_manager import BROADCASTING, CONSUME_ACTIVELY
 from rucola.broker.config import BrokerConfig
 from rucola.broker.filter.consumer_filter_manager import SQL92
 from rucola.broker.longpolling.pull_request_hold import Admission
-from rucola.broker.processor.responses import FAQ, topic_missing
+from rucola.broker.refusals import FAQ, topic_missing
 from rucola.broker.services import BrokerServices
 from rucola.broker.subscription.subscription_group_manager import is_system_group
 from rucola.common.subscription_group import SubscriptionGroupConfig

@@ -37,7 +37,7 @@ class ReplyMessageProcessor:
 
     def __init__(self, services: BrokerServices) -> None:
         self._store = services.store
-        self._targets = services.targets
+        self._checked = services.checked_topics
         self._producers = services.producers
         self._wall_ms = services.clock.wall_ms
         config = services.config
@@ -53,8 +53,8 @@ class ReplyMessageProcessor:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the message has no body")
         properties = decode_properties((header.properties or "").encode())
         try:
-            target = self._targets.check(header.topic.encode(), header.default_topic, header.default_topic_queue_nums)
-            queue_id = self._targets.choose_queue(header.queue_id, channel, target)
+            target = self._checked.check(header.topic.encode(), header.default_topic, header.default_topic_queue_nums)
+            queue_id = self._checked.choose_queue(header.queue_id, channel, target)
             admit(properties, header.topic)
         except BrokerError as refusal:
             return command.answer(refusal.code, refusal.remark, dict(self._fields))

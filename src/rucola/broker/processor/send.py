@@ -13,11 +13,11 @@ import asyncio
 import re
 from array import array
 
+from rucola.broker.checked_topics import CheckedTopic
 from rucola.broker.processor.dead_letter import DeadLetterRule
 from rucola.broker.processor.inner_batch import inner_batch
 from rucola.broker.processor.send_response import SendResponses, flush_not_confirmed
 from rucola.broker.processor.send_rewrite import Detour, Rewriter, row_of_command
-from rucola.broker.processor.send_targets import CheckedTopic
 from rucola.broker.property_gate import admitted_text
 from rucola.broker.services import BrokerServices
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, SendTrait, new_table
@@ -76,7 +76,7 @@ class SendMessageProcessor:
         rewriter: rewrites messages that are not stored as they came.
 
     Attributes:
-        targets: the topics of sends.
+        checked: the topics of sends.
     """
 
     def __init__(self, services: BrokerServices, rewriter: Rewriter) -> None:
@@ -88,7 +88,7 @@ class SendMessageProcessor:
         self._monotonic = services.clock.monotonic
         self._rewriter = rewriter
         self._body_bytes_max = store.config.max_message_size
-        self.targets = services.targets
+        self.checked = services.checked_topics
         self._members = self._few_members = new_table(_BATCH_ROWS)
 
     def process_run(
@@ -163,7 +163,7 @@ class SendMessageProcessor:
         base = first * ROW_WIDTH
         position = table[base + FrameColumn.TOPIC_POS]
         name = bytes(source[position : position + table[base + FrameColumn.TOPIC_LEN]])
-        target = self.targets.known(name)
+        target = self.checked.known(name)
         if target is not None:
             return target
         position = table[base + FrameColumn.DEFAULT_TOPIC_POS]
@@ -171,7 +171,7 @@ class SendMessageProcessor:
             source[position : position + table[base + FrameColumn.DEFAULT_TOPIC_LEN]], "utf-8", "replace"
         )
         try:
-            return self.targets.find(name, default_topic, table[base + FrameColumn.DEFAULT_TOPIC_QUEUES])
+            return self.checked.find(name, default_topic, table[base + FrameColumn.DEFAULT_TOPIC_QUEUES])
         except BrokerError as refusal:
             for row in range(first, last):
                 self._responses.refuse(channel, table, row, refusal)
@@ -189,7 +189,7 @@ class SendMessageProcessor:
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {target.config.topic_name}"
             )
-        table[base + _QUEUE_ID] = self.targets.choose_queue(table[base + _QUEUE_ID], channel, target)
+        table[base + _QUEUE_ID] = self.checked.choose_queue(table[base + _QUEUE_ID], channel, target)
         refused = TRANSACTION_MASK if target.config.is_batch_queue else _BROKERS_FLAGS
         if table[base + _SYS_FLAG] & refused:
             raise _forbidden_flags(table[base + _SYS_FLAG])
@@ -267,7 +267,7 @@ class SendMessageProcessor:
         traits = table[base + _TRAITS]
         detour: Detour | None = None
         try:
-            table[base + _QUEUE_ID] = self.targets.choose_queue(table[base + _QUEUE_ID], channel, target)
+            table[base + _QUEUE_ID] = self.checked.choose_queue(table[base + _QUEUE_ID], channel, target)
             if target.multi_tags:
                 table[base + _SYS_FLAG] |= _MULTI_TAGS
             if target.keys_required and KEYS not in _properties_of(source, table, base):

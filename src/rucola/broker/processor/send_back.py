@@ -12,7 +12,8 @@ from collections.abc import Awaitable
 from functools import partial
 
 from rucola.broker.processor.dead_letter import DLQ_QUEUES, HONOURS_MAX_RECONSUME_TIMES
-from rucola.broker.processor.responses import group_missing, success
+from rucola.broker.processor.responses import success
+from rucola.broker.refusals import group_missing
 from rucola.broker.registration import answer_when_told
 from rucola.broker.retry_owner import popped_from
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_rewrite

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rucola.broker.config import BrokerConfig
-from rucola.broker.processor.responses import group_missing, topic_missing
+from rucola.broker.refusals import group_missing, topic_missing
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.internal_topics import only_broker_writes
 from rucola.broker.topic.topic_config_manager import TopicConfigManager, describe
@@ -49,7 +49,7 @@ class CheckedTopic:
         return self.config.attributes.get("cleanup.policy") == "COMPACTION"
 
 
-class SendTargets:
+class CheckedTopics:
     """Checks the topics of sends, and creates those that a send may create. Event loop only."""
 
     def __init__(
@@ -63,13 +63,13 @@ class SendTargets:
         self._topics = topics
         self._groups = groups
         self._random_below = random_below
-        self._targets: dict[bytes, CheckedTopic] = {}
-        topics.on_change(self._targets.clear)
-        groups.on_change(self._targets.clear)
+        self._checked: dict[bytes, CheckedTopic] = {}
+        topics.on_change(self._checked.clear)
+        groups.on_change(self._checked.clear)
 
     def known(self, name: bytes) -> CheckedTopic | None:
         """The topic, if it was checked since the last change."""
-        return self._targets.get(name)
+        return self._checked.get(name)
 
     def find(self, name: bytes, default_topic: str, queue_nums: int) -> CheckedTopic:
         """The topic, which is first checked if necessary.
@@ -77,11 +77,11 @@ class SendTargets:
         Raises:
             BrokerError: sends to the topic are refused.
         """
-        target = self._targets.get(name)
+        target = self._checked.get(name)
         if target is None:
-            # If the check creates the topic, the creation clears ``_targets``, so the result is added after the check.
+            # If the check creates the topic, the creation clears ``_checked``, so the result is added after the check.
             target = self.check(name, default_topic, queue_nums)
-            self._targets[name] = target
+            self._checked[name] = target
         return target
 
     def choose_queue(self, queue_id: int, channel: Peer, target: CheckedTopic) -> int:
