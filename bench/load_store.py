@@ -25,6 +25,7 @@ from rucola.runtime.files import Files
 from rucola.store.config import FlushDiskType, MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
+from rucola.store.row_run import RowRun
 
 BATCH = 64
 GET_MESSAGES = 32
@@ -57,7 +58,7 @@ class Load:
         for _ in range(0, messages, count):
             start = time.perf_counter()
             batch = self._batch
-            status = self.store.append_rows(batch.source, batch.view, batch.table, 0, count, TOPIC, HOST)
+            status = self.store.append_rows(RowRun(batch.source, batch.view, batch.table, 0, count), TOPIC, HOST)
             if self._sync:
                 self._wait()
             appended = time.perf_counter()

@@ -40,6 +40,7 @@ from rucola.runtime.files import Files
 from rucola.store.config import FlushDiskType, MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
+from rucola.store.row_run import RowRun
 
 GROUP = "broker over a large store, messages of 1 KiB"
 QUEUES_GROUP = "broker with very many queues"
@@ -295,7 +296,9 @@ def main(directory: str, topics: str, queues: str, size: str) -> None:
     for done, name in enumerate(order, 1):
         end = store.max_offset + share
         while True:
-            status = store.append_rows(batch.source, batch.view, batch.table, 0, batch.count, name.encode(), HOST)
+            status = store.append_rows(
+                RowRun(batch.source, batch.view, batch.table, 0, batch.count), name.encode(), HOST
+            )
             if status is not PutMessageStatus.PUT_OK:
                 raise SystemExit(f"append: {status.name}")
             store.dispatch()

@@ -20,6 +20,7 @@ from rucola.runtime.files import Files
 from rucola.store.config import FlushDiskType, MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
+from rucola.store.row_run import AppendOptions, RowRun
 
 BATCH = 1024
 FIRST = 10_000_000
@@ -88,7 +89,9 @@ def main(directory: str, count: str, body_bytes: str, keys: str = "") -> None:
     batch = messages.batch
     for first in range(0, int(count), BATCH):
         messages.renew(first)
-        status = store.append_rows(batch.source, batch.view, batch.table, 0, BATCH, TOPIC, HOST, SUFFIX)
+        status = store.append_rows(
+            RowRun(batch.source, batch.view, batch.table, 0, BATCH), TOPIC, HOST, AppendOptions(SUFFIX)
+        )
         if status is not PutMessageStatus.PUT_OK:
             raise SystemExit(f"append: {status.name}")
         store.dispatch()

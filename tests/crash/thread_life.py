@@ -34,6 +34,7 @@ from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 from rucola.store.message_store import MessageStore
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.results import GetMessageStatus, PutMessageStatus, StoreState
+from rucola.store.row_run import AS_THEY_ARE, RowRun
 
 READY = "ready"
 """First line of output; by then the store has been checked and accepts messages."""
@@ -187,7 +188,7 @@ class ThreadLife:
             fill_row(table, row, message, len(source))
             source += message.body + message.properties
         view = memoryview(source)
-        self._store.append_rows(source, view, table, 0, len(messages), messages[0].topic, HOST, suffix=b"")
+        self._store.append_rows(RowRun(source, view, table, 0, len(messages)), messages[0].topic, HOST, AS_THEY_ARE)
         places: list[Place | None] = []
         for base in range(0, len(messages) * ROW_WIDTH, ROW_WIDTH):
             offset = table[base + FrameColumn.PHYSICAL_OFFSET]

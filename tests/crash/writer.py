@@ -19,6 +19,7 @@ from rucola.runtime.files import Files
 from rucola.store.config import FlushDiskType, MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
+from rucola.store.row_run import RowRun
 
 TOPICS, QUEUES, RUN_MAX = 3, 4, 24
 HOST = b"\x7f\x00\x00\x01\x00\x00\x30\x39"
@@ -74,7 +75,7 @@ def main(path: str, mode: str, index: bool, seed: int) -> None:
         count = random.randrange(1, RUN_MAX)
         source, table = run_of(range(number, number + count), random)
         topic = b"T%d" % random.randrange(TOPICS)
-        status = store.append_rows(source, memoryview(source), table, 0, count, topic, HOST)
+        status = store.append_rows(RowRun(source, memoryview(source), table, 0, count), topic, HOST)
         if status is not PutMessageStatus.PUT_OK:
             sys.exit(f"{status}")
         for row in range(count):

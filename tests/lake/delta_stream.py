@@ -22,10 +22,12 @@ from typing import Any
 from tools.peers.packages import DELTA_PYSPARK, delta_classpath, python_packages
 
 COUNT = 40
+Row = tuple[str, int, int]
+"""Topic, queue id, queue offset."""
 
 
 def read(table: str, checkpoint: str) -> None:
-    """The reader: at each line of standard input, prints the queue offsets that the stream gives."""
+    """The reader: at each line of standard input, prints the places of the messages that the stream gives."""
     from pyspark.sql import SparkSession
 
     spark = (
@@ -37,11 +39,16 @@ def read(table: str, checkpoint: str) -> None:
         .getOrCreate()
     )
     # Expired days are removed rows; a stream that follows appends says that it ignores them.
-    rows = spark.readStream.format("delta").option("ignoreDeletes", "true").load(table).select("queueId", "queueOffset")
+    rows = (
+        spark.readStream.format("delta")
+        .option("ignoreDeletes", "true")
+        .load(table)
+        .select("topic", "queueId", "queueOffset")
+    )
     for _ in sys.stdin:
-        found: list[list[int]] = []
+        found: list[list[Any]] = []
 
-        def take(batch: Any, _number: int, found: list[list[int]] = found) -> None:
+        def take(batch: Any, _number: int, found: list[list[Any]] = found) -> None:
             found += [list(row) for row in batch.collect()]
 
         writer = rows.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
@@ -60,14 +67,14 @@ class Reader:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
 
-    def rows(self) -> list[tuple[int, int]]:
+    def rows(self) -> list[Row]:
         """The rows that the stream gives now."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()
         while line := self._process.stdout.readline():
             if line.startswith(b"rows "):
-                return [(queue, offset) for queue, offset in json.loads(line[5:])]
+                return [(topic, queue, offset) for topic, queue, offset in json.loads(line[5:])]
         raise SystemExit(f"the reader ended with {self._process.wait()}")
 
     def close(self) -> None:
@@ -83,7 +90,7 @@ def play(directory: Path, rounds: int, seed: int) -> int:
     from rucola.lake.maintenance import expire
     from rucola.lake.table_formats import open_table
 
-    chance, seen, sent = random.Random(seed), Counter[tuple[int, int]](), 0
+    chance, seen, sent = random.Random(seed), Counter[Row](), 0
     store, table = open_store(directory / "store"), directory / "table"
     done: list[str] = []
     reader: Reader | None = None

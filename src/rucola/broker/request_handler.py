@@ -23,6 +23,7 @@ from rucola.remoting.processors import OVERLOAD, ProcessorTable
 from rucola.remoting.server import Channel
 from rucola.runtime.logs import event
 from rucola.store.message_store import MessageStore
+from rucola.store.row_run import RowRun
 
 logger = logging.getLogger(__name__)
 
@@ -148,10 +149,11 @@ class RequestHandler:
         """
         if self._waiters is not None and len(self._waiters) >= self._waiting_max:
             _answer(channel, batch.table, first, last, ResponseCode.SYSTEM_BUSY, OVERLOAD)
-        elif kind == _SEND:
-            return self._send.process_run(channel, batch.source, batch.view, batch.table, first, last)
-        else:
-            self._send.process_batch(channel, batch.source, batch.view, batch.table, first)
+            return last
+        run = RowRun(batch.source, batch.view, batch.table, first, last)
+        if kind == _SEND:
+            return self._send.process_run(channel, run)
+        self._send.process_batch(channel, run)
         return last
 
     def _send_command(self, channel: Channel, command: RemotingCommand) -> None:

@@ -20,6 +20,7 @@ from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
+from rucola.store.row_run import AS_THEY_ARE, RowRun
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 TOPIC = b"lab"
@@ -101,6 +102,7 @@ class Run:
         Raises:
             StoreError: the store refused them.
         """
-        status = store.append_rows(self.source, self.view, self.table, 0, self.count, self.topic, HOST, suffix=b"")
+        run = RowRun(self.source, self.view, self.table, 0, self.count)
+        status = store.append_rows(run, self.topic, HOST, AS_THEY_ARE)
         if status is not PutMessageStatus.PUT_OK:
             raise StoreError(f"{store.root}: the store returned {status.value}, its state is {store.state.value}")

@@ -21,6 +21,7 @@ from rucola.store.queue.assign_offset import OffsetAssigner
 from rucola.store.queue.consume_queue_store import QUEUE_ID_MAX, ConsumeQueueStore
 from rucola.store.queue.queue_factory import is_topic_directory
 from rucola.store.results import PutMessageResult, PutMessageStatus, StoreState
+from rucola.store.row_run import PLAIN, AppendOptions, RowRun
 from rucola.store.stats import StoreStats
 
 _OK = PutMessageStatus.PUT_OK
@@ -61,47 +62,27 @@ class MessageAppender:
         self._assigner = OffsetAssigner(queues, config.enable_lmq)
 
     def append_rows(
-        self,
-        source: bytes | bytearray,
-        view: memoryview,
-        table: array[int],
-        first: int,
-        last: int,
-        topic: bytes,
-        born_host: bytes,
-        suffix: bytes | None = None,
-        together: bool = False,
-        store_host: bytes | None = None,
+        self, run: RowRun, topic: bytes, born_host: bytes, options: AppendOptions = PLAIN
     ) -> PutMessageStatus:
         """Appends rows of a frame table, all of ``topic``.
 
         Args:
-            source: the bytes to which the rows refer; ``view`` is a memoryview of it.
             born_host: address of the sender, 8 or 20 bytes.
-            suffix: property text added to each message; ``MessageStore.property_suffix`` when None.
-            together: whether the rows are the members of a batch, so that either all of them are stored, in the same
-                segment, or none is.
-            store_host: address of the broker that first stored the messages, 8 or 20 bytes; None means this broker.
 
         Returns:
             PUT_OK when all rows are stored. Otherwise, rows with PHYSICAL_OFFSET -1 were not stored; the others were.
         """
+        _, _, table, first, last = run
         if self._condition.state is not StoreState.RUNNING:
             refuse_rows(table, first, last)
             return PutMessageStatus.SERVICE_NOT_AVAILABLE
-        log, status = self._log, _OK
+        status = _OK
         offsets = self._tables.get(topic)
         if offsets is None:
             offsets = self._queues.next_offsets(topic)
-        if suffix is None:
-            suffix = log.suffix
-        done = log.append_rows(
-            source, view, table, first, last, topic, offsets, born_host, suffix, together, store_host
-        )
+        done = self._log.append_rows(run, topic, born_host, offsets, options)
         if done < last:
-            status = self._append_rest(
-                source, view, table, done, last, topic, offsets, born_host, suffix, together, store_host
-            )
+            status = self._append_rest(run._replace(first=done), topic, born_host, offsets, options)
         self._stats.put_messages += last - first
         self._queues.appended(topic, table[first * ROW_WIDTH + FRAME_QUEUE_ID])
         self._flush.wake()
@@ -109,21 +90,11 @@ class MessageAppender:
         return status
 
     def _append_rest(
-        self,
-        source: bytes | bytearray,
-        view: memoryview,
-        table: array[int],
-        done: int,
-        last: int,
-        topic: bytes,
-        offsets: array[int],
-        born_host: bytes,
-        suffix: bytes,
-        together: bool,
-        store_host: bytes | None,
+        self, run: RowRun, topic: bytes, born_host: bytes, offsets: array[int], options: AppendOptions
     ) -> PutMessageStatus:
-        """Continues after the log has refused row ``done``."""
+        """Continues after the log has refused the first row of ``run``."""
         log, status = self._log, _OK
+        _, _, table, done, last = run
         while done < last:
             # ``offsets`` has no element yet for a queue that is seen for the first time. If no element is missing, the
             # row is refused because it is illegal, or because the log cannot be written.
@@ -132,7 +103,7 @@ class MessageAppender:
                 offsets = self._queues.next_offsets(topic, highest + 1)
             else:
                 status = log.refusal
-                if status is not _ILLEGAL or together:
+                if status is not _ILLEGAL or options.together:
                     refuse_rows(table, done, last)
                     if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
                         self._note_refusal()
@@ -141,9 +112,7 @@ class MessageAppender:
                 done += 1
                 if done == last:
                     break
-            done = log.append_rows(
-                source, view, table, done, last, topic, offsets, born_host, suffix, together, store_host
-            )
+            done = log.append_rows(run._replace(first=done), topic, born_host, offsets, options)
         return status
 
     def _note_refusal(self) -> None:
@@ -207,19 +176,9 @@ class MessageAppender:
             properties = self._without_crc(message.properties)
             table[row * ROW_WIDTH + FrameColumn.PROPERTIES_LEN] = len(properties)
             source += message.body + properties
-        together = len(messages) > 1
-        status = self.append_rows(
-            source,
-            memoryview(source),
-            table,
-            0,
-            len(messages),
-            head.topic,
-            head.born_host,
-            b"",
-            together,
-            head.store_host,
-        )
+        run = RowRun(source, memoryview(source), table, 0, len(messages))
+        options = AppendOptions(b"", together=len(messages) > 1, store_host=head.store_host)
+        status = self.append_rows(run, head.topic, head.born_host, options)
         return [self._result(table, row, status) for row in range(len(messages))]
 
     def _check(self, message: StoreMessage, is_copy: bool) -> PutMessageStatus:

@@ -23,6 +23,7 @@ from rucola.store.config import MessageStoreConfig, split_paths
 from rucola.store.message_store import MessageStore
 from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.results import GetMessageStatus, PutMessageStatus, StoreState
+from rucola.store.row_run import AS_THEY_ARE, RowRun
 from rucola.testing.clock import ManualClock
 from rucola.testing.interleaver import Interleaver, Task
 from rucola.testing.manual_worker import ManualWorker, manual_workers
@@ -283,9 +284,8 @@ class StoreLife:
         head = messages[0]
         self.model.sending = list(messages)
         with self._alone():
-            self.store.append_rows(
-                source, memoryview(source), table, 0, len(messages), head.topic, head.born_host, suffix=b""
-            )
+            run = RowRun(source, memoryview(source), table, 0, len(messages))
+            self.store.append_rows(run, head.topic, head.born_host, AS_THEY_ARE)
         taken = 0
         for row, message in enumerate(messages):
             physical_offset = table[row * ROW_WIDTH + FrameColumn.PHYSICAL_OFFSET]

@@ -17,6 +17,7 @@ from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.reader import JOIN_BELOW_BYTES
 from rucola.store.results import Boundary, GetMessageStatus, PutMessageStatus
+from rucola.store.row_run import AS_THEY_ARE, AppendOptions, RowRun
 from rucola.testing.clock import ManualClock
 from rucola.testing.store_life import ROOT, StoreLife, empty_disk
 
@@ -107,7 +108,7 @@ def test_rows_get_their_places_and_the_suffix(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.property_suffix = b"CLUSTER\x01c\x02"
     source, table = rows([b"x" * 9000] * 20, properties=b"TAGS\x01a\x02")
-    status = store.append_rows(source, memoryview(source), table, 0, 20, T, HOST)
+    status = store.append_rows(RowRun(source, memoryview(source), table, 0, 20), T, HOST)
     assert status is PutMessageStatus.PUT_OK
     assert column(table, FrameColumn.QUEUE_OFFSET) == list(range(20))
     places = column(table, FrameColumn.PHYSICAL_OFFSET)
@@ -115,7 +116,7 @@ def test_rows_get_their_places_and_the_suffix(tmp_path: Path) -> None:
     assert store.dispatch() == 20
     assert [found.physical_offset for found in read(store, T, 0)] == places
     assert read(store, T, 0)[0].properties["CLUSTER"] == "c"
-    store.append_rows(source, memoryview(source), table, 0, 1, T, HOST, suffix=b"")
+    store.append_rows(RowRun(source, memoryview(source), table, 0, 1), T, HOST, AS_THEY_ARE)
     store.dispatch()
     assert "CLUSTER" not in read(store, T, 0)[-1].properties
     store.shutdown()
@@ -125,7 +126,12 @@ def test_batch_lies_in_one_segment(tmp_path: Path) -> None:
     store = opened(tmp_path)
     source, table = rows([b"x" * 9000] * 5)
     for _ in range(3):
-        assert store.append_rows(source, memoryview(source), table, 0, 5, T, HOST, together=True).value == "PUT_OK"
+        assert (
+            store.append_rows(
+                RowRun(source, memoryview(source), table, 0, 5), T, HOST, AppendOptions(together=True)
+            ).value
+            == "PUT_OK"
+        )
         assert len({place // SEGMENT for place in column(table, FrameColumn.PHYSICAL_OFFSET)}) == 1
     assert column(table, FrameColumn.QUEUE_OFFSET) == [10, 11, 12, 13, 14]
     store.dispatch()
@@ -139,7 +145,7 @@ def test_batch_that_fits_no_segment_changes_nothing(tmp_path: Path) -> None:
     fill(store, 3)
     end = store.max_offset
     source, table = rows([b"x" * 9000] * 8)
-    status = store.append_rows(source, memoryview(source), table, 0, 8, T, HOST, together=True)
+    status = store.append_rows(RowRun(source, memoryview(source), table, 0, 8), T, HOST, AppendOptions(together=True))
     assert (status, store.max_offset) == (PutMessageStatus.MESSAGE_ILLEGAL, end)
     assert column(table, FrameColumn.PHYSICAL_OFFSET) == [-1] * 8
     assert store.put_message(message(1)).queue_offset == 0
@@ -150,7 +156,7 @@ def test_illegal_rows_do_not_touch_their_neighbours(tmp_path: Path) -> None:
     store = opened(tmp_path)
     source, table = rows([b"a", b"b" * (SEGMENT - 100), b"c", b"d"])
     table[3 * ROW_WIDTH + FrameColumn.QUEUE_ID] = -1
-    status = store.append_rows(source, memoryview(source), table, 0, 4, T, HOST)
+    status = store.append_rows(RowRun(source, memoryview(source), table, 0, 4), T, HOST)
     assert status is PutMessageStatus.MESSAGE_ILLEGAL
     assert [place >= 0 for place in column(table, FrameColumn.PHYSICAL_OFFSET)] == [True, False, True, False]
     assert store.dispatch() == 2
@@ -163,7 +169,7 @@ def test_rows_before_an_illegal_one_keep_their_places_and_offsets(pooled: bool, 
     store = opened(tmp_path, transient_store_pool_enable=pooled, flush_interval_commit_log_ms=60_000)
     source, table = rows([b"a" * 100, b"b" * 200, b"c" * 300, b"d", b"e" * 400])
     table[3 * ROW_WIDTH + FrameColumn.QUEUE_ID] = -1
-    status = store.append_rows(source, memoryview(source), table, 0, 5, T, HOST)
+    status = store.append_rows(RowRun(source, memoryview(source), table, 0, 5), T, HOST)
     assert status is PutMessageStatus.MESSAGE_ILLEGAL
     places, sizes = column(table, FrameColumn.PHYSICAL_OFFSET), column(table, FrameColumn.RECORD_SIZE)
     assert places == [0, sizes[0], sum(sizes[:2]), -1, sum(sizes[:3])]
@@ -399,7 +405,7 @@ def test_calls_before_start_and_after_shutdown_are_refused(tmp_path: Path) -> No
     store.shutdown()
     source, table = rows([b"a"])
     assert store.put_message(message(0)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
-    assert store.append_rows(source, memoryview(source), table, 0, 1, T, HOST).value == "SERVICE_NOT_AVAILABLE"
+    assert store.append_rows(RowRun(source, memoryview(source), table, 0, 1), T, HOST).value == "SERVICE_NOT_AVAILABLE"
     assert table[FrameColumn.PHYSICAL_OFFSET] == -1
     store = opened(tmp_path)
     with pytest.raises(ValueError, match="the same topic"):

@@ -16,6 +16,7 @@ from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.config import FlushDiskType
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus, StoreState
+from rucola.store.row_run import RowRun
 from rucola.testing.clock import ManualClock
 from rucola.testing.manual_worker import ManualWorker, manual_workers
 
@@ -42,7 +43,7 @@ def put_rows(store: MessageStore, numbers: range, size: int = 900, illegal: int 
         source += one.body + one.properties
         if row == illegal:
             table[row * ROW_WIDTH + FrameColumn.QUEUE_ID] = -5
-    store.append_rows(source, memoryview(source), table, 0, len(numbers), b"TopicTest", HOST)
+    store.append_rows(RowRun(source, memoryview(source), table, 0, len(numbers)), b"TopicTest", HOST)
     return [table[row * ROW_WIDTH + FrameColumn.PHYSICAL_OFFSET] for row in range(len(numbers))]
 
 

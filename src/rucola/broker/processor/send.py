@@ -31,6 +31,7 @@ from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.server import Channel
 from rucola.store.results import PutMessageStatus
+from rucola.store.row_run import AS_THEY_ARE, AppendOptions, RowRun
 
 _QUEUE_ID = int(FrameColumn.QUEUE_ID)
 _SYS_FLAG = int(FrameColumn.SYS_FLAG)
@@ -38,6 +39,7 @@ _TRAITS = int(FrameColumn.TRAITS)
 _PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
 _RECORD_SIZE = int(FrameColumn.RECORD_SIZE)
 _UNIQ_KEY_LEN = int(FrameColumn.UNIQ_KEY_LEN)
+_TOGETHER = AppendOptions(suffix=b"", together=True)
 _NO_WAIT = int(SendTrait.NO_WAIT)
 _ILLEGAL = int(SendTrait.ILLEGAL)
 _SPECIAL = int(SendTrait.SPECIAL)
@@ -91,37 +93,38 @@ class SendMessageProcessor:
         self.checked = services.checked_topics
         self._members = self._few_members = new_table(_BATCH_ROWS)
 
-    def process_run(
-        self, channel: Channel, source: bytearray, view: memoryview, table: array[int], first: int, last: int
-    ) -> int:
-        """Processes rows ``first`` to ``last`` (excluded), all of kind SEND and with the same topic.
+    def process_run(self, channel: Channel, run: RowRun) -> int:
+        """Processes rows of kind SEND.
 
         Returns:
             The first row that was not processed. Rows that must be processed one by one take long, so a call processes
             only some of them.
         """
-        target = self._find_target(channel, source, table, first, last)
+        target = self._find_target(channel, run)
+        source, _, table, first, last = run
         if target is None:
             return last
         traits = inspect_rows(source, table, first, last, self._body_bytes_max, target.queues)
         if target.plain and (not traits or (traits == _NO_WAIT and self._waiters is None)):
-            self._append(channel, source, view, table, first, last, target, wait=True)
+            self._append(channel, run, target, wait=True)
             return last
         began_s = self._monotonic()
         last = min(last, first + _SLOW_ROWS)
         for row in range(first, last):
-            self._process_row(channel, source, view, table, row, target)
+            self._process_row(channel, run._replace(first=row, last=row + 1), target)
         channel.took(self._monotonic() - began_s)
         return last
 
-    def process_batch(self, channel: Channel, source: bytearray, view: memoryview, table: array[int], row: int) -> None:
-        """Processes row ``row`` of kind BATCH: either all of its messages are stored consecutively, or none.
+    def process_batch(self, channel: Channel, run: RowRun) -> None:
+        """Processes the first row, which is of kind BATCH: either all of its messages are stored consecutively, or
+        none.
 
         The members keep their own properties. RocketMQ adds the properties of the batch, and so gives all members the
         same UNIQ_KEY. A topic of type BatchCQ gets one record for all members.
         """
         began_s = self._monotonic()
-        target = self._find_target(channel, source, table, row, row + 1)
+        source, view, table, row, _ = run
+        target = self._find_target(channel, run)
         if target is None:
             return
         try:
@@ -129,9 +132,8 @@ class SendMessageProcessor:
             if target.config.is_batch_queue and table[row * ROW_WIDTH + _UNIQ_KEY_LEN] > 0:
                 self._append_inner_batch(channel, source, table, row, count, wait, target)
                 return
-            status = self._store.append_rows(
-                source, view, members, 0, count, target.name, channel.host, suffix=b"", together=True
-            )
+            of_members = RowRun(source, view, members, 0, count)
+            status = self._store.append_rows(of_members, target.name, channel.host, _TOGETHER)
             if status is not PutMessageStatus.PUT_OK:
                 raise self._refusal(status)
         except BrokerError as refusal:
@@ -148,18 +150,17 @@ class SendMessageProcessor:
             FormatError: a required field is missing or not a number.
         """
         self._dead_letters.apply(command)
-        source, view, table = row_of_command(command)
-        if table[FrameColumn.KIND] == FrameKind.BATCH:
-            self.process_batch(channel, source, view, table, 0)
+        run = row_of_command(command)
+        if run.table[FrameColumn.KIND] == FrameKind.BATCH:
+            self.process_batch(channel, run)
         else:
-            self.process_run(channel, source, view, table, 0, 1)
+            self.process_run(channel, run)
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
-    def _find_target(
-        self, channel: Channel, source: bytearray, table: array[int], first: int, last: int
-    ) -> CheckedTopic | None:
+    def _find_target(self, channel: Channel, run: RowRun) -> CheckedTopic | None:
         """The topic of the rows. If sends to it are refused, answers the producers and returns None."""
+        source, _, table, first, last = run
         base = first * ROW_WIDTH
         position = table[base + FrameColumn.TOPIC_POS]
         name = bytes(source[position : position + table[base + FrameColumn.TOPIC_LEN]])
@@ -259,10 +260,9 @@ class SendMessageProcessor:
 
     # -- append and answer ---------------------------------------------------------------------------------------------
 
-    def _process_row(
-        self, channel: Channel, source: bytearray, view: memoryview, table: array[int], row: int, target: CheckedTopic
-    ) -> None:
-        """Processes one row of a run whose rows cannot be stored together."""
+    def _process_row(self, channel: Channel, run: RowRun, target: CheckedTopic) -> None:
+        """Processes the only row of a run that cannot be stored together with others."""
+        source, _, table, row, _ = run
         base = row * ROW_WIDTH
         traits = table[base + _TRAITS]
         detour: Detour | None = None
@@ -277,8 +277,8 @@ class SendMessageProcessor:
             if traits & _ILLEGAL:
                 raise self._illegal()
             if traits & _UNCLEAN:
-                (source, view, table), detour = self._rewriter.rewrite(source, table, row)
-                row = 0
+                run, detour = self._rewriter.rewrite(source, table, row)
+                source, _, table, row, _ = run
                 if inspect_rows(source, table, 0, 1, self._body_bytes_max, target.queues) & _ILLEGAL:
                     raise self._illegal()
             if table[row * ROW_WIDTH + _SYS_FLAG] & _BROKERS_FLAGS:
@@ -286,7 +286,7 @@ class SendMessageProcessor:
         except BrokerError as refusal:
             self._responses.refuse(channel, table, row, refusal)
             return
-        self._append(channel, source, view, table, row, row + 1, target, not traits & _NO_WAIT, detour)
+        self._append(channel, run, target, not traits & _NO_WAIT, detour)
 
     def _append_inner_batch(
         self,
@@ -310,16 +310,7 @@ class SendMessageProcessor:
         self._deliver(channel, answer, _end_of(table, row), wait, target)
 
     def _append(
-        self,
-        channel: Channel,
-        source: bytearray,
-        view: memoryview,
-        table: array[int],
-        first: int,
-        last: int,
-        target: CheckedTopic,
-        wait: bool,
-        detour: Detour | None = None,
+        self, channel: Channel, run: RowRun, target: CheckedTopic, wait: bool, detour: Detour | None = None
     ) -> None:
         """Stores rows that passed every check, and answers them.
 
@@ -327,11 +318,11 @@ class SendMessageProcessor:
             wait: whether the responses wait for a sync; without SYNC_FLUSH, none waits.
             detour: the topic in which a single row waits before it goes to ``target``.
         """
-        done = last
+        source, _, table, first, done = run
         if detour is None:
-            status = self._store.append_rows(source, view, table, first, last, target.name, channel.host)
+            status = self._store.append_rows(run, target.name, channel.host)
         else:
-            status = self._store.append_rows(source, view, table, first, last, detour.topic, channel.host, suffix=b"")
+            status = self._store.append_rows(run, detour.topic, channel.host, AS_THEY_ARE)
             table[first * ROW_WIDTH + _QUEUE_ID] = detour.asked_queue_id
         if status is not PutMessageStatus.PUT_OK:
             refusal = self._refusal(status)

@@ -28,14 +28,7 @@ from rucola.formats.properties import decode_properties, encode_properties, java
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-
-
-class MadeRow(NamedTuple):
-    """One row, and the bytes to which the row's positions refer."""
-
-    source: bytearray
-    view: memoryview
-    table: array[int]
+from rucola.store.row_run import RowRun
 
 
 class Detour(NamedTuple):
@@ -48,7 +41,7 @@ class Detour(NamedTuple):
     """The handle with which the producer may recall the message."""
 
 
-def row_of_command(command: RemotingCommand) -> MadeRow:
+def row_of_command(command: RemotingCommand) -> RowRun:
     """The row of a send request (10, 310, 320) with an unusual header.
 
     Raises:
@@ -115,7 +108,7 @@ class Rewriter:
         self._host = host
         self._timer = timer
 
-    def rewrite(self, source: bytearray, table: array[int], row: int) -> tuple[MadeRow, Detour | None]:
+    def rewrite(self, source: bytearray, table: array[int], row: int) -> tuple[RowRun, Detour | None]:
         """Row ``row`` as it will be stored: with a UNIQ_KEY, and without properties that only the broker sets.
 
         The row's queue id names the queue in which the row will be stored. If the message first waits in another topic
@@ -181,7 +174,7 @@ class Rewriter:
         return None
 
 
-def _place(table: array[int], texts: dict[FrameColumn, bytes]) -> MadeRow:
+def _place(table: array[int], texts: dict[FrameColumn, bytes]) -> RowRun:
     """Stores ``texts`` one after another and writes their positions into the columns; each length column follows its
     position column.
     """
@@ -189,4 +182,4 @@ def _place(table: array[int], texts: dict[FrameColumn, bytes]) -> MadeRow:
     for column, text in texts.items():
         table[column], table[column + 1] = len(source), len(text)
         source += text
-    return MadeRow(source, memoryview(source), table)
+    return RowRun(source, memoryview(source), table, 0, 1)

@@ -38,6 +38,7 @@ from rucola.store.log.store_time import StoreTime
 from rucola.store.log.transient_store_pool import PoolBuffer, TransientStorePool
 from rucola.store.log.warm import SegmentWarmer
 from rucola.store.results import PutMessageStatus
+from rucola.store.row_run import PLAIN, AppendOptions, RowRun
 
 logger = logging.getLogger(__name__)
 _POPULATE_BYTES = 1 << 20
@@ -176,35 +177,30 @@ class CommitLog(LogReader):
 
     def append_rows(
         self,
-        source: bytes | bytearray,
-        view: memoryview,
-        table: array[int],
-        first: int,
-        last: int,
+        rows: RowRun,
         topic: bytes,
-        queue_offsets: array[int],
         born_host: bytes,
-        suffix: bytes,
-        together: bool = False,
-        store_host: bytes | None = None,
+        queue_offsets: array[int],
+        options: AppendOptions = PLAIN,
     ) -> int:
         """Encodes rows into the log, across segment borders where needed.
 
         Args:
-            store_host: address to write into the records instead of this broker's address.
-            together: whether all rows must lie in the same segment, because they are the members of a batch.
+            queue_offsets: the next queue offset of each queue of the topic; they are advanced.
 
         Returns:
-            The index of the first row not stored. If this is not ``last``, ``refusal`` states the reason.
+            The index of the first row not stored. If this is not the end, ``refusal`` states the reason.
         """
         now = self.now_ms()
+        source, view, table, first, last = rows
+        suffix, together, store_host = options
+        if suffix is None:
+            suffix = self.suffix
         host = store_host or self.store_host
-        if (
-            together
-            and last - first > 1
-            and not self._make_room(source, table, first, last, topic, len(queue_offsets), born_host, host, suffix)
-        ):
-            return first
+        if together and last - first > 1:
+            lengths = (len(topic), len(queue_offsets), len(born_host), len(host))
+            if not self._make_room(rows, lengths, suffix):
+                return first
         while True:
             file, target = self._file, self._target
             assert file is not None and target is not None
@@ -248,33 +244,26 @@ class CommitLog(LogReader):
             if not self._roll(table, first, first + 1, len(topic) + len(suffix)):
                 return first
 
-    def _make_room(
-        self,
-        source: bytes | bytearray,
-        table: array[int],
-        first: int,
-        last: int,
-        topic: bytes,
-        queue_count: int,
-        born_host: bytes,
-        host: bytes,
-        suffix: bytes,
-    ) -> bool:
+    def _make_room(self, rows: RowRun, lengths: tuple[int, int, int, int], suffix: bytes) -> bool:
         """Makes sure that all rows fit into the current segment. Returns False, and sets ``refusal``, if they cannot.
 
         Everything is checked before the first row is encoded, because a record that a reader of the files may have seen
         is never removed.
+
+        Args:
+            lengths: length of the topic, number of its queues, lengths of both hosts.
         """
         file = self._file
         assert file is not None
-        space, lengths = file.end - self.written_offset, (len(topic), queue_count, len(born_host), len(host))
+        source, _, table, first, last = rows
+        space = file.end - self.written_offset
         try:
             if fit_rows(source, table, first, last, space, *lengths, suffix, self._record_crc) == last:
                 return True
         except ValueError:
             self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
             return False
-        return self._roll(table, first, last, len(topic) + len(suffix))
+        return self._roll(table, first, last, lengths[0] + len(suffix))
 
     def _advance(self, table: array[int], first: int, done: int, queue_offsets: array[int], now: int) -> int:
         """Makes encoded rows part of the log. Returns ``done``, or ``first`` if they could not be written."""
