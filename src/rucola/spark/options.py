@@ -109,7 +109,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "endingOffsets",
         "latest",
-        "batch only: `latest` or offsets as for `startingOffsets`; the message at the given offset is not read",
+        "batch only: `latest` or offsets as for `startingOffsets`, without -2; "
+        "the message at the given offset is not read",
     ),
     Option("endingTimestamp", "", "batch only: milliseconds; read only messages that were stored before this time"),
     Option(

@@ -137,8 +137,10 @@ class RowReader:
         for name, key, text in _PROPERTY_COLUMNS:
             if name in fields:
                 for own, value in zip(made, self._values(rows, name), strict=True):
-                    if value is not None and value != "" and not (key in message_const.DELAYING and value == 0):
-                        own[key] = text(value)
+                    if value is None or (key in message_const.DELAYING and value == 0):
+                        continue
+                    if shown := text(value):
+                        own[key] = shown
         for number, own in enumerate(made):
             if len(own) > 1 and len(message_const.DELAYING.intersection(own)) > 1:
                 chunk.invalid[number] = ClientError("a row may have only one of delayLevel, delayMs and deliverAt")
@@ -197,7 +199,7 @@ def _carried(value: str | list[tuple[str, str | None]] | None) -> dict[str, str]
 
 def _keys(value: object) -> str:
     if isinstance(value, list):
-        return message_const.KEY_SEPARATOR.join(key for key in value if key is not None)
+        return message_const.KEY_SEPARATOR.join(filter(None, value))
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 

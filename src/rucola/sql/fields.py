@@ -8,7 +8,7 @@ field that occurs twice. A query never fails because of a body.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import duckdb
 import pyarrow as pa
@@ -28,6 +28,8 @@ FIELDS_MAX = 1000
 _TEXT = "_rucola_text"
 _SHAPES = {"BIGINT": LONG, "DOUBLE": DOUBLE, "BOOLEAN": BOOLEAN, "VARCHAR": STRING}
 _WHOLE = frozenset(("UBIGINT", "BIGINT", "HUGEINT", "UHUGEINT"))
+_BEYOND = "is beyond bigint"
+"""How ``json_scan`` says that a number is whole, but too large."""
 _STRUCTURE = """
 with bodies as (select try(cast(decode(body) as json)) body from sample)
 select key, value
@@ -51,7 +53,9 @@ def fields_of(bodies: pa.Table, spill: str = "") -> dict[str, str]:
         connection.register("sample", sound)
         found = connection.execute(_STRUCTURE, [FIELDS_MAX]).fetchall()
     # A column without a name cannot be selected.
-    return _widened({name: _type(kind) for name, kind in found if name}, sound["body"].to_pylist())
+    texts = sound["body"].to_pylist()
+    fields = {name: _type(kind) for name, kind in found if name}
+    return _widened(fields | dict.fromkeys(_too_large(fields, texts), "VARCHAR"), texts)
 
 
 def create_check(connection: duckdb.DuckDBPyConnection, name: str, fields: Mapping[str, str]) -> None:
@@ -66,7 +70,8 @@ def create_check(connection: duckdb.DuckDBPyConnection, name: str, fields: Mappi
 def view_text(view: str, source: str, columns: Iterable[str], fields: Mapping[str, str], check: str) -> str:
     """The statement that creates ``view``: the columns of ``source``, then the fields of the bodies, then ``ERROR``.
 
-    If a field has the name of a column, in upper or lower case, its name gets the prefix ``body_``.
+    If a field has the name of a column, in upper or lower case, its name gets the prefix ``body_``, and so does a field
+    that already has the resulting name.
 
     Args:
         view: name of the view.
@@ -76,9 +81,10 @@ def view_text(view: str, source: str, columns: Iterable[str], fields: Mapping[st
         check: name of the function that ``create_check`` has created for these fields.
     """
     taken = {name.lower() for name in columns} | {ERROR}
+    reserved = taken | {f"body_{name.lower()}" for name in fields if name.lower() in taken}
     chosen = [f"* exclude ({ERROR}, {_TEXT})"]
     for name, kind in fields.items():
-        shown = name if name.lower() not in taken else f"body_{name}"
+        shown = name if name.lower() not in reserved else f"body_{name}"
         if shown.lower() not in taken:
             taken.add(shown.lower())
             chosen.append(f"{_expression(name, kind)} as {quoted(shown)}")
@@ -97,6 +103,27 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     """``text`` as a string in SQL."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def _too_large(fields: Mapping[str, str], bodies: Sequence[bytes]) -> set[str]:
+    """The fields that DuckDB takes for DOUBLE because of whole numbers of more than 128 bits; DOUBLE would round them.
+    A field with fractions in one of ``bodies`` is none of them.
+    """
+    unknown = {name for name, kind in fields.items() if kind == "DOUBLE"}
+    large = set()
+    for body in bodies:
+        while unknown and (problem := check_body(body, object_of(dict.fromkeys(unknown, LONG))).problem):
+            name = str(problem.path[0])
+            unknown.remove(name)
+            if problem.what.endswith(_BEYOND):
+                large.add(name)
+    return {name for name in large if not _has_fractions(name, bodies)}
+
+
+def _has_fractions(name: str, bodies: Iterable[bytes]) -> bool:
+    shape = object_of({name: LONG})
+    problems = (check_body(body, shape).problem for body in bodies)
+    return any(problem and not problem.what.endswith(_BEYOND) for problem in problems)
 
 
 def _widened(fields: dict[str, str], bodies: Iterable[bytes]) -> dict[str, str]:

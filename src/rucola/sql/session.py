@@ -90,6 +90,7 @@ class Session:
             QueryError: the query is wrong, or names something that does not exist, or does not say clearly which topic
                 it names.
             RucolaError: a message cannot be read.
+            KeyboardInterrupt: a signal ended the query.
         """
         self._sources.forget_failures()
         try:
@@ -99,6 +100,8 @@ class Session:
             raise QueryError(query, "the query is not Unicode") from error
         except duckdb.Error as error:
             raise self._error(query, error) from error
+        except RuntimeError as error:
+            raise _interrupt(error) from error
 
     def close(self) -> None:
         """Ends the session."""
@@ -116,6 +119,8 @@ class Session:
         statement = parsed(self._connection, query)
         self._look_for_topics(statement)
         alone = self._alone(statement)
+        if len(self._connection.extract_statements(query)) != 1:
+            raise QueryError(query, "a query is one statement")
         # Views of topics that DuckDB would confuse are on a connection of their own, and are gone with it.
         views = TopicViews(session_of(self._connection), self._sources) if alone else self._views
         self._make(views, query, statement, alone)
@@ -229,6 +234,8 @@ class Session:
                 yield from reader
             except (pa.ArrowException, duckdb.Error, OSError) as error:
                 raise self._error("", error) from error
+            except RuntimeError as error:
+                raise _interrupt(error) from error
 
         return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
@@ -262,6 +269,11 @@ def _shown(name: str) -> str:
     """A name as a query may write it."""
     kinds = [kind for _, kind in duckdb.tokenize(name)]
     return name if name.isidentifier() and kinds == [duckdb.token_type.identifier] else quoted(name)
+
+
+def _interrupt(error: RuntimeError) -> BaseException:
+    """The error to raise for an error of DuckDB that is not its own: it tells of a Ctrl-C as a ``RuntimeError``."""
+    return KeyboardInterrupt() if "interrupted" in str(error) else error
 
 
 def _nothing() -> pa.RecordBatchReader:

@@ -208,6 +208,22 @@ def test_a_column_that_makes_the_id() -> None:
     assert value_id("", "1") != value_id("s", "1")
 
 
+@pytest.mark.parametrize(
+    ("ddl", "values"),
+    [
+        ("body string, keys array<string>", [[], [None], [""], None, ["", "a", None, "b"]]),
+        ("body string, keys binary", [b"", None, b"a b"]),
+        ("body string, keys string", ["", None, "a b"]),
+    ],
+)
+@pytest.mark.parametrize("more", ["", ", delayMs int"])  # packed, and one by one
+def test_empty_keys_are_no_keys(ddl: str, values: list[Any], more: str) -> None:
+    rows = [("x", value, *([0] if more else [])) for value in values]
+    (chunk,) = chunks_of(ddl + more, rows)
+    assert not chunk.invalid
+    assert [message.keys for message in chunk.messages] == [None] * (len(values) - 1) + ["a b"]
+
+
 def test_many_rows_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_rows, "CHUNK_ROWS", 3)
     chunks = chunks_of("body string", [(str(number),) for number in range(7)])

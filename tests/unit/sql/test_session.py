@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from zlib import compress
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.unit.arrow.dict_catalog import DictCatalog
@@ -100,6 +101,41 @@ def test_whole_numbers_are_never_rounded(session: Session, tmp_path: Path) -> No
             (None, 3),
         ]
     store.shutdown()
+
+
+def with_bodies(path: Path, *bodies: bytes) -> Path:
+    """A store with a message in topic ``made`` for each body."""
+    store = open_store(path)
+    for number, body in enumerate(bodies):
+        one = message(number, b"made")
+        one.store_host, one.body = store.store_host, body
+        store.put_message(one)
+    store.dispatch()
+    store.shutdown()
+    return path
+
+
+@pytest.mark.parametrize("large", [10**20, -(2**63) - 1, 10**30, 10**40, 10**300])
+def test_whole_numbers_of_any_size_are_not_rounded(large: int, tmp_path: Path) -> None:
+    numbers = [large, large + 1, 2**53 + 1, 5]
+    bodies = [b'{"id":%d,"share":%d}' % (number, number) for number in numbers]
+    with connect(with_bodies(tmp_path / "store", *bodies, b'{"share":0.5}')) as opened:
+        found = [value for (value,) in rows(opened, "select id from made where id is not null")]
+        assert sorted(map(int, found)) == sorted(numbers)
+        assert all(isinstance(value, str) for value in found)
+        assert rows(opened, "select distinct typeof(share) from made") == [("DOUBLE",)]
+        assert rows(opened, "select count(*) from made where _error is not null") == [(0,)]
+
+
+@pytest.mark.parametrize("names", [("body_topic", "topic"), ("topic", "body_topic")])
+def test_the_prefix_names_the_field_of_a_column(names: tuple[str, str], tmp_path: Path) -> None:
+    values = {"topic": "t", "body_topic": "b"}
+    body = json.dumps({name: values[name] for name in names}).encode()
+    with connect(with_bodies(tmp_path / "store", body, b'{"body_topic":"b"}')) as opened:
+        assert rows(opened, "select topic, body_topic, body_body_topic from made order by queueOffset") == [
+            ("made", "t", "b"),
+            ("made", None, "b"),
+        ]
 
 
 def test_every_case_of_the_page_gives_its_result(tmp_path: Path) -> None:
@@ -363,6 +399,42 @@ def test_forms_of_the_result(run: Run, tmp_path: Path) -> None:
     assert run("select * from keys", "--max", "2")[1].count("flights") == 2
 
 
+def test_columns_of_one_name_are_all_written(run: Run, tmp_path: Path) -> None:
+    query = "select 1 a, 2 a, 3 a_1, 4 a"
+    expected = {"a": 1, "a_2": 2, "a_1": 3, "a_3": 4}
+    assert json.loads(run(query, "--json")[1]) == expected
+    assert run(query, "-o", str(tmp_path / "f.parquet"))[0] == 0
+    assert pq.read_table(tmp_path / "f.parquet").to_pylist() == [expected]
+    assert run(query, "--format", "csv")[1].splitlines() == ["a,a,a_1,a", "1,2,3,4"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("date '10000-01-01'", "10000-01-01"),
+        ("date '0044-03-15 (BC)'", "-043-03-15"),
+        ("timestamp '10000-02-29 01:02:03.5'", "10000-02-29{}01:02:03.500000"),
+        ("timestamptz '200000-12-31 00:00:00+00'", "200000-12-31{}00:00:00+00:00"),
+        ("timestamp_s '12000-01-01 00:00:01'", "12000-01-01{}00:00:01"),
+        ("[date '10000-01-01']", "10000-01-01"),
+        ("{'d': date '10000-01-01', 'n': 1}", "10000-01-01"),
+        ("map {'d': date '10000-01-01'}", "10000-01-01"),
+        ("map {'d': [date '10000-01-01', null]}", "10000-01-01"),
+    ],
+)
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_years_that_python_does_not_have(value: str, text: str, form: str, run: Run) -> None:
+    code, output = run(f"select {value} t", "--format", form)
+    assert code == 0
+    assert text.format("T") in output
+
+
+def test_a_type_that_parquet_does_not_have(run: Run, tmp_path: Path) -> None:
+    code, text = run("select interval 1 month i", "-o", str(tmp_path / "f.parquet"))
+    assert (code, "csv or json for this result" in text) == (2, True)
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_a_query_does_not_wait_for_what_it_does_not_need(directory: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "rucola", "sql", "select count(*) from keys where key = 'k5'"]
     ran = subprocess.run([*command, "--store", str(directory), "--json"], capture_output=True, text=True, check=True)
@@ -376,6 +448,24 @@ def test_the_process_ends_with_the_exit_code(directory: Path) -> None:
     command = [sys.executable, "-m", "rucola", "sql", "select nothing", "--store", str(directory)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+
+
+def interrupted(*_: object) -> Iterator[pa.RecordBatch]:
+    """What DuckDB does at a Ctrl-C."""
+    raise RuntimeError("Query interrupted")
+    yield
+
+
+def test_ctrl_c_ends_a_query(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "_result", lambda *_: pa.RecordBatchReader.from_batches(pa.schema([]), interrupted()))
+    assert run("select 1", "--json") == (130, "")
+    monkeypatch.setattr(Session, "_result", lambda *_: next(interrupted()))
+    assert run("select 1", "--json") == (130, "")
+
+
+@pytest.mark.parametrize("query", ["select 1; select 2", "select 1; create view v as select 2", ";", "", "-- nothing"])
+def test_a_query_is_one_statement(query: str, run: Run) -> None:
+    assert run(query) == (2, "rucola: query: a query is one statement\n")
 
 
 def test_usage(run: Run, directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
