@@ -494,7 +494,7 @@ def test_s62_a_defect_in_any_handler_costs_its_request_only(tmp_path: Path, monk
         async with Cluster(tmp_path) as cluster:
             await cluster.send("T", b"good")
             servers = (
-                (cluster.broker.address, cluster.broker._processors),
+                (cluster.broker.address, cluster.broker._serving.processors),
                 (cluster.namesrv.address, cluster.namesrv._processors),
             )
             for address, table in servers:
@@ -505,9 +505,9 @@ def test_s62_a_defect_in_any_handler_costs_its_request_only(tmp_path: Path, monk
                     monkeypatch.setitem(handlers, code, planted)
                     answer = await cluster.client.invoke(address, RemotingCommand(code), 5000)
                     assert (answer.code, answer.remark) == (1, "ZeroDivisionError: planted")
-            monkeypatch.setattr(cluster.broker._handler._send, "process_run", planted)
-            monkeypatch.setattr(cluster.broker._handler._send, "process_batch", planted)
-            monkeypatch.setattr(cluster.broker._handler._pull, "process_row", planted)
+            monkeypatch.setattr(cluster.broker._serving.handler._send, "process_run", planted)
+            monkeypatch.setattr(cluster.broker._serving.handler._send, "process_batch", planted)
+            monkeypatch.setattr(cluster.broker._serving.handler._pull, "process_row", planted)
             for command in (cluster.send_command(), cluster.send_command(batch=True), cluster.pull_command()):
                 answer = await cluster.client.invoke(cluster.broker.address, command, 5000)
                 assert (answer.code, answer.remark) == (1, "ZeroDivisionError: planted")

@@ -139,7 +139,7 @@ async def guarded(folder: Path, text: str = "", **options: Any) -> AsyncIterator
 async def round_of(cluster: Any, *actors: Actor) -> None:
     """One round of checks, of which the actors then have got their part."""
     await asyncio.sleep(0.002)  # a message is old when it is older than 0 ms
-    await cluster.broker._checks.catch_up()
+    await cluster.broker.running.transaction_checks.catch_up()
     for actor in actors:
         await actor.heard()
 
@@ -435,7 +435,7 @@ def test_one_account_does_not_take_the_registrations_of_others(tmp_path: Path) -
 def test_registrations_count_what_is_there() -> None:
     """A heartbeat under another id replaces the registration, and every end of one gives the room back."""
     registrations = Registrations(shares=Shares(3, 3, 0))
-    producers, consumers = ProducerManager(registrations), ConsumerManager(lambda _: None, registrations)
+    producers, consumers = ProducerManager(registrations), ConsumerManager(registrations)
     channel: Any = Unconnected()
 
     def client(client_id: str, account: str = "a") -> ClientChannel:
@@ -510,7 +510,7 @@ def test_a_request_that_waits_reads_nothing_after_its_rights_have_ended(tmp_path
                 assert (await reader.ask(reading(RequestCode.POP_MESSAGE, "GR"))).code == 0
             waiting = asyncio.create_task(reader.ask(reading(code, "GR")))
             services = cluster.broker.services
-            while not (len(services.hold) or services.pops.waiting):
+            while not (len(cluster.broker.running.hold) or services.pops.waiting):
                 await asyncio.sleep(0.01)
             cluster.accounts_file.write_text(CHANGES[change](accounts()))
             before = cluster.access.snapshot()

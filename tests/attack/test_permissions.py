@@ -155,7 +155,7 @@ def test_s39_what_the_kernel_read_must_be_what_was_judged(tmp_path: Path) -> Non
                     assert batch is not None
                     assert batch.table[FrameColumn.KIND] != FrameKind.PLAIN
                     batch.table[FrameColumn[column]] += shift
-                    cluster.access.guard.refuse(channel, batch, 0, batch.count)
+                    cluster.access.guard.refuse(channel, batch, 0, batch.count, cluster.broker._serving.handler._late)
                     assert len(refused) == shift, column
                     assert batch.table[FrameColumn.FLAG] & 1 == shift
                 refused.clear()
@@ -211,7 +211,7 @@ def test_s39_popped_messages_of_a_retry_topic(tmp_path: Path) -> None:
 def test_s40_a_code_without_a_rule_is_for_administrators(tmp_path: Path) -> None:
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:
-            served = cluster.broker._processors.codes
+            served = cluster.broker._serving.processors.codes
             for code in sorted({*served, *map(int, RequestCode), 9999, -1} - set(REQUIREMENTS)):
                 answer = await cluster.as_account(ALICE, RemotingCommand(code))
                 assert answer.code == DENIED, code

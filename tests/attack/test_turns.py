@@ -139,7 +139,7 @@ def test_the_rest_of_a_read_waits_for_the_next_turn_and_keeps_its_order(tmp_path
         async with Cluster(tmp_path) as cluster:
             send = cluster.send_command("T", b"x").ext_fields
             await cluster.send("T")  # a send that creates a topic is acknowledged when the name server knows the topic
-            table = cluster.broker._processors
+            table = cluster.broker._serving.processors
             plain = table.process_row
 
             def noted(channel: Any, batch: Any, row: int) -> None:
@@ -206,7 +206,7 @@ def test_who_asks_what_takes_long_waits_for_a_turn_with_time_left(
 
     async def play() -> None:
         async with Cluster(tmp_path) as cluster:
-            table = cluster.broker._processors
+            table = cluster.broker._serving.processors
             plain = table.process_row
 
             def noted(channel: Any, batch: Any, row: int) -> None:
@@ -402,7 +402,7 @@ def test_requests_that_come_during_the_stop_end_with_their_turn(tmp_path: Path, 
 
     async def play() -> None:
         async with Cluster(tmp_path) as cluster:
-            cluster.broker._handler.stopping = True
+            cluster.broker._serving.handler.stopping = True
             connection = await cluster.connect()
             connection._writer.write(requests(RequestCode.GET_MAX_OFFSET, 300, FIELDS))
             for number in range(300):

@@ -65,7 +65,7 @@ def test_s07_sends_that_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
             size = store.max_offset - begin - taken
             assert taken < 3000 * size
             monkeypatch.undo()
-            cluster.broker._dispatching.flushed()
+            cluster.broker._serving.dispatching.flushed()
             assert (await other).code == 0
             assert set(await answers(connection, 4000)) == {0}
             assert not channel.held_back
@@ -101,7 +101,9 @@ def test_s07_bodies_of_requests_that_wait(tmp_path: Path) -> None:
                 RequestCode.SEND_REPLY_MESSAGE_V2, ext_fields=header.to_ext_fields(), body=bytes(60_000)
             )
             connection, _ = await flooded(cluster, [reply] * 20)
-            assert len(cluster.broker._processors._waiting) < 12  # two reach the limit, but one read may contain more
+            assert (
+                len(cluster.broker._serving.processors._waiting) < 12
+            )  # two reach the limit, but one read may contain more
             assert (await cluster.send("T", b"other")).code == 0
             await cluster.stop_broker()
             assert (await waiting).code == 14
@@ -122,7 +124,7 @@ def test_s07_requests_that_wait_for_messages(tmp_path: Path, monkeypatch: pytest
         async with Cluster(tmp_path) as cluster:
             await cluster.send("T", b"first")
             services = cluster.broker.services
-            hold: Any = services.hold if kind == "pull" else services.pops.get().hold
+            hold: Any = cluster.broker.running.hold if kind == "pull" else services.pops.get().hold
 
             def waits() -> RemotingCommand:
                 if kind == "pull":

@@ -121,9 +121,9 @@ class BrokerLife:
         for topic in (POPPED, ORDERED, PLAIN):
             broker.topics.create_for_group(topic, 1)
         self.write_tables()
-        broker._delivery.start()
+        broker.running.delivery.start()
         broker.services.timers.start(loop, broker.services.cold_reads)
-        broker._checks.start(broker.services.transactions, broker.services.cold_reads)
+        broker.running.transaction_checks.start(broker.running.transactions, broker.services.cold_reads)
 
     def online(self) -> None:
         """Connects the producers of the transactions."""
@@ -190,8 +190,8 @@ class BrokerLife:
     def check_transactions(self) -> None:
         """Runs one round of transaction checks."""
         broker = self.broker
-        for half in due_halves(broker.services.halves, broker.services.transactions):
-            broker.services.transactions.check(half)
+        for half in due_halves(broker.services.halves, broker.running.transactions):
+            broker.running.transactions.check(half)
         broker.services.halves.write_ops()
         broker.store.dispatch()
 
@@ -206,7 +206,7 @@ class BrokerLife:
     def persist(self) -> None:
         """Writes the progress of all services, but only for messages that are on the disk."""
         broker = self.broker
-        broker._delivery.persist()
+        broker.running.delivery.persist()
         broker.services.persist_now()
         timers = broker.services.timers._timers
         changes = timers.changes(broker.store.flushed_offset, self.clock.wall_ms())

@@ -13,9 +13,9 @@ from rucola.broker.pop.pop_offsets import PopOffsets
 from rucola.broker.pop.revive_log import ReviveLog
 from rucola.broker.pop.revive_service import ReviveService
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
-from rucola.broker.services import BrokerServices
 from rucola.broker.timer.timer_message_service import TimerMessageService
 from rucola.broker.transaction.half_messages import HalfMessages
+from rucola.broker.when_safe import WhenSafe
 from rucola.store.message_store import MessageStore
 
 SEED = 5
@@ -35,7 +35,7 @@ def test_power_cuts(name: str, sync: bool) -> None:
 
 def answered_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """The defect: an acknowledgement gets its response while it is only in memory."""
-    monkeypatch.setattr(BrokerServices, "when_safe", lambda _, __, ___, answer, ____: answer)
+    monkeypatch.setattr(WhenSafe, "__call__", lambda _, __, ___, answer, ____: answer)
 
 
 def answered_and_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:

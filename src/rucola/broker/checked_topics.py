@@ -38,6 +38,10 @@ class CheckedTopic:
     plain: bool = True
     """Whether the topic has no options that affect its messages."""
 
+    def registered(self) -> None:
+        """Notes that ``registration`` has ended."""
+        self.registration = None
+
     @property
     def multi_tags(self) -> bool:
         """Whether the sysFlag of the topic's messages allows several tags."""

@@ -11,8 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from rucola.broker.schedule.delivery import DelayedDelivery
-from rucola.broker.services import BrokerServices
+from rucola.broker.running_services import RunningServices
 from rucola.broker.timer.timer_rewrite import TIMER
 from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.runtime.logs import event
@@ -32,27 +31,23 @@ _ANSWERS = "answers that waited for the disk"
 
 
 class Dispatching:
-    """The functions that the store calls after appends and syncs. Call ``wire`` before the store is started.
+    """The functions that the store calls after appends and syncs.
+
+    Args:
+        listeners: called after each dispatch.
 
     Attributes:
         failed: whether the last dispatch failed; if so, messages are stored but not delivered to their queues.
-        listeners: called after each dispatch.
     """
 
-    def __init__(self, sync_flush: bool) -> None:
+    def __init__(self, running: RunningServices, listeners: list[Callable[[], None]]) -> None:
         self.failed = False
-        self.listeners: list[Callable[[], None]] = []
-        self._sync_flush = sync_flush
+        self._running = running
+        self._services = running.services
+        self._listeners = listeners
+        self._loop = running.loop
+        self._sync_flush = running.services.store.config.sync_flush
         self._call: asyncio.Handle | None = None
-        self._loop: asyncio.AbstractEventLoop
-        self._services: BrokerServices
-        self._delivery: DelayedDelivery
-
-    def wire(self, loop: asyncio.AbstractEventLoop, services: BrokerServices, delivery: DelayedDelivery) -> None:
-        """Sets the functions to call after a dispatch."""
-        self._loop = loop
-        self._services = services
-        self._delivery = delivery
 
     def appended(self) -> None:
         """Schedules a dispatch after messages were appended. With SYNC_FLUSH, ``flushed`` schedules the dispatch after
@@ -70,7 +65,7 @@ class Dispatching:
         has failed.
         """
         services = self._services
-        waiters, call = services.waiters, services.supervisor.call
+        waiters, call = self._running.waiters, services.supervisor.call
         if waiters is not None:
             call(_ANSWERS, waiters.release, services.store.flushed_offset)
             if services.store.state is StoreState.IO_ERROR:
@@ -91,7 +86,7 @@ class Dispatching:
         ``_DELAY_S``. This delay lets messages from several socket reads share one dispatch.
         """
         if self._call is None:
-            if len(self._services.hold) or self._services.pops.waiting:
+            if len(self._running.hold) or self._services.pops.waiting:
                 self._call = self._loop.call_soon(self._dispatch)
             else:
                 self._call = self._loop.call_later(_DELAY_S, self._dispatch)
@@ -119,15 +114,15 @@ class Dispatching:
         others.
         """
         services = self._services
-        call, hold = services.supervisor.call, services.hold
+        call, hold = services.supervisor.call, self._running.hold
         for topic, queue_id, max_queue_offset, tags_code in services.store.take_arrivals():
             if len(hold):
                 call("waking of pulls", hold.arrived, topic, queue_id, max_queue_offset, tags_code)
             if services.pops.waiting:
                 call("waking of pops", services.pops.arrived, topic, queue_id, tags_code)
             if topic == _SCHEDULE_TOPIC:
-                call("waking of delayed messages", self._delivery.arrived)
+                call("waking of delayed messages", self._running.delivery.arrived)
             elif topic == TIMER:
                 call("waking of timed messages", services.timers.arrived)
-        for listener in self.listeners:
+        for listener in self._listeners:
             call("telling of a dispatch", listener)

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from rucola.broker.services import BrokerServices
+from rucola.broker.running_services import RunningServices
 
 if TYPE_CHECKING:
     from rucola.broker.pop_services import PopServices
@@ -42,27 +42,36 @@ class LazyProcessor(Generic[P]):
 
     Args:
         module: the processor's module, relative to ``rucola.broker``.
-        name: the name of the processor's class, whose constructor takes the broker's services. Instead of the name, a
-            function can be passed that takes the services and returns the processor.
+        name: the name of the processor's class. Instead of the name, a function can be passed that returns the
+            processor of a running broker.
+        arguments: returns what the constructor of the class takes.
 
     Attributes:
         module: the full name of the module. The module must be imported before ``processor`` is called on the event
             loop.
     """
 
-    def __init__(self, module: str, name: str | Callable[[BrokerServices], P]) -> None:
+    def __init__(
+        self,
+        module: str,
+        name: str | Callable[[RunningServices], P],
+        arguments: Callable[[RunningServices], tuple[object, ...]] = lambda running: (running.services,),
+    ) -> None:
         self.module = f"rucola.broker.{module}"
         self._name = name
+        self._arguments = arguments
 
-    def processor(self, services: BrokerServices) -> P:
+    def processor(self, running: RunningServices) -> P:
         """Creates and returns the processor."""
         if isinstance(self._name, str):
             make: Any = getattr(importlib.import_module(self.module), self._name)
-            return make(services)  # type: ignore[no-any-return]
-        return self._name(services)
+            return make(*self._arguments(running))  # type: ignore[no-any-return]
+        return self._name(running)
 
 
-topics: LazyProcessor[TopicManageProcessor] = LazyProcessor("processor.topic_manage", "TopicManageProcessor")
+topics: LazyProcessor[TopicManageProcessor] = LazyProcessor(
+    "processor.topic_manage", "TopicManageProcessor", lambda it: (it.services, it.hold)
+)
 groups: LazyProcessor[GroupManageProcessor] = LazyProcessor("processor.group_manage", "GroupManageProcessor")
 cold_data: LazyProcessor[ColdDataProcessor] = LazyProcessor("processor.cold_data", "ColdDataProcessor")
 clients: LazyProcessor[ClientManageProcessor] = LazyProcessor("processor.client_manage", "ClientManageProcessor")
@@ -74,22 +83,43 @@ messages: LazyProcessor[QueryProcessor] = LazyProcessor("processor.query", "Quer
 send_backs: LazyProcessor[SendBackProcessor] = LazyProcessor("processor.send_back", "SendBackProcessor")
 replies: LazyProcessor[ReplyMessageProcessor] = LazyProcessor("processor.reply", "ReplyMessageProcessor")
 transactions: LazyProcessor[EndTransactionProcessor] = LazyProcessor(
-    "processor.end_transaction", "EndTransactionProcessor"
+    "processor.end_transaction",
+    "EndTransactionProcessor",
+    lambda it: (it.transactions, it.transaction_checks, it.services.senders, it.services.cold_reads, it.when_safe),
 )
-recalls: LazyProcessor[RecallMessageProcessor] = LazyProcessor("processor.recall", "RecallMessageProcessor")
+recalls: LazyProcessor[RecallMessageProcessor] = LazyProcessor(
+    "processor.recall",
+    "RecallMessageProcessor",
+    lambda it: (
+        it.services.config,
+        it.services.store,
+        it.services.topics,
+        it.services.timers.rewriter,
+        it.services.senders,
+        it.when_safe,
+    ),
+)
 offset_tables: LazyProcessor[OffsetManageProcessor] = LazyProcessor("processor.offset_manage", "OffsetManageProcessor")
-offset_resets: LazyProcessor[OffsetResetProcessor] = LazyProcessor("processor.offset_reset", "OffsetResetProcessor")
+offset_resets: LazyProcessor[OffsetResetProcessor] = LazyProcessor(
+    "processor.offset_reset", "OffsetResetProcessor", lambda it: (it.services, it.hold)
+)
 connections: LazyProcessor[ConnectionQueryProcessor] = LazyProcessor(
-    "processor.connection_query", "ConnectionQueryProcessor"
+    "processor.connection_query", "ConnectionQueryProcessor", lambda it: (it.services, it.address)
 )
-statistics: LazyProcessor[StatisticsProcessor] = LazyProcessor("processor.statistics", "StatisticsProcessor")
-broker: LazyProcessor[BrokerManageProcessor] = LazyProcessor("processor.broker_manage", "BrokerManageProcessor")
-accounts: LazyProcessor[AclProcessor] = LazyProcessor("processor.acl", "AclProcessor")
-users: LazyProcessor[AuthProcessor] = LazyProcessor("processor.auth", "AuthProcessor")
-pops: LazyProcessor[PopServices] = LazyProcessor(
-    "pop_services", lambda services: cast("PopServices", services.pops.get())
+statistics: LazyProcessor[StatisticsProcessor] = LazyProcessor(
+    "processor.statistics", "StatisticsProcessor", lambda it: (it.services, it.address)
 )
-timers: LazyProcessor[TimerDelivery] = LazyProcessor("timer.timer_delivery", lambda services: services.timers)
+broker: LazyProcessor[BrokerManageProcessor] = LazyProcessor(
+    "processor.broker_manage", "BrokerManageProcessor", lambda it: (it.services, lambda: it.sends_waiting)
+)
+accounts: LazyProcessor[AclProcessor] = LazyProcessor(
+    "processor.acl", "AclProcessor", lambda it: (it.services.config, it.services.control.accounts, it.address)
+)
+users: LazyProcessor[AuthProcessor] = LazyProcessor(
+    "processor.auth", "AuthProcessor", lambda it: (it.services.control.users,)
+)
+pops: LazyProcessor[PopServices] = LazyProcessor("pop_services", lambda it: cast("PopServices", it.services.pops.get()))
+timers: LazyProcessor[TimerDelivery] = LazyProcessor("timer.timer_delivery", lambda it: it.services.timers)
 
 IMPORTED_FIRST = ("concurrent.futures.thread",)
 """Modules that are imported first, because any request may need a thread, which reads long bodies and builds long

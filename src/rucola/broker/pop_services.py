@@ -23,7 +23,7 @@ from rucola.broker.processor.assignment import AssignmentProcessor
 from rucola.broker.processor.pop import PopMessageProcessor
 from rucola.broker.processor.pop_ack import PopAckProcessor
 from rucola.broker.processor.pop_look import PopLookProcessor
-from rucola.broker.services import BrokerServices
+from rucola.broker.running_services import RunningServices
 from rucola.broker.topic_queues import TopicQueues
 from rucola.remoting.peer import Peer
 from rucola.runtime.supervision import PeriodicWork
@@ -42,8 +42,10 @@ class PopServices:
         messages, looks, acks, assignments: the processors.
     """
 
-    def __init__(self, services: BrokerServices) -> None:
+    def __init__(self, running: RunningServices) -> None:
+        services = running.services
         config, store, clock = services.config, services.store, services.clock
+        self._running = running
         self._services = services
         self._config = config
         self._store = store
@@ -124,14 +126,14 @@ class PopServices:
     @cached_property
     def acks(self) -> PopAckProcessor:
         """Serves acknowledgements and changes of invisible times."""
-        return PopAckProcessor(self._services, self._orders, self._log, self._locks)
+        return PopAckProcessor(self._services, self._orders, self._log, self._locks, self._running.when_safe)
 
     @cached_property
     def assignments(self) -> AssignmentProcessor:
         """Serves queue assignments."""
         services = self._services
         queues = TopicQueues(
-            services.outer_api.readable_queues, services.topics, self._config.broker_name, services.clock.monotonic
+            self._running.outer_api.readable_queues, services.topics, self._config.broker_name, services.clock.monotonic
         )
         return AssignmentProcessor(services, self._modes, queues)
 
@@ -141,7 +143,7 @@ class PopServices:
             "revival of popped messages",
             lambda: self._config.revive_interval_ms / 1000,
             self._revive_some,
-            self._services.loop,
+            self._running.loop,
             first_s=0,
             after_error_s=_AFTER_ERROR_S,
         )
@@ -214,4 +216,4 @@ class PopServices:
         )
 
     def _call_later(self, delay_s: float, callback: Any, *arguments: Any) -> asyncio.TimerHandle:
-        return self._services.loop.call_later(delay_s, callback, *arguments)
+        return self._running.loop.call_later(delay_s, callback, *arguments)

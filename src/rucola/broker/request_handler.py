@@ -9,8 +9,11 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rucola.broker.flush_waiters import FlushWaiters
+from rucola.broker.late_requests import LateRequests
+from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.processor.pull import PullMessageProcessor
 from rucola.broker.processor.send import SendMessageProcessor
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind
@@ -24,6 +27,9 @@ from rucola.remoting.server import Channel
 from rucola.runtime.logs import event
 from rucola.store.message_store import MessageStore
 from rucola.store.row_run import RowRun
+
+if TYPE_CHECKING:
+    from rucola.broker.acl.guard import AccessGuard
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +59,8 @@ class RequestHandler:
         before_read: called before a request that may read messages.
         waiters: responses that wait for a sync; None without SYNC_FLUSH.
         waiting_max: maximum number of waiting responses; further sends are refused.
-        guard: checks permissions of a batch's rows, beginning with the given row. Answers forbidden requests and marks
-            their rows as done. Returns the first unchecked row; the rows before that one may be served now. Without
-            access control, ``guard`` is None.
+        cold_reads: reads messages that the guard needs and that are not in memory.
+        guard: checks the permissions of a batch's rows; None without access control.
 
     Attributes:
         stopping: whether everything is refused; set when the broker stops.
@@ -71,10 +76,12 @@ class RequestHandler:
         waiters: FlushWaiters | None,
         waiting_max: int,
         monotonic: Callable[[], float],
-        guard: Callable[[Channel, FrameBatch, int], int] | None = None,
+        cold_reads: ColdReads,
+        guard: AccessGuard | None,
     ) -> None:
         self.stopping = False
         self._guard = guard
+        self._late = LateRequests(cold_reads, table.json_bodies, self._process_late)
         self._waiters = waiters
         self._waiting_max = waiting_max
         self._monotonic = monotonic
@@ -102,7 +109,7 @@ class RequestHandler:
             channel.costly = False
         table, count = batch.table, batch.count
         if self._guard is not None:
-            count = self._guard(channel, batch, first)
+            count = self._guard.admit(channel, batch, first, self._late)
         row = asked_row = first
         while row < count:
             base = row * ROW_WIDTH
@@ -138,7 +145,7 @@ class RequestHandler:
         if row < batch.count:
             channel.put_off(batch, row)
 
-    def process(self, channel: Channel, command: RemotingCommand) -> None:
+    def _process_late(self, channel: Channel, command: RemotingCommand) -> None:
         """Serves a request whose permissions could not be checked at once."""
         self._before_read()
         self._table.process(channel, command)

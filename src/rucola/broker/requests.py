@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rucola.broker import lazy_processors
 from rucola.broker.lazy_processors import LazyProcessor
-from rucola.broker.services import BrokerServices
+from rucola.broker.running_services import RunningServices
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.processors import Answer, Processor, ProcessorTable
@@ -158,13 +158,13 @@ _NAMES = ("topic", "group", "groupName", "consumerGroup", "srcGroup", "destGroup
 """Header fields that identify the subject of a request."""
 
 
-def register_requests(services: BrokerServices, table: ProcessorTable) -> None:
+def register_requests(running: RunningServices, table: ProcessorTable) -> None:
     """Registers every request in ``table``. A processor is created by the first request that it serves.
 
     A request that arrives before the processor's module is imported waits for the importing thread. Meanwhile the loop
     serves other requests.
     """
-    requests = dict(REQUESTS)
+    services, requests = running.services, dict(REQUESTS)
     if services.access is not None:
         requests |= ACCOUNT_REQUESTS if services.access.users is None else USER_REQUESTS
     made: dict[LazyProcessor[Any], object] = {}
@@ -174,7 +174,7 @@ def register_requests(services: BrokerServices, table: ProcessorTable) -> None:
         if source not in made:
             if not is_imported(source.module):
                 return imported(request)
-            made[source] = source.processor(services)
+            made[source] = source.processor(running)
         method = request.method(made[source])
         return partial(_log_and_process, method) if request.logged else method
 

@@ -6,6 +6,8 @@ store pool, timer messages.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rucola.broker.broker_stats import Rate
 from rucola.broker.services import BrokerServices
 from rucola.common.key_builder import SCHEDULE_TOPIC
@@ -17,10 +19,15 @@ from rucola.store.results import StoreState
 
 
 class RuntimeInfo:
-    """Gathers the figures: a table with the name of each figure and its value as text."""
+    """Gathers the figures: a table with the name of each figure and its value as text.
 
-    def __init__(self, services: BrokerServices) -> None:
+    Args:
+        sends_waiting: returns the number of batches of responses that wait for a sync of the log.
+    """
+
+    def __init__(self, services: BrokerServices, sends_waiting: Callable[[], int]) -> None:
         self._services = services
+        self._sends_waiting = sends_waiting
 
     def __call__(self, cold: ColdRecords) -> dict[str, str]:
         """The table; ``cold`` is as in ``MessageStore.message_at``.
@@ -92,7 +99,7 @@ class RuntimeInfo:
         """
         config = self._services.config
         waiting = {
-            "send": (self._services.sends_waiting, config.send_thread_pool_queue_capacity),
+            "send": (self._sends_waiting(), config.send_thread_pool_queue_capacity),
             "pull": (0, config.pull_thread_pool_queue_capacity),
             "litePull": (0, config.pull_thread_pool_queue_capacity),
         }

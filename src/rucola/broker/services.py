@@ -1,8 +1,7 @@
-"""The services of a broker: one object with everything that its request processors read and change."""
+"""The services of a broker that need neither its event loop nor its address. ``running_services`` has the others."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 from rucola.broker.broker_stats import BrokerStats
 from rucola.broker.checked_topics import CheckedTopics
 from rucola.broker.client.consumer_manager import ConsumerManager
-from rucola.broker.client.group_changes import GroupChanges
 from rucola.broker.client.producer_manager import ProducerManager
 from rucola.broker.client.rebalance_lock import RebalanceLockManager
 from rucola.broker.client.registrations import (
@@ -26,6 +24,7 @@ from rucola.broker.config_files import ConfigFiles
 from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rucola.broker.filter.sql_expressions import SqlExpressions
 from rucola.broker.lazy_pop_services import LazyPopServices, Pops
+from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.offset import offset_resets
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.offset.offset_resets import OffsetResets
@@ -36,9 +35,6 @@ from rucola.broker.subscription.subscription_group_manager import SubscriptionGr
 from rucola.broker.timer.timer_delivery import TimerDelivery
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.broker.transaction.half_messages import HalfMessages
-from rucola.protocol.command import RemotingCommand
-from rucola.remoting.processors import Answer
-from rucola.remoting.server import Channel
 from rucola.runtime.background_imports import BackgroundImports
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
@@ -50,12 +46,6 @@ from rucola.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from rucola.broker.acl.access import BrokerAccess
-    from rucola.broker.flush_waiters import FlushWaiters
-    from rucola.broker.longpolling.cold_reads import ColdReads
-    from rucola.broker.longpolling.pull_request_hold import PullRequestHold
-    from rucola.broker.outer_api import BrokerOuterApi
-    from rucola.broker.transaction.check_service import TransactionCheckService
-    from rucola.broker.transaction.transactional_message_service import TransactionalMessageService
 
 _CONSUMER_OFFSETS = "consumerOffset.json"
 SIGNED_TIMES = "rucolaSignatures.json"
@@ -63,8 +53,8 @@ SIGNED_TIMES = "rucolaSignatures.json"
 
 
 class BrokerServices:
-    """The parts of a broker, created with the broker. At start-up the broker calls ``load`` and sets the attributes
-    that the constructor does not set; afterwards the broker calls ``persist`` at intervals.
+    """The parts of a broker, created with the broker. At start-up the broker calls ``load``, afterwards ``persist`` at
+    intervals.
 
     Args:
         config: the broker's options.
@@ -72,30 +62,16 @@ class BrokerServices:
         files: the file system.
         clock: the broker's clock.
         peers_clock: the clock that the clients are assumed to use for the times in their requests.
-        make_pops: creates the POP services.
+        make_pops: creates the POP services of a running broker.
 
     Attributes:
         access: access control; None if it is off.
-        address: the address that clients are given, ``host:port``.
-        checked_topics: the checked topics of sends and replies.
         cold_reads: runs requests for messages that are not in memory.
         imports: imports the request processors in a thread.
-        loop: the event loop on which the whole broker runs.
-        hold: the pulls that wait for messages.
         senders: says who sent a request, and for whom a client may act.
-        outer_api: calls the name servers.
         supervisor: supervises all periodic work.
-        waiters: the responses that wait for a sync; None without SYNC_FLUSH.
+        checked_topics: the checked topics of sends and replies.
     """
-
-    address: str
-    loop: asyncio.AbstractEventLoop
-    cold_reads: ColdReads
-    hold: PullRequestHold
-    outer_api: BrokerOuterApi
-    transactions: TransactionalMessageService
-    transaction_checks: TransactionCheckService
-    waiters: FlushWaiters | None = None
 
     def __init__(
         self,
@@ -104,7 +80,7 @@ class BrokerServices:
         files: Files,
         clock: Clock,
         peers_clock: Clock,
-        make_pops: Callable[[BrokerServices], Pops],
+        make_pops: Callable[[], Pops],
     ) -> None:
         self.config = config
         self.store = store
@@ -119,9 +95,23 @@ class BrokerServices:
         self._topics_loaded = False
         wall_ms = clock.wall_ms
         self.writer = TableWriter(self.supervisor, clock.monotonic)
-        self.topics = TopicConfigManager(config, self.keep("topics.json"), wall_ms)
+        self.access: BrokerAccess | None = None
+        self.senders = Senders()
+        registrations = Shares(REGISTRATIONS_MAX, REGISTRATIONS_MAX, 0)
+        before_create: Callable[[str], None] | None = None
+        if config.guarded:
+            # These imports are deferred, because with the YAML reader they take a tenth of the start-up time.
+            from rucola.broker.acl.access import BrokerAccess
+
+            home = files.expand(config.rocketmq_home or store.config.store_path_root_dir)
+            self.access = BrokerAccess(config, files, clock, store, home)
+            self.senders = self.access.senders
+            self.access.freshness.keep(self.keep(SIGNED_TIMES))
+            before_create = self.access.quota.take
+            registrations = Shares(REGISTRATIONS_MAX, REGISTRATIONS_SHARE, REGISTRATIONS_KEPT)
+        self.topics = TopicConfigManager(config, self.keep("topics.json"), wall_ms, before_create)
         self.groups = SubscriptionGroupManager(
-            config.auto_create_subscription_group, self.keep("subscriptionGroup.json"), wall_ms
+            config.auto_create_subscription_group, self.keep("subscriptionGroup.json"), wall_ms, before_create
         )
         self.checked_topics = CheckedTopics(config, self.topics, self.groups, self.random_below)
         light = store.config.enable_lmq
@@ -135,25 +125,11 @@ class BrokerServices:
             lambda topic: self.topics.get(topic) is not None,
             self.expressions.compile,
         )
-        self.access: BrokerAccess | None = None
-        self.senders = Senders()
-        registrations = Shares(REGISTRATIONS_MAX, REGISTRATIONS_MAX, 0)
-        if config.guarded:
-            # These imports are deferred, because with the YAML reader they take a tenth of the start-up time.
-            from rucola.broker.acl.access import BrokerAccess
-
-            home = files.expand(config.rocketmq_home or store.config.store_path_root_dir)
-            self.access = BrokerAccess(config, files, clock, store, home)
-            self.senders = self.access.senders
-            self.access.freshness.keep(self.keep(SIGNED_TIMES))
-            self.topics.before_create = self.groups.before_create = self.access.quota.take
-            registrations = Shares(REGISTRATIONS_MAX, REGISTRATIONS_SHARE, REGISTRATIONS_KEPT)
         self.registrations = Registrations(self.senders.check_holder, registrations)
         self.producers = ProducerManager(self.registrations)
+        self.cold_reads = ColdReads(lambda: config.pull_thread_pool_queue_capacity)
         self.cold_flow = ColdDataFlow(config, clock.monotonic, wall_ms)
-        self.consumers = ConsumerManager(
-            GroupChanges(config, self.topics, self.groups, self.filters, lambda: self.loop).tell, self.registrations
-        )
+        self.consumers = ConsumerManager(self.registrations)
         self.locks = RebalanceLockManager(clock.monotonic)
         self.stats = BrokerStats(store, self.offsets, clock)
         self.delay_levels_ms = delay_levels_ms(store.config.message_delay_level)
@@ -164,7 +140,7 @@ class BrokerServices:
             store, files, config.broker_name, self.random_below, self.supervisor, self.topics.read_queue
         )
         self.halves = HalfMessages(store, self.offsets, store.now_ms)
-        self.pops = LazyPopServices(store, self.tables, lambda: self.topics.revive_topic, partial(make_pops, self))
+        self.pops = LazyPopServices(store, self.tables, lambda: self.topics.revive_topic, make_pops)
 
     def load(self) -> None:
         """Opens the store and reads the tables in it.
@@ -191,7 +167,6 @@ class BrokerServices:
         self.tables.load("consumerFilter.json", self.filters.load)
         self.timers.load()
         self.halves.load()
-        self.pops.load()
 
     def is_batch_topic(self, topic: bytes) -> bool | None:
         """Whether a topic is of type BatchCQ; None for an unknown topic. The store first calls this during recovery."""
@@ -200,18 +175,10 @@ class BrokerServices:
         return None if config is None else config.is_batch_queue
 
     @property
-    def sends_waiting(self) -> int:
-        """Number of batches of responses that wait for a sync of the log."""
-        return len(self.waiters) if self.waiters is not None else 0
-
-    def when_safe(self, channel: Channel, command: RemotingCommand, answer: RemotingCommand, end: int) -> Answer:
-        """Returns ``answer``, or None if it is sent later: when the log is synced up to ``end``, or when the sync has
-        failed.
-        """
-        if self.waiters is None or command.is_oneway or end <= self.store.flushed_offset:
-            return answer
-        self.waiters.add(end, channel, answer.encode())
-        return None
+    def control(self) -> BrokerAccess:
+        """Access control, for requests that exist only with it."""
+        assert self.access is not None
+        return self.access
 
     def persist(self) -> None:
         """Requests writes of the consumers' progress, their filters, and the table of messages popped in order."""

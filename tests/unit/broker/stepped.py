@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any, cast
 
 from tests.brokers import properties_text
 from tests.crash.broker_life import BrokerLife, Connection
@@ -59,7 +58,7 @@ class SteppedBroker(BrokerLife):
     def _serve(self) -> None:
         self.disk.versions = False  # a test that cuts the power changes it
         self.open()
-        self.broker._work_periodically(cast(Any, self.loop))
+        self.broker._serving.work_periodically()
         self.broker.services.pops.start()
 
     @classmethod

@@ -241,7 +241,7 @@ def test_sends_to_a_new_topic_wait_for_its_registration(tmp_path, monkeypatch):
             async def register_topics(*_: object) -> bool:
                 return await registered.wait() is None
 
-            monkeypatch.setattr(cluster.broker.services.outer_api, "register_topics", register_topics)
+            monkeypatch.setattr(cluster.broker.running.outer_api, "register_topics", register_topics)
             sends = [asyncio.ensure_future(cluster.send("New", b"%d" % i)) for i in range(3)]
             for _ in range(3):  # responses that do not wait come first
                 assert (await cluster.send("TBW102", b"x")).code == 0

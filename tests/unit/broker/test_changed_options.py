@@ -78,14 +78,14 @@ def test_all_topics_can_be_registered_in_parts(tmp_path, monkeypatch):
             topics = cluster.broker.topics
             count = len(topics.table)
             told = Told(monkeypatch)
-            await cluster.broker._registration.register()
+            await cluster.broker.running.registration.register()
             assert told.parts == [count]
             assert (await change(cluster, enableSplitRegistration="true", splitRegistrationSize=count - 3)).code == 0
             # Name servers learn of this topic only by the registration of all topics.
             topics.table["new"] = TopicConfig("new", 1, 1, 6)
             topics.table = dict(reversed(topics.table.items()))
             version = topics.data_version
-            await cluster.broker._registration.register()
+            await cluster.broker.running.registration.register()
             assert told.parts == [count, count - 3, 4]
             assert topics.data_version.counter == version.counter + 2
             assert b'"writeQueueNums":1' in await route(cluster, "new")

@@ -334,8 +334,8 @@ def test_what_a_broker_does_by_itself(monkeypatch):
         while done(services.pops.started._revive.work):
             pass
         done(services.halves.scan)
-        for half in filter(services.transactions.is_due, list(services.halves.undecided())):
-            done(lambda cold, half=half: services.transactions.check(half, cold))
+        for half in filter(life.broker.running.transactions.is_due, list(services.halves.undecided())):
+            done(lambda cold, half=half: life.broker.running.transactions.check(half, cold))
         services.halves.write_ops()
     services.store.dispatch()
     names = [f"{kind}{number}" for kind in ("delayed", "timed") for number in range(3)]

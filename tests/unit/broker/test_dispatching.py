@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -45,26 +46,31 @@ class Scene:
         self.arrivals = list(arrivals)
         self.supervisor = Supervisor()
         self.loop = ManualLoop(ManualClock())
-        self.dispatching = Dispatching(sync_flush=False)
         self.store = SimpleNamespace(
             state=StoreState.RUNNING,
             dispatch=self._dispatch,
             dispatch_paused=False,
             take_arrivals=self._take,
+            config=SimpleNamespace(sync_flush=False),
             flushed_offset=7,
         )
         services = SimpleNamespace(
             store=self.store,
-            hold=Hold("pull", self.heard),
             pops=Hold("pop", self.heard),
             timers=SimpleNamespace(arrived=lambda: self._tell("timed")),
+            supervisor=self.supervisor,
+        )
+        running = SimpleNamespace(
+            services=services,
+            loop=self.loop,
+            hold=Hold("pull", self.heard),
             waiters=SimpleNamespace(
                 release=lambda offset: self._tell(f"flushed {offset}"), fail_all=lambda reason: self._tell("failed")
             ),
-            supervisor=self.supervisor,
+            delivery=SimpleNamespace(arrived=lambda: self._tell("delayed")),
         )
-        delivery = SimpleNamespace(arrived=lambda: self._tell("delayed"))
-        self.dispatching.wire(cast("Any", self.loop), cast("Any", services), cast("Any", delivery))
+        self.listeners: list[Callable[[], None]] = []
+        self.dispatching = Dispatching(cast("Any", running), self.listeners)
 
     def _tell(self, what: str) -> None:
         if what in self.broken:

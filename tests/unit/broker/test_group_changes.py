@@ -38,8 +38,9 @@ class Room:
         self.topics = TopicConfigManager(config, self.tables.keep, lambda: 1)
         groups = SubscriptionGroupManager(True, keep_nothing(), lambda: 1)
         filters = ConsumerFilterManager(keep_nothing(), lambda: 1)
-        changes = GroupChanges(config, self.topics, groups, filters, lambda: cast(Any, self.loop))
-        self.consumers = ConsumerManager(changes.tell)
+        changes = GroupChanges(config, self.topics, groups, filters, cast(Any, self.loop))
+        self.consumers = ConsumerManager()
+        self.consumers.on_change(changes.tell)
 
     def join(self, member: Member) -> None:
         client = ClientChannel(member, f"id{id(member)}", "JAVA", 479, 0.0)

@@ -39,7 +39,7 @@ def test_more_sends_than_may_wait_for_the_disk_are_refused(tmp_path, monkeypatch
             refused = await cluster.client.invoke(cluster.broker.address, odd, 5000)
             assert (refused.code, refused.remark) == OVERLOAD
             monkeypatch.undo()
-            cluster.broker._dispatching.flushed()
+            cluster.broker._serving.dispatching.flushed()
             assert [(await send).code for send in waiting] == [0, 0]
             assert await cluster.bodies() == [b"0", b"1", b"2"]
 
@@ -135,7 +135,7 @@ def test_requests_that_come_during_the_stop(tmp_path, version, code, remark):
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
             await cluster.send()
-            cluster.broker._handler.stopping = True
+            cluster.broker._serving.handler.stopping = True
             for command in (
                 cluster.send_command(),
                 cluster.pull_command("T", 0, 1, **HOLD),

@@ -114,7 +114,8 @@ def test_groups_are_made_when_allowed():
 class Members:
     def __init__(self) -> None:
         self.changed: list[ConsumerGroup] = []
-        self.manager = ConsumerManager(self.changed.append)
+        self.manager = ConsumerManager()
+        self.manager.on_change(self.changed.append)
 
     def beat(self, channel: object, versions: dict[str, int] | None, model: str = "CLUSTERING") -> bool:
         client = ClientChannel(channel, f"id-{id(channel)}", "JAVA", 479, 10.0)

@@ -308,7 +308,7 @@ async def begun(looks: list[int]) -> None:
 def test_what_happens_while_a_reset_looks_at_the_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         async with wide(tmp_path, monkeypatch) as (cluster, looks):
-            removal = TopicRemoval(cluster.broker.services)
+            removal = TopicRemoval(cluster.broker.services, cluster.broker.running.hold)
             first = asyncio.ensure_future(reset(cluster))
             await begun(looks)
             assert cluster.broker.offsets.query("cg", "T", 0) is None, "nothing is set before everything is found"

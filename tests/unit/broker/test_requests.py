@@ -37,7 +37,7 @@ CARRIED = {
 def test_every_request_is_served_by_a_method_of_its_family(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
-            table = cluster.broker._processors
+            table = cluster.broker._serving.processors
             assert set(REQUESTS) <= table.codes
             assert not table.codes & (set(ACCOUNT_REQUESTS) | set(USER_REQUESTS)), "needed only with access control"
             for code in sorted(table.codes):
@@ -54,7 +54,7 @@ def test_a_family_is_one_object_and_its_changes_are_logged(tmp_path: Path, caplo
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
-            made = cluster.broker._processors._processors
+            made = cluster.broker._serving.processors._processors
             for code in (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.GET_BROKER_CONFIG):
                 await cluster.ask(code, {})
             assert _owner(made[RequestCode.UPDATE_BROKER_CONFIG]) is _owner(made[RequestCode.GET_BROKER_CONFIG])
@@ -69,7 +69,7 @@ def test_a_family_is_one_object_and_its_changes_are_logged(tmp_path: Path, caplo
 def test_a_processor_that_could_not_be_made_is_tried_again(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
-            table = cluster.broker._processors
+            table = cluster.broker._serving.processors
             failures = iter([OSError("no file descriptor is free")])
 
             def make() -> Any:
@@ -175,7 +175,7 @@ def test_others_are_served_while_a_family_is_imported_and_nobody_is_late(
             monkeypatch.setattr(services.clock, "wall_ms", clock.wall_ms, raising=False)
             fields = pop_fields(bornTime=clock.wall_ms())
             pops = [asyncio.ensure_future(cluster.ask(RequestCode.POP_MESSAGE, fields)) for _ in range(2)]
-            while len(cluster.broker._processors._waiting) < 2:
+            while len(cluster.broker._serving.processors._waiting) < 2:
                 await asyncio.sleep(0)
             assert (await cluster.send("T", b"meanwhile")).code == 0
             assert (await cluster.pull("T")).code == 0

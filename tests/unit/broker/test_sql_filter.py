@@ -169,7 +169,7 @@ def test_a_read_that_takes_long_is_answered_with_what_it_has(tmp_path):
         async with Cluster(tmp_path, enable_property_filter=True, max_body=1 << 20) as cluster:
             for number in range(200):
                 await cluster.send("T", b"x", properties_text(UNIQ_KEY="u", a=str(number)))
-            processor = cluster.broker._handler._pull
+            processor = cluster.broker._serving.handler._pull
 
             def later() -> float:
                 clock.advance(round(FILTER_S * 400))

@@ -85,7 +85,7 @@ def test_a_pull_that_waits_reads_what_its_group_wants_by_then(tmp_path: Path) ->
                 await cluster.ask(RequestCode.HEART_BEAT, body=beat("T", tags="AB", version=2))
                 await cluster.send("T", b"1", properties_text(UNIQ_KEY="1", TAGS="B"))
                 await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})  # the message is visible
-                cluster.broker.services.hold.recheck()
+                cluster.broker.running.hold.recheck()
                 answer = await held
             assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (0, "2")
 
@@ -114,7 +114,7 @@ def test_messages_for_others_do_not_end_a_wait(tmp_path: Path, filtered: dict[st
             async with held_pull(cluster, 7, sys_flag=SUSPEND | SUBSCRIPTION, **filtered) as held:
                 await cluster.send("T", b"not this", texts[0])
                 await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})
-                cluster.broker.services.hold.recheck()
+                cluster.broker.running.hold.recheck()
                 answer = await held
             # Its consumer still stores the progress every five seconds.
             assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "8")

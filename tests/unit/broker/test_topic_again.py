@@ -102,7 +102,7 @@ def test_many_waiting_pulls_are_told_even_if_the_topic_is_there_again(broker: St
     """More pulls than one turn resumes: the topic exists again before the last of them is answered."""
     send(broker, "old", 1)
     waiting = [broker.pull(1, 20_000, "N", f"g{number}") for number in range(200)]
-    hold = broker.broker.services.hold
+    hold = broker.broker.running.hold
     delete(broker)
     create(broker)
     send(broker, "new", 1)

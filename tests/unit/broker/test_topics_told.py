@@ -180,7 +180,7 @@ def test_a_start_does_not_wait_for_a_name_server_that_takes_long(
         monkeypatch.setattr(BrokerOuterApi, "register_all", slow)
         monkeypatch.setattr("rucola.broker.registration.BEGIN_S", 0.01)
         async with Cluster(tmp_path) as cluster:
-            registration = cluster.broker._registration
+            registration = cluster.broker.running.registration
             assert (await cluster.ask(30, {"topic": "SELF_TEST_TOPIC", "queueId": "0"})).code == 0
             await registration.register()
             assert len(asked) == 1
@@ -221,7 +221,7 @@ def test_very_many_topics_are_registered_again_only_if_a_name_server_lacks_them(
     async def scene() -> None:
         nonlocal fails
         async with Cluster(tmp_path) as cluster:
-            registration, routes = cluster.broker._registration, cluster.namesrv.routes
+            registration, routes = cluster.broker.running.registration, cluster.namesrv.routes
             monkeypatch.setattr(routes, "refresh", lambda _cluster, address: refreshed.append(address))
 
             async def registered() -> bool:

@@ -618,7 +618,7 @@ def test_a_rollback_that_was_answered_holds_when_the_broker_is_killed(tmp_path, 
 def test_put_back_over_the_wire(tmp_path, sync_flush):
     async def scene() -> None:
         async with Cluster(tmp_path, sync_flush) as cluster:
-            cluster.broker.services.transactions._rules = TransactionRules(0, 0, 18)
+            cluster.broker.running.transactions._rules = TransactionRules(0, 0, 18)
             text = properties_text(UNIQ_KEY="A", TRAN_MSG="true", PGROUP="pg", WAIT="true")
             await cluster.client.invoke(
                 cluster.broker.address, cluster.send_command("T", b"A", text, 1, sys_flag=4), 9000
@@ -626,9 +626,9 @@ def test_put_back_over_the_wire(tmp_path, sync_flush):
             await cluster.ask(
                 RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"}
             )  # every caller gets all of them
-            services = cluster.broker.services
-            for half in due_halves(services.halves, services.transactions):
-                services.transactions.check(half)
+            transactions = cluster.broker.running.transactions
+            for half in due_halves(cluster.broker.services.halves, transactions):
+                transactions.check(half)
             cluster.broker.store.dispatch()
             if sync_flush:
                 await until(lambda: cluster.broker.store.max_queue_offset(GIVEN_UP, 0), "the disk")

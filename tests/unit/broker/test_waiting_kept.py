@@ -160,7 +160,8 @@ def check(broker: SteppedBroker) -> None:
     """Runs a round of transaction checks."""
     services = broker.broker.services
     services.halves.scan()
-    asyncio.run(broker.broker._checks._check(services.transactions, services.cold_reads))
+    running = broker.broker.running
+    asyncio.run(running.transaction_checks._check(running.transactions, services.cold_reads))
     broker.passes(STEP_MS)
 
 

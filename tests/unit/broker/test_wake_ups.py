@@ -97,7 +97,7 @@ def test_a_pull_is_answered_when_its_time_is_over(broker: SteppedBroker) -> None
     assert (short.code, long.answer) == (NOT_FOUND, None)
     broker.passes(4000)
     assert long.code == NOT_FOUND
-    assert len(broker.broker.services.hold) == 0
+    assert len(broker.broker.running.hold) == 0
 
 
 def test_a_pull_behind_messages_that_it_filters_out_moves_on_with_the_recheck(broker: SteppedBroker) -> None:
@@ -318,7 +318,7 @@ def test_a_group_that_cannot_be_made_again_costs_its_own_pull_only(
     assert [asked.code for asked in (before, lost, after, elsewhere)] == [FOUND, SYSTEM_ERROR, FOUND, FOUND]
     assert lost.answer is not None
     assert "no space left" in (lost.answer.remark or "")
-    assert len(broker.broker.services.hold) == 0
+    assert len(broker.broker.running.hold) == 0
     assert broker.broker.store.state is StoreState.RUNNING
     again = broker.pull(1, 60_000, group="healthy1", connection=others[0])
     sent(broker, 1)
@@ -367,9 +367,9 @@ def test_a_read_that_the_disk_refuses_costs_its_pull_only(
     ("part", "method"),
     [
         ("services.pops", "arrived"),
-        ("_delivery", "arrived"),
+        ("running.delivery", "arrived"),
         ("services.timers", "arrived"),
-        ("services.hold", "arrived"),
+        ("running.hold", "arrived"),
     ],
 )
 def test_each_callback_may_fail_and_the_next_message_wakes_again(
@@ -392,7 +392,7 @@ def test_each_callback_may_fail_and_the_next_message_wakes_again(
     with monkeypatch.context() as patch:
         patch.setattr(owner, method, fail)
         send_all_kinds()
-    assert (pull.code is None) is (part == "services.hold")
+    assert (pull.code is None) is (part == "running.hold")
     assert (waiting.code is None) is (part == "services.pops")
     send_all_kinds()
     broker.passes(3000)

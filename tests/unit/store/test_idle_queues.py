@@ -9,7 +9,7 @@ import pytest
 from tests.brokers import Cluster, run
 from tests.unit.store.stores import everything, message, opened, read
 
-from rucola.broker.broker import IDLE_LOOK_S, IDLE_SHARES
+from rucola.broker.running import IDLE_LOOK_S, IDLE_SHARES
 from rucola.store.message_store import MessageStore
 
 QUEUES = 30
@@ -126,7 +126,7 @@ def test_a_queue_that_is_being_synced_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_broker_closes_them_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 30 <= IDLE_LOOK_S * IDLE_SHARES <= 120
-    monkeypatch.setattr("rucola.broker.broker.IDLE_LOOK_S", 0.001)
+    monkeypatch.setattr("rucola.broker.running.IDLE_LOOK_S", 0.001)
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

@@ -24,7 +24,7 @@ from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import PUB, Account, AclSnapshot, Resource, Sender
 from rucola.broker.acl.requirements import REQUIREMENTS, refusal
 from rucola.broker.acl.senders import ACCOUNT
-from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.broker.late_requests import LateRequests
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind
 from rucola.common.hosts import is_loopback, split_address
 from rucola.errors import FormatError
@@ -42,7 +42,7 @@ from rucola.protocol.signature import (
     legacy_signature,
     v2_signature,
 )
-from rucola.remoting.json_bodies import JsonBodies, is_long
+from rucola.remoting.json_bodies import is_long
 from rucola.remoting.processors import OVERLOAD
 from rucola.remoting.server import Channel
 from rucola.runtime.clock import Clock
@@ -101,8 +101,6 @@ class TopicOfMessage(Protocol):
 class AccessGuard:
     """Decides whether requests are served. Event loop only.
 
-    Call ``wire`` before the first request.
-
     Args:
         snapshot: returns the current accounts.
         topic_at: returns the topic of the message that a request refers to.
@@ -136,29 +134,13 @@ class AccessGuard:
         self._quota = quota
         self._freshness = freshness
         self._nobody = Account("", secrets.token_bytes(32))
-        self._cold_reads: ColdReads
-        self._json_bodies: JsonBodies
         self._reading: set[asyncio.Future[None]] = set()
-        self._process: Callable[[Channel, RemotingCommand], None]
         self._logged_at = -_LOG_INTERVAL_S
         self.account = ""
         self.refused = 0
         self.unknown_senders = 0
 
-    def wire(
-        self,
-        cold_reads: ColdReads,
-        json_bodies: JsonBodies,
-        process: Callable[[Channel, RemotingCommand], None],
-    ) -> None:
-        """Sets the readers of messages on disk and of long bodies. Some requests can be judged only after such a read;
-        ``process`` serves these requests if they are allowed.
-        """
-        self._cold_reads = cold_reads
-        self._json_bodies = json_bodies
-        self._process = process
-
-    def admit(self, channel: Channel, batch: FrameBatch, first: int) -> int:
+    def admit(self, channel: Channel, batch: FrameBatch, first: int, late: LateRequests) -> int:
         """Calls ``refuse`` for up to ``_JUDGED_ROWS`` rows from ``first`` on, unless row ``first`` is already judged.
 
         Returns:
@@ -168,18 +150,18 @@ class AccessGuard:
         if first >= batch.judged:
             if long_body.is_long(batch, first) and not self._hash_on(batch, first):
                 return first
-            batch.judged = self.refuse(channel, batch, first, min(first + _JUDGED_ROWS, batch.count))
+            batch.judged = self.refuse(channel, batch, first, min(first + _JUDGED_ROWS, batch.count), late)
         # Requests of other connections, served since the rows were judged, may have set a different account.
         self._serve(channel, batch.account)
         return batch.judged
 
-    def refuse(self, channel: Channel, batch: FrameBatch, first: int, last: int) -> int:
+    def refuse(self, channel: Channel, batch: FrameBatch, first: int, last: int, late: LateRequests) -> int:
         """Answers the forbidden requests in rows ``first`` to ``last`` (excluded) and marks their rows as done. Stops
         before a request that names another account than the requests before it. ``batch.account`` is then the account
         of the allowed requests; empty if none is allowed.
 
         Some requests can be judged only after a message is fetched or a long body is read. Their rows are marked as
-        done, too, and these requests are served or refused after the read.
+        done, too, and ``late`` serves these requests after the read, unless they are then refused.
 
         Returns:
             The end (excluded) of the judged rows.
@@ -206,11 +188,11 @@ class AccessGuard:
                     channel, command, hashing if isinstance(hashing, LongBody) and row == first else None
                 )
             except NotInMemoryError as missing:
-                self._judge_later(channel, command, missing.cold)
+                self._judge_later(channel, command, missing.cold, late)
                 batch.pass_over(row)
                 continue
             except _BodyNotReadError:
-                self._judge_when_read(channel, command)
+                self._judge_when_read(channel, command, late)
                 batch.pass_over(row)
                 continue
             if not reason and table[base + _KIND] != _PLAIN and not _same(batch, table, base, command):
@@ -267,16 +249,16 @@ class AccessGuard:
             return UNKNOWN_SENDER
         return self._stale(channel, judged, peer, command) or self._forbidden(judged, peer, command)
 
-    def _judge_later(self, channel: Channel, command: RemotingCommand, cold: ColdRecords) -> None:
+    def _judge_later(self, channel: Channel, command: RemotingCommand, cold: ColdRecords, late: LateRequests) -> None:
         """Fetches the message that ``command`` refers to, then refuses or serves the request, whose sender is already
         known.
         """
 
-        fetched = partial(self._judge_again, channel, command, cold)
-        if not self._cold_reads.start(channel, cold.fetch, fetched) and not command.is_oneway:
+        fetched = partial(self._judge_again, channel, command, late, cold)
+        if not late.cold_reads.start(channel, cold.fetch, fetched) and not command.is_oneway:
             channel.send(command.answer(ResponseCode.SYSTEM_BUSY, OVERLOAD).encode())
 
-    def _judge_when_read(self, channel: Channel, command: RemotingCommand) -> None:
+    def _judge_when_read(self, channel: Channel, command: RemotingCommand, late: LateRequests) -> None:
         """Reads the body of ``command`` in a thread, then refuses or serves the request, whose sender is already
         known.
         """
@@ -288,7 +270,7 @@ class AccessGuard:
             channel.settle(size)
             error = reading.exception() if not reading.cancelled() else None
             if error is None:
-                self._judge_again(channel, command)
+                self._judge_again(channel, command, late)
             elif channel.closed:
                 pass
             elif isinstance(error, FormatError):
@@ -296,11 +278,13 @@ class AccessGuard:
             elif not command.is_oneway:
                 channel.send(command.answer(ResponseCode.SYSTEM_BUSY, str(error)).encode())
 
-        reading = asyncio.ensure_future(self._json_bodies.read(command))
+        reading = asyncio.ensure_future(late.json_bodies.read(command))
         self._reading.add(reading)
         reading.add_done_callback(read)
 
-    def _judge_again(self, channel: Channel, command: RemotingCommand, cold: ColdRecords | None = None) -> None:
+    def _judge_again(
+        self, channel: Channel, command: RemotingCommand, late: LateRequests, cold: ColdRecords | None = None
+    ) -> None:
         """Refuses or serves a request that had to wait before it could be judged."""
         name = command.ext_fields[ACCESS_KEY]
         account = self._snapshot().accounts.get(name)
@@ -310,7 +294,7 @@ class AccessGuard:
             reason = self._forbidden(account, _remember(channel), command, cold)
         if not reason:
             self._serve(channel, name)
-            self._process(channel, command)
+            late.process(channel, command)
         elif not channel.closed:
             self._answer(channel, command, reason)
 

@@ -41,7 +41,6 @@ class ConsumerManager:
     """Maps each group to its :class:`ConsumerGroup`.
 
     Args:
-        on_change: called with the group when its clients or topics change and its members must rebalance.
         registrations: counts the registrations of all clients.
 
     Attributes:
@@ -49,16 +48,16 @@ class ConsumerManager:
             subscriptions, consume type, message model or start position.
     """
 
-    def __init__(self, on_change: Callable[[ConsumerGroup], None], registrations: Registrations | None = None) -> None:
+    def __init__(self, registrations: Registrations | None = None) -> None:
         self._registrations = registrations or Registrations()
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Peer, set[str]] = {}
         """Names of the groups of each connection."""
-        self._listeners = [on_change]
+        self._listeners: list[Callable[[ConsumerGroup], None]] = []
         self.changes = 0
 
     def on_change(self, listener: Callable[[ConsumerGroup], None]) -> None:
-        """Also calls ``listener`` whenever the clients or topics of a group change."""
+        """Calls ``listener`` with a group whenever its clients or topics change, so that its members must rebalance."""
         self._listeners.append(listener)
 
     def group(self, group: str) -> ConsumerGroup | None:

@@ -43,11 +43,7 @@ class _Round:
 
 
 class GroupChanges:
-    """Notifies the members of groups that have changed (RocketMQ 5.3.3, ``DefaultConsumerIdsChangeListener``).
-
-    Args:
-        loop: returns the event loop; called for each change.
-    """
+    """Notifies the members of groups that have changed (RocketMQ 5.3.3, ``DefaultConsumerIdsChangeListener``)."""
 
     def __init__(
         self,
@@ -55,7 +51,7 @@ class GroupChanges:
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         filters: ConsumerFilterManager,
-        loop: Callable[[], asyncio.AbstractEventLoop],
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._config = config
         self._topics = topics
@@ -94,7 +90,7 @@ class GroupChanges:
 
     def _begin(self, info: ConsumerGroup) -> None:
         current = self._rounds[info.group] = _Round(info, _frame(info.group))
-        begin = partial(self._loop().call_soon, self._take_members, current)
+        begin = partial(self._loop.call_soon, self._take_members, current)
         self._when_retry_topic_is_known(info, begin)
 
     def _take_members(self, current: _Round) -> None:
@@ -107,9 +103,9 @@ class GroupChanges:
         for client in current.members[first : current.told]:
             client.channel.send_oneway(current.frame)
         if current.told < len(current.members):
-            self._loop().call_soon(self._tell_some, current)
+            self._loop.call_soon(self._tell_some, current)
         else:
-            self._loop().call_later(len(current.members) * _REST_S, self._end, current)
+            self._loop.call_later(len(current.members) * _REST_S, self._end, current)
 
     def _end(self, current: _Round) -> None:
         del self._rounds[current.info.group]

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from rucola.broker.acl.permission import PUB, SUB, Account
-from rucola.broker.acl.plain_manager import UPDATE_FAILED
-from rucola.broker.services import BrokerServices
+from rucola.broker.acl.plain_manager import UPDATE_FAILED, PlainPermissionManager
+from rucola.broker.config import BrokerConfig
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
@@ -28,11 +28,10 @@ _WORDS = {PUB: "PUB", SUB: "SUB", PUB | SUB: "PUB|SUB"}
 class AclProcessor:
     """Serves requests 50 to 54."""
 
-    def __init__(self, services: BrokerServices) -> None:
-        assert services.access is not None
-        self._config = services.config
-        self._accounts = services.access.accounts
-        self._address = services.address
+    def __init__(self, config: BrokerConfig, accounts: PlainPermissionManager, address: str) -> None:
+        self._config = config
+        self._accounts = accounts
+        self._address = address
 
     def update(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 50: changes only the given fields of an account."""

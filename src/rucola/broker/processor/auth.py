@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rucola.broker.services import BrokerServices
+from rucola.broker.acl.auth_manager import AuthManager
 from rucola.protocol import fastjson
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
@@ -18,9 +18,8 @@ from rucola.remoting.server import Channel
 class AuthProcessor:
     """Serves requests 3001 to 3010."""
 
-    def __init__(self, services: BrokerServices) -> None:
-        assert services.access is not None and services.access.users is not None
-        self._users = services.access.users
+    def __init__(self, users: AuthManager) -> None:
+        self._users = users
 
     def create_user(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 3001: creates a user. If the header and the body both have a name, the one in the header is used."""

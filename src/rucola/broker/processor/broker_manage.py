@@ -9,7 +9,7 @@ file, an address, a program or a secret, or weakens a check.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from rucola.broker.processor.responses import success
 from rucola.broker.runtime_info import RuntimeInfo
@@ -73,10 +73,10 @@ CONFIG_BYTES_MAX = 64 * 1024
 class BrokerManageProcessor:
     """Shows and changes the broker."""
 
-    def __init__(self, services: BrokerServices) -> None:
+    def __init__(self, services: BrokerServices, sends_waiting: Callable[[], int]) -> None:
         self._config = services.config
         self._store = services.store
-        self._runtime_info = RuntimeInfo(services)
+        self._runtime_info = RuntimeInfo(services, sends_waiting)
         self._cold_reads = services.cold_reads
         self._clock = services.clock
         self._version = DataVersion(0, services.clock.wall_ms(), 0)

@@ -44,9 +44,9 @@ _CLIENT_TIMEOUT_MS = 10_000
 class ConnectionQueryProcessor:
     """Answers from the tables of clients, or lets a client answer."""
 
-    def __init__(self, services: BrokerServices) -> None:
+    def __init__(self, services: BrokerServices, address: str) -> None:
         self._config = services.config
-        self._address = services.address
+        self._address = address
         self._store = services.store
         self._topics = services.topics
         self._groups = services.groups

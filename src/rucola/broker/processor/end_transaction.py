@@ -7,9 +7,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.processor.responses import success
-from rucola.broker.services import BrokerServices
-from rucola.broker.transaction.transactional_message_service import is_decision
+from rucola.broker.senders import Senders
+from rucola.broker.transaction.check_service import TransactionCheckService
+from rucola.broker.transaction.transactional_message_service import TransactionalMessageService, is_decision
+from rucola.broker.when_safe import WhenSafe
 from rucola.common.key_builder import TRANS_HALF_TOPIC
 from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import BrokerError
@@ -33,13 +36,20 @@ class EndTransactionProcessor:
     message that was put back is synced.
     """
 
-    def __init__(self, services: BrokerServices) -> None:
-        self._when_safe = services.when_safe
-        self._transactions = services.transactions
-        self._account_of = services.senders.account_of
-        self._checks = services.transaction_checks
+    def __init__(
+        self,
+        transactions: TransactionalMessageService,
+        checks: TransactionCheckService,
+        senders: Senders,
+        cold_reads: ColdReads,
+        when_safe: WhenSafe,
+    ) -> None:
+        self._when_safe = when_safe
+        self._transactions = transactions
+        self._account_of = senders.account_of
+        self._checks = checks
         self._resumed = Resumed()
-        self._cold_reads = services.cold_reads
+        self._cold_reads = cold_reads
 
     def end(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 37: ends a transaction. If the producer has not decided yet, it gets no response, and the broker asks

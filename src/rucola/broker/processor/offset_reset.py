@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from rucola.broker.client.client_channel import ClientChannel
+from rucola.broker.longpolling.pull_request_hold import PullRequestHold
 from rucola.broker.offset.offset_resets import Reset
 from rucola.broker.services import BrokerServices
 from rucola.common.message_queue import MessageQueue
@@ -45,7 +46,7 @@ class OffsetResetProcessor:
     their requests.
     """
 
-    def __init__(self, services: BrokerServices) -> None:
+    def __init__(self, services: BrokerServices, hold: PullRequestHold) -> None:
         self._config = services.config
         self._store = services.store
         self._topics = services.topics
@@ -53,7 +54,7 @@ class OffsetResetProcessor:
         self._consumers = services.consumers
         self._offsets = services.offsets
         self._resets = services.resets
-        self._wake = services.hold.wake
+        self._wake = hold.wake
         self._cold_reads = services.cold_reads
         self._one = asyncio.Lock()
 

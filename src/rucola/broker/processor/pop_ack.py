@@ -17,6 +17,7 @@ from rucola.broker.pop.revive_log import ReviveLog
 from rucola.broker.processor.responses import NO_CODE
 from rucola.broker.refusals import FAQ
 from rucola.broker.services import BrokerServices
+from rucola.broker.when_safe import WhenSafe
 from rucola.errors import BrokerError
 from rucola.formats.pop import IN_ORDER, PopAck, PopCheckpoint, PopKey
 from rucola.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
@@ -38,7 +39,14 @@ _BATCHES_AT_ONCE = 32
 class PopAckProcessor:
     """Serves acknowledgements. Event loop only."""
 
-    def __init__(self, services: BrokerServices, orders: OrderInfoManager, log: ReviveLog, locks: OrderLocks) -> None:
+    def __init__(
+        self,
+        services: BrokerServices,
+        orders: OrderInfoManager,
+        log: ReviveLog,
+        locks: OrderLocks,
+        when_safe: WhenSafe,
+    ) -> None:
         self._store = services.store
         self._topics = services.topics
         self._offsets = services.offsets
@@ -46,7 +54,7 @@ class PopAckProcessor:
         self._orders = orders
         self._log = log
         self._locks = locks
-        self._when_safe = services.when_safe
+        self._when_safe = when_safe
         self._now_ms = services.store.now_ms
 
     def ack(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:

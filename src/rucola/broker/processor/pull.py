@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from array import array
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from rucola.broker.client.consumer_manager import CONSUME_ACTIVELY
 from rucola.broker.filter.filtered_read import FilterTime, read_filtered
-from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.broker.longpolling.deadlines import Timer
 from rucola.broker.longpolling.pull_request_hold import Admission, PullRequest, PullRequestHold
 from rucola.broker.processor.pull_admission import (
     TAG,
@@ -73,15 +74,25 @@ is 0, and 21 otherwise.
 
 
 class PullMessageProcessor:
-    """Serves pulls: rows of kind PULL in the frame table, and requests with unusual headers. Event loop only. The
-    broker sets ``hold`` before the first request.
+    """Serves pulls: rows of kind PULL in the frame table, and requests with unusual headers. Event loop only.
+
+    Args:
+        call_later: ``(seconds, callback) -> Timer``, the loop's method.
+
+    Attributes:
+        hold: the pulls that wait for messages.
     """
 
-    def __init__(self, services: BrokerServices) -> None:
-        config = services.config
-        self.hold: PullRequestHold
-        self.cold_reads = ColdReads(lambda: config.pull_thread_pool_queue_capacity)
-        self._config = config
+    def __init__(self, services: BrokerServices, call_later: Callable[..., Timer]) -> None:
+        self.hold = PullRequestHold(
+            services.store.max_queue_offset,
+            self.resume,
+            services.clock.monotonic,
+            call_later,
+            services.senders.account_on,
+        )
+        self._cold_reads = services.cold_reads
+        self._config = services.config
         self._store = services.store
         self._topics = services.topics
         self._offsets = services.offsets
@@ -276,7 +287,7 @@ class PullMessageProcessor:
         if result.cold is not None:
             if self._cold_flow.is_limited(admission.consumer[0]) and self._slow_down(request, may_wait):
                 return
-            if not self.cold_reads.start(request.channel, result.cold, partial(self._fetched, request, may_wait)):
+            if not self._cold_reads.start(request.channel, result.cold, partial(self._fetched, request, may_wait)):
                 _refuse_busy(request)
             return
         if self._separates and topic.startswith(_RETRY):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from rucola.broker.config import BrokerConfig
 from rucola.broker.processor.responses import success
-from rucola.broker.services import BrokerServices
+from rucola.broker.senders import Senders
+from rucola.broker.timer.timer_rewrite import TimerRewriter
 from rucola.broker.topic.internal_topics import only_broker_writes
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.when_safe import WhenSafe
 from rucola.common.message import StoreMessage
 from rucola.common.message_const import MSG_REGION, PGROUP, SENDER, TAGS, TIMER_DEL_UNIQKEY, TIMER_DELIVER_MS, UNIQ_KEY
 from rucola.common.recall_handle import RecallHandle
@@ -16,6 +20,7 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.recall import RecallMessageRequestHeader, RecallMessageResponseHeader
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
+from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
 
 _TAG = "_RECALL_TAG_"
@@ -26,14 +31,22 @@ class RecallMessageProcessor:
     recall; both are due at the same time. With accounts, it recalls only a message of the same account.
     """
 
-    def __init__(self, services: BrokerServices) -> None:
-        self._config = services.config
-        self._store = services.store
-        self._topics = services.topics
-        self._timer = services.timers.rewriter
-        self._now_ms = services.store.now_ms
-        self._when_safe = services.when_safe
-        self._senders = services.senders
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        timer: TimerRewriter,
+        senders: Senders,
+        when_safe: WhenSafe,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._timer = timer
+        self._now_ms = store.now_ms
+        self._when_safe = when_safe
+        self._senders = senders
 
     def recall(self, channel: Channel, command: RemotingCommand) -> Answer:
         """Request 370. The broker learns only at the due time whether the message is still waiting; if it is, it is not

@@ -14,6 +14,7 @@ import re
 from array import array
 
 from rucola.broker.checked_topics import CheckedTopic
+from rucola.broker.flush_waiters import FlushWaiters
 from rucola.broker.processor.dead_letter import DeadLetterRule
 from rucola.broker.processor.inner_batch import inner_batch
 from rucola.broker.processor.send_response import SendResponses, flush_not_confirmed
@@ -76,17 +77,18 @@ class SendMessageProcessor:
 
     Args:
         rewriter: rewrites messages that are not stored as they came.
+        waiters: the responses that wait for a sync; None without SYNC_FLUSH.
 
     Attributes:
         checked: the topics of sends.
     """
 
-    def __init__(self, services: BrokerServices, rewriter: Rewriter) -> None:
+    def __init__(self, services: BrokerServices, rewriter: Rewriter, waiters: FlushWaiters | None) -> None:
         store, topics, groups = services.store, services.topics, services.groups
         self._store = store
         self._dead_letters = DeadLetterRule(topics, groups, services.locks)
         self._responses = SendResponses(services.config, store.store_host)
-        self._waiters = services.waiters
+        self._waiters = waiters
         self._monotonic = services.clock.monotonic
         self._rewriter = rewriter
         self._body_bytes_max = store.config.max_message_size
@@ -345,7 +347,8 @@ class SendMessageProcessor:
             return
         registration = target.registration
         if registration is not None and registration.done():
-            registration = target.registration = None
+            target.registered()
+            registration = None
         if registration is None:
             self._answer(channel, answers, end, wait)
         else:

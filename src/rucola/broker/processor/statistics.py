@@ -54,9 +54,9 @@ _UNITS_MAX = 1024
 class StatisticsProcessor:
     """Gathers the figures from queue offsets, store times and message rates."""
 
-    def __init__(self, services: BrokerServices) -> None:
+    def __init__(self, services: BrokerServices, address: str) -> None:
         self._config = services.config
-        self._address = services.address
+        self._address = address
         self._store = services.store
         self._topics = services.topics
         self._groups = services.groups

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable
 from dataclasses import replace
 
+from rucola.broker.longpolling.pull_request_hold import PullRequestHold
 from rucola.broker.processor.responses import success
 from rucola.broker.processor.whole_table import Encode, WholeTable
 from rucola.broker.registration import answer_when_told
@@ -38,11 +39,11 @@ without a pause, at 20 µs each.
 class TopicManageProcessor:
     """Manages topics."""
 
-    def __init__(self, services: BrokerServices) -> None:
+    def __init__(self, services: BrokerServices, hold: PullRequestHold) -> None:
         self._store = services.store
         self._topics = services.topics
         self._offsets = services.offsets
-        self._removal = TopicRemoval(services)
+        self._removal = TopicRemoval(services, hold)
         self._whole = WholeTable(self._copy, lambda: self._topics.data_version)
         self._cleaning = asyncio.Lock()
         config = services.config

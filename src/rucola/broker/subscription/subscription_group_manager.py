@@ -48,19 +48,23 @@ class SubscriptionGroupManager:
         auto_create: whether an unknown group is created by the first request that names it.
         keep: creates the writer of ``subscriptionGroup.json``.
         wall_ms: returns the current time, which the data version records at each change.
-
-    Attributes:
         before_create: called with the name of a group that is created at its first use; raises an error to prevent the
             creation.
     """
 
-    def __init__(self, auto_create: bool, keep: Keep, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        auto_create: bool,
+        keep: Keep,
+        wall_ms: Callable[[], int],
+        before_create: Callable[[str], None] | None = None,
+    ) -> None:
         self._auto_create = auto_create
         self._kept = keep(self._snapshot, self._written)
         self._undo: Undo[SubscriptionGroupConfig] = Undo()
         self._wall_ms = wall_ms
         self._listeners: list[Callable[[], None]] = []
-        self.before_create: Callable[[str], None] | None = None
+        self.before_create = before_create
         self.data_version = DataVersion(0, wall_ms(), 0)
         self.table = {group: SubscriptionGroupConfig(group) for group in BUILT_IN_GROUPS}
         self.forbidden: dict[str, dict[str, int]] = {}

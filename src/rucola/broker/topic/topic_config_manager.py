@@ -57,13 +57,17 @@ class TopicConfigManager:
     Args:
         keep: creates the writer of ``topics.json``.
         wall_ms: the wall clock, in ms, which dates changes.
-
-    Attributes:
         before_create: called with the name of a topic before a send creates it; raises an error to prevent the
             creation.
     """
 
-    def __init__(self, config: BrokerConfig, keep: Keep, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        keep: Keep,
+        wall_ms: Callable[[], int],
+        before_create: Callable[[str], None] | None = None,
+    ) -> None:
         self._config = config
         self._kept = keep(self._snapshot, self._written)
         self._wall_ms = wall_ms
@@ -73,7 +77,7 @@ class TopicConfigManager:
         self._open: _Batch | None = None
         self._writing: _Batch | None = None
         self._undo: Undo[TopicConfig] = Undo()
-        self.before_create: Callable[[str], None] | None = None
+        self.before_create = before_create
         self.data_version = DataVersion(0, wall_ms(), 0)
         self.table: dict[str, TopicConfig] = {topic.topic_name: topic for topic in _initial_topics(config)}
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 
 from rucola.broker.client.consumer_manager import BROADCASTING
+from rucola.broker.longpolling.pull_request_hold import PullRequestHold
 from rucola.broker.offset.offset_resets import Reset
 from rucola.broker.services import BrokerServices
 
@@ -21,17 +22,17 @@ class TopicRemoval:
     """Removes topics.
 
     Args:
-        services: the broker's services; ``hold`` must be set.
+        hold: the pulls that wait for messages.
     """
 
-    def __init__(self, services: BrokerServices) -> None:
+    def __init__(self, services: BrokerServices, hold: PullRequestHold) -> None:
         self._store = services.store
         self._topics = services.topics
         self._offsets = services.offsets
         self._resets = services.resets
         self._consumers = services.consumers
         self._pops = services.pops
-        self._hold = services.hold
+        self._hold = hold
 
     def remove(self, topic: str) -> list[asyncio.Future[None] | None]:
         """Removes a topic, its queues, and what its consumers have done.

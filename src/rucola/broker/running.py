@@ -1,0 +1,141 @@
+"""A broker that runs: what serves its requests, wakes those that wait, and works at intervals.
+
+``Broker`` opens the port and the store and then creates this part, complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from rucola.broker.broker_stats import SAMPLE_INTERVAL_S
+from rucola.broker.client.client_channel import SCAN_INTERVAL_S
+from rucola.broker.dispatching import Dispatching
+from rucola.broker.longpolling.pull_request_hold import RECHECK_INTERVAL_S
+from rucola.broker.processor.send import SendMessageProcessor
+from rucola.broker.processor.send_rewrite import Rewriter
+from rucola.broker.registration import REGISTER_AGAIN_S
+from rucola.broker.request_handler import RequestHandler
+from rucola.broker.requests import register_requests
+from rucola.broker.running_services import RunningServices
+from rucola.broker.services import BrokerServices
+from rucola.client.unique_id import UniqueIds
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.turn import in_turns
+from rucola.runtime.machine import process_id
+from rucola.runtime.supervision import Pause, PeriodicWork
+
+IDLE_LOOK_S, IDLE_SHARES = 5.0, 12
+"""Seconds between two checks for unused queues, and number of checks that together cover all queues. The files of a
+queue are closed after one to two minutes without use. Checking all queues at once would block the event loop.
+"""
+
+
+class RunningBroker:
+    """The constructor starts nothing, apart from registering the parts with those that call them.
+
+    Args:
+        running: the services; the store knows its host and is loaded, but not started.
+        listeners: called after each dispatch.
+
+    Attributes:
+        processors: the processors of all requests except sends and pulls.
+        dispatching: what the store calls.
+        handler: what the remoting server calls.
+    """
+
+    def __init__(self, running: RunningServices, listeners: list[Callable[[], None]]) -> None:
+        services = running.services
+        config, store = services.config, services.store
+        self.services = running
+        self.processors = ProcessorTable(config.admin_broker_thread_pool_queue_capacity)
+        register_requests(running, self.processors)
+        self.dispatching = Dispatching(running, listeners)
+        self.handler = RequestHandler(
+            store,
+            SendMessageProcessor(services, _rewriter(services), running.waiters),
+            running.pull,
+            self.processors,
+            self.dispatching.pending,
+            running.waiters,
+            config.send_thread_pool_queue_capacity,
+            services.clock.monotonic,
+            services.cold_reads,
+            services.access.guard if services.access is not None else None,
+        )
+        for holder in (services.timers, services.schedule, running.transaction_checks, services.pops):
+            store.add_holder(holder)
+        self._periodic: list[PeriodicWork] = []
+
+    def start(self) -> None:
+        """Starts the work at intervals, and the deliveries."""
+        running, services = self.services, self.services.services
+        self.work_periodically()
+        running.delivery.start()
+        services.timers.start(running.loop, services.cold_reads)
+        running.transaction_checks.start(running.transactions, services.cold_reads)
+        services.pops.start()
+
+    async def catch_up(self) -> None:
+        """Does everything that became due because the wall clock was moved forward."""
+        running, services = self.services, self.services.services
+        await running.delivery.catch_up()
+        await services.timers.catch_up()
+        await running.transaction_checks.catch_up()
+        await services.pops.catch_up()
+
+    def work_periodically(self) -> None:
+        """Starts the work at intervals, except the deliveries."""
+        running, services = self.services, self.services.services
+        config, store, access = services.config, services.store, services.access
+
+        def every(
+            name: str,
+            pause_s: Callable[[], float],
+            work: Callable[[], Coroutine[Any, Any, None] | None],
+            first_s: Pause = None,
+        ) -> None:
+            self._periodic.append(services.supervisor.every(name, pause_s, work, running.loop, first_s))
+
+        every(
+            "registration with the name servers",
+            lambda: config.register_name_server_period_ms / 1000,
+            running.registration.register,
+            REGISTER_AGAIN_S,
+        )
+        every("writing of consumer offsets", lambda: config.flush_consumer_offset_interval_ms / 1000, services.persist)
+        every("search for silent clients", lambda: SCAN_INTERVAL_S, self._close_silent_clients)
+        every("recheck of held pulls", lambda: RECHECK_INTERVAL_S, running.hold.recheck)
+        every("sampling of rates", lambda: SAMPLE_INTERVAL_S, lambda: in_turns(services.stats.sample()))
+        every("closing of idle queues", lambda: IDLE_LOOK_S, lambda: store.park_idle_queues(IDLE_SHARES))
+        if access is not None and access.users is None:
+            every("reload of accounts", access.reload_interval_s, access.reload)
+        if access is not None:
+            members = access.former_members(services.consumers)
+            every("removal of former members", access.reload_interval_s, lambda: in_turns(members.remove()))
+
+    async def stop_periodic(self) -> None:
+        """Ends the work that ``work_periodically`` has started."""
+        await asyncio.gather(*[work.stop() for work in self._periodic])
+
+    def _close_silent_clients(self) -> None:
+        services = self.services.services
+        limit = services.clock.monotonic() - services.config.channel_expired_timeout_ms / 1000
+        for channel in {*services.producers.silent_since(limit), *services.consumers.silent_since(limit)}:
+            channel.close()
+
+
+def _rewriter(services: BrokerServices) -> Rewriter:
+    config, store = services.config, services.store
+    unique_ids = UniqueIds(store.store_host[:-4], process_id(), random.SystemRandom().randbytes(4), services.clock)
+    return Rewriter(
+        store.property_suffix,
+        unique_ids.next,
+        len(services.delay_levels_ms),
+        not config.reject_transaction_message,
+        config.client_host,
+        services.timers.rewriter,
+        services.senders.mark,
+    )

@@ -1,0 +1,85 @@
+"""The services that need the event loop or the address of a broker. They exist as long as it runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rucola.broker.client.group_changes import GroupChanges
+from rucola.broker.flush_waiters import FlushWaiters
+from rucola.broker.outer_api import BrokerOuterApi
+from rucola.broker.processor.pull import PullMessageProcessor
+from rucola.broker.processor.send_response import flush_not_confirmed
+from rucola.broker.registration import Registration
+from rucola.broker.schedule.delivery import DelayedDelivery
+from rucola.broker.services import BrokerServices
+from rucola.broker.transaction.check_service import TransactionCheckService
+from rucola.broker.transaction.transactional_message_service import TransactionalMessageService, TransactionRules
+from rucola.broker.when_safe import WhenSafe
+from rucola.common.key_builder import TRANS_CHECK_MAX_TIME_TOPIC
+
+
+class RunningServices:
+    """Created when the port is open and the store is loaded. The constructor starts nothing.
+
+    Args:
+        services: the services that need neither loop nor address; they are loaded.
+        loop: the event loop on which the whole broker runs.
+        address: the address that clients are given, ``host:port``.
+
+    Attributes:
+        waiters: the responses that wait for a sync; None without SYNC_FLUSH.
+        when_safe: sends single responses when they are safe.
+        outer_api: calls the name servers.
+        pull: serves pulls.
+        hold: the pulls that wait for messages.
+        delivery: delivers delayed messages.
+    """
+
+    def __init__(self, services: BrokerServices, loop: asyncio.AbstractEventLoop, address: str) -> None:
+        config, clock, options = services.config, services.clock, services.store.config
+        self.services = services
+        self.loop = loop
+        self.address = address
+        self.waiters: FlushWaiters | None = None
+        if options.sync_flush:
+            self.waiters = FlushWaiters(
+                clock.monotonic, options.sync_flush_timeout_ms, flush_not_confirmed, loop.call_later
+            )
+        self.when_safe = WhenSafe(services.store, self.waiters)
+        self.outer_api = BrokerOuterApi(config, address, clock.wall_ms)
+        self.registration = Registration(config, loop, self.outer_api, services.topics, services.supervisor)
+        self.transaction_checks = TransactionCheckService(
+            services.halves,
+            loop,
+            config.transaction_check_interval_ms,
+            config.transaction_op_batch_interval_ms,
+            services.supervisor,
+        )
+        self.transactions = _transactions(services, self.transaction_checks)
+        self.pull = PullMessageProcessor(services, loop.call_later)
+        self.hold = self.pull.hold
+        self.delivery = DelayedDelivery(services.schedule, loop, services.cold_reads, services.supervisor)
+        changes = GroupChanges(config, services.topics, services.groups, services.filters, loop)
+        services.consumers.on_change(changes.tell)
+
+    @property
+    def sends_waiting(self) -> int:
+        """Number of batches of responses that wait for a sync of the log."""
+        return len(self.waiters) if self.waiters is not None else 0
+
+
+def _transactions(services: BrokerServices, checks: TransactionCheckService) -> TransactionalMessageService:
+    config = services.config
+    return TransactionalMessageService(
+        services.store,
+        services.halves,
+        services.producers,
+        TransactionRules(config.transaction_timeout_ms, config.transaction_check_max, len(services.delay_levels_ms)),
+        config.broker_name,
+        services.store.now_ms,
+        lambda: services.topics.create_for_group(TRANS_CHECK_MAX_TIME_TOPIC, 1),
+        checks.finished,
+        services.timers.rewriter,
+        services.senders,
+        services.topics.read_queue,
+    )
