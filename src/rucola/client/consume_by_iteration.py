@@ -48,7 +48,7 @@ class ConsumeByIteration:
     def add(self, queue: ProcessQueue) -> None:
         """Adds a queue."""
         if isinstance(queue, OrderlyProcessQueue):
-            queue.on_progress = self._progress
+            queue.report_to(self._progress)
 
     def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
         """Adds messages that were pulled into ``queue``."""

@@ -114,11 +114,9 @@ class ConsumeOrderly:
         line = self._lines.get(queue)
         if line is None:
             return True
-        line.arrived.set()
         loop = asyncio.get_running_loop()
-        if line.dropped_at is None:
-            line.dropped_at = loop.time()
-        if not await line.has_ended(UNLOCK_WAIT_S) and loop.time() - line.dropped_at < UNLOCK_ANYWAY_S:
+        dropped_at = line.drop(loop.time())
+        if not await line.has_ended(UNLOCK_WAIT_S) and loop.time() - dropped_at < UNLOCK_ANYWAY_S:
             queue.try_unlock_times += 1
             return False
         self._lines.pop(queue, None)
@@ -250,17 +248,23 @@ class _Line(CallSlot):
         arrived: set when messages were pulled, or when the queue was dropped.
         ended: set when the task is done with the dropped queue.
         pause: the pause that runs.
-        dropped_at: when the queue was first to be removed.
     """
 
-    __slots__ = ("arrived", "dropped_at", "ended", "pause")
+    __slots__ = ("_dropped_at", "arrived", "ended", "pause")
 
     def __init__(self, calls: ListenerCalls) -> None:
         super().__init__(calls)
         self.arrived = asyncio.Event()
         self.ended = asyncio.Event()
         self.pause: asyncio.Future[None] | None = None
-        self.dropped_at: float | None = None
+        self._dropped_at: float | None = None
+
+    def drop(self, now: float) -> float:
+        """Tells the task that the queue was dropped; returns when this was first called."""
+        self.arrived.set()
+        if self._dropped_at is None:
+            self._dropped_at = now
+        return self._dropped_at
 
     async def has_ended(self, timeout_s: float) -> bool:
         """Waits until the task is done with the queue; returns False after ``timeout_s`` seconds."""

@@ -97,7 +97,7 @@ class ClientInstance:
         self._config = config
         self._producer_group = producer_group
         self._consumers: dict[str, ConsumerRegistration] = {}
-        self.client = RemotingClient(client_options(config, clock))
+        self.client = RemotingClient(client_options(config, clock), self._connected)
         self.api = RemotingApi(self.client)
         self.name_servers = NameServers(namesrv, self.api, config.mq_client_api_timeout_ms)
         self.address = local_address(self.name_servers.addresses[0])
@@ -115,7 +115,6 @@ class ClientInstance:
         """Starts to refresh routes and to send heartbeats; sends nothing before a topic is used."""
         self.owner.start()
         self.running = True
-        self.client.on_connected = self._connected
         self.client.register_processor(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._consumer_ids_changed)
         interval_s = self._config.poll_name_server_interval_ms / 1000
         self.background.periodic("refresh of routes", self.routes.refresh_all, interval_s)

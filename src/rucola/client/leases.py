@@ -83,6 +83,14 @@ class Lease:
         self.failures = 0
         self.due: float | None = None
 
+    def line_up(self, due: float) -> None:
+        """Notes that the heap has an entry of the lease, for the time ``due``."""
+        self.due = due
+
+    def take_out(self) -> None:
+        """Notes that the entry in the heap was taken out, or counts no more."""
+        self.due = None
+
     def enter(self, happened: DeliveryEvent) -> None:
         """Moves the message to its next state."""
         self.state = TRANSITIONS[self.state, happened]
@@ -286,7 +294,7 @@ class Leases:
         if self._leases.get(lease.key) is lease:
             del self._leases[lease.key]
         if lease.due is not None:
-            lease.due = None
+            lease.take_out()
             self._void += 1
             if self._void * 2 > len(self._heap) + _VOID_MIN:
                 self._heap = [entry for entry in self._heap if entry[2].due == entry[0]]
@@ -294,7 +302,7 @@ class Leases:
                 self._void = 0
 
     def _push(self, lease: Lease, due: float) -> None:
-        lease.due = due
+        lease.line_up(due)
         heapq.heappush(self._heap, (due, next(self._numbers), lease))
 
     def _set_timer(self) -> None:
@@ -310,7 +318,7 @@ class Leases:
         while self._heap and self._heap[0][0] <= now:
             due, _, lease = heapq.heappop(self._heap)
             if lease.due == due:
-                lease.due = None
+                lease.take_out()
                 self._attend(lease, now)
             else:
                 self._void -= 1

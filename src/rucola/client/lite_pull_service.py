@@ -55,7 +55,16 @@ class AssignedQueue(DeliveryQueue):
         self.resumed = asyncio.Event()
         if not is_paused:
             self.resumed.set()
-        self.task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def read_by(self, task: asyncio.Task[None]) -> None:
+        """Notes the task that pulls from the queue."""
+        self._task = task
+
+    def stop_reading(self) -> None:
+        """Ends the pulls, if there are any."""
+        if self._task is not None:
+            self._task.cancel()
 
     @property
     def position(self) -> int:
@@ -250,15 +259,14 @@ class LitePullService:
     def _begin(self, assigned: AssignedQueue, alone: bool) -> None:
         self.queues[assigned.queue] = assigned
         if self._room is not None:
-            assigned.on_room = self._made_room
+            assigned.when_room(self._made_room)
         assigned.is_start_certain = alone
         self._pull_from_now(assigned)
 
     def _pull_from_now(self, assigned: AssignedQueue) -> None:
-        if assigned.task is not None:
-            assigned.task.cancel()
+        assigned.stop_reading()
         name = f"pulls of {assigned.queue}"
-        assigned.task = self._pulls.until_cancelled(name, lambda: self._read_queue(assigned))
+        assigned.read_by(self._pulls.until_cancelled(name, lambda: self._read_queue(assigned)))
 
     def _leave(self, assigned: AssignedQueue) -> None:
         """Drops a queue, and notes how far it was consumed."""
@@ -269,8 +277,7 @@ class LitePullService:
 
     def _end(self, assigned: AssignedQueue) -> None:
         assigned.drop()
-        if assigned.task is not None:
-            assigned.task.cancel()
+        assigned.stop_reading()
 
     async def _read_queue(self, assigned: AssignedQueue) -> None:
         """Reads a queue. Unless the group has no other member, the previous consumer of a new queue gets the time to
@@ -342,7 +349,7 @@ class LitePullService:
         if self._room is None:
             self._room = asyncio.get_running_loop().create_future()
             for queue in self.queues.values():
-                queue.on_room = self._made_room
+                queue.when_room(self._made_room)
         await asyncio.shield(self._room)
 
     def _made_room(self) -> None:
@@ -350,7 +357,7 @@ class LitePullService:
             self._room.set_result(None)
             self._room = None
             for queue in self.queues.values():
-                queue.on_room = None
+                queue.when_room(None)
 
     def _note(self, assigned: AssignedQueue) -> None:
         if not assigned.dropped:

@@ -102,6 +102,10 @@ class ProcessQueue:
         if self.on_room is not None:
             self.on_room()
 
+    def when_room(self, listener: Callable[[], None] | None) -> None:
+        """Sets ``on_room``; None ends the calls."""
+        self.on_room = listener
+
     def drop(self) -> None:
         """Marks the queue as given up. Its messages are returned: results for them are ignored from now on."""
         self.dropped = True
@@ -219,6 +223,18 @@ class OrderlyProcessQueue(DeliveryQueue):
         self.try_unlock_times = 0
         self.consuming: list[MessageExt] = []
         self.on_progress: Callable[[OrderlyProcessQueue, int], None] | None = None
+
+    def report_to(self, listener: Callable[[OrderlyProcessQueue, int], None]) -> None:
+        """Sets ``on_progress``."""
+        self.on_progress = listener
+
+    def lock(self, asked_at: float) -> None:
+        """Notes that the request which was sent at ``asked_at`` was granted."""
+        self.locked_at = asked_at
+
+    def unlock(self) -> None:
+        """Notes that the lock was refused or released."""
+        self.locked_at = None
 
     def is_locked(self, now: float) -> bool:
         """Whether the broker confirmed the lock recently enough to rely on it."""

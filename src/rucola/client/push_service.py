@@ -406,8 +406,8 @@ class PushService:
 async def _room(queue: ProcessQueue) -> None:
     """Waits until messages are removed from ``queue``."""
     removed = asyncio.Event()
-    queue.on_room = removed.set
+    queue.when_room(removed.set)
     try:
         await removed.wait()
     finally:
-        queue.on_room = None
+        queue.when_room(None)

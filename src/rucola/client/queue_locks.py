@@ -68,7 +68,7 @@ class QueueLocks:
     async def unlock(self, queue: OrderlyProcessQueue) -> None:
         """Releases the lock; failures are only logged, because the lock expires."""
         member = self._member
-        queue.locked_at = None
+        queue.unlock()
         try:
             address = member.instance.routes.broker(queue.queue.broker_name)
             await member.api.unlock_queues(address, member.group, member.instance.client_id, [queue.queue], TIMEOUT_MS)
@@ -103,7 +103,10 @@ class QueueLocks:
             event(logger, logging.WARNING, "queues not locked", broker=broker_name, error=error)
             return False
         for queue in queues:
-            queue.locked_at = asked_at if queue.queue in locked else None
+            if queue.queue in locked:
+                queue.lock(asked_at)
+            else:
+                queue.unlock()
         return True
 
     def confirm_soon(self) -> None:

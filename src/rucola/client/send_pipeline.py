@@ -96,6 +96,10 @@ class _RouteSearch:
         self.failure: RemotingError | None = None
         self.waiting: dict[PendingSend, asyncio.TimerHandle] = {}
 
+    def failed(self, error: RemotingError) -> None:
+        """Notes the error of a request; the search goes on."""
+        self.failure = error
+
 
 class SendPipeline:
     """The messages that a producer has in flight. A pipeline may be used on only one event loop, and implements
@@ -396,7 +400,7 @@ class SendPipeline:
                     await self._routes.route(search.topic)
                     failure = None
                 except RemotingError as error:
-                    search.failure = error
+                    search.failed(error)
                     self._drop_cancelled(search)
                     await asyncio.sleep(pause_s)
                     if not search.waiting:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
@@ -40,25 +40,23 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 
 
 class ReadBody(bytes):
-    """A body that is parsed already: for a ``ReadBody``, ``loads`` returns its ``value`` without parsing it again. The
-    caller must not change the value.
+    """A body that is parsed when it is made, on any thread: for a ``ReadBody``, ``loads`` returns its ``value`` without
+    parsing it again. The caller must not change the value.
 
     Attributes:
         value: the result of ``loads`` for the same bytes.
+
+    Raises:
+        FormatError: see ``loads``.
     """
 
     value: Any
 
-    @classmethod
-    def of(cls, source: bytes | bytearray | memoryview) -> ReadBody:
-        """Parses ``source``; may be called on any thread.
-
-        Raises:
-            FormatError: see ``loads``.
-        """
-        body = cls(source)
-        body.value = loads(source)
-        return body
+    def __new__(cls, source: bytes | bytearray | memoryview) -> Self:
+        """Parses ``source``."""
+        self = super().__new__(cls, source)
+        self.value = loads(source)
+        return self
 
 
 def loads(source: bytes | bytearray | memoryview) -> Any:

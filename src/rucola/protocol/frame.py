@@ -82,6 +82,20 @@ class FrameBatch:
         self.table = table
         self.count = count
 
+    def keep_answers(self, answers: list[SendAnswer | None]) -> list[SendAnswer | None]:
+        """Sets ``send_answers``, and returns them."""
+        self.send_answers = answers
+        return answers
+
+    def hash_with(self, hashing: object) -> None:
+        """Sets ``hashing``."""
+        self.hashing = hashing
+
+    def take_hashing(self) -> object:
+        """Returns ``hashing``, which is then None."""
+        hashing, self.hashing = self.hashing, None
+        return hashing
+
     @property
     def end(self) -> int:
         """Position after the last frame in ``source``."""

@@ -191,6 +191,6 @@ def send_answers(batch: FrameBatch) -> list[SendAnswer | None]:
 
     The item is None if the frame has no send result, or if only ``FrameBatch.command`` can read the frame.
     """
-    if batch.send_answers is None:
-        batch.send_answers = read_send_answers(batch.source, batch.table, batch.count)
-    return batch.send_answers
+    if batch.send_answers is not None:
+        return batch.send_answers
+    return batch.keep_answers(read_send_answers(batch.source, batch.table, batch.count))

@@ -76,12 +76,13 @@ class RemotingClient:
 
     Args:
         options: limits.
+        on_connected: called with the address of every opened connection.
     """
 
-    def __init__(self, options: ClientOptions | None = None) -> None:
+    def __init__(self, options: ClientOptions | None = None, on_connected: Callable[[str], None] | None = None) -> None:
         self.options = options or ClientOptions()
         self.processors: dict[int, Processor] = {}
-        self.on_connected: Callable[[str], None] | None = None  # called with the address of every opened connection
+        self.on_connected = on_connected
         self._connections: dict[str, ClientConnection] = {}
         # Returns the next correlation id. An id recurs only after 2**31 - 1 calls; by then, the earlier request
         # with this id no longer waits. The function is written in C, because it is called for every message.

@@ -86,7 +86,7 @@ class JsonBodies:
         try:
             async with self._ahead:
                 loop = asyncio.get_running_loop()
-                command.body = await loop.run_in_executor(self._thread, ReadBody.of, command.body)
+                command.body = await loop.run_in_executor(self._thread, ReadBody, command.body)
                 await self._resumed.turn()
         finally:
             self._waiting_bytes -= size

@@ -66,6 +66,10 @@ class HeldDirectory:
         self.inside = path if path.endswith("/") else f"{path}/"
         self.kept: dict[str, HeldDirectory] | None = None
 
+    def keep_inside(self, keeps: bool) -> None:
+        """Sets whether directories below this one stay open from now on; closes those that do."""
+        self.kept = {} if keeps else None
+
     def __del__(self) -> None:
         if self.descriptor >= 0:
             os.close(self.descriptor)
@@ -177,13 +181,13 @@ class HeldDirectories:
         """
         for one in self._held:
             if one.path == path and one.descriptor >= 0:
-                one.kept = {} if is_alone else None
+                one.keep_inside(is_alone)
 
     def limit_descriptors(self, limit: int) -> None:
         """Closes the directories that stay open if the process may open only ``limit`` files, and these are few."""
         if limit < _KEPT_FROM:
             for one in self._held:
-                one.kept = None
+                one.keep_inside(False)
 
     def forget(self, path: str) -> None:
         """Ends the hold of a directory that got another name or was removed, and of those below it."""

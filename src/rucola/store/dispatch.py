@@ -143,6 +143,10 @@ class Dispatcher:
         self._multi = MultiDispatch(queues, stats or StoreStats()) if light else None
         self._by_record = queues.factory.by_record
 
+    def screen_with(self, screen: Screen | None) -> None:
+        """Sets ``screen``."""
+        self.screen = screen
+
     def dispatch(
         self, end: int, queues_from: int = 0, index_from: int = 0, maps_max: float = inf, rows_max: float = inf
     ) -> int:

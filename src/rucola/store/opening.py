@@ -104,7 +104,7 @@ class StoreOpening:
         self._deletion.load()
         self._log.gaps = self._quarantine.gaps()
         watermark = self._marks.watermark.read()
-        self._log.stretches = as_pairs(known_stretches(self._log.queue.segments, watermark))
+        self._log.know_stretches(as_pairs(known_stretches(self._log.queue.segments, watermark)))
         known = watermark if watermark is not None and watermark.clean and not self._marks.in_use else None
         self._queues.load(several=known is None or known.later_files != 0)
         if self._dispatcher.index_service is not None:
@@ -122,7 +122,8 @@ class StoreOpening:
             self._queues.load()
         recovery.cut_log(end)
         marks, stretches = follow_on(self._log.queue.segments, watermark, end.physical_offset, self._with_checksums)
-        self._marks.writers, self._log.stretches = marks, as_pairs(stretches)
+        self._marks.writers = marks
+        self._log.know_stretches(as_pairs(stretches))
         records = self._follow(recovery, end)
         needed_since_ms = end.store_timestamp_ms - self._pop_wait_ms
         self._deletion.resumed(self._log.min_offset, end.physical_offset, needed_since_ms)

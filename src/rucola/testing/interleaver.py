@@ -37,9 +37,18 @@ class Task:
         self.name = name
         self.done = False
         self.work = work
-        self.may_go_on: Callable[[], bool] | None = None
+        self._may_go_on: Callable[[], bool] | None = None
         self.baton = _Lock()
         self.baton.acquire()
+
+    def wait_for(self, may_go_on: Callable[[], bool] | None) -> None:
+        """Pauses the work until ``may_go_on`` returns true; None ends the pause."""
+        self._may_go_on = may_go_on
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the work waits for nothing."""
+        return self._may_go_on is None or self._may_go_on()
 
 
 class Interleaver:
@@ -94,7 +103,7 @@ class Interleaver:
 
     def yield_to(self, task: Task) -> None:
         """Lets ``task`` continue now, until it gives up its turn."""
-        if not task.done and self._may(task):
+        if not task.done and task.may_go_on:
             self._switch(task)
 
     def wait(self, may_go_on: Callable[[], bool]) -> None:
@@ -107,13 +116,13 @@ class Interleaver:
         me = self._current
         while not may_go_on():
             self._check()
-            others = [task for task in self._tasks if task is not me and self._may(task)]
+            others = [task for task in self._tasks if task is not me and task.may_go_on]
             if not others:
                 waiting = ", ".join(task.name for task in self._tasks)
                 raise Deadlock(f"none of {waiting} can continue")
-            me.may_go_on = may_go_on
+            me.wait_for(may_go_on)
             self._switch(self._random.choice(others))
-            me.may_go_on = None
+            me.wait_for(None)
 
     def finish(self) -> None:
         """Runs all other threads until their tasks have ended."""
@@ -126,7 +135,7 @@ class Interleaver:
         self._dropped = True
         for task in list(self._tasks):
             if task is not self._first and not task.done:
-                task.may_go_on = None
+                task.wait_for(None)
                 self._switch(task)
         for thread in self._idle:
             thread.end()
@@ -134,7 +143,7 @@ class Interleaver:
 
     def _let_go_on(self) -> None:
         me = self._current
-        others = [task for task in self._tasks if task is not me and self._may(task)]
+        others = [task for task in self._tasks if task is not me and task.may_go_on]
         starts = self.open_to_start() if self._starts_left else []
         if not others and not starts:
             return
@@ -144,9 +153,6 @@ class Interleaver:
             others.append(starts[number - len(others)]())
             number = -1
         self._switch(others[number])
-
-    def _may(self, task: Task) -> bool:
-        return task.may_go_on is None or task.may_go_on()
 
     def _switch(self, task: Task) -> None:
         me = self._current
@@ -176,7 +182,7 @@ class Interleaver:
         if error is not None or self._dropped:
             following = self._first
         else:
-            others = [other for other in self._tasks if self._may(other)]
+            others = [other for other in self._tasks if other.may_go_on]
             if others:
                 following = self._random.choice(others)
             else:

@@ -18,7 +18,6 @@ class ManualWorker:
     Attributes:
         started: whether ``start`` was called, and ``stop`` was not.
         wanted: whether ``wake`` was called since the last run.
-        on_run: function that is called before each run; it can let time pass.
     """
 
     def __init__(
@@ -31,10 +30,14 @@ class ManualWorker:
         self.name = name
         self.interval_s = interval_s
         self.started = self.wanted = False
-        self.on_run: Callable[[], None] | None = None
+        self._on_run: Callable[[], None] | None = None
         self._work = work
         self._interleaver = interleaver
         self._task: Task | None = None
+
+    def before_runs(self, listener: Callable[[], None]) -> None:
+        """Calls ``listener``, which can let time pass, before each run."""
+        self._on_run = listener
 
     def start(self) -> None:
         """Allows runs; from this call on, the real thread would wait for work."""
@@ -74,8 +77,8 @@ class ManualWorker:
         return self._task
 
     def _run(self) -> None:
-        if self.on_run is not None:
-            self.on_run()
+        if self._on_run is not None:
+            self._on_run()
         self.wanted = False
         self._work()
 

@@ -34,14 +34,17 @@ class MappedBytes(bytearray):
     Attributes:
         touched: indices of pages that were written, perhaps without a visible change.
         maps: number of open memory maps of the file.
-        on_unmap: function that is called when the last map is closed.
     """
 
     def __init__(self, content: bytes = b"") -> None:
         super().__init__(content)
         self.touched: set[int] = set()
         self.maps = 0
-        self.on_unmap: Callable[[], None] | None = None
+        self._on_unmap: Callable[[], None] | None = None
+
+    def when_unmapped(self, listener: Callable[[], None]) -> None:
+        """Calls ``listener`` when the last map is closed."""
+        self._on_unmap = listener
 
     def touch(self, start: int, end: int) -> None:
         """Records a write to the bytes from ``start`` to ``end``, even if they did not change."""
@@ -53,8 +56,8 @@ class MappedBytes(bytearray):
     def close(self) -> None:
         """Closes one map."""
         self.maps -= 1
-        if not self.maps and self.on_unmap is not None:
-            self.on_unmap()
+        if not self.maps and self._on_unmap is not None:
+            self._on_unmap()
 
 
 class Directory:
@@ -223,7 +226,7 @@ class SimulatedDisk:
         data = inode.data
         if not data.maps:
             self.mapped.add(inode)
-            data.on_unmap = partial(self._unmap, inode)
+            data.when_unmapped(partial(self._unmap, inode))
         data.maps += 1
         return data
 

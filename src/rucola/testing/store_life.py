@@ -132,9 +132,9 @@ class StoreLife:
                 on_flushed=self._flushed,
                 is_batch_topic=lambda topic: topic.startswith(b"Batch"),
             )
-        self._keeper.on_run = partial(self._clock.advance, _PASS_MS)
+        self._keeper.before_runs(partial(self._clock.advance, _PASS_MS))
         if self._commit is not None:
-            self._commit.on_run = partial(self._clock.advance, _COMMIT_MS)
+            self._commit.before_runs(partial(self._clock.advance, _COMMIT_MS))
         if self.interleaver is not None:
             self.interleaver.open_to_start = self._ready
         try:

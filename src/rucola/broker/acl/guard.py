@@ -167,7 +167,7 @@ class AccessGuard:
             The end (excluded) of the judged rows.
         """
         table, allowed = batch.table, False
-        hashing, batch.hashing = batch.hashing, None
+        hashing = batch.take_hashing()
         name: str | None = None
         for row in range(first, last):
             base = row * ROW_WIDTH
@@ -212,7 +212,8 @@ class AccessGuard:
             command = batch.head(row)
             account = self._sender(command)[1]
             signature = LongBodySignature(account.secret_key, command.code, command.ext_fields, command.version)
-            hashing = batch.hashing = LongBody(row, account, signature)
+            hashing = LongBody(row, account, signature)
+            batch.hash_with(hashing)
         return hashing.hash_on(batch)
 
     def _sender(self, command: RemotingCommand) -> tuple[bool, Sender]:

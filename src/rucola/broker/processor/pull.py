@@ -305,7 +305,7 @@ class PullMessageProcessor:
             # The offset has moved past messages that do not match. RocketMQ reads again from the original offset, finds
             # these messages, and answers PULL_RETRY_IMMEDIATELY.
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
-        if self._waits(request, result, code, may_wait):
+        if self._prepare_wait(request, result, code, may_wait):
             if request.proof is None:
                 request.proof = self._senders.proof(request.channel)
             if len(self.hold) >= self._config.pull_thread_pool_queue_capacity or not self.hold.hold(request):
@@ -328,9 +328,9 @@ class PullMessageProcessor:
             return True
         return False
 
-    def _waits(self, request: PullRequest, result: GetMessageResult, code: int, may_wait: bool) -> bool:
-        """True if the request should be held: either it is new and no message was found, or only messages that do not
-        match woke it.
+    def _prepare_wait(self, request: PullRequest, result: GetMessageResult, code: int, may_wait: bool) -> bool:
+        """Sets from where and until when the request waits, and returns True, if it should be held: either it is new
+        and no message was found, or only messages that do not match woke it.
         """
         if may_wait:
             if code != ResponseCode.PULL_NOT_FOUND:

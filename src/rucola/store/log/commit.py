@@ -98,9 +98,8 @@ class CommitService:
                             position = log.max_offset - file.start
                             file.segment.write(position, file.pending.view[position : stop - file.start])
                         log.publish(stop, log.published_timestamp_ms)
-                        if stop == file.end and file.pending is not None:
-                            self._pool.give_back(file.pending)
-                            file.pending = None
+                        if stop == file.end and (buffer := file.committed()) is not None:
+                            self._pool.give_back(buffer)
             except DiskFullError as error:
                 # The blocks were allocated, but copy-on-write file systems need new blocks for each write.
                 if not self._full:

@@ -119,7 +119,7 @@ class CommitLog(LogReader):
             start = self.max_offset - self.max_offset % self.queue.segment_bytes
             file = self.queue.append(start)
             if self.pool is not None:
-                file.pending = self.pool.borrow()
+                file.write_behind(self.pool.borrow())
         else:
             file.allocated = self.max_offset - file.start
             file.segment.allocate(file.allocated, file.size - file.allocated)
@@ -379,7 +379,7 @@ class CommitLog(LogReader):
         if self._run is None:
             write_blank(target.buffer, position, file.size - position)
         if self.pool is not None:
-            following.pending = self.pool.borrow()
+            following.write_behind(self.pool.borrow())
         self.queue.publish(following)
         self._use(following, following.start)
         self.written_offset = following.start

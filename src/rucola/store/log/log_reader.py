@@ -72,6 +72,10 @@ class LogReader:
         self.stretches: array[int] | None = None
         self._one_row = new_table(1)
 
+    def know_stretches(self, stretches: array[int] | None) -> None:
+        """Sets ``stretches``."""
+        self.stretches = stretches
+
     @property
     def min_offset(self) -> int:
         """Physical offset of the first byte that has not expired."""

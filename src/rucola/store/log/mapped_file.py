@@ -83,6 +83,15 @@ class MappedFile:
         self._segment: MappedSegment | None = None
         self._readable: set[int] | range | None = None
 
+    def write_behind(self, buffer: PoolBuffer | None) -> None:
+        """Lets ``buffer`` receive the new bytes, which a commit writes into the file. None if no buffer is free."""
+        self.pending = buffer
+
+    def committed(self) -> PoolBuffer | None:
+        """Returns the buffer, whose bytes are all in the file; None if there was none."""
+        buffer, self.pending = self.pending, None
+        return buffer
+
     def set_read_ahead(self, ahead: bool) -> None:
         """Sets whether later reads also load the bytes after them into memory."""
         self._ahead = ahead

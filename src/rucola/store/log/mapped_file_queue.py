@@ -94,6 +94,10 @@ class MappedFileQueue:
         self._empty = ""
         self._ahead = True
 
+    def expect(self, places: list[Place] | None) -> None:
+        """Sets ``known``."""
+        self.known = places
+
     def load(self, remove_empty: bool = True) -> None:
         """Opens the existing segments. Changes nothing, except that it removes an empty last file.
 

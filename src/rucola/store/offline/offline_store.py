@@ -263,7 +263,7 @@ class OfflineStore:
         log = self.log
         log.queue.load()
         watermark = WatermarkFile(self._files, self.path).read()
-        log.stretches = as_pairs(known_stretches(log.queue.segments, watermark))
+        log.know_stretches(as_pairs(known_stretches(log.queue.segments, watermark)))
         log.max_offset = self._find_end(watermark, known)
         self._queues.factory.placement.trusted_to = INT64_MAX if watermark is None else watermark.queues_offset
 

@@ -52,6 +52,9 @@ class DispatchRequest(NamedTuple):
 class ConsumeQueue:
     """The queue ``queue_id`` of ``topic``.
 
+    Args:
+        on_map: called with this queue whenever one of its segments has been mapped.
+
     Attributes:
         min_offset: queue offset of the oldest entry whose record is still in the log.
         max_offset: queue offset after the newest entry.
@@ -60,7 +63,6 @@ class ConsumeQueue:
         tags_code: the tags code of all entries put since the dispatcher last published its progress, or None if their
             tags codes differ.
         counted: number of this queue's files that ``ConsumeQueueStore`` has included in its counts.
-        on_map: called whenever a segment has been mapped.
         placement: decides what happens when a record and its unit do not agree.
         used: whether units were put or delivered since ``used`` was last set to False.
     """
@@ -70,6 +72,7 @@ class ConsumeQueue:
         "_buffer",
         "_file",
         "_log",
+        "_on_map",
         "_position",
         "_seen_end",
         "_synced",
@@ -78,7 +81,6 @@ class ConsumeQueue:
         "found_offset",
         "max_offset",
         "min_offset",
-        "on_map",
         "placement",
         "queue_id",
         "tags_code",
@@ -100,6 +102,7 @@ class ConsumeQueue:
         log: LogReader,
         placement: Placement,
         writable: bool = True,
+        on_map: Callable[[ConsumeQueue], None] | None = None,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
@@ -111,7 +114,7 @@ class ConsumeQueue:
         self.used = False
         self.tags_code: int | None = 0
         self.counted = 0
-        self.on_map: Callable[[ConsumeQueue], None] | None = None
+        self._on_map = on_map
         self.placement = placement
         self._log = log
         self._file: MappedFile | None = None
@@ -537,8 +540,8 @@ class ConsumeQueue:
         return sum(file.park(unsynced) for file in self.files.segments)
 
     def _mapped(self) -> None:
-        if self.on_map is not None:
-            self.on_map(self)
+        if self._on_map is not None:
+            self._on_map(self)
 
     def close(self) -> None:
         """Unmaps the segments."""

@@ -76,7 +76,7 @@ class ConsumeQueueStore:
     """
 
     def __init__(self, files: Files, root: str, options: QueueOptions, log: LogReader, writable: bool = True) -> None:
-        self.factory = QueueFactory(files, root, log, options, writable)
+        self.factory = QueueFactory(files, root, log, options, writable, self._mapped)
         self.queue_count = self.later_files = 0
         self.lengths_right = True
         self._files = files
@@ -183,10 +183,6 @@ class ConsumeQueueStore:
             if not 0 <= queue_id <= INT32_MAX:
                 raise ValueError(f"queue id {queue_id} is out of range")
             queue = self.factory.make(topic, queue_id)
-            if type(queue) is ConsumeQueue:
-                # Segments of other kinds of queues are not counted, and stay mapped. There are few such queues, and
-                # ``ConsumeQueue.park`` does not take account of extensions and batch units.
-                queue.on_map = self._mapped
             queue.open()
             queues[queue_id] = queue
         return queue

@@ -83,13 +83,24 @@ class QueueFactory:
         root: the store's directory.
         log: the log to which the units point.
         writable: False opens for reading only.
+        on_map: called with a queue whenever one of its segments has been mapped. Segments of batch queues and of queues
+            with an extension are not counted, and stay mapped. There are few such queues, and ``ConsumeQueue.park``
+            does not take account of extensions and batch units.
 
     Attributes:
         options: the options for each kind of queue.
         placement: the ``Placement`` that all queues of the store share.
     """
 
-    def __init__(self, files: Files, root: str, log: LogReader, options: QueueOptions, writable: bool) -> None:
+    def __init__(
+        self,
+        files: Files,
+        root: str,
+        log: LogReader,
+        options: QueueOptions,
+        writable: bool,
+        on_map: Callable[[ConsumeQueue], None] | None = None,
+    ) -> None:
         self.options = options
         self._files = files
         self._path = f"{root}/consumequeue"
@@ -97,6 +108,7 @@ class QueueFactory:
         self._ext_path = f"{root}/consumequeue_ext"
         self._log = log
         self._writable = writable
+        self._on_map = on_map
         self.placement = Placement(log, self.raw_unit, self._queues_like)
         self._batch: dict[bytes, bool] = {}
         self._by_record: dict[bytes, bool] = {}
@@ -146,9 +158,17 @@ class QueueFactory:
         extending = options.extending and not topic.startswith(_LIGHT)
         if not extending and not self._exists(self._ext_path, ext_name):
             queue = ConsumeQueue(
-                files, directory, options.segment_bytes, topic, queue_id, self._log, self.placement, self._writable
+                files,
+                directory,
+                options.segment_bytes,
+                topic,
+                queue_id,
+                self._log,
+                self.placement,
+                self._writable,
+                self._on_map,
             )
-            queue.files.known = self._checked.pop(directory, None)
+            queue.files.expect(self._checked.pop(directory, None))
             return queue
         return ExtendedConsumeQueue(
             files,
@@ -268,7 +288,8 @@ class QueueFactory:
             for topic, queue_id in self._names(path):
                 directory = f"{path}/{self.name(topic)}/{queue_id}"
                 queue = MappedFileQueue(self._files, directory, segment_bytes, writable=False)
-                queue.known = places = queue.places()
+                places = queue.places()
+                queue.expect(places)
                 queue.load()
                 if self._writable and path == self._path:
                     self._checked[directory] = places

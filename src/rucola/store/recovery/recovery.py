@@ -259,9 +259,9 @@ class Recovery:
             self._index.sync_when_full = True
         self._check_readable(self._dispatcher.position, min(self._scanned_from, physical_end))
         if not self.trusted:
-            self._dispatcher.screen = QueueScreen(self._queues.factory, known)
+            self._dispatcher.screen_with(QueueScreen(self._queues.factory, known))
         count = self._dispatcher.dispatch(physical_end, queues_from, index_from)
-        self._dispatcher.screen = None
+        self._dispatcher.screen_with(None)
         self._queues.factory.placement.trusted_to = INT64_MAX
         if self._index is not None:
             self._index.sync_when_full = False
