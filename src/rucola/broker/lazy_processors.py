@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from rucola.broker.running_services import RunningServices
 
@@ -42,55 +42,93 @@ class LazyProcessor(Generic[P]):
 
     Args:
         module: the processor's module, relative to ``rucola.broker``.
-        name: the name of the processor's class. Instead of the name, a function can be passed that returns the
-            processor of a running broker.
-        arguments: returns what the constructor of the class takes.
+        name: the name of the processor's class.
+        make: returns the processor, given its class and the services of the running broker.
 
     Attributes:
         module: the full name of the module. The module must be imported before ``processor`` is called on the event
             loop.
     """
 
-    def __init__(
-        self,
-        module: str,
-        name: str | Callable[[RunningServices], P],
-        arguments: Callable[[RunningServices], tuple[object, ...]] = lambda running: (running.services,),
-    ) -> None:
+    def __init__(self, module: str, name: str, make: Callable[[type[P], RunningServices], P]) -> None:
         self.module = f"rucola.broker.{module}"
         self._name = name
-        self._arguments = arguments
+        self._make = make
 
     def processor(self, running: RunningServices) -> P:
         """Creates and returns the processor."""
-        if isinstance(self._name, str):
-            make: Any = getattr(importlib.import_module(self.module), self._name)
-            return make(*self._arguments(running))  # type: ignore[no-any-return]
-        return self._name(running)
+        return self._make(getattr(importlib.import_module(self.module), self._name), running)
 
 
 topics: LazyProcessor[TopicManageProcessor] = LazyProcessor(
-    "processor.topic_manage", "TopicManageProcessor", lambda it: (it.services, it.hold)
+    "processor.topic_manage", "TopicManageProcessor", lambda made, it: made(it.services, it.hold)
 )
-groups: LazyProcessor[GroupManageProcessor] = LazyProcessor("processor.group_manage", "GroupManageProcessor")
-cold_data: LazyProcessor[ColdDataProcessor] = LazyProcessor("processor.cold_data", "ColdDataProcessor")
-clients: LazyProcessor[ClientManageProcessor] = LazyProcessor("processor.client_manage", "ClientManageProcessor")
+groups: LazyProcessor[GroupManageProcessor] = LazyProcessor(
+    "processor.group_manage",
+    "GroupManageProcessor",
+    lambda made, it: made(it.services.groups, it.services.offsets, it.services.resets, it.services.pops),
+)
+cold_data: LazyProcessor[ColdDataProcessor] = LazyProcessor(
+    "processor.cold_data", "ColdDataProcessor", lambda made, it: made(it.services.cold_flow, it.services.store)
+)
+clients: LazyProcessor[ClientManageProcessor] = LazyProcessor(
+    "processor.client_manage", "ClientManageProcessor", lambda made, it: made(it.services)
+)
 consumers: LazyProcessor[ConsumerManageProcessor] = LazyProcessor(
-    "processor.consumer_manage", "ConsumerManageProcessor"
+    "processor.consumer_manage",
+    "ConsumerManageProcessor",
+    lambda made, it: made(
+        it.services.store,
+        it.services.topics,
+        it.services.groups,
+        it.services.consumers,
+        it.services.offsets,
+        it.services.resets,
+    ),
 )
-queue_locks: LazyProcessor[QueueLockProcessor] = LazyProcessor("processor.queue_lock", "QueueLockProcessor")
-messages: LazyProcessor[QueryProcessor] = LazyProcessor("processor.query", "QueryProcessor")
-send_backs: LazyProcessor[SendBackProcessor] = LazyProcessor("processor.send_back", "SendBackProcessor")
-replies: LazyProcessor[ReplyMessageProcessor] = LazyProcessor("processor.reply", "ReplyMessageProcessor")
+queue_locks: LazyProcessor[QueueLockProcessor] = LazyProcessor(
+    "processor.queue_lock",
+    "QueueLockProcessor",
+    lambda made, it: made(it.services.locks, it.services.topics, it.services.consumers, it.services.senders),
+)
+messages: LazyProcessor[QueryProcessor] = LazyProcessor(
+    "processor.query", "QueryProcessor", lambda made, it: made(it.services.store, it.services.cold_reads)
+)
+send_backs: LazyProcessor[SendBackProcessor] = LazyProcessor(
+    "processor.send_back",
+    "SendBackProcessor",
+    lambda made, it: made(
+        it.services.config,
+        it.services.store,
+        it.services.topics,
+        it.services.groups,
+        it.services.cold_reads,
+        it.services.random_below,
+        len(it.services.delay_levels_ms),
+    ),
+)
+replies: LazyProcessor[ReplyMessageProcessor] = LazyProcessor(
+    "processor.reply",
+    "ReplyMessageProcessor",
+    lambda made, it: made(
+        it.services.config,
+        it.services.store,
+        it.services.checked_topics,
+        it.services.producers,
+        it.services.clock.wall_ms,
+    ),
+)
 transactions: LazyProcessor[EndTransactionProcessor] = LazyProcessor(
     "processor.end_transaction",
     "EndTransactionProcessor",
-    lambda it: (it.transactions, it.transaction_checks, it.services.senders, it.services.cold_reads, it.when_safe),
+    lambda made, it: made(
+        it.transactions, it.transaction_checks, it.services.senders, it.services.cold_reads, it.when_safe
+    ),
 )
 recalls: LazyProcessor[RecallMessageProcessor] = LazyProcessor(
     "processor.recall",
     "RecallMessageProcessor",
-    lambda it: (
+    lambda made, it: made(
         it.services.config,
         it.services.store,
         it.services.topics,
@@ -99,27 +137,37 @@ recalls: LazyProcessor[RecallMessageProcessor] = LazyProcessor(
         it.when_safe,
     ),
 )
-offset_tables: LazyProcessor[OffsetManageProcessor] = LazyProcessor("processor.offset_manage", "OffsetManageProcessor")
+offset_tables: LazyProcessor[OffsetManageProcessor] = LazyProcessor(
+    "processor.offset_manage",
+    "OffsetManageProcessor",
+    lambda made, it: made(
+        it.services.store, it.services.topics, it.services.consumers, it.services.offsets, it.services.schedule
+    ),
+)
 offset_resets: LazyProcessor[OffsetResetProcessor] = LazyProcessor(
-    "processor.offset_reset", "OffsetResetProcessor", lambda it: (it.services, it.hold)
+    "processor.offset_reset", "OffsetResetProcessor", lambda made, it: made(it.services, it.hold)
 )
 connections: LazyProcessor[ConnectionQueryProcessor] = LazyProcessor(
-    "processor.connection_query", "ConnectionQueryProcessor", lambda it: (it.services, it.address)
+    "processor.connection_query", "ConnectionQueryProcessor", lambda made, it: made(it.services, it.address)
 )
 statistics: LazyProcessor[StatisticsProcessor] = LazyProcessor(
-    "processor.statistics", "StatisticsProcessor", lambda it: (it.services, it.address)
+    "processor.statistics", "StatisticsProcessor", lambda made, it: made(it.services, it.address)
 )
 broker: LazyProcessor[BrokerManageProcessor] = LazyProcessor(
-    "processor.broker_manage", "BrokerManageProcessor", lambda it: (it.services, lambda: it.sends_waiting)
+    "processor.broker_manage", "BrokerManageProcessor", lambda made, it: made(it.services, lambda: it.sends_waiting)
 )
 accounts: LazyProcessor[AclProcessor] = LazyProcessor(
-    "processor.acl", "AclProcessor", lambda it: (it.services.config, it.services.control.accounts, it.address)
+    "processor.acl", "AclProcessor", lambda made, it: made(it.services.config, it.services.control.accounts, it.address)
 )
 users: LazyProcessor[AuthProcessor] = LazyProcessor(
-    "processor.auth", "AuthProcessor", lambda it: (it.services.control.users,)
+    "processor.auth", "AuthProcessor", lambda made, it: made(it.services.control.user_accounts)
 )
-pops: LazyProcessor[PopServices] = LazyProcessor("pop_services", lambda it: cast("PopServices", it.services.pops.get()))
-timers: LazyProcessor[TimerDelivery] = LazyProcessor("timer.timer_delivery", lambda it: it.services.timers)
+pops: LazyProcessor[PopServices] = LazyProcessor(
+    "pop_services", "PopServices", lambda _, it: cast("PopServices", it.services.pops.get())
+)
+timers: LazyProcessor[TimerDelivery] = LazyProcessor(
+    "timer.timer_delivery", "TimerDelivery", lambda _, it: it.services.timers
+)
 
 IMPORTED_FIRST = ("concurrent.futures.thread",)
 """Modules that are imported first, because any request may need a thread, which reads long bodies and builds long

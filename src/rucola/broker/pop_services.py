@@ -135,7 +135,9 @@ class PopServices:
         queues = TopicQueues(
             self._running.outer_api.readable_queues, services.topics, self._config.broker_name, services.clock.monotonic
         )
-        return AssignmentProcessor(services, self._modes, queues)
+        return AssignmentProcessor(
+            self._config, services.topics, services.groups, services.consumers, self._modes, queues
+        )
 
     def start(self) -> None:
         """Starts to revive messages, beginning with those that became due while the broker was down."""

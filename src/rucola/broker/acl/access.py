@@ -57,6 +57,12 @@ class BrokerAccess:
         )
         self.senders = AccountSenders(self.snapshot, lambda: self.guard.account, self.guard.serve, clock.monotonic)
 
+    @property
+    def user_accounts(self) -> AuthManager:
+        """The users, for requests that exist only with them."""
+        assert self.users is not None
+        return self.users
+
     def load(self) -> None:
         """Reads the ACL files. ``load_users`` reads the users.
 

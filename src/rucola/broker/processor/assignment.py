@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from rucola.broker.client.consumer_manager import BROADCASTING
+from rucola.broker.client.consumer_manager import BROADCASTING, ConsumerManager
+from rucola.broker.config import BrokerConfig
 from rucola.broker.pop.allocate import STRATEGIES, allocate, allocate_for_pop
 from rucola.broker.pop.request_mode import POP, PULL, RequestMode, RequestModeManager
 from rucola.broker.processor.responses import success
 from rucola.broker.registration import answer_when_told
-from rucola.broker.services import BrokerServices
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.broker.topic_queues import TopicQueues
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message_queue import MessageQueue
@@ -34,14 +36,17 @@ class AssignmentProcessor:
 
     def __init__(
         self,
-        services: BrokerServices,
+        config: BrokerConfig,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
         modes: RequestModeManager,
         topic_queues: TopicQueues,
     ) -> None:
-        self._config = services.config
-        self._topics = services.topics
-        self._groups = services.groups
-        self._consumers = services.consumers
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
         self._modes = modes
         self._topic_queues = topic_queues
         self._resumed = Resumed()

@@ -4,15 +4,16 @@
 
 from __future__ import annotations
 
+from rucola.broker.cold_data_flow import ColdDataFlow
 from rucola.broker.processor.broker_manage import read_options
 from rucola.broker.processor.responses import success
-from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_validator import is_group_name
 from rucola.errors import BrokerError
 from rucola.protocol import fastjson
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.server import Channel
+from rucola.store.message_store import MessageStore
 
 READ_AHEAD_MODE = "READ_AHEAD_MODE"
 _MADV_NORMAL, _MADV_RANDOM = 0, 1
@@ -23,9 +24,13 @@ _GROUPS_MAX = 10_000
 class ColdDataProcessor:
     """Changes the thresholds of groups and the read-ahead of the log."""
 
-    def __init__(self, services: BrokerServices) -> None:
-        self._flow = services.cold_flow
-        self._store = services.store
+    def __init__(
+        self,
+        flow: ColdDataFlow,
+        store: MessageStore,
+    ) -> None:
+        self._flow = flow
+        self._store = store
 
     def update_thresholds(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 2001: sets all given thresholds or none; the body has ``group=bytes`` lines."""

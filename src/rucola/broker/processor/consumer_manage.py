@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from rucola.broker.client.consumer_manager import ConsumerManager
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.offset.offset_resets import OffsetResets
 from rucola.broker.processor.responses import success
-from rucola.broker.services import BrokerServices
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.errors import BrokerError
 from rucola.protocol.bodies.consumer_list import GetConsumerListByGroupResponseBody
 from rucola.protocol.codes import ResponseCode
@@ -15,18 +19,27 @@ from rucola.protocol.headers.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rucola.remoting.server import Channel
+from rucola.store.message_store import MessageStore
 
 
 class ConsumerManageProcessor:
     """Answers the requests that consumers send when they rebalance."""
 
-    def __init__(self, services: BrokerServices) -> None:
-        self._store = services.store
-        self._topics = services.topics
-        self._groups = services.groups
-        self._consumers = services.consumers
-        self._offsets = services.offsets
-        self._resets = services.resets
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        resets: OffsetResets,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._resets = resets
 
     def consumer_list(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 38: the client ids of a group."""

@@ -7,10 +7,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
+from rucola.broker.lazy_pop_services import LazyPopServices
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.offset.offset_resets import OffsetResets
 from rucola.broker.processor.responses import success
 from rucola.broker.processor.whole_table import Encode, WholeTable
 from rucola.broker.registration import answer_when_told
-from rucola.broker.services import BrokerServices
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_validator import GROUP_CHARACTERS_MAX, is_group_name
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.errors import BrokerError
@@ -32,11 +35,17 @@ _RETRY_QUEUES_MAX = 1024
 class GroupManageProcessor:
     """Manages consumer groups."""
 
-    def __init__(self, services: BrokerServices) -> None:
-        self._groups = services.groups
-        self._offsets = services.offsets
-        self._resets = services.resets
-        self._pops = services.pops
+    def __init__(
+        self,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        resets: OffsetResets,
+        pops: LazyPopServices,
+    ) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._resets = resets
+        self._pops = pops
         self._whole = WholeTable(self._copy, lambda: self._groups.data_version)
 
     def update_group(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:

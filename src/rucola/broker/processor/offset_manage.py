@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import partial
 
-from rucola.broker.offset.consumer_offset_manager import topics_by_group
+from rucola.broker.client.consumer_manager import ConsumerManager
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager, topics_by_group
 from rucola.broker.processor.responses import success
 from rucola.broker.processor.whole_table import Encode, WholeTable
-from rucola.broker.services import BrokerServices
+from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.broker.topic.topic_validator import is_group_name
 from rucola.common.data_version import DataVersion
 from rucola.common.numbers import INT64_MAX
@@ -21,17 +23,25 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.admin import CloneGroupOffsetRequestHeader, QueryCorrectionOffsetRequestHeader
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
+from rucola.store.message_store import MessageStore
 
 
 class OffsetManageProcessor:
     """Answers from the table of consumer offsets."""
 
-    def __init__(self, services: BrokerServices) -> None:
-        self._store = services.store
-        self._topics = services.topics
-        self._consumers = services.consumers
-        self._offsets = services.offsets
-        self._schedule = services.schedule
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        schedule: ScheduleMessageService,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._consumers = consumers
+        self._offsets = offsets
+        self._schedule = schedule
         self._whole = WholeTable(self._copy)
 
     def all_offsets(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import partial
 
+from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.processor.responses import success
 from rucola.broker.retry_owner import is_for
-from rucola.broker.services import BrokerServices
 from rucola.common.key_builder import is_retry_topic
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
@@ -31,6 +31,7 @@ from rucola.protocol.headers.query import (
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 from rucola.store.log.cold_read import ColdRecords
+from rucola.store.message_store import MessageStore
 from rucola.store.results import Boundary
 
 
@@ -39,9 +40,13 @@ class QueryProcessor:
     does not.
     """
 
-    def __init__(self, services: BrokerServices) -> None:
-        self._store = services.store
-        self._cold_reads = services.cold_reads
+    def __init__(
+        self,
+        store: MessageStore,
+        cold_reads: ColdReads,
+    ) -> None:
+        self._store = store
+        self._cold_reads = cold_reads
 
     def query_message(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 12: messages by key."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from rucola.broker.client.consumer_manager import ConsumerManager
+from rucola.broker.client.rebalance_lock import RebalanceLockManager
 from rucola.broker.processor.responses import success
-from rucola.broker.services import BrokerServices
+from rucola.broker.senders import Senders
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError
 from rucola.protocol.bodies.lock import LockBatchRequestBody, LockBatchResponseBody
@@ -22,11 +25,17 @@ from rucola.remoting.server import Channel
 class QueueLockProcessor:
     """Locks and unlocks queues."""
 
-    def __init__(self, services: BrokerServices) -> None:
-        self._locks = services.locks
-        self._topics = services.topics
-        self._consumers = services.consumers
-        self._account_of: Callable[[RemotingCommand], str] = services.senders.account_of
+    def __init__(
+        self,
+        locks: RebalanceLockManager,
+        topics: TopicConfigManager,
+        consumers: ConsumerManager,
+        senders: Senders,
+    ) -> None:
+        self._locks = locks
+        self._topics = topics
+        self._consumers = consumers
+        self._account_of: Callable[[RemotingCommand], str] = senders.account_of
 
     def lock_queues(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 41: locks queues."""

@@ -7,9 +7,13 @@ code, which only says whether the client got the reply.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from rucola.broker.checked_topics import CheckedTopics
+from rucola.broker.client.producer_manager import ProducerManager
+from rucola.broker.config import BrokerConfig
 from rucola.broker.property_gate import admit
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY
-from rucola.broker.services import BrokerServices
 from rucola.common.hosts import host_text
 from rucola.common.message import StoreMessage
 from rucola.common.message_const import MSG_REGION, PUSH_REPLY_TIME, REPLY_TO_CLIENT, TRACE_ON
@@ -26,6 +30,7 @@ from rucola.protocol.headers.send import (
     SendMessageResponseHeader,
 )
 from rucola.remoting.server import Channel
+from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
 
 _CLIENT_TIMEOUT_MS = 10_000
@@ -35,12 +40,18 @@ _KEPT_FLAGS = int(MessageSysFlag.COMPRESSED) | COMPRESSION_MASK
 class ReplyMessageProcessor:
     """Serves requests 324 and 325."""
 
-    def __init__(self, services: BrokerServices) -> None:
-        self._store = services.store
-        self._checked = services.checked_topics
-        self._producers = services.producers
-        self._wall_ms = services.clock.wall_ms
-        config = services.config
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        checked: CheckedTopics,
+        producers: ProducerManager,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._checked = checked
+        self._producers = producers
+        self._wall_ms = wall_ms
         self._stores = config.store_reply_message_enable
         self._fields = {MSG_REGION: config.region_id, TRACE_ON: "true" if config.trace_on else "false"}
 

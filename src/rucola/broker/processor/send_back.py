@@ -8,17 +8,20 @@ group's dead-letter topic instead, without a delay. Body and sysFlag stay unchan
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
+from rucola.broker.config import BrokerConfig
+from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.processor.dead_letter import DLQ_QUEUES, HONOURS_MAX_RECONSUME_TIMES
 from rucola.broker.processor.responses import success
 from rucola.broker.refusals import group_missing
 from rucola.broker.registration import answer_when_told
 from rucola.broker.retry_owner import popped_from
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_rewrite
-from rucola.broker.services import BrokerServices
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.internal_topics import holds_waiting
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.key_builder import dlq_topic, group_of, retry_topic
 from rucola.common.message import MessageExt, StoreMessage
 from rucola.common.message_const import CRC32, DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
@@ -32,6 +35,7 @@ from rucola.protocol.headers.client import ConsumerSendMsgBackRequestHeader
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 from rucola.store.log.cold_read import ColdRecords
+from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
 
 FIRST_DELAY_LEVEL = 3
@@ -40,14 +44,23 @@ FIRST_DELAY_LEVEL = 3
 class SendBackProcessor:
     """Serves request 36."""
 
-    def __init__(self, services: BrokerServices) -> None:
-        self._config = services.config
-        self._store = services.store
-        self._topics = services.topics
-        self._groups = services.groups
-        self._random_below = services.random_below
-        self._cold_reads = services.cold_reads
-        self._level_max = len(services.delay_levels_ms)
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        cold_reads: ColdReads,
+        random_below: Callable[[int], int],
+        level_max: int,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._random_below = random_below
+        self._cold_reads = cold_reads
+        self._level_max = level_max
 
     def send_back(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 36, with the checks in RocketMQ's order."""
