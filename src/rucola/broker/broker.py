@@ -89,7 +89,7 @@ class Broker:
     @property
     def running(self) -> RunningServices:
         """The services of the running broker; they exist as soon as ``start`` has opened the store."""
-        return self._serving.services
+        return self._serving.running
 
     @property
     def _serving(self) -> RunningBroker:

@@ -41,6 +41,7 @@ class RunningBroker:
         listeners: called after each dispatch.
 
     Attributes:
+        running: the services that need loop or address.
         processors: the processors of all requests except sends and pulls.
         dispatching: what the store calls.
         handler: what the remoting server calls.
@@ -49,7 +50,7 @@ class RunningBroker:
     def __init__(self, running: RunningServices, listeners: list[Callable[[], None]]) -> None:
         services = running.services
         config, store = services.config, services.store
-        self.services = running
+        self.running = running
         self.processors = ProcessorTable(config.admin_broker_thread_pool_queue_capacity)
         register_requests(running, self.processors)
         self.dispatching = Dispatching(running, listeners)
@@ -71,7 +72,7 @@ class RunningBroker:
 
     def start(self) -> None:
         """Starts the work at intervals, and the deliveries."""
-        running, services = self.services, self.services.services
+        running, services = self.running, self.running.services
         self.work_periodically()
         running.delivery.start()
         services.timers.start(running.loop, services.cold_reads)
@@ -80,7 +81,7 @@ class RunningBroker:
 
     async def catch_up(self) -> None:
         """Does everything that became due because the wall clock was moved forward."""
-        running, services = self.services, self.services.services
+        running, services = self.running, self.running.services
         await running.delivery.catch_up()
         await services.timers.catch_up()
         await running.transaction_checks.catch_up()
@@ -88,7 +89,7 @@ class RunningBroker:
 
     def work_periodically(self) -> None:
         """Starts the work at intervals, except the deliveries."""
-        running, services = self.services, self.services.services
+        running, services = self.running, self.running.services
         config, store, access = services.config, services.store, services.access
 
         def every(
@@ -121,7 +122,7 @@ class RunningBroker:
         await asyncio.gather(*[work.stop() for work in self._periodic])
 
     def _close_silent_clients(self) -> None:
-        services = self.services.services
+        services = self.running.services
         limit = services.clock.monotonic() - services.config.channel_expired_timeout_ms / 1000
         for channel in {*services.producers.silent_since(limit), *services.consumers.silent_since(limit)}:
             channel.close()
