@@ -210,7 +210,12 @@ class Scan:
             return at + 1
         while at < self._end and self._source[at] == 34:
             end = self._text(at)
-            if end < 0 or self._escaped or end - at > NAME_BYTES_MAX or not self._is_new(at + 1, end - at - 2, number):
+            if (
+                end < 0
+                or self._escaped
+                or end - at > NAME_BYTES_MAX
+                or not self._note_name(at + 1, end - at - 2, number)
+            ):
                 return -1
             found = self._field(first, count, guess, at + 1, end - at - 2) if count else -1
             guess = guess if found < 0 else found + 1
@@ -531,8 +536,8 @@ class Scan:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _is_new(self, start: cython.Py_ssize_t, size: cython.Py_ssize_t, number: cython.longlong) -> cython.bint:
-        """Notes a name of object ``number``; false if the object has it already, or the kernel cannot say."""
+    def _note_name(self, start: cython.Py_ssize_t, size: cython.Py_ssize_t, number: cython.longlong) -> cython.bint:
+        """Notes a name of object ``number``. False if the object has it already, or the kernel cannot say."""
         self._name_count += 1
         if self._name_count > NAMES_MAX:
             return False

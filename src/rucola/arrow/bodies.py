@@ -27,7 +27,7 @@ ADVICE = (
     "bodies as they are stored"
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def compressed_rows(rows: Rows) -> Mask | None:
@@ -69,7 +69,7 @@ def decompressed(rows: Rows, mask: Mask, skips_damaged: bool) -> Iterator[tuple[
                 )
                 if not skips_damaged:
                     raise named from error
-                log.warning("%s; the body is null", named)
+                logger.warning("%s; the body is null", named)
                 body = None
             yield number, body
 

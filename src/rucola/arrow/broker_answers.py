@@ -27,7 +27,7 @@ AWAY_PAUSE_S = 0.2
 T = TypeVar("T")
 BoundsOf = Callable[[PullConsumer, MessageQueue], Awaitable[Bounds]]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class BrokerAnswers:
@@ -85,7 +85,7 @@ class BrokerAnswers:
         if not isinstance(error, RucolaError) or not (error.retriable or isinstance(error, ClientError)):
             raise error
         if broker_name not in self._absences or not self._absences[broker_name].until_s:
-            log.warning("broker %s does not respond; its queues are not read until it does: %s", broker_name, error)
+            logger.warning("broker %s does not respond; its queues are not read until it does: %s", broker_name, error)
         self._absences[broker_name] = _Absence(error, self._link.seconds() + AWAY_PAUSE_S)
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class BrokerAnswers:
         for error in errors:
             self.failed(broker_name, error)
         if not errors and broker_name in self._absences and self._absences.pop(broker_name).until_s:
-            log.info("broker %s is back", broker_name)
+            logger.info("broker %s is back", broker_name)
         return found
 
 

@@ -28,7 +28,7 @@ GONE_PATIENCE_S = 10.0
 """A queue counts as deleted if the routes lack it for this many seconds while its broker is registered."""
 PAUSE_S = 0.1
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class BrokerCatalog:
@@ -184,7 +184,7 @@ class BrokerCatalog:
             if not self._brokers:
                 raise
             if not self._lists_old:
-                log.warning("no name server responds; the last list of queues stays in use: %s", error)
+                logger.warning("no name server responds; the last list of queues stays in use: %s", error)
             self._lists_old = True
         else:
             self._lists_old = False

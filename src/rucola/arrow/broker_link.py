@@ -27,7 +27,7 @@ _NOT_SERVING = frozenset({int(ResponseCode.SYSTEM_BUSY), int(ResponseCode.SERVIC
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class BrokerLink:
@@ -83,7 +83,7 @@ class BrokerLink:
                 passes = error.retriable or (known and isinstance(error, ClientError))
                 if not passes or self._clock.monotonic() >= deadline_s:
                     raise
-                log.info("next attempt in %.2f s: %s", pause_s, error)
+                logger.info("next attempt in %.2f s: %s", pause_s, error)
             self.wait(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 

@@ -43,7 +43,7 @@ PAUSE_S = 0.1
 WARNING_PAUSE_S = 60.0
 """Pause between two warnings about an unavailable broker, in seconds."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class _Missing(Exception):  # noqa: N818 - never leaves this module
@@ -142,7 +142,7 @@ class _Puller:
             now = self._link.seconds()
             if now >= self._quiet_until_s:
                 self._quiet_until_s = now + WARNING_PAUSE_S
-                log.warning(
+                logger.warning(
                     "the read of offset %d of %s waits for its broker: %s", self.queue_offset, queue_text(queue), error
                 )
             return None
@@ -187,7 +187,7 @@ class _Puller:
             if not self._filters or NO_FILTER not in error.remark:
                 raise
             # Another try would get the same answer. The rows are filtered here, too, so the broker need not do it.
-            log.info("%s; this reader filters the messages itself", error)
+            logger.info("%s; this reader filters the messages itself", error)
             self._selector, self._filters = MessageSelector.by_tag("*"), False
             result = await consumer.pull_raw(queue, start, count, self._selector)
         moved = result.next_begin_offset > start

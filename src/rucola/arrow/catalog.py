@@ -17,7 +17,7 @@ from rucola.common.key_builder import is_system_topic
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Bounds(NamedTuple):
@@ -231,7 +231,7 @@ def _lost(queue: MessageQueue, start: int, end: int, bounds: Bounds, fail: bool)
     error = DataLossError(queue_text(queue), start, end, bounds.min, bounds.max)
     if fail:
         raise error
-    log.warning("%s; the query continues, because failOnDataLoss is off", error)
+    logger.warning("%s; the query continues, because failOnDataLoss is off", error)
 
 
 def _starting_by_time(

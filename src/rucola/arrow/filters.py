@@ -27,7 +27,7 @@ _COMPARISONS = {"equal", *_FLIPPED}
 
 
 @dataclass(frozen=True)
-class Field:
+class ColumnRef:
     """A column."""
 
     name: str
@@ -49,7 +49,7 @@ class Call:
     values: tuple[object, ...] = ()
 
 
-Node = Field | Literal | Call
+Node = ColumnRef | Literal | Call
 _UNKNOWN = Call("unknown", ())
 
 
@@ -77,7 +77,7 @@ def may_match(node: Node, bounds: Mapping[str, Bounds]) -> bool:
     """
     if isinstance(node, Literal):
         return node.value not in (False, None)
-    if isinstance(node, Field):
+    if isinstance(node, ColumnRef):
         return True
     match node.function:
         case "and" | "and_kleene":
@@ -86,7 +86,7 @@ def may_match(node: Node, bounds: Mapping[str, Bounds]) -> bool:
             return any(may_match(one, bounds) for one in node.arguments)
         case "if_else":
             return any(may_match(one, bounds) for one in node.arguments[1:])
-        case "is_in" if isinstance(node.arguments[0], Field) and node.arguments[0].name in bounds:
+        case "is_in" if isinstance(node.arguments[0], ColumnRef) and node.arguments[0].name in bounds:
             held = bounds[node.arguments[0].name]
             return any(_compares("equal", held, value) for value in node.values if value is not None)
         case function if function in _COMPARISONS:
@@ -99,7 +99,7 @@ def values_of(node: Node, column: str) -> frozenset[Any] | None:
     """The values of ``column`` that can pass the filter; None if they are not known or include null."""
     if isinstance(node, Literal):
         return frozenset() if node.value in (False, None) else None
-    if isinstance(node, Field):
+    if isinstance(node, ColumnRef):
         return None
     match node.function:
         case "and" | "and_kleene":
@@ -109,7 +109,7 @@ def values_of(node: Node, column: str) -> frozenset[Any] | None:
             return _union([values_of(one, column) for one in node.arguments])
         case "if_else":
             return _union([values_of(one, column) for one in node.arguments[1:]])
-        case "is_in" if node.arguments[0] == Field(column) and None not in node.values and OTHER not in node.values:
+        case "is_in" if node.arguments[0] == ColumnRef(column) and None not in node.values and OTHER not in node.values:
             return frozenset(node.values)
         case "equal":
             name, value, _ = _sides(node)
@@ -121,7 +121,7 @@ def values_of(node: Node, column: str) -> frozenset[Any] | None:
 
 def columns_of(node: Node) -> frozenset[str] | None:
     """Names of the columns that the filter uses; None if they are not known."""
-    if isinstance(node, Field):
+    if isinstance(node, ColumnRef):
         return frozenset([node.name])
     if isinstance(node, Literal):
         return frozenset()
@@ -139,9 +139,9 @@ def _sides(node: Call) -> tuple[str, object, str]:
     The column is "" if the comparison is not between a column and a literal.
     """
     first, second = node.arguments
-    if isinstance(first, Field) and isinstance(second, Literal):
+    if isinstance(first, ColumnRef) and isinstance(second, Literal):
         return first.name, second.value, node.function
-    if isinstance(first, Literal) and isinstance(second, Field):
+    if isinstance(first, Literal) and isinstance(second, ColumnRef):
         return second.name, first.value, _FLIPPED.get(node.function, node.function)
     return "", OTHER, node.function
 
@@ -171,7 +171,7 @@ def _node(entry: tuple[str, str], entries: Iterator[tuple[str, str]], constants:
     if kind == "literal":
         return Literal(_value(constants.column(int(text))[0]))
     if kind == "field_ref":
-        return Field(text)
+        return ColumnRef(text)
     if kind == "nested_field_ref":
         for _ in range(int(text)):
             next(entries)

@@ -42,7 +42,7 @@ _EVERYWHERE = (0, (1 << 63) - 1)
 PHYSICAL_OFFSET_AT = 28
 """Position of the physical offset in a record."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Numbers = npt.NDArray[np.int64]
 
@@ -190,7 +190,9 @@ def _mapped(
                 lost = DataLossError(queue_text(wanted.queue), wanted.start, wanted.end, wanted.end, wanted.end)
                 if options.fail_on_data_loss:
                     raise lost from error
-                log.warning("%s is missing; the query continues without it, because failOnDataLoss is off", span.path)
+                logger.warning(
+                    "%s is missing; the query continues without it, because failOnDataLoss is off", span.path
+                )
                 continue
             stack.callback(segment.close)
             mapped.append((span, segment))

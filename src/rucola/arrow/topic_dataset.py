@@ -34,7 +34,7 @@ ALL_TOPICS = r"(?!%LMQ%)(%RETRY%|%DLQ%)?(?s:.*)"
 queues belong to other topics, too. Names may have any characters, such as a line break.
 """
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TopicDataset(VirtualDataset):
@@ -150,7 +150,7 @@ def _ranges(options: ReadOptions, catalog: Catalog, lookup: KeyLookup | None) ->
     if options.subscription.pattern:
         batched = {topic for topic in {queue.topic for queue in queues} if catalog.is_batch(topic)}
         if batched:
-            log.warning("topics left out, because their queues are of type BatchCQ: %s", ", ".join(sorted(batched)))
+            logger.warning("topics left out, because their queues are of type BatchCQ: %s", ", ".join(sorted(batched)))
             queues = [queue for queue in queues if queue.topic not in batched]
     if lookup is not None and can_narrow(options):
         queues = catalog.holders(queues, *lookup)

@@ -21,7 +21,7 @@ from rucola.spark.replay_source import Checkpoint, Done, Plan, plan_replay
 from rucola.spark.sink_options import SinkOptions, parse_sink_options
 
 if TYPE_CHECKING:
-    from rucola.spark.replay_rows import Tally
+    from rucola.spark.replay_rows import ReplayTally
 
 SAVE_S = 1.0
 """Minimum number of seconds between two saves of the checkpoint."""
@@ -177,7 +177,7 @@ class Run:
     def __exit__(self, *_: object) -> None:
         self._save()
 
-    def settled(self, tally: Tally) -> None:
+    def settled(self, tally: ReplayTally) -> None:
         """Records what this run has sent so far."""
         self.done = self._before.plus(tally)
         if time.monotonic() - self._saved_s >= SAVE_S:
@@ -208,7 +208,7 @@ def progress(total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda messages: bar.update(task, completed=messages)
 
 
-def print_result(request: ReplayRequest, tally: Tally, done: Done, seconds: float) -> None:
+def print_result(request: ReplayRequest, tally: ReplayTally, done: Done, seconds: float) -> None:
     """Prints queue by queue what was sent or, in a dry run, what would be sent."""
     if request.json:
         facts = {"messages": tally.messages, "refused": tally.refused, "bodyBytes": tally.body_bytes}
@@ -227,7 +227,7 @@ def print_result(request: ReplayRequest, tally: Tally, done: Done, seconds: floa
     print_text(f"sent to {request.to}: {size} in {seconds:.1f} s{refused}{earlier}")
 
 
-def _print_queues(tally: Tally) -> None:
+def _print_queues(tally: ReplayTally) -> None:
     from rich.table import Table
 
     from rucola.cli.terminal import Terminal

@@ -17,7 +17,7 @@ from rucola.spark.session import command_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rucola.spark.replay_rows import Tally
+    from rucola.spark.replay_rows import ReplayTally
 
 STEP_S = 10
 """How long one task sends if the rate is limited, in seconds (approximate). Progress and checkpoint are updated after
@@ -52,9 +52,9 @@ def replay(
         on.print_result(request, tally, Done({}, {}).plus(tally), time.monotonic() - begin_s)
         return
     with request.begin() as going:
-        from rucola.spark.replay_rows import Tally
+        from rucola.spark.replay_rows import ReplayTally
 
-        tally = Tally()
+        tally = ReplayTally()
         if going.plan.ranges:
             rows = _of_source(command_session("rucola replay", master=master), request, going)
             tally = _replay(
@@ -66,7 +66,7 @@ def replay(
 
 def _replay(
     rows: DataFrame, request: on.ReplayRequest, sink_options: dict[str, str], going: on.Run | None, total: int | None
-) -> Tally:
+) -> ReplayTally:
     from rucola.spark.replay import replay, with_keys
 
     if request.keys:

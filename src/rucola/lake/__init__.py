@@ -28,7 +28,7 @@ from rucola.store.doctor.staged import Runner, run_serially
 
 __all__ = ["Maintained", "RestoredFile", "Step", "TableFormat", "archive", "archive_raw", "compact", "restore"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Maintained(NamedTuple):
@@ -102,8 +102,8 @@ def archive(
     from rucola.arrow.topic_dataset import topic_options
 
     read = topic_options(store, topic, name_server, include_record=record, **options)
-    log = open_table(table, format, catalog=catalog, identifier=identifier, storage_options=storage_options)
-    archiver = Archiver(log, read, copy or plain_copy(workers), messages_per_commit)
+    opened = open_table(table, format, catalog=catalog, identifier=identifier, storage_options=storage_options)
+    archiver = Archiver(opened, read, copy or plain_copy(workers), messages_per_commit)
     return _repeated(archiver.steps, every_s, stop, on_step)
 
 
@@ -143,8 +143,8 @@ def archive_raw(
         DataLossError: segments expired before they were archived, or the log became shorter.
         StoreDamagedError: the directory holds no store.
     """
-    log = open_table(table, format, TableKind.RAW, catalog, identifier, storage_options)
-    archiver = RawArchiver(log, os.fspath(store), workers, broker_name, commit_log_path)
+    opened = open_table(table, format, TableKind.RAW, catalog, identifier, storage_options)
+    archiver = RawArchiver(opened, os.fspath(store), workers, broker_name, commit_log_path)
     return _repeated(archiver.steps, every_s, stop, on_step)
 
 
@@ -181,8 +181,8 @@ def restore(
         ConfigError: the table has no log of ``broker_name``, or ``target`` is not empty.
         FormatError: a part of the log is missing in the table, or a file of the table is damaged.
     """
-    log = open_table(table, format, TableKind.RAW, catalog, identifier, storage_options)
-    return write_store(log, os.fspath(target), workers, runner, broker_name, rebuild, broker_conf)
+    opened = open_table(table, format, TableKind.RAW, catalog, identifier, storage_options)
+    return write_store(opened, os.fspath(target), workers, runner, broker_name, rebuild, broker_conf)
 
 
 def compact(
@@ -210,12 +210,12 @@ def compact(
     """
     if keep_days is not None and keep_days < 1:
         raise ConfigError("keep_days", str(keep_days), "1 or more")
-    log = open_table(table, format, None, catalog, identifier, storage_options)
+    opened = open_table(table, format, None, catalog, identifier, storage_options)
     expired = 0
     if keep_days is not None:
-        expired = expire(log, (datetime.now(UTC) - timedelta(days=keep_days)).date())
-    joined = join_files(log, workers, target_bytes)
-    return Maintained(joined.before, joined.after, expired, log.clean())
+        expired = expire(opened, (datetime.now(UTC) - timedelta(days=keep_days)).date())
+    joined = join_files(opened, workers, target_bytes)
+    return Maintained(joined.before, joined.after, expired, opened.clean())
 
 
 def _repeated(
@@ -245,7 +245,7 @@ def _repeated(
         if failed is not None and every_s is not None:
             kinds = {(topic, type(error).__name__) for topic, error in failed.failures.items()}
             if not kinds <= told:
-                log.warning("%s; the next runs try again", failed)
+                logger.warning("%s; the next runs try again", failed)
             told = kinds
         if every_s is None or stop.wait(every_s):
             if failed is not None:

@@ -47,7 +47,7 @@ MESSAGES_PER_COMMIT = 20_000_000
 CONFLICTS_MAX = 20
 """Largest number of plans in a row that may become useless because another writer committed first."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Copy = Callable[[Place, ReadOptions, Sequence[SourceRange], Labels], tuple[list[str], dict[str, Any]]]
 """Copies messages, with their labels, into new files of a table; returns the reports of the tasks (``write_all``), and
@@ -300,11 +300,11 @@ def write_all(
         place: where the table is.
         schema: columns of the files.
         batches: the rows.
-        fixed: as in ``TableWriter``.
+        fixed: as in ``PartitionedWriter``.
     """
-    from rucola.lake.parquet_writer import TableWriter
+    from rucola.lake.parquet_writer import PartitionedWriter
 
-    writer = TableWriter(place, schema, fixed)
+    writer = PartitionedWriter(place, schema, fixed)
     try:
         for batch in batches:
             writer.write(batch)
@@ -378,13 +378,13 @@ def plannable_queues(options: ReadOptions, catalog: Catalog) -> list[MessageQueu
         return queues
     batched = {topic for topic in {queue.topic for queue in queues} if catalog.is_batch(topic)}
     if batched:
-        log.warning("topics left out, because their queues are of type BatchCQ: %s", ", ".join(sorted(batched)))
+        logger.warning("topics left out, because their queues are of type BatchCQ: %s", ", ".join(sorted(batched)))
     return [queue for queue in queues if queue.topic not in batched]
 
 
 def tell_conflict(error: TableConflictError) -> None:
     """Logs that a plan is made again."""
-    log.warning(
+    logger.warning(
         "table %s: another run committed first (version %d); this run plans its commit again",
         error.table,
         error.version,

@@ -27,7 +27,7 @@ ANOTHER_NAME = (
 WITNESSES = 8
 """Largest number of queues besides the chosen topics by which the log of a broker is recognised."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,9 @@ class _Names:
             elif unsure := _unsure(queue.broker_name, verdicts):
                 self.troubles[queue] = name_error(queue.broker_name, unsure)
         for one, name in sorted({(queue.broker_name, other.broker_name) for queue, other in found.items()}):
-            log.info("the log of broker %s is the one that the table has as %s; it goes on under that name", one, name)
+            logger.info(
+                "the log of broker %s is the one that the table has as %s; it goes on under that name", one, name
+            )
         return {queue: found.get(queue, queue) for queue in self._bounds}
 
     def _ask_witnesses(self, broker: str, verdicts: dict[tuple[str, str], set[bool | None]]) -> None:

@@ -67,7 +67,7 @@ class _Part:
     written: int = 0
 
 
-class TableWriter:
+class PartitionedWriter:
     """Writes rows into new files of a table.
 
     Args:

@@ -57,7 +57,7 @@ LOG_TOPIC = "#log"
 CONFIG = "config"
 SEGMENTS_PER_COMMIT = 16
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class RawArchiver:
@@ -156,7 +156,7 @@ class RawArchiver:
             for queue in others:
                 is_same = _has_record(store, base.offsets.marks[queue])
                 if is_same:
-                    log.info(
+                    logger.info(
                         "the log of broker %s is the one that the table has as %s; it goes on under that name",
                         self._broker_name,
                         queue.broker_name,

@@ -37,7 +37,7 @@ BATCH_ROWS = 4096
 NAME_BYTES = 200
 """Largest part of the target's name, in bytes, in the name of the directory that becomes it."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class RestoredFile(NamedTuple):
@@ -129,7 +129,7 @@ def _rebuild(place: str, runner: Runner, options: Mapping[str, str]) -> None:
         for name in files.list_directories(place):
             if name not in ("commitlog", CONFIG):
                 files.remove_tree(f"{place}/{name}")
-        log.warning(
+        logger.warning(
             "the log was archived with damage, so queues and index are not built here; the broker builds them: %s",
             error,
         )

@@ -18,7 +18,7 @@ from rucola.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Option:
+class SparkOption:
     """One option, as the documentation shows it."""
 
     name: str
@@ -26,12 +26,12 @@ class Option:
     meaning: str
 
 
-ACCESS_OPTIONS: tuple[Option, ...] = (
-    Option("accessKey", "", "name of the account; every request is signed with `secretKey`"),
-    Option("secretKey", "", "secret of this account"),
-    Option("securityToken", "", "token that is sent and signed with each request"),
-    Option("useTLS", "false", "encrypt connections and verify the servers' certificates"),
-    Option(
+ACCESS_OPTIONS: tuple[SparkOption, ...] = (
+    SparkOption("accessKey", "", "name of the account; every request is signed with `secretKey`"),
+    SparkOption("secretKey", "", "secret of this account"),
+    SparkOption("securityToken", "", "token that is sent and signed with each request"),
+    SparkOption("useTLS", "false", "encrypt connections and verify the servers' certificates"),
+    SparkOption(
         "caCertificate",
         "",
         "PEM file with the authorities that may sign the servers' certificates; it must exist on the driver and every "

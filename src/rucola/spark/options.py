@@ -34,7 +34,7 @@ from rucola.errors import ConfigError
 from rucola.spark.option_values import (
     ACCESS_NAMES,
     ACCESS_OPTIONS,
-    Option,
+    SparkOption,
     access,
     check_passed_on,
     choice,
@@ -45,160 +45,166 @@ from rucola.spark.option_values import (
     optional_number,
 )
 
-OPTIONS: tuple[Option, ...] = (
-    Option("nameServer", "", "name servers, `host:port` separated by `;`; if given, messages are read from brokers"),
-    Option(
+OPTIONS: tuple[SparkOption, ...] = (
+    SparkOption(
+        "nameServer", "", "name servers, `host:port` separated by `;`; if given, messages are read from brokers"
+    ),
+    SparkOption(
         "storePath",
         "",
         "store directory that is read in place, or several directories separated by commas; `path` is an alias; "
         "give exactly one of `nameServer` and `storePath`; the options for account and TLS need `nameServer`",
     ),
-    Option(
+    SparkOption(
         "storePathCommitLog",
         "",
         "directory of the commit log, as in `broker.conf`, if it is not `commitlog` in the store; separate several "
         "directories by commas; allowed only with a single `storePath`",
     ),
-    Option(
+    SparkOption(
         "brokerName",
         DEFAULT_BROKER_NAME,
         "with `storePath`: the broker name that appears in offsets and in column `brokerName`; for several "
         "directories, as many names, separated by commas",
     ),
-    Option("topic", "", "one topic, or several separated by commas; same as `subscribe`"),
-    Option("subscribe", "", "topics separated by commas"),
-    Option(
+    SparkOption("topic", "", "one topic, or several separated by commas; same as `subscribe`"),
+    SparkOption("subscribe", "", "topics separated by commas"),
+    SparkOption(
         "subscribePattern",
         "",
         "regular expression that the whole topic name must match; system topics are left out, and so are retry and "
         "dead-letter topics unless the pattern contains `%RETRY%` or `%DLQ%`",
     ),
-    Option(
+    SparkOption(
         "assign",
         "",
         'queues, as `{"TopicA":{"broker-a":[0,1]}}`; give only one of `topic`, `subscribe`, `subscribePattern` and '
         "`assign`",
     ),
-    Option(
+    SparkOption(
         "subExpression",
         "*",
         "tags separated by `||`, or a condition in SQL92 (`region = 'eu'`); `*` selects all messages",
     ),
-    Option(
+    SparkOption(
         "expressionType",
         "auto",
         "how `subExpression` is interpreted: `tag`, `sql92`, or `auto` (SQL92 if it contains operators)",
     ),
-    Option(
+    SparkOption(
         "startingOffsets",
         "",
         "`earliest`, `latest` or `{topic:{broker:{queue:n}}}`, where -2 means earliest and -1 latest; the default is "
         "earliest in a batch and latest in a stream",
     ),
-    Option(
+    SparkOption(
         "startingTimestamp",
         "",
         "milliseconds; start at the first message stored at or after this time; takes precedence over the offsets",
     ),
-    Option("startingOffsetsByTimestamp", "", "start times for each queue, `{topic:{broker:{queue:ms}}}`"),
-    Option(
+    SparkOption("startingOffsetsByTimestamp", "", "start times for each queue, `{topic:{broker:{queue:ms}}}`"),
+    SparkOption(
         "startingOffsetsByTimestampStrategy",
         "error",
         "`error` or `latest`: what happens if a queue has no message at or after its start time",
     ),
-    Option(
+    SparkOption(
         "endingOffsets",
         "latest",
         "batch only: `latest` or offsets as for `startingOffsets`, without -2; "
         "the message at the given offset is not read",
     ),
-    Option("endingTimestamp", "", "batch only: milliseconds; read only messages that were stored before this time"),
-    Option(
+    SparkOption(
+        "endingTimestamp", "", "batch only: milliseconds; read only messages that were stored before this time"
+    ),
+    SparkOption(
         "endingOffsetsByTimestamp",
         "",
         "batch only: end times for each queue, in the form of `startingOffsetsByTimestamp`",
     ),
-    Option(
+    SparkOption(
         "failOnDataLoss",
         "true",
         "whether the query fails if requested messages are gone; `false` reads the remaining ones",
     ),
-    Option(
+    SparkOption(
         "maxOffsetsPerTrigger",
         "",
         "stream only: largest number of messages in a micro-batch, shared among the queues in proportion to their "
         "backlog",
     ),
-    Option("minOffsetsPerTrigger", "", "stream only: a micro-batch waits until there are at least this many messages"),
-    Option(
+    SparkOption(
+        "minOffsetsPerTrigger", "", "stream only: a micro-batch waits until there are at least this many messages"
+    ),
+    SparkOption(
         "maxTriggerDelay",
         "15m",
         "stream only: the longest time that a micro-batch waits for `minOffsetsPerTrigger`; "
         "a number with ms, s, m, h or d",
     ),
-    Option(
+    SparkOption(
         "maxBytesPerTrigger",
         "",
         "stream only: largest number of bytes in a micro-batch, estimated from the mean record size",
     ),
-    Option("minPartitions", "", "ranges are split until there are about this many tasks"),
-    Option("maxRecordsPerPartition", "", "largest number of messages in a task, except in a log scan"),
-    Option(
+    SparkOption("minPartitions", "", "ranges are split until there are about this many tasks"),
+    SparkOption("maxRecordsPerPartition", "", "largest number of messages in a task, except in a log scan"),
+    SparkOption(
         "maxBytesPerPartition",
         str(128 * MEBIBYTE),
         "with `storePath`: approximate limit on the bytes of the log that one task reads",
     ),
-    Option(
+    SparkOption(
         "scanOrder",
         "auto",
         "with `storePath`: `log` scans the commit log, `queue` follows each consume queue, `auto` chooses `log` if "
         "at least 15 % of the scanned bytes would be kept",
     ),
-    Option(
+    SparkOption(
         "body",
         "decompressed",
         "`decompressed`: the body as it was sent, even if the client compressed it; `stored`: the bytes in the log",
     ),
-    Option(
+    SparkOption(
         "keys",
         "",
         "keys separated by commas; select only messages that have one of these keys, or whose `msgId` is one of them; "
         "a batch looks the keys up in the index of the directory or of the brokers; a stream reads all messages and "
         "drops those that are not selected",
     ),
-    Option(
+    SparkOption(
         "useIndex",
         "",
         "whether a batch may use the index; the index lacks messages that were stored while `messageIndexEnable` was "
         "false; the default is true for option `keys`, and false for filters on `keys` and `msgId`",
     ),
-    Option("columns", "", "columns separated by commas; other columns are not decoded"),
-    Option(
+    SparkOption("columns", "", "columns separated by commas; other columns are not decoded"),
+    SparkOption(
         "pushFilters",
         "false",
         "batch only, with `spark.sql.python.filterPushdown.enabled`: use the filters of the query to read less; the "
         "rows of one `load()` may then be read only once",
     ),
-    Option("propertiesAsMap", "false", "`properties` as map<string,string> instead of a JSON string"),
-    Option("schemaStyle", "rocketmq", "`rocketmq` or `kafka` (the columns of Spark's Kafka source)"),
-    Option("includeHeaders", "false", "with `schemaStyle=kafka`: add `headers`"),
-    Option(
+    SparkOption("propertiesAsMap", "false", "`properties` as map<string,string> instead of a JSON string"),
+    SparkOption("schemaStyle", "rocketmq", "`rocketmq` or `kafka` (the columns of Spark's Kafka source)"),
+    SparkOption("includeHeaders", "false", "with `schemaStyle=kafka`: add `headers`"),
+    SparkOption(
         "consumerGroup",
         DEFAULT_GROUP,
         "consumer group named in pull requests; no progress is stored for it; the default group exists on every broker",
     ),
-    Option(
+    SparkOption(
         "groupIdPrefix",
         "",
         "instead of `consumerGroup`: the group is this prefix and a hash of name servers and subscription; "
         "brokers create the group at the first read",
     ),
     *ACCESS_OPTIONS,
-    Option(
+    SparkOption(
         "pullBatchSize", "1024", "number of messages requested in one pull, 1 to 65536; the broker may return fewer"
     ),
-    Option("pullTimeoutMs", "3000", "how long to wait for one response"),
-    Option(
+    SparkOption("pullTimeoutMs", "3000", "how long to wait for one response"),
+    SparkOption(
         "retryTimeoutMs",
         "120000",
         "how long requests to a failing broker are repeated; after this time, a batch fails; the first micro-batch of "

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Reached(NamedTuple):
@@ -154,7 +154,7 @@ class ProgressPublisher(StreamingQueryListener):
             except RucolaError as error:
                 failure = failure or error
         if failure is not None:
-            log.warning("progress of %s cannot be published at present: %s", query, failure)
+            logger.warning("progress of %s cannot be published at present: %s", query, failure)
 
 
 class _Metrics:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
     from pyspark.sql import Column, DataFrame
 
-    from rucola.spark.replay_rows import Tally
+    from rucola.spark.replay_rows import ReplayTally
     from rucola.spark.replay_source import Plan
 
 PROGRESS_S = 0.5
@@ -30,7 +30,7 @@ element of ``_BOUNDS``.
 """
 _BOUNDS = ("starting", "ending")
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def replay(
@@ -40,8 +40,8 @@ def replay(
     rate: float | None = None,
     dry_run: bool = False,
     progress: Callable[[int], None] | None = None,
-    settled: Callable[[Tally], None] | None = None,
-) -> Tally:
+    settled: Callable[[ReplayTally], None] | None = None,
+) -> ReplayTally:
     """Sends each row to a topic, as a new message with the old body, flag and user properties.
 
     A second run with the same ``idScope`` sends each message with the same id as the first run. ``drop_repeats``
@@ -65,7 +65,7 @@ def replay(
         ConfigError: an option does not fit, or a column is missing.
         PySparkException: a task failed, for example because a message was refused.
     """
-    from rucola.spark.replay_rows import COLUMNS, SUMMARY, SUMMARY_DDL, Tally, replay_layout
+    from rucola.spark.replay_rows import COLUMNS, SUMMARY, SUMMARY_DDL, ReplayTally, replay_layout
 
     if rate is not None and rate <= 0:
         raise ConfigError("rate", str(rate), "a number of messages per second, above 0")
@@ -74,7 +74,7 @@ def replay(
     missing = [name for name in COLUMNS if name not in rows.columns]
     if missing:
         raise ConfigError("columns", ", ".join(rows.columns), "with " + ", ".join(missing))
-    tally = Tally()
+    tally = ReplayTally()
     with _counted(rows, progress) as sent:
         task = _Task(checked, rate, dry_run, sent, uuid4().hex)
         results = rows.select(*COLUMNS).mapInArrow(task, SUMMARY_DDL)

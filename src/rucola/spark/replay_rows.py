@@ -50,7 +50,7 @@ TURNS_A_SECOND = 10
 _HOW = ("sum", "sum", "sum", "min", "max", "min", "max")
 
 
-class Tally:
+class ReplayTally:
     """Counts of the messages that a replay has processed so far, whether sent or refused, by source queue.
 
     Attributes:
@@ -108,11 +108,11 @@ def replay_batches(
     *,
     rate: float | None = None,
     dry_run: bool = False,
-    settled: Callable[[Tally], None] | None = None,
+    settled: Callable[[ReplayTally], None] | None = None,
     place: TaskPlace | None = None,
     clock: Clock | None = None,
     pause: Callable[[float], None] = time.sleep,
-) -> Tally:
+) -> ReplayTally:
     """Sends messages to the topic named in ``options``.
 
     Args:
@@ -132,7 +132,7 @@ def replay_batches(
         RucolaError: brokers failed for too long.
     """
     layout = replay_layout(options)
-    tally = Tally()
+    tally = ReplayTally()
 
     def add(rows: pa.RecordBatch, refused: Refused) -> None:
         tally.add_rows(rows, refused)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rucola.arrow.scanner import Scanned
-    from rucola.spark.replay_rows import Tally
+    from rucola.spark.replay_rows import ReplayTally
 
 KEY_COLUMNS = ("keys", "msgId")
 """The columns that are searched for a key."""
@@ -131,7 +131,7 @@ class Done:
         """The progress before the first message is sent."""
         return Done({one.queue: one.start for one in plan.ranges}, plan.end)
 
-    def plus(self, tally: Tally) -> Done:
+    def plus(self, tally: ReplayTally) -> Done:
         """The progress after the messages in ``tally`` were sent, too."""
         return Done(self.next | tally.ends, self.end, self.messages + tally.messages, self.refused + tally.refused)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties that Spark sets in the tasks of a streaming query."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -88,4 +88,4 @@ def _tell(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
     done = [message for message in messages if isinstance(message, TaskWritten)]
     rows, refused = sum(one.rows for one in done), sum(one.refused for one in done)
     if refused:
-        log.warning("%d of %d rows of %s became dead letters", refused, rows, what)
+        logger.warning("%d of %d rows of %s became dead letters", refused, rows, what)

@@ -15,63 +15,65 @@ from rucola.client.send_result import SendStatus
 from rucola.common.local_path import local_path
 from rucola.errors import ClientError, ConfigError
 from rucola.places.storage import scheme_of
-from rucola.spark.option_values import ACCESS_OPTIONS, Option, access, check_passed_on, known_values, number
+from rucola.spark.option_values import ACCESS_OPTIONS, SparkOption, access, check_passed_on, known_values, number
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 MEBIBYTE = 1 << 20
 
-SINK_OPTIONS: tuple[Option, ...] = (
-    Option("nameServer", "", "name servers, `host:port` separated by `;`"),
-    Option("topic", "", "topic of all rows; without this option the rows need a column `topic`"),
-    Option(
+SINK_OPTIONS: tuple[SparkOption, ...] = (
+    SparkOption("nameServer", "", "name servers, `host:port` separated by `;`"),
+    SparkOption("topic", "", "topic of all rows; without this option the rows need a column `topic`"),
+    SparkOption(
         "idColumn",
         "",
         "column whose value determines the id of a message: equal values give equal ids; the default is the source "
         "position",
     ),
-    Option(
+    SparkOption(
         "idScope",
         "",
         "text that is part of every id, so that two pipelines make different ids for the same row; if ids are made "
         "from the source position, the default is the id of the streaming query",
     ),
-    Option(
+    SparkOption(
         "queueColumn",
         "",
         "column with the id of the queue to send to; the default is `queueId` for rows without a source position; for "
         "other rows the producer chooses the queue",
     ),
-    Option(
+    SparkOption(
         "deadLetterTopic",
         "",
         "topic for rows that cannot be sent; if neither this option nor `deadLetterPath` is set, such rows fail the "
         "query",
     ),
-    Option("deadLetterPath", "", "directory, or its URL (`s3://`), for rows that cannot be sent, as Parquet files"),
-    Option(
+    SparkOption(
+        "deadLetterPath", "", "directory, or its URL (`s3://`), for rows that cannot be sent, as Parquet files"
+    ),
+    SparkOption(
         "acceptedStatus",
         "SEND_OK",
         "send statuses that count as success, separated by commas; after other statuses (`FLUSH_DISK_TIMEOUT`, "
         "`FLUSH_SLAVE_TIMEOUT`, `SLAVE_NOT_AVAILABLE`) the message is sent again",
     ),
-    Option("producerGroup", "rucola-spark", "producer group named in send requests"),
+    SparkOption("producerGroup", "rucola-spark", "producer group named in send requests"),
     *ACCESS_OPTIONS,
-    Option("batchBytes", str(256 << 10), "largest number of message bytes in one request"),
-    Option(
+    SparkOption("batchBytes", str(256 << 10), "largest number of message bytes in one request"),
+    SparkOption(
         "maxBytesInFlight", str(32 * MEBIBYTE), "bytes that one task may have in flight before it waits for responses"
     ),
-    Option("maxMessageSize", str(4 * MEBIBYTE), "largest body; rows with larger bodies cannot be sent"),
-    Option(
+    SparkOption("maxMessageSize", str(4 * MEBIBYTE), "largest body; rows with larger bodies cannot be sent"),
+    SparkOption(
         "compressMsgBodyOverHowmuch", "4096", "larger bodies are compressed, and each is sent in a request of its own"
     ),
-    Option(
+    SparkOption(
         "sendTimeoutMs",
         "3000",
         "time limit of one send, including the client's retries; the sink repeats a failed send for `retryTimeoutMs`",
     ),
-    Option("retryTimeoutMs", "120000", "how long failed sends are repeated before the task fails"),
+    SparkOption("retryTimeoutMs", "120000", "how long failed sends are repeated before the task fails"),
 )
 DEFAULTS = {option.name: option.default for option in SINK_OPTIONS}
 ALIASES: dict[str, str] = {"namesrvaddr": "nameServer"}

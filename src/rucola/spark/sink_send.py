@@ -47,7 +47,7 @@ Refused = dict[int, RucolaError]
 Attempt = Callable[[list[int]], Awaitable[list[Outcome]]]
 """Sends messages, identified by their indices, and returns the outcome of each."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def producer_config(options: SinkOptions) -> ProducerConfig:
@@ -154,7 +154,7 @@ class RowSender:
         for batch, outcome in zip(batches, outcomes, strict=True):
             why = self._error_of(outcome if isinstance(outcome, RucolaError) else await _outcome(outcome))
             if why is not None:
-                log.info("%d rows for topic %s are sent again: %s", batch.rows, topic, why)
+                logger.info("%d rows for topic %s are sent again: %s", batch.rows, topic, why)
                 failed.append(batch)
         return failed
 
@@ -344,7 +344,7 @@ class _Patience:
 
     async def wait(self, error: RucolaError) -> None:
         """Pauses before the next attempt."""
-        log.info("next attempt in %.2f s: %s", self._pause_s, error)
+        logger.info("next attempt in %.2f s: %s", self._pause_s, error)
         await asyncio.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
 

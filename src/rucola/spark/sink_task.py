@@ -31,7 +31,7 @@ NO_BODY = b"null"
 Settled = Callable[["pa.RecordBatch", Refused], None]
 """Called with rows that are stored or became dead letters, and with the errors of the dead letters, by row index."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Written(NamedTuple):
@@ -183,7 +183,7 @@ class _Task:
         if not self._options.dead_letter_topic and not self._options.dead_letter_path:
             raise RefusedRowError(len(refused), message.topic, message.uniq_key or "", str(error)) from error
         self.refused += len(refused)
-        log.warning("%d rows are refused; the first is for topic %s: %s", len(refused), message.topic, error)
+        logger.warning("%d rows are refused; the first is for topic %s: %s", len(refused), message.topic, error)
         if self._options.dead_letter_path:
             self._letters.put(chunk, refused)
             return

@@ -44,7 +44,7 @@ from rucola.spark.reading import read_range
 if TYPE_CHECKING:
     import pyarrow as pa
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -147,7 +147,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bounds = catalog.look(queues).bounds
             if not bounds:
                 raise
-            log.warning("%s; this run reads the other queues, and the next run continues with all queues", error)
+            logger.warning("%s; this run reads the other queues, and the next run continues with all queues", error)
         self._target = {queue: bounds[queue].max for queue in bounds}
 
     def partitions(self, start: StreamDocument, end: StreamDocument) -> list[InputPartition]:
@@ -177,7 +177,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waiting = look.waiting & moved.keys()
         if waiting:
             names = ", ".join(sorted({queue.broker_name for queue in waiting}))
-            log.warning("the micro-batch has messages of unavailable brokers (%s) and waits for these brokers", names)
+            logger.warning(
+                "the micro-batch has messages of unavailable brokers (%s) and waits for these brokers", names
+            )
         logged = {queue: Bounds(first[queue], moved[queue]) for queue in waiting & first.keys()}
         return look.bounds | logged | catalog.bounds(sorted(waiting - first.keys()))
 
@@ -244,7 +246,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise error
         if error.args not in self._told:
             self._told.add(error.args)
-            log.warning("%s; the query continues, because failOnDataLoss is off", error)
+            logger.warning("%s; the query continues, because failOnDataLoss is off", error)
 
     def _check_all_found(self, begin: QueueOffsets) -> None:
         """Checks that all named topics and queues exist. A run that ends by itself does not wait until they are

@@ -32,7 +32,7 @@ _MISSING_TABLE = re.compile(r"Table with name (.+?) does not exist")
 _HERE = ("", "main", "temp", "temp.main")
 """Schemas of the views of topics and of the short names, as queries may write them."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Session:
@@ -73,15 +73,18 @@ class Session:
         """
         self._list_topics()
         self._views.make_all(self._names)
-        alone = sorted({*self._names.all} - {*self._names.common})
+        self._warn_of_topics(sorted({*self._names.all} - {*self._names.common}))
+        return self._connection
+
+    def _warn_of_topics(self, alone: list[str]) -> None:
+        """Warns once of topics without views."""
         if alone and alone != self._alone_told:
             self._alone_told = alone
-            log.warning(
+            logger.warning(
                 "no views for topics %s: DuckDB would take them for others; instead: %s",
                 ", ".join(alone[:NAMES_SHOWN]) + (", ..." if len(alone) > NAMES_SHOWN else ""),
                 always_works(alone[0]),
             )
-        return self._connection
 
     def run(self, query: str) -> pa.RecordBatchReader:
         """Runs one statement; its result is computed while it is read.
@@ -191,7 +194,7 @@ class Session:
             system, group = folded(table.name), self._names.like(table.name)
             if table.schema in _HERE and group and system in {*self._sources.system} - self._hidden:
                 self._hidden.add(system)
-                log.warning("%s is a topic here; the view is %s.%s", group[0], SCHEMA, system)
+                logger.warning("%s is a topic here; the view is %s.%s", group[0], SCHEMA, system)
 
     def _answer_of_queues(self, statement: Statement, query: duckdb.DuckDBPyRelation) -> pa.RecordBatchReader | None:
         """The result of a query whose answer is known without reading messages; None for all others."""

@@ -21,7 +21,7 @@ from rucola.arrow.virtual_dataset import VirtualDataset
 from rucola.errors import RucolaError
 from rucola.sql.engine import session_of
 from rucola.sql.fields import create_check, fields_of, quoted
-from rucola.sql.views import FINDINGS, QUEUES, Keys, Rows, finding_rows, queue_rows
+from rucola.sql.views import FINDINGS, QUEUES, ComputedRows, Keys, finding_rows, queue_rows
 
 SAMPLE_ROWS = 1000
 """Number of messages whose bodies determine the fields of a topic; they are the oldest and the newest messages of the
@@ -68,10 +68,10 @@ class Sources:
         self._system: dict[str, Callable[[], VirtualDataset]] = {
             "messages": lambda: self._dataset(None),
             "keys": lambda: Keys(self._dataset(None)),
-            "queues": lambda: Rows(QUEUES, lambda: queue_rows(open_catalog(self.options))),
+            "queues": lambda: ComputedRows(QUEUES, lambda: queue_rows(open_catalog(self.options))),
         }
         if self.options.store_path:
-            self._system["findings"] = lambda: Rows(FINDINGS, lambda: finding_rows(self.options.store_path))
+            self._system["findings"] = lambda: ComputedRows(FINDINGS, lambda: finding_rows(self.options.store_path))
         self.system = tuple(self._system)
 
     def topics(self) -> list[str]:

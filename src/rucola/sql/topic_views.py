@@ -10,7 +10,7 @@ from rucola.sql.fields import quoted, view_text
 from rucola.sql.sources import Sources
 from rucola.sql.topic_names import TopicNames, folded
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TopicViews:
@@ -69,7 +69,7 @@ class TopicViews:
             view, check = self._sources.view_of_topic(topic), self._sources.check_of_topic(topic)
             self.connection.execute(view_text(topic, view, rows.schema.names, fields, check))
         except duckdb.Error as error:  # senders choose the names of fields
-            log.warning("the fields of bodies of topic %s are no columns: %s", topic, str(error).split("\n")[0])
+            logger.warning("the fields of bodies of topic %s are no columns: %s", topic, str(error).split("\n")[0])
             self.connection.register(topic, rows)
 
     def keep(self, names: TopicNames) -> None:

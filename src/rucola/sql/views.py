@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from rucola.arrow.catalog import Catalog
 from rucola.arrow.columns import TIMESTAMP, micros_of
-from rucola.arrow.filters import Call, Field, Node
+from rucola.arrow.filters import Call, ColumnRef, Node
 from rucola.arrow.topic_dataset import TopicDataset
 from rucola.arrow.virtual_dataset import VirtualDataset
 from rucola.common.message_const import KEY_SEPARATOR
@@ -39,7 +39,7 @@ FINDINGS = pa.schema(
 KEY_COLUMNS = ("topic", "queueId", "queueOffset", "storeTimestamp", "msgId", "tags", "physicalOffset")
 
 
-class Rows(VirtualDataset):
+class ComputedRows(VirtualDataset):
     """A small table that each scan computes anew.
 
     Args:
@@ -104,8 +104,8 @@ def _of_messages(node: Node) -> Node:
     """Returns ``node`` with ``keys``, which is a column of the messages, in place of ``key``. The result only decides
     which messages are read; those with further keys are read, too.
     """
-    if isinstance(node, Field):
-        return Field("keys") if node.name == "key" else node
+    if isinstance(node, ColumnRef):
+        return ColumnRef("keys") if node.name == "key" else node
     if isinstance(node, Call):
         return Call(node.function, tuple(map(_of_messages, node.arguments)), node.values)
     return node

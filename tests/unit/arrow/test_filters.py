@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from rucola.arrow.filters import OTHER, Call, Field, Literal, columns_of, may_match, parse_filter, values_of
+from rucola.arrow.filters import OTHER, Call, ColumnRef, Literal, columns_of, may_match, parse_filter, values_of
 
 KEYS, QUEUE, TIME = pc.field("keys"), pc.field("queueId"), pc.field("storeTimestamp")
 MOMENT = datetime(2024, 5, 1, tzinfo=UTC)
@@ -17,10 +17,10 @@ MOMENT_NS = int(MOMENT.timestamp()) * 1_000_000_000
 NULL = pa.scalar(None, pa.bool_())
 
 TREES = [
-    (KEYS == "a'\"\\\n: 'b'", Call("equal", (Field("keys"), Literal("a'\"\\\n: 'b'")))),
-    (pa.scalar(MOMENT) < TIME, Call("greater", (Field("storeTimestamp"), Literal(MOMENT_NS)))),
-    (pa.scalar(datetime(2024, 5, 1)) < TIME, Call("greater", (Field("storeTimestamp"), Literal(OTHER)))),
-    (QUEUE.isin([1, None]), Call("is_in", (Field("queueId"),), (1, None))),
+    (KEYS == "a'\"\\\n: 'b'", Call("equal", (ColumnRef("keys"), Literal("a'\"\\\n: 'b'")))),
+    (pa.scalar(MOMENT) < TIME, Call("greater", (ColumnRef("storeTimestamp"), Literal(MOMENT_NS)))),
+    (pa.scalar(datetime(2024, 5, 1)) < TIME, Call("greater", (ColumnRef("storeTimestamp"), Literal(OTHER)))),
+    (QUEUE.isin([1, None]), Call("is_in", (ColumnRef("queueId"),), (1, None))),
     (
         ((KEYS == "a") | (QUEUE < 3)) & (QUEUE > 1),
         Call(
@@ -28,9 +28,12 @@ TREES = [
             (
                 Call(
                     "or_kleene",
-                    (Call("equal", (Field("keys"), Literal("a"))), Call("less", (Field("queueId"), Literal(3)))),
+                    (
+                        Call("equal", (ColumnRef("keys"), Literal("a"))),
+                        Call("less", (ColumnRef("queueId"), Literal(3))),
+                    ),
                 ),
-                Call("greater", (Field("queueId"), Literal(1))),
+                Call("greater", (ColumnRef("queueId"), Literal(1))),
             ),
         ),
     ),

@@ -31,7 +31,7 @@ from rucola.lake.delta_log import DeltaLog
 from rucola.lake.iceberg_catalog import IcebergCatalog
 from rucola.lake.iceberg_log import IcebergLog
 from rucola.lake.maintenance import compact, expire
-from rucola.lake.parquet_writer import TableWriter, escaped
+from rucola.lake.parquet_writer import PartitionedWriter, escaped
 from rucola.lake.raw_rows import raw_schema
 from rucola.lake.table_log import Change, DataFile, TableKind, TableLog
 from rucola.places.local_place import LocalPlace
@@ -357,7 +357,7 @@ def test_rows_go_to_files_by_topic_and_day(tmp_path: Path) -> None:
             ("storeDay", pa.date32()),
         ]
     )
-    writer = TableWriter(LocalPlace(tmp_path), schema)
+    writer = PartitionedWriter(LocalPlace(tmp_path), schema)
     times = [0, DAY_MS * 1000 - 1, DAY_MS * 1000, -1]
     for topic in ("%RETRY%g:1", "größe"):
         writer.write(pa.record_batch([[topic] * 4, times, range(4)], schema=schema.remove(3)))

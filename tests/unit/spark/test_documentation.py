@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from rucola.arrow.schema import ROCKETMQ_COLUMNS
-from rucola.spark.option_values import Option
+from rucola.spark.option_values import SparkOption
 from rucola.spark.options import OPTIONS
 from rucola.spark.sink_options import COLUMN_TYPES, SINK_OPTIONS
 
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-def options_table(options: tuple[Option, ...]) -> str:
+def options_table(options: tuple[SparkOption, ...]) -> str:
     """Returns the table of options that the page must contain."""
     rows = [
         f"| `{option.name}` | {f'`{option.default}`' if option.default else ''} | {option.meaning} |"
@@ -25,7 +25,7 @@ def options_table(options: tuple[Option, ...]) -> str:
 
 
 @pytest.mark.parametrize(("name", "options"), [("spark", OPTIONS), ("spark-writing", SINK_OPTIONS)])
-def test_the_page_has_every_option(name: str, options: tuple[Option, ...]) -> None:
+def test_the_page_has_every_option(name: str, options: tuple[SparkOption, ...]) -> None:
     page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
     found = re.search(r"<!-- options.*: begin -->\n(.*)\n<!-- options.*: end -->", page, re.DOTALL)
     assert found is not None

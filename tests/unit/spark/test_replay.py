@@ -23,7 +23,7 @@ from rucola.common.system_properties import NOT_FORWARDED
 from rucola.errors import ConfigError, DataLossError
 from rucola.formats.properties import encode_properties
 from rucola.spark.options import parse_options
-from rucola.spark.replay_rows import COLUMNS, Tally, paced, replay_batches
+from rucola.spark.replay_rows import COLUMNS, ReplayTally, paced, replay_batches
 from rucola.spark.replay_source import Done, _place, plan_replay, read_plan
 from rucola.spark.sink_options import parse_sink_options
 from rucola.store.offline.offline_store import OfflineStore
@@ -260,7 +260,7 @@ def test_tallies_add_up() -> None:
         ],
         names=COLUMNS,
     )
-    tally = Tally()
+    tally = ReplayTally()
     tally.add_rows(rows, {1: ConfigError("a", "b", "c")})
     tally.add_rows(rows.slice(0, 1), {})
     assert (tally.messages, tally.refused, tally.body_bytes) == (4, 1, 7)
