@@ -22,6 +22,8 @@ from typing import Any
 from tools.peers.packages import DELTA_PYSPARK, delta_classpath, python_packages
 
 COUNT = 40
+EVENTS = ["read", "compact", "compact and read", "expire"]
+"""What follows on some archives in a round."""
 Row = tuple[str, int, int]
 """Topic, queue id, queue offset."""
 
@@ -92,27 +94,29 @@ def play(directory: Path, rounds: int, seed: int) -> int:
 
     chance, seen, sent = random.Random(seed), Counter[Row](), 0
     store, table = open_store(directory / "store"), directory / "table"
-    done: list[str] = []
-    reader: Reader | None = None
-    for _ in range(rounds):
+    events = (EVENTS * rounds)[:rounds]
+    chance.shuffle(events)
+    put(store, 0, COUNT)
+    archive(str(table), store=str(directory / "store"))
+    reader = Reader(table, directory / "checkpoint")
+    seen.update(reader.rows())
+    sent += COUNT
+    for event in events:
         for _ in range(chance.randint(1, 3)):
             put(store, sent, COUNT)
             sent += COUNT
             archive(str(table), store=str(directory / "store"))
-        done.append(chance.choice(("archive", "compact", "compact and read", "expire")))
-        if done[-1].startswith("compact"):
+        if event.startswith("compact"):
             compact(str(table))
-        if done[-1] != "compact":
-            reader = reader or Reader(table, directory / "checkpoint")
+        if event != "compact":
             seen.update(reader.rows())
-        if done[-1] == "expire":
+        if event == "expire":
             expire(open_table(str(table)), date.today() + timedelta(days=2))
-    reader = reader or Reader(table, directory / "checkpoint")
     seen.update(reader.rows())
     reader.close()
     store.shutdown()
     twice = [row for row, count in seen.items() if count > 1]
-    assert len(seen) == sent and not twice, f"seed {seed}: {sent} sent, {len(seen)} read, {len(twice)} twice; {done}"
+    assert len(seen) == sent and not twice, f"seed {seed}: {sent} sent, {len(seen)} read, {len(twice)} twice; {events}"
     return sent
 
 
