@@ -64,8 +64,6 @@ class Broker:
             store_config,
             files,
             clock,
-            on_append=self._appended,
-            on_flushed=self._flushed,
             is_batch_topic=self._is_batch_topic,
         )
         services = self.services = BrokerServices(config, self.store, files, clock, peers_clock or clock, self._pops)
@@ -276,14 +274,6 @@ class Broker:
         self.services.load()
 
     # -- what the parts call; they were created before the running broker ---------------------------------------------
-
-    def _appended(self) -> None:
-        running = self._running
-        assert running is not None
-        running.dispatching.appended()
-
-    def _flushed(self) -> None:
-        self._serving.dispatching.flushed_in_thread()
 
     def _is_batch_topic(self, topic: bytes) -> bool | None:
         return self.services.is_batch_topic(topic)

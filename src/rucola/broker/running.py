@@ -66,6 +66,7 @@ class RunningBroker:
             services.cold_reads,
             services.access.guard if services.access is not None else None,
         )
+        store.listen(self.dispatching.appended, self.dispatching.flushed_in_thread)
         for holder in (services.timers, services.schedule, running.transaction_checks, services.pops):
             store.add_holder(holder)
         self._periodic: list[PeriodicWork] = []

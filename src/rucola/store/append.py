@@ -61,6 +61,10 @@ class MessageAppender:
         self._tables = queues.next_offset_tables
         self._assigner = OffsetAssigner(queues, config.enable_lmq)
 
+    def listen(self, on_append: Callable[[], None]) -> None:
+        """Calls ``on_append`` instead of the function that the constructor got."""
+        self._on_append = on_append
+
     def append_rows(
         self, run: RowRun, topic: bytes, born_host: bytes, options: AppendOptions = PLAIN
     ) -> PutMessageStatus:

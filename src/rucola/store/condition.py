@@ -48,6 +48,10 @@ class StoreCondition:
         self._lock = threading.Lock()
         self._lacks_resources = False
 
+    def listen(self, tell: Callable[[], None]) -> None:
+        """Calls ``tell`` instead of the function that the constructor got."""
+        self.tell = tell
+
     def start(self) -> None:
         """Starts to accept messages."""
         with self._lock:

@@ -443,6 +443,13 @@ class MessageStore:
         """Sets whether reading a part of the log that is not in memory also loads the bytes after it."""
         self._log.queue.set_read_ahead(ahead)
 
+    def listen(self, on_append: Callable[[], None], on_flushed: Callable[[], None]) -> None:
+        """Calls these functions, as the class describes, from now on; for owners that are made after the store. Call it
+        before ``start``.
+        """
+        self._appender.listen(on_append)
+        self._condition.listen(on_flushed)
+
     def add_holder(self, holder: LogHolder) -> None:
         """Keeps the segments of the log that ``holder`` needs; call it before ``start``."""
         self._retention.holders.append(holder)
