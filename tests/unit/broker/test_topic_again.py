@@ -215,7 +215,7 @@ def test_a_third_topic_of_the_name_begins_at_0_too(broker: SteppedBroker) -> Non
     send(broker, "new", 3)
     fields = {"topic": "N", "group": "cg", "timestamp": "-1", "isForce": "true", "queueId": "0", "offset": "2"}
     request = RemotingCommand(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext_fields=fields)
-    resets = OffsetResetProcessor(broker.broker.services)
+    resets = OffsetResetProcessor(broker.broker.services, broker.broker.running.hold)
     assert asyncio.run(resets.reset_offset(cast(Any, broker.connection), request)).code == FOUND  # it needs a real loop
     delete(broker)
     create(broker)

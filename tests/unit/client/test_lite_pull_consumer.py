@@ -24,6 +24,7 @@ from rucola import (
     MessageSelector,
     Producer,
 )
+from rucola.client.lite_pull_service import AssignedQueue
 from rucola.errors import BrokerError, ClientError
 from rucola.testing.event_loop import advance, run_stepped, settle
 
@@ -456,3 +457,16 @@ def test_a_poll_may_be_cancelled_and_waits_no_longer_than_told(broker):
             assert len(await it.consumer.poll(1_000)) == 1
 
     run_stepped(scene())
+
+
+def test_a_queue_has_one_task_that_pulls_and_ends_it() -> None:
+    async def scene() -> None:
+        assigned = AssignedQueue(QUEUE, 0, 0.0, is_paused=False)
+        assigned.stop_reading()
+        task = asyncio.create_task(asyncio.sleep(9))
+        assigned.read_by(task)
+        assigned.stop_reading()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(scene())

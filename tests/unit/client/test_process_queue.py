@@ -181,6 +181,8 @@ def test_orderly_messages_that_failed_come_first_again():
 def test_a_lock_counts_for_30_s():
     queue = OrderlyProcessQueue(QUEUE, 0.0)
     assert not queue.is_locked(0.0)
-    queue.locked_at = 10.0
+    queue.lock(10.0)
     assert queue.is_locked(40.0)
     assert not queue.is_locked(40.1)
+    queue.unlock()
+    assert not queue.is_locked(40.0)

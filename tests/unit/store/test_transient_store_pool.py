@@ -17,6 +17,7 @@ from rucola.runtime.files import Files
 from rucola.store.config import FlushDiskType, MessageStoreConfig
 from rucola.store.log import transient_store_pool
 from rucola.store.log.commit import CommitService
+from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.transient_store_pool import TransientStorePool
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus, StoreState
@@ -266,3 +267,14 @@ def test_memory_is_locked_and_unlocked() -> None:
 def _locked_kib() -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmLck:")).split()[1])
+
+
+def test_a_file_gives_up_the_buffer_whose_bytes_it_has(tmp_path: Path) -> None:
+    buffers = TransientStorePool(1, 4096)
+    buffers.start()
+    file = MappedFile(Files(), str(tmp_path / "0"), 0, 4096, True, 0)
+    buffer = buffers.borrow()
+    file.write_behind(buffer)
+    assert file.target is buffer
+    assert file.committed() is buffer
+    assert (file.pending, file.committed()) == (None, None)
