@@ -235,6 +235,8 @@ class Broker:
 
     def channel_closed(self, channel: Channel) -> None:
         """Forgets the client of a closed connection."""
+        if self._running is None:  # the store could not be opened, and a client had just connected
+            return
         services = self.services
         for part in (services.producers, services.consumers, self.running.hold, services.pops):
             services.supervisor.call("end of a connection", part.channel_closed, channel)
