@@ -76,6 +76,7 @@ class BrokerLink:
 
         deadline_s = self._clock.monotonic() + self._patience_s
         pause_s = PAUSE_FIRST_S
+        level = logging.WARNING  # the first time somebody may wait for; the others would only fill the log
         while True:
             try:
                 return self._loop.run(asked())
@@ -83,7 +84,8 @@ class BrokerLink:
                 passes = error.retriable or (known and isinstance(error, ClientError))
                 if not passes or self._clock.monotonic() >= deadline_s:
                     raise
-                logger.info("next attempt in %.2f s: %s", pause_s, error)
+                logger.log(level, "tries again for up to %.0f s: %s", deadline_s - self._clock.monotonic(), error)
+                level = logging.DEBUG
             self.wait(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
