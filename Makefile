@@ -84,6 +84,7 @@ lint: $(VENV)/.dev
 	$(BIN)/python tools/generated_docs.py --check
 	$(BIN)/python tools/check_citations.py --check
 	$(BIN)/python tools/check_docs.py --check
+	$(BIN)/python tools/house.py --check
 	$(BIN)/python -m tests.scenario.matrix.page --check
 
 check: lint site test

@@ -1,5 +1,7 @@
 """Counts what makes the house hard to live in. ``python tools/house.py [NAME]`` prints the counts, or a count's places.
 
+With ``--check``, the places of what must not be there are errors: ``NEVER``.
+
 Each count is of ``src/rucola`` without the generated ``sync``:
 
 - ``arguments``: functions with more than 7 arguments; without kernels, commands, constructors, and public functions
@@ -250,15 +252,21 @@ PLACES = {
     "long": long_functions,
     "circles": circles,
 }
+NEVER = ("names", "questions", "circles")
 SUMS: dict[str, Callable[[list[Module]], Counter[str]]] = {"statements": statements, "words": lambda _: words()}
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None, source: Path = SOURCE) -> int:
     """Prints the counts, or the places of one."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("name", nargs="?", choices=[*PLACES, *SUMS])
-    name = parser.parse_args().name
-    found = modules()
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args(arguments)
+    name, found = options.name, modules(source)
+    if options.check:
+        wrong = [f"{one}: {place}" for one in NEVER for place in PLACES[one](found)]
+        print(*wrong, sep="\n", end="\n" if wrong else "", file=sys.stderr)
+        return 1 if wrong else 0
     if name in PLACES:
         print(*PLACES[name](found), sep="\n")
     elif name in SUMS:
