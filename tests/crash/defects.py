@@ -45,6 +45,7 @@ from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.recovery import Recovery
 from rucola.store.recovery.watermark import Watermark
 from rucola.store.retention import Retention
+from rucola.store.row_run import RowRun
 
 Defect = Callable[[], AbstractContextManager[Any]]
 
@@ -426,33 +427,23 @@ def _lock_and_close_nothing(self: Files, path: str) -> DirectoryLock:
 _make_room = CommitLog._make_room
 
 
-def _encode_to_find_out(
-    self: CommitLog,
-    source: bytes | bytearray,
-    table: array[int],
-    first: int,
-    last: int,
-    topic: bytes,
-    queue_count: int,
-    born_host: bytes,
-    host: bytes,
-    suffix: bytes,
-) -> bool:
+def _encode_to_find_out(self: CommitLog, rows: RowRun, lengths: tuple[int, int, int, int], suffix: bytes) -> bool:
     """Encodes the batch into the current segment to find out how much of it fits, then erases these records, although a
     reader in place may have seen them.
     """
     file, target = self._file, self._target
     assert file is not None and target is not None
-    position, rows = self.written_offset - file.start, array("q", table)
+    source, view, _, first, last = rows
+    topic, born_host, host = (b"T" * lengths[0], bytes(lengths[2]), bytes(lengths[3]))
+    position, table = self.written_offset - file.start, array("q", rows.table)
     place = RecordPlacement(position, file.size, file.start, 1, False)
-    hosts = array("q", bytes(8 * queue_count)), born_host, host
-    view = memoryview(source)
-    encode_rows(source, view, rows, first, last, target.buffer, target.view, place, topic, *hosts, suffix, crc32)
+    hosts = array("q", bytes(8 * lengths[1])), born_host, host
+    encode_rows(source, view, table, first, last, target.buffer, target.view, place, topic, *hosts, suffix, crc32)
     end = file.start + position
-    for row in range(first, self._encoded(rows, first, last)):
-        end += rows[row * ROW_WIDTH + FrameColumn.RECORD_SIZE]
+    for row in range(first, self._encoded(table, first, last)):
+        end += table[row * ROW_WIDTH + FrameColumn.RECORD_SIZE]
     target.view[position : end - file.start] = bytes(end - file.start - position)
-    return _make_room(self, source, table, first, last, topic, queue_count, born_host, host, suffix)
+    return _make_room(self, rows, lengths, suffix)
 
 
 ELSEWHERE: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], None], Defect]] = {
