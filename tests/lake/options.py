@@ -57,7 +57,7 @@ def arrow_filesystem(s3: Endpoint, **more: Any) -> Any:
 
 
 def iceberg_properties(s3: Endpoint) -> dict[str, str]:
-    """Properties of a PyIceberg catalogue for its files."""
+    """Properties of a PyIceberg catalog for its files."""
     return {
         "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
         "s3.endpoint": s3.endpoint,

@@ -165,8 +165,13 @@ _TEXT_RULES = {
 }
 
 
+def beyond(shape: Shape) -> str:
+    """How an error says that a number is whole, but too large for its type; the text ends with it."""
+    return f"is beyond {shape.name}"
+
+
 def _beyond(token: str, shape: Shape, at: int) -> Misfit:
-    return Misfit(f"{_shown(token)} is beyond {shape.name}", at)
+    return Misfit(f"{_shown(token)} {beyond(shape)}", at)
 
 
 def _shown(token: str) -> str:

@@ -10,7 +10,7 @@ from rucola.store.message_store import MessageStore
 
 
 class WhenSafe:
-    """A function with the signature of ``__call__``.
+    """Processors call it with each answer.
 
     Args:
         waiters: the responses that wait for a sync; None without SYNC_FLUSH.

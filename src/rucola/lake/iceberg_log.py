@@ -43,7 +43,7 @@ class IcebergLog:
 
     Args:
         place: where the table is; the first commit creates it.
-        catalogue: the catalog that knows the table.
+        catalog: knows the table.
         kind: kind of a new table, or the required kind of an existing one; None accepts an existing table of any kind.
         clock: source of time.
     """
@@ -51,12 +51,12 @@ class IcebergLog:
     def __init__(
         self,
         place: Place,
-        catalogue: IcebergCatalog,
+        catalog: IcebergCatalog,
         kind: TableKind | None = TableKind.MESSAGES,
         clock: Clock | None = None,
     ) -> None:
         self.place = place
-        self._catalogue = catalogue
+        self._catalog = catalog
         self._kind = kind
         self._clock = clock or SystemClock()
         self._url = place.root if "://" in place.root else f"file://{place.root}"
@@ -65,7 +65,7 @@ class IcebergLog:
         """The newest state of the table; see ``TableLog``."""
         now = self._clock.wall_ms()
         self.place.check()
-        table = self._catalogue.load()
+        table = self._catalog.load()
         if table is None:
             return Snapshot(-1, now, self._kind or TableKind.MESSAGES, None, {}, StreamOffsets({}))
         with self._understood():
@@ -89,7 +89,7 @@ class IcebergLog:
         """Makes a snapshot with the files and the archived offsets; see ``TableLog``."""
         check_age(base, self._clock.wall_ms())
         self.place.check()
-        table = self._catalogue.load()
+        table = self._catalog.load()
         if table is None:
             table = self._created(change)
         if _number(table) != max(0, base.version):
@@ -101,7 +101,7 @@ class IcebergLog:
         try:
             self._write_snapshot(table, base, change, summary)
         except Exception as error:
-            newer = self._catalogue.load()
+            newer = self._catalog.load()
             if newer is None or not _has(newer, commit):
                 raise self._failure(newer, base, error) from error
             table = newer
@@ -112,7 +112,7 @@ class IcebergLog:
 
         Files of older snapshots stay until Iceberg's own tools expire the snapshots.
         """
-        table = self._catalogue.load()
+        table = self._catalog.load()
         if table is None:
             return 0
         state = self._state(table)
@@ -160,9 +160,9 @@ class IcebergLog:
 
         assert change.schema is not None
         # Of two tables in one directory, each would delete the files of the other as those of killed runs.
-        claim(self.place, f"{FORMAT} {self._catalogue.name}")
+        claim(self.place, f"{FORMAT} {self._catalog.name}")
         try:
-            return self._catalogue.create(
+            return self._catalog.create(
                 arrow_of(change.schema), self._url, {**NO_RETRIES, SCHEMA: json.dumps(change.schema)}
             )
         except TableAlreadyExistsError as error:

@@ -1,4 +1,4 @@
-"""FrameFacts about a DataFrame that are known before it runs.
+"""Facts about a DataFrame that are known before it runs.
 
 Inside the functions of a declarative pipeline (``spark-pipelines``) nothing can be known, because Spark refuses to
 analyse a DataFrame there. Spark itself checks the columns later, when it knows all tables of the pipeline.

@@ -48,7 +48,7 @@ ACCESS_NAMES = ("accessKey", "secretKey", "securityToken", "caCertificate")
 
 
 def check_passed_on(given: Mapping[str, str], advice: str) -> None:
-    """Refuses the options of a table. Spark's catalogue passes them on under other names and together with properties
+    """Refuses the options of a table. Spark's catalog passes them on under other names and together with properties
     of the table, or not at all.
 
     Args:

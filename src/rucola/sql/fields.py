@@ -18,6 +18,7 @@ from duckdb.func import ARROW, SPECIAL
 from rucola.arrow.json_columns import Checker
 from rucola.arrow.json_scan import check_body
 from rucola.arrow.json_shape import ANY, BOOLEAN, DOUBLE, LONG, STRING, Shape, object_of
+from rucola.arrow.json_values import beyond
 from rucola.sql.engine import connect
 
 ERROR = "_error"
@@ -28,8 +29,7 @@ FIELDS_MAX = 1000
 _TEXT = "_rucola_text"
 _SHAPES = {"BIGINT": LONG, "DOUBLE": DOUBLE, "BOOLEAN": BOOLEAN, "VARCHAR": STRING}
 _WHOLE = frozenset(("UBIGINT", "BIGINT", "HUGEINT", "UHUGEINT"))
-_BEYOND = "is beyond bigint"
-"""How ``json_scan`` says that a number is whole, but too large."""
+_BEYOND = beyond(LONG)
 _STRUCTURE = """
 with bodies as (select try(cast(decode(body) as json)) body from sample)
 select key, value

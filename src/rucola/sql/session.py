@@ -122,7 +122,9 @@ class Session:
         statement = parsed(self._connection, query)
         self._look_for_topics(statement)
         alone = self._alone(statement)
-        if len(self._connection.extract_statements(query)) != 1:
+        tree = statement.tree
+        count = len(self._connection.extract_statements(query) if tree is None else tree["statements"])
+        if count != 1:
             raise QueryError(query, "a query is one statement")
         # Views of topics that DuckDB would confuse are on a connection of their own, and are gone with it.
         views = TopicViews(session_of(self._connection), self._sources) if alone else self._views

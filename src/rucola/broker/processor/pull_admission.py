@@ -103,7 +103,7 @@ class PullAdmissions:
         """Returns the part of a queue that a request on ``channel`` may read.
 
         Args:
-            asked: the fields of an ``RepeatedFields``.
+            asked: the fields of a ``RepeatedFields``.
 
         Raises:
             BrokerError: the request is refused, with the reason.

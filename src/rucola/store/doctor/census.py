@@ -118,7 +118,7 @@ def find(
     stores: Sequence[str], wanted: MessageQuery, by_index: bool = True, files: Files | None = None
 ) -> Iterator[tuple[str, SegmentRows]]:
     """Yields store and rows of all matching messages; finds them through the index if a key is wanted, else by reading
-    the whole log. SegmentRows are valid until the next ones are requested.
+    the whole log. The rows are valid until the next ones are requested.
 
     Args:
         by_index: whether to trust the index.

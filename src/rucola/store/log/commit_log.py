@@ -38,7 +38,7 @@ from rucola.store.log.store_time import StoreTime
 from rucola.store.log.transient_store_pool import PoolBuffer, TransientStorePool
 from rucola.store.log.warm import SegmentWarmer
 from rucola.store.results import PutMessageStatus
-from rucola.store.row_run import PLAIN, AppendOptions, RowRun
+from rucola.store.row_run import AppendOptions, RowRun
 
 logger = logging.getLogger(__name__)
 _POPULATE_BYTES = 1 << 20
@@ -181,7 +181,7 @@ class CommitLog(LogReader):
         topic: bytes,
         born_host: bytes,
         queue_offsets: array[int],
-        options: AppendOptions = PLAIN,
+        options: AppendOptions,
     ) -> int:
         """Encodes rows into the log, across segment borders where needed.
 
