@@ -32,6 +32,7 @@ from rucola.store.log.flush import FlushService
 from rucola.store.log.log_reader import Gap
 from rucola.store.log.log_walk import records_of_kind
 from rucola.store.opening import StoreOpening
+from rucola.store.parts import StoreParts
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_ext import BitMap
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
@@ -97,15 +98,16 @@ class MessageStore:
             IndexService(files, clock, f"{root}/index", config) if config.message_index_enable else None
         )
         self._deletion = TopicDeletion(files, root)
-        self._dispatcher = Dispatcher(log, queues, index, config, self.stats, self._deletion.ends)
+        self._parts = parts = StoreParts(log, queues, index, self._deletion.ends)
+        self._dispatcher = Dispatcher(parts, config, self.stats)
         self._flush = FlushService(log, clock, config, condition)
         self._appender = MessageAppender(config, log, queues, self._flush, condition, self.stats, on_append or _nothing)
-        self._retention = Retention(files, clock, config, root, log, queues, index, self.stats, condition)
+        self._retention = Retention(files, clock, config, root, parts, self.stats, condition)
         self._marks = StoreMarks(files, root)
         self._keeper = StoreKeeper(
-            clock, config, self._flush, self._dispatcher, self._marks, self._retention, condition
+            clock, config, self._flush, parts, self._dispatcher, self._marks, self._retention, condition
         )
-        self._reader = MessageReader(config, log, queues, index, memory_bytes(), self.stats)
+        self._reader = MessageReader(config, parts, memory_bytes(), self.stats)
         self.append_rows = self._appender.append_rows
         self.take_arrivals = self._dispatcher.take_arrivals
 
@@ -119,7 +121,9 @@ class MessageStore:
             StoreDamagedError: a file is damaged; if the end of the log had not been found yet, nothing was changed.
             DiskError: a call of the operating system failed.
         """
-        opening = StoreOpening(self._files, self.root, self.config, self._dispatcher, self._deletion, self._marks)
+        opening = StoreOpening(
+            self._files, self.root, self.config, self._parts, self._dispatcher, self._deletion, self._marks
+        )
         self._lock = opening.take()
         try:
             end = opening.open()
@@ -441,7 +445,7 @@ class MessageStore:
 
     def set_read_ahead(self, ahead: bool) -> None:
         """Sets whether reading a part of the log that is not in memory also loads the bytes after it."""
-        self._log.queue.set_read_ahead(ahead)
+        self._log.segments.set_read_ahead(ahead)
 
     def listen(self, on_append: Callable[[], None], on_flushed: Callable[[], None]) -> None:
         """Calls these functions, as the class describes, from now on; for owners that are made after the store. Call it
@@ -581,7 +585,7 @@ class MessageStore:
         self._queues.close()
         if self._index is not None:
             self._index.close()
-        self._log.queue.close()
+        self._log.segments.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None

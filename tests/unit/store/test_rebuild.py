@@ -27,7 +27,7 @@ from rucola.store.config import MessageStoreConfig
 from rucola.store.doctor.publish import PARTS
 from rucola.store.doctor.rebuild import INDEX, PHASES, QUEUES, SCAN, rebuild
 from rucola.store.doctor.staged import run_serially, run_task
-from rucola.store.log.mapped_file_queue import REBUILD_MARK
+from rucola.store.log.segment_list import REBUILD_MARK
 from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.verify.check import verify
 from rucola.testing.clock import ManualClock

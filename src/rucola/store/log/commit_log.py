@@ -32,7 +32,7 @@ from rucola.store.config import MessageStoreConfig
 from rucola.store.log.allocate import SegmentAllocator
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
-from rucola.store.log.multi_path import MultiPathMappedFileQueue
+from rucola.store.log.multi_path import MultiPathSegmentList
 from rucola.store.log.run_buffer import RunBuffer
 from rucola.store.log.store_time import StoreTime
 from rucola.store.log.transient_store_pool import PoolBuffer, TransientStorePool
@@ -77,8 +77,8 @@ class CommitLog(LogReader):
     def __init__(
         self, files: Files, clock: Clock, config: MessageStoreConfig, root: str, on_space: Callable[[], None]
     ) -> None:
-        queue = MultiPathMappedFileQueue.of(files, config, root)
-        super().__init__(queue)
+        segments = MultiPathSegmentList.of(files, config, root)
+        super().__init__(segments)
         self.store_host = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
         self.suffix = b""
         self.written_offset = 0
@@ -94,10 +94,10 @@ class CommitLog(LogReader):
         self._fail_fast = config.fast_fail_if_no_buffer_in_store_pool
         self.refusal = PutMessageStatus.PUT_OK
         self._time = StoreTime(clock)
-        self._directories = queue
+        self._directories = segments
         self._record_crc = config.enabled_append_prop_crc
         warmer = SegmentWarmer(files, config) if config.warm_maped_file_enable else None
-        self._allocator = SegmentAllocator(files, queue, on_space, warmer)
+        self._allocator = SegmentAllocator(files, segments, on_space, warmer)
         self._file: MappedFile | None = None
         self._target: MappedSegment | PoolBuffer | RunBuffer | None = None
         self._populated_to = 0
@@ -114,10 +114,10 @@ class CommitLog(LogReader):
         if self.pool is not None:
             self.pool.start()
         self._directories.make_directories()
-        file = self.queue.find(self.max_offset)
+        file = self.segments.find(self.max_offset)
         if file is None:
-            start = self.max_offset - self.max_offset % self.queue.segment_bytes
-            file = self.queue.append(start)
+            start = self.max_offset - self.max_offset % self.segments.segment_bytes
+            file = self.segments.append(start)
             if self.pool is not None:
                 file.write_behind(self.pool.borrow())
         else:
@@ -351,7 +351,7 @@ class CommitLog(LogReader):
             # A slice is faster than one table access per row, and a batch may have 32,768 rows.
             lengths = table[first * ROW_WIDTH + column : last * ROW_WIDTH : ROW_WIDTH]
             need += sum(length for length in lengths if length > 0)
-        if need > self.queue.segment_bytes:
+        if need > self.segments.segment_bytes:
             # RocketMQ returns PUT_OK here, stores nothing, and leaves two segments that end with a blank record.
             self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
             return False
@@ -364,7 +364,7 @@ class CommitLog(LogReader):
         self.unwritten = False
         try:
             self._allocator.take(file.end)
-            following = self.queue.prepare(file.end)
+            following = self.segments.prepare(file.end)
         except DiskError as error:
             event(logger, logging.ERROR, "log has no next segment, messages are refused", start=file.end, error=error)
             self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
@@ -380,7 +380,7 @@ class CommitLog(LogReader):
             write_blank(target.buffer, position, file.size - position)
         if self.pool is not None:
             following.write_behind(self.pool.borrow())
-        self.queue.publish(following)
+        self.segments.publish(following)
         self._use(following, following.start)
         self.written_offset = following.start
         if self._direct:

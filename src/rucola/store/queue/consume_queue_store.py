@@ -286,18 +286,18 @@ class ConsumeQueueStore:
 
     def names_of_files(self) -> set[tuple[bytes, int]]:
         """Returns topic and queue id of the open queues that have files."""
-        return {(queue.topic, queue.queue_id) for queue in self.open_queues() if queue.files.segments}
+        return {(queue.topic, queue.queue_id) for queue in self.open_queues() if queue.segments.files}
 
     def written(self, queues: list[ConsumeQueue]) -> None:
         """Notes that units were put into ``queues``, which may have created files."""
         for queue in queues:
             queue.used = True
-            if len(queue.files.segments) != queue.counted:
+            if len(queue.segments.files) != queue.counted:
                 self.recount(queue)
 
     def recount(self, queue: ConsumeQueue) -> None:
         """Notes that ``queue`` may have gained or lost files."""
-        self._count(queue, len(queue.files.segments))
+        self._count(queue, len(queue.segments.files))
 
     def _count(self, queue: ConsumeQueue, count: int) -> None:
         self.queue_count += bool(count) - bool(queue.counted)

@@ -27,7 +27,7 @@ from rucola.formats.segment_name import is_segment_name, segment_name
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.log_reader import LogReader
-from rucola.store.log.mapped_file_queue import MappedFileQueue, Place
+from rucola.store.log.segment_list import Place, SegmentList
 from rucola.store.queue.batch_consume_queue import BatchConsumeQueue
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_ext import BitMap, ConsumeQueueExt, ExtendedConsumeQueue
@@ -168,7 +168,7 @@ class QueueFactory:
                 self._writable,
                 self._on_map,
             )
-            queue.files.expect(self._checked.pop(directory, None))
+            queue.segments.expect(self._checked.pop(directory, None))
             return queue
         return ExtendedConsumeQueue(
             files,
@@ -287,7 +287,7 @@ class QueueFactory:
         ):
             for topic, queue_id in self._names(path):
                 directory = f"{path}/{self.name(topic)}/{queue_id}"
-                queue = MappedFileQueue(self._files, directory, segment_bytes, writable=False)
+                queue = SegmentList(self._files, directory, segment_bytes, writable=False)
                 places = queue.places()
                 queue.expect(places)
                 queue.load()
