@@ -134,7 +134,7 @@ def _scan_goes_too_far(log: Any, start: int, check: int) -> LogEnd:
 
 
 def _remove_later_only_in_memory(self: SegmentList, position: int) -> list[str]:
-    self.segments = [file for file in self.segments if file.start <= position]
+    self.files = [file for file in self.files if file.start <= position]
     return []
 
 
@@ -185,8 +185,8 @@ def _drop_newest_only(self: IndexService, physical_end: int, unclean: bool, sync
 
 def _remove_after(self: SegmentList, position: int) -> list[str]:
     removed = []
-    while self.segments and self.segments[-1].start > position:
-        file = self.segments.pop()
+    while self.files and self.files[-1].start > position:
+        file = self.files.pop()
         file.close()
         self._files.remove(file.path)
         removed.append(file.path)
@@ -359,7 +359,7 @@ def _parked_files_synced_by_path() -> Iterator[None]:
 def _publish_then_map(self: SegmentList, start: int) -> MappedFile:
     path = self.create(start)
     file = MappedFile(self._files, path, start, self.segment_bytes, self._writable, self.segment_bytes)
-    self.segments.append(file)
+    self.files.append(file)
     _ = file.segment
     return file
 

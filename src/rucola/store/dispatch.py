@@ -127,7 +127,7 @@ class Dispatcher:
         self.paused = False
         self._maps_end: float = inf
         """Value of ``queues.maps_made`` at which the current ``dispatch`` ends."""
-        self._touched: list[ConsumeQueue] = []
+        self._touched: dict[ConsumeQueue, int | None] = {}
         self._arrived: dict[ConsumeQueue, int | None] = {}
         light = config.enable_multi_dispatch and config.enable_lmq
         self._multi = MultiDispatch(parts.queues, stats or StoreStats()) if light else None
@@ -193,11 +193,9 @@ class Dispatcher:
         """
         queues, touched = self._queues, self._touched
         if touched:
-            self._touched = []
+            self._touched = {}
             arrived = self._arrived
-            for queue in touched:
-                queue.touched = False
-                tags_code = queue.tags_code
+            for queue, tags_code in touched.items():
                 arrived[queue] = tags_code if arrived.get(queue, tags_code) == tags_code else None
             queues.written(touched)
         index_files, position = None, self.position
@@ -382,9 +380,6 @@ class Dispatcher:
             self._touch(queue, tags_code)
 
     def _touch(self, queue: ConsumeQueue, tags_code: int | None) -> None:
-        if not queue.touched:
-            queue.touched = True
-            queue.tags_code = tags_code
-            self._touched.append(queue)
-        elif queue.tags_code != tags_code:
-            queue.tags_code = None
+        """Notes that ``queue`` got entries with this tags code; None if the codes of its entries differ."""
+        if self._touched.setdefault(queue, tags_code) != tags_code:
+            self._touched[queue] = None

@@ -243,7 +243,7 @@ class MessageReader:
         may_block: bool,
     ) -> GetMessageResult:
         config, log, chosen = self._config, self._log, self._chosen
-        queue.used = True
+        self._queues.used.add(queue)
         low, high = queue.min_offset, queue.max_offset
         memory_from = log.max_offset - self._in_memory_bytes
         limits = PullLimits(

@@ -59,12 +59,8 @@ class ConsumeQueue:
         min_offset: queue offset of the oldest entry whose record is still in the log.
         max_offset: queue offset after the newest entry.
         found_offset: ``max_offset`` when the queue was opened; units below this offset were already on disk.
-        touched: whether entries were put since the dispatcher last published its progress.
-        tags_code: the tags code of all entries put since the dispatcher last published its progress, or None if their
-            tags codes differ.
         counted: number of this queue's files that ``ConsumeQueueStore`` has included in its counts.
         placement: decides what happens when a record and its unit do not agree.
-        used: whether units were put or delivered since ``used`` was last set to False.
     """
 
     __slots__ = (
@@ -83,10 +79,7 @@ class ConsumeQueue:
         "placement",
         "queue_id",
         "segments",
-        "tags_code",
         "topic",
-        "touched",
-        "used",
     )
 
     unit_bytes = UNIT_BYTES
@@ -110,9 +103,6 @@ class ConsumeQueue:
         self.min_offset = 0
         self.max_offset = 0
         self.found_offset = 0
-        self.touched = False
-        self.used = False
-        self.tags_code: int | None = 0
         self.counted = 0
         self._on_map = on_map
         self.placement = placement
