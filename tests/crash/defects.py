@@ -123,13 +123,13 @@ def _failed_sync_is_tried_again() -> Iterator[None]:
 _scan = recovery.scan
 
 
-def _scan_stops_early(log: Any, start: int, check: int) -> LogEnd:
-    end = _scan(log, start, check)
+def _scan_stops_early(*arguments: Any) -> LogEnd:
+    end = _scan(*arguments)
     return replace(end, physical_offset=end.physical_offset - end.physical_offset % 4096)
 
 
-def _scan_goes_too_far(log: Any, start: int, check: int) -> LogEnd:
-    end = _scan(log, start, check)
+def _scan_goes_too_far(*arguments: Any) -> LogEnd:
+    end = _scan(*arguments)
     return replace(end, physical_offset=end.physical_offset + 8)
 
 
@@ -199,7 +199,7 @@ _write_again = ConsumeQueue._write_again
 
 
 def _write_only_what_differs(self: ConsumeQueue, start: int, units: bytes) -> None:
-    file = self.files.find(start)
+    file = self.segments.find(start)
     if file is None or file.segment.view[start - file.start : start - file.start + len(units)] != units:
         _write_again(self, start, units)
 
@@ -321,7 +321,7 @@ _dispatch_batch = Dispatcher._dispatch_batch
 
 def _position_of_each_batch(self: Dispatcher, file: MappedFile, end: int, queues_from: int, index_from: int) -> int:
     rows = _dispatch_batch(self, file, end, queues_from, index_from)
-    counts = self.queues.queue_count, self.queues.later_files
+    counts = self._queues.queue_count, self._queues.later_files
     self.progress.publish(Progress(self.position, self.store_timestamp_ms, self.index_position, *counts), [], None)
     return rows
 
@@ -383,7 +383,7 @@ _sync_dispatched = Dispatcher.sync
 
 def _sync_what_is_being_written(self: Dispatcher) -> Progress:
     """The sync takes the list of dirty index files too late: a file written while the sync runs is marked as clean."""
-    written = None if self.index_service is None else self.index_service.take_written()
+    written = None if self._index_files is None else self._index_files.take_written()
     self.progress.publish(self.progress.current, [], written)
     return _sync_dispatched(self)
 
