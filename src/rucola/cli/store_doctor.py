@@ -21,7 +21,7 @@ from rucola.cli.store_arguments import CommitLog, Config, Directory, DryRun, Job
 from rucola.cli.worker_processes import worker_processes
 
 if TYPE_CHECKING:
-    from rucola.store.doctor.staged import Runner
+    from rucola.store.doctor.staged import Phase, Runner
 
 Undo = Annotated[bool, typer.Option("--undo", help="Undo the newest repair, even an interrupted one.")]
 Sources = Annotated[
@@ -97,14 +97,14 @@ def salvage(
 
 def runner(jobs: int) -> Runner:
     """Runs the tasks of a job in this process, or in up to ``jobs`` processes of this machine."""
-    from rucola.store.doctor.staged import run_serially, run_task
+    from rucola.store.doctor.staged import run_serially
 
     if jobs == 1:
         return run_serially
 
-    def run(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
+    def run(phase: Phase, numbers: Sequence[int], look: Callable[[], None]) -> None:
         with worker_processes(min(jobs, len(numbers))) as pool:
-            tasks = [pool.submit(run_task, phase, staging, number, "local") for number in numbers]
+            tasks = [pool.submit(phase.run, number, "local") for number in numbers]
             try:
                 for task in as_completed(tasks):
                     task.result()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from rucola.store.doctor.staged import Runner
+    from rucola.store.doctor.staged import Phase, Runner
     from rucola.store.offline.search import MessageQuery
 
 _LOOK_S = 0.5
@@ -37,19 +37,17 @@ def in_spark(spark: SparkSession) -> Runner:
     The runner raises ``StoreDamagedError`` if a task found damage, and Spark's error if a task failed too often.
     """
 
-    def run(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
+    def run(phase: Phase, numbers: Sequence[int], look: Callable[[], None]) -> None:
         tasks, call = list(numbers), uuid4().hex
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from pyspark import TaskContext
 
-            from rucola.store.doctor.staged import run_task
-
             context = TaskContext.get()
             attempt = f"{call}-{0 if context is None else context.taskAttemptId()}"
             for number in _tasks(batches, tasks):
                 try:
-                    run_task(phase, staging, number, attempt)
+                    phase.run(number, attempt)
                 except StoreDamagedError as error:
                     # A retry would find the same damage, so the task reports the damage in a row instead of failing.
                     yield _batch(DAMAGE_SCHEMA, [(error.path, error.position, error.problem, error.advice)])

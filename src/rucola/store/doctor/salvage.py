@@ -61,7 +61,6 @@ from rucola.store.verify.findings import Findings
 from rucola.store.verify.log import load_segments, readable_file
 
 SEARCH, FILL = "search", "fill"
-PHASES = (SEARCH, FILL)
 SEGMENT_BYTES = 1 << 30
 STAGING = ".salvage"
 _COLUMNS = 4
@@ -181,7 +180,7 @@ def salvage(
     output = files.expand(output)
     _check_output(files, output, expanded)
     job = _job(files, expanded, segment_bytes, topics)
-    work = Staged(files, output + STAGING, run, progress)
+    work = Staged(files, output + STAGING, task, run, progress)
     work.prepare(json.dumps(asdict(job)))
     with work.trusting_results():
         searches = work.phase(SEARCH, len(job.paths))
