@@ -136,12 +136,6 @@ class ClientInstance:
         self._consumers[group] = registration
         self.heartbeat_soon()
 
-    async def unregister_consumer(self, group: str) -> None:
-        """Removes ``group`` from heartbeats and unregisters it at the brokers; failures are only logged."""
-        addresses = self._brokers()
-        if self._consumers.pop(group, None) is not None:
-            await self._unregister(addresses, None, group)
-
     async def shutdown(self) -> None:
         """Unregisters the client's groups at the brokers, then closes all connections."""
         self.running = False

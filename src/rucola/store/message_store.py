@@ -34,7 +34,6 @@ from rucola.store.log.log_walk import records_of_kind
 from rucola.store.opening import StoreOpening
 from rucola.store.parts import StoreParts
 from rucola.store.queue.consume_queue import ConsumeQueue
-from rucola.store.queue.consume_queue_ext import BitMap
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.queue.queue_factory import IsBatchTopic, QueueOptions
 from rucola.store.reader import MessageReader
@@ -61,7 +60,6 @@ class MessageStore:
             that waited for a sync, and schedules a dispatch.
         is_batch_topic: returns whether the attribute ``queue.type`` of a topic is BatchCQ. It returns None for an
             unknown topic; then the topic's directory decides.
-        bit_map: computes, from topic and properties, the filter bits that ``enableConsumeQueueExt`` stores.
 
     Attributes:
         config: the options.
@@ -82,7 +80,6 @@ class MessageStore:
         on_append: Callable[[], None] | None = None,
         on_flushed: Callable[[], None] | None = None,
         is_batch_topic: IsBatchTopic | None = None,
-        bit_map: BitMap | None = None,
     ) -> None:
         self.config = config
         self.root = root = files.expand(config.store_path_root_dir)
@@ -93,7 +90,7 @@ class MessageStore:
         self._lock: DirectoryLock | None = None
         self._condition = condition = StoreCondition(on_flushed or _nothing)
         self._log = log = CommitLog(files, clock, config, root, condition.segment_made)
-        self._queues = queues = ConsumeQueueStore(files, root, QueueOptions.of(config, is_batch_topic, bit_map), log)
+        self._queues = queues = ConsumeQueueStore(files, root, QueueOptions.of(config, is_batch_topic), log)
         self._index = index = (
             IndexService(files, clock, f"{root}/index", config) if config.message_index_enable else None
         )

@@ -8,7 +8,6 @@ valid only once dispatch has put the unit's record again.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 
 from rucola.formats.consume_queue import UNIT, UNIT_BYTES, PullLimits, select_units
 from rucola.formats.consume_queue_ext import (
@@ -29,15 +28,12 @@ from rucola.store.log.segment_list import SegmentList
 from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
 from rucola.store.queue.placement import NOWHERE, Placement
 
-BitMap = Callable[[bytes, bytes], bytes]
-"""Makes the bloom filter bits of a record from the record's topic and property text; empty for no bits."""
-
 
 class ConsumeQueueExt:
     """The segments of one extension.
 
     Attributes:
-        files: the segments.
+        segments: the segments.
         end: position after the last unit.
         unit_bytes_max: length in bytes of the longest possible unit.
     """
@@ -141,11 +137,10 @@ class ExtendedConsumeQueue(ConsumeQueue):
 
     Args:
         ext: the extension, which is not loaded yet.
-        bit_map: makes the bit maps of records.
         extending: whether new records get a unit in the extension; if False, the extension is only read.
     """
 
-    __slots__ = ("_bit_map", "_ext", "_extending", "_opened")
+    __slots__ = ("_ext", "_extending", "_opened")
 
     def __init__(
         self,
@@ -158,12 +153,10 @@ class ExtendedConsumeQueue(ConsumeQueue):
         placement: Placement,
         writable: bool,
         ext: ConsumeQueueExt,
-        bit_map: BitMap | None,
         extending: bool,
     ) -> None:
         super().__init__(files, path, segment_bytes, topic, queue_id, log, placement, writable)
         self._ext = ext
-        self._bit_map = bit_map
         self._extending = extending
         self._opened = False
 
@@ -231,11 +224,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
             if self._put_again(request):
                 return
             self._take_back(request.queue_offset)
-        bits = self._bit_map(self.topic, request.properties) if self._bit_map is not None else b""
-        unit = ExtUnit(request.tags_code, request.store_timestamp_ms, bits)
-        if unit.size > self._ext.unit_bytes_max:
-            super().put_record(request)  # without an extension unit, as in RocketMQ
-            return
+        unit = ExtUnit(request.tags_code, request.store_timestamp_ms, b"")
         end = self._ext.end
         address = self._ext.append(unit)
         try:
