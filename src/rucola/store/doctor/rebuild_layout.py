@@ -197,7 +197,7 @@ def lay_out_index(files: Files, job: RebuildJob, work: IndexWork, path: str) -> 
     """
     config, directory = job.config, f"{path}/index"
     files.make_directory(directory)
-    file = IndexFile(files, directory, INDEX_NAME, config, True)
+    file = IndexFile(files, directory, INDEX_NAME, config)
     length = file.entries_at + config.max_index_num * UNIT_BYTES
     files.create_segment(file.path, f"{path}/{INDEX_NAME}.tmp", length, file.entries_at)
     file.begin()

@@ -152,7 +152,6 @@ def salvage(
     run: Runner = run_serially,
     progress: Progress = lambda _phase, _done, _all: None,
     dry_run: bool = False,
-    files: Files | None = None,
 ) -> SalvageReport:
     """Saves the records of ``sources`` into a new store.
 
@@ -170,7 +169,7 @@ def salvage(
         ConfigError: the output exists, or there is no source.
         DiskError: a file cannot be read or written.
     """
-    files = files if files is not None else Files()
+    files = Files()
     expanded = [files.expand(source) for source in sources]
     for source in expanded:
         if files.exists(source) and not files.is_file(source):

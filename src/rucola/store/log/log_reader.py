@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
+from rucola.common.columns import RecordColumn, new_table
 from rucola.formats.checksum import crc32
 from rucola.formats.light_queue import light_queue_offsets
 from rucola.formats.message import (
@@ -215,13 +215,9 @@ class LogReader:
                 return gap.start
         return physical_offset
 
-    def topic_of(self, physical_offset: int, row: array[int], first: int = 0) -> bytes:
-        """Returns the topic bytes of a row whose record lies in the segment with ``physical_offset``.
-
-        Args:
-            first: index in the array ``row`` at which the wanted row begins; a multiple of ``ROW_WIDTH``.
-        """
+    def topic_of(self, physical_offset: int, row: array[int]) -> bytes:
+        """Returns the topic bytes of a row whose record lies in the segment with ``physical_offset``."""
         file = self.segments.find(physical_offset)
-        assert file is not None and first % ROW_WIDTH == 0
-        position = row[first + RecordColumn.TOPIC_POS]
-        return bytes(file.segment.view[position : position + row[first + RecordColumn.TOPIC_LEN]])
+        assert file is not None
+        position = row[RecordColumn.TOPIC_POS]
+        return bytes(file.segment.view[position : position + row[RecordColumn.TOPIC_LEN]])
