@@ -31,6 +31,7 @@ from functools import partial
 from typing import cast, final
 
 from rucola.client.application_call import FailedCall, is_failed_call
+from rucola.client.client_tasks import ClientTasks
 from rucola.client.consumer_config import PushConsumerConfig
 from rucola.client.listener import (
     GOOD,
@@ -45,7 +46,6 @@ from rucola.client.listener import (
 )
 from rucola.client.listener_calls import CALL, CallSlot, ListenerCalls
 from rucola.client.process_queue import ProcessQueue
-from rucola.client.supervisor import ClientTasks
 from rucola.common.message import MessageExt
 from rucola.protocol.bodies.heartbeat import MessageModel
 from rucola.runtime.clock import Clock

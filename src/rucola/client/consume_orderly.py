@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from rucola.client.application_call import FailedCall
+from rucola.client.client_tasks import ClientTasks
 from rucola.client.consume_concurrently import log_failure
 from rucola.client.consumer_config import PushConsumerConfig
 from rucola.client.listener import (
@@ -35,7 +36,6 @@ from rucola.client.listener import (
 )
 from rucola.client.listener_calls import CallSlot, ListenerCalls
 from rucola.client.process_queue import OrderlyProcessQueue, ProcessQueue
-from rucola.client.supervisor import ClientTasks
 from rucola.common.message import MessageExt
 from rucola.protocol.bodies.heartbeat import MessageModel
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rucola.client.client_tasks import ClientTasks, Periodic
 from rucola.client.config import ClientConfig
 from rucola.client.name_servers import NameServers
 from rucola.client.owner import LoopOwner
 from rucola.client.route import RouteTable
-from rucola.client.supervisor import ClientTasks, Periodic
 from rucola.common.hosts import split_address
 from rucola.errors import BrokerError, ClientError, ConfigError, RucolaError
 from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from rucola.client.client_tasks import ClientTasks
 from rucola.client.consumer_config import MIB, LitePullConsumerConfig
 from rucola.client.deliveries import Deliveries
 from rucola.client.group_member import FIRST_PULL_DELAY_S, GroupMember
@@ -22,7 +23,6 @@ from rucola.client.pull_result import PullStatus
 from rucola.client.pulling import Pulled, Puller
 from rucola.client.queue_failures import QueueFailures
 from rucola.client.subscription import has_same_filter
-from rucola.client.supervisor import ClientTasks
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError, ClientError, RucolaError

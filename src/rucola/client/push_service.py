@@ -21,6 +21,7 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from rucola.client.client_tasks import ClientTasks
 from rucola.client.consume_rates import ConsumeRates
 from rucola.client.consumer_config import MIB, PushConsumerConfig
 from rucola.client.group_member import FIRST_PULL_DELAY_S, GroupMember
@@ -29,7 +30,6 @@ from rucola.client.pull_result import PullStatus
 from rucola.client.pulling import Pulled, Puller
 from rucola.client.queue_failures import QueueFailures
 from rucola.client.queue_locks import QueueLocks
-from rucola.client.supervisor import ClientTasks
 from rucola.common import message_const
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message import MessageExt

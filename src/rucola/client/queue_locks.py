@@ -10,9 +10,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from rucola.client.client_tasks import ClientTasks, Periodic
 from rucola.client.group_member import GroupMember
 from rucola.client.process_queue import OrderlyProcessQueue
-from rucola.client.supervisor import ClientTasks, Periodic
 from rucola.errors import RucolaError
 from rucola.runtime.logs import event
 
