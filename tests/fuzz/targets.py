@@ -38,7 +38,7 @@ from rucola.formats.batch_consume_queue import decode_batch_unit
 from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.formats.checksum import crc32
 from rucola.formats.consume_queue_ext import decode_ext_unit
-from rucola.formats.index_file import IndexHeader, query
+from rucola.formats.index_file import IndexHeader, Limits, query
 from rucola.formats.light_queue import light_queue_names, light_queue_offsets
 from rucola.formats.message import decode_message, decode_messages
 from rucola.formats.message_id import parse_offset_message_id
@@ -366,7 +366,7 @@ def check_small_file(data: bytes, number: int) -> None:
     refused(TimerCheckpoint.decode, data)
     refused(TimerMetrics.decode, data)
     refused(IndexHeader.decode, data)
-    refused(query, data, 1 + number % 50, number % 5, 64, 0, 1 << 62)
+    refused(query, data, 1 + number % 50, number % 5, Limits(64, 0, 1 << 62))
     refused(decode_ext_unit, data)
     refused(decode_batch_unit, data[:46].ljust(46))  # callers pass only whole units
     text = data.decode("utf-8", "replace")

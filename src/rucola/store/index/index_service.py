@@ -24,6 +24,7 @@ from rucola.formats.index_file import (
     INDEX_SLOT,
     ChainBudget,
     IndexHeader,
+    Limits,
     index_file_bytes,
     is_index_name,
     key_hash,
@@ -176,7 +177,7 @@ class IndexFile:
         """
         view = self._file.segment.view
         begin_ms -= _SECOND_MS - 1
-        return query(view, self.slot_count, wanted_hash, count_max, begin_ms, end_ms, budget, self._file.ensure)
+        return query(view, self.slot_count, wanted_hash, Limits(count_max, begin_ms, end_ms), budget, self._file.ensure)
 
     def keys_at_end(self) -> int:
         """Returns how many keys of the newest record are in the file. The file may have become full before the last key
