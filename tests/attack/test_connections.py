@@ -14,7 +14,7 @@ import pytest
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import FRAME_BYTES_MAX, RemotingCommand, decode_frame
 from rucola.protocol.frame import FrameBatch
-from rucola.remoting.connection_watch import ConnectionWatch
+from rucola.remoting.fairness.connection_watch import ConnectionWatch
 from rucola.remoting.server import Channel, RemotingServer, ServerOptions
 from rucola.testing.event_loop import advance, run_stepped, settle
 

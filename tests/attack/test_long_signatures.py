@@ -16,8 +16,8 @@ from tests.brokers import RawConnection, run
 from rucola.broker.acl import guard, long_body
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.signature import ACCESS_KEY, LongBodySignature
-from rucola.remoting import turn
 from rucola.remoting.channel import Channel
+from rucola.remoting.fairness import turn
 
 PIECE = 1000
 

@@ -19,9 +19,9 @@ from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.namesrv.admin_processor import NamesrvAdminProcessor
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand, decode_frame
-from rucola.remoting import turn
 from rucola.remoting.channel import Channel
-from rucola.remoting.large_frames import GRACE_AFTER_WAIT_S, GRACE_S, RATE_MIN, LargeFrames
+from rucola.remoting.fairness import resumed, turn
+from rucola.remoting.fairness.large_frames import GRACE_AFTER_WAIT_S, GRACE_S, RATE_MIN, LargeFrames
 from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import RemotingServer, ServerOptions
 from rucola.store.queue.consume_queue_store import MAPS_MAX
@@ -32,8 +32,8 @@ VALUE = 200_000
 
 @pytest.fixture
 def put_off(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sets the time limit of a turn of the event loop to nothing, so that reads are deferred. Returns a list to which
-    each deferral of a read adds the row of its first deferred request.
+    """Sets the time limit of a turn of the event loop to nothing, so that reads are postponed. Returns a list to which
+    each interrupted read adds the row of its first postponed request.
     """
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
@@ -168,7 +168,7 @@ def test_the_rest_of_a_read_waits_for_the_next_turn_and_keeps_its_order(tmp_path
 
 
 def test_what_was_put_off_goes_on_once_a_turn(tmp_path: Path, put_off: list[int]) -> None:
-    """Before the fix, deferred requests of a read were deferred twice, so the work doubled with each turn."""
+    """Before the fix, postponed requests of a read were postponed twice, so the work doubled with each turn."""
     wakes = 0
 
     async def play() -> None:
@@ -338,7 +338,7 @@ def test_sends_whose_queues_must_be_mapped_look_at_the_time(
 
 
 def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: Path, put_off: list[int]) -> None:
-    """A deferred request must not be authenticated again, because its nonce is already used and it would be refused."""
+    """A postponed request must not be authenticated again: its nonce is already used, so it would be refused."""
 
     async def play() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -365,7 +365,7 @@ def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: 
 def test_names_count_for_the_account_that_creates_them_however_many_turns_it_takes(
     tmp_path: Path, put_off: list[int]
 ) -> None:
-    """Before the fix, deferred requests created names for the account whose requests had been judged last, so an
+    """Before the fix, postponed requests created names for the account whose requests had been judged last, so an
     account could pass its limit while an administrator sent requests.
     """
     accounts = ACCOUNTS.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB|SUB")
@@ -464,7 +464,7 @@ def test_requests_that_waited_for_an_import_go_on_a_few_in_each_turn() -> None:
         while counts[-1] < 100:
             await asyncio.sleep(0)
             counts.append(len(waiting.served))
-        assert max(after - before for before, after in itertools.pairwise(counts)) == turn.RESUMED_A_TURN
+        assert max(after - before for before, after in itertools.pairwise(counts)) == resumed.RESUMED_A_TURN
         assert waiting.served == list(range(100))
 
     run(play())
@@ -668,7 +668,7 @@ def test_room_for_large_frames() -> None:
     room.ended(c)
     assert room.grew(c, mib, 4 * mib, 31.1) and room.slow(33.0) == [], "the next frame of a connection has its own time"
     assert not room.grew(b, mib, 14 * mib, 31.1), (
-        "a frame may ask again after its connection's deferred requests were served"
+        "a frame may ask again after its connection's postponed requests were served"
     )
     assert room.admit(31.1) == [b], "the frame that waits longest comes next"
     assert room.waiting == 0 and room.slow(100.0) == [], "nobody waits"

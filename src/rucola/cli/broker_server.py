@@ -8,7 +8,7 @@ from types import ModuleType
 from rucola.broker import Broker
 from rucola.cli.config_file import put, read_broker_conf
 from rucola.cli.http import Health, HttpServer
-from rucola.remoting.turn import in_turns
+from rucola.remoting.fairness.steps import in_turns
 from rucola.runtime.supervision import Supervisor
 
 

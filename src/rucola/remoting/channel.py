@@ -21,18 +21,18 @@ from rucola.errors import FormatError, RemotingClosedError
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch
 from rucola.protocol.shared_reader import SharedFrameReader
-from rucola.remoting.deferred_reads import DeferredReads
-from rucola.remoting.linger import Linger
-from rucola.remoting.outbound import COUNTED_BYTES
+from rucola.remoting.fairness.linger import Linger
+from rucola.remoting.fairness.postponed_reads import PostponedReads
+from rucola.remoting.fairness.turn import ANSWER_BYTES, Turn
+from rucola.remoting.fairness.unsent_bytes import COUNTED_BYTES
 from rucola.remoting.peer import Part
 from rucola.remoting.response_future import ResponseFuture, ResponseTable
 from rucola.remoting.server_options import ServerOptions
-from rucola.remoting.turn import ANSWER_BYTES, Turn
 
 _REQUEST_BYTES = 512
 """Bytes of memory that a waiting request needs, in addition to the bytes that ``owe`` receives as ``size``."""
 _FEW_ROWS = 64
-"""A connection joins the second group of ``DeferredReads`` only if its last read was interrupted with more than this
+"""A connection joins the second group of ``PostponedReads`` only if its last read was interrupted with more than this
 number of requests left, or if that read had more than one batch. Without this limit, a producer that the server has not
 served for one second would wait in the same group as connections that send thousands of requests in one read.
 """
@@ -62,7 +62,7 @@ class ChannelOwner(Protocol):
     options: ServerOptions
     turn: Turn
     linger: Linger
-    deferred: DeferredReads
+    postponed: PostponedReads
 
     def next_opaque(self) -> int:
         """Correlation id of the server's next request to a client."""
@@ -433,12 +433,12 @@ class Channel(asyncio.BufferedProtocol):
         self.close()
 
     def _serve_rest_soon(self) -> None:
-        """Adds this connection to ``DeferredReads``, which will call ``_serve_rest``. Further calls until then do
+        """Adds this connection to ``PostponedReads``, which will call ``_serve_rest``. Further calls until then do
         nothing.
         """
         if not self._rest_is_due:
             self._rest_is_due = True
-            self._server.deferred.add(self._serve_rest, self._loop, begun=self._is_begun, costly=self.costly)
+            self._server.postponed.add(self._serve_rest, self._loop, begun=self._is_begun, costly=self.costly)
 
     def _serve_rest(self) -> None:
         """Serves the postponed rows. Does nothing while the peer does not accept its responses or too many of its
@@ -448,7 +448,7 @@ class Channel(asyncio.BufferedProtocol):
         transport = self._transport
         if self._paused or self.held_back or transport is None or transport.is_closing() or not self._has_rest():
             return
-        self.costly = False  # ``DeferredReads`` calls this method only while the turn has time left
+        self.costly = False  # ``PostponedReads`` calls this method only while the turn has time left
         self._serve_next()
         self._read_on()
 

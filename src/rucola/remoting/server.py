@@ -18,14 +18,14 @@ from rucola.common.tls_config import TlsConfig
 from rucola.errors import AddressInUseError, ConfigError, FormatError
 from rucola.protocol.shared_reader import ReadSpace, SharedFrameReader
 from rucola.remoting.channel import Channel, FramesHandler
-from rucola.remoting.connection_watch import ConnectionWatch
-from rucola.remoting.deferred_reads import DeferredReads
-from rucola.remoting.large_frames import RETRY_S, LargeFrames
-from rucola.remoting.linger import Linger
-from rucola.remoting.outbound import Outbound
+from rucola.remoting.fairness.connection_watch import ConnectionWatch
+from rucola.remoting.fairness.large_frames import RETRY_S, LargeFrames
+from rucola.remoting.fairness.linger import Linger
+from rucola.remoting.fairness.postponed_reads import PostponedReads
+from rucola.remoting.fairness.turn import Turn
+from rucola.remoting.fairness.unsent_bytes import UnsentBytes
 from rucola.remoting.server_options import ServerOptions
 from rucola.remoting.tls_listener import ServerTls, TlsListener
-from rucola.remoting.turn import Turn
 from rucola.runtime.logs import event
 from rucola.runtime.machine import raise_file_limit
 from rucola.runtime.supervision import PeriodicWork, Supervisor
@@ -84,11 +84,11 @@ class RemotingServer:
         self.channels: set[Channel] = set()
         self.linger = Linger()
         self.turn = Turn()
-        self.deferred = DeferredReads(self.turn)
+        self.postponed = PostponedReads(self.turn)
         self._ended: deque[Channel] = deque()
         self._forgetting = False
-        self.large_frames = LargeFrames(self.options.begun_bytes_max)
-        self.outbound = Outbound(self.options.outbound_total_max)
+        self.large_frames: LargeFrames[Channel] = LargeFrames(self.options.begun_bytes_max)
+        self.unsent: UnsentBytes[Channel] = UnsentBytes(self.options.outbound_total_max)
         self._room_timer: asyncio.TimerHandle | None = None
         self._watch = ConnectionWatch(self.options)
         self._opaques = itertools.count(1)
@@ -212,7 +212,7 @@ class RemotingServer:
         self.channels.discard(channel)
         self._watch.closed(channel)
         self.large_frames.ended(channel)
-        self.outbound.ended(channel)
+        self.unsent.ended(channel)
         self._ended.append(channel)
         if not self._forgetting:
             self._forget_ended()
@@ -271,7 +271,7 @@ class RemotingServer:
         """Called when ``channel`` has ``size`` bytes of unsent responses; closes the channels with the most unsent
         bytes if all channels together have too many.
         """
-        for each in self.outbound.grew(channel, size):
+        for each in self.unsent.grew(channel, size):
             limit = self.options.outbound_total_max
             self._log(each.remote_address, f"more than {limit} bytes of unread responses of all connections")
             each.abort()

@@ -24,7 +24,6 @@ from rucola.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerDat
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.headers.pop import PopMessageRequestHeader
-from rucola.remoting import turn
 from rucola.remoting.peer import Peer
 
 BUSY = 2
@@ -67,7 +66,7 @@ class Compiled(list[str]):
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Compiled:
     """Makes every step of a compilation a turn."""
-    monkeypatch.setattr(turn, "PIECE_S", -1.0)
+    monkeypatch.setattr("rucola.remoting.fairness.steps.PIECE_S", -1.0)
     texts = Compiled()
 
     def noted(text: str) -> sql.Steps[sql.SqlExpression]:
@@ -402,7 +401,7 @@ class Owing:
 def test_one_request_at_a_time_is_compiled_and_none_for_a_closed_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(turn, "PIECE_S", -1.0)
+    monkeypatch.setattr("rucola.remoting.fairness.steps.PIECE_S", -1.0)
     seen: list[str] = []
 
     def noted(text: str) -> sql.Steps[sql.SqlExpression]:

@@ -18,9 +18,9 @@ from rucola.broker.shares import Shares
 from rucola.errors import BrokerError, FormatError
 from rucola.filter import sql
 from rucola.protocol.codes import ResponseCode
+from rucola.remoting.fairness.steps import at_once, in_turns
 from rucola.remoting.peer import Peer
 from rucola.remoting.processors import OVERLOAD
-from rucola.remoting.turn import at_once, in_turns
 
 CHEAP_CHARS = 512
 """Largest total number of characters that one request may have compiled at once; this takes up to 4 ms."""

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from rucola.remoting.turn import TURN_S
+from rucola.remoting.fairness.turn import TURN_S
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from typing import Any
 from rucola.broker.longpolling.connection_share import ConnectionShare
 from rucola.broker.longpolling.deadlines import Deadlines, Timer
 from rucola.filter import sql
+from rucola.remoting.fairness.turn import TURN_S
 from rucola.remoting.peer import Peer
-from rucola.remoting.turn import TURN_S
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
