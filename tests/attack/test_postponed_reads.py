@@ -237,7 +237,7 @@ def test_requests_of_a_read_in_a_long_turn_wait_and_answers_in_it_do_not(monkeyp
 
         def __init__(self) -> None:
             self.frames_received = partial(self.note, "at once")
-            self.rest_received = partial(self.note, "later")
+            self.serve_rows = partial(self.note, "later")
 
         def note(self, how: str, channel: Channel, batch: Any, *_: int) -> None:
             for row in range(batch.count):
@@ -264,7 +264,7 @@ def test_requests_of_a_read_in_a_long_turn_wait_and_answers_in_it_do_not(monkeyp
         assert [answer.code for answer in await asyncio.gather(*asked)] == [0, 0]
         assert sorted(seen) == [("at once", 7), ("later", 7)]
         server.turn.is_crowded = True
-        assert [len(each.get_buffer(-1)) for each in channels] == [SMALL_READ_BYTES] * 2
+        assert [len(each.inbound.get_buffer(-1)) for each in channels] == [SMALL_READ_BYTES] * 2
         for writer in writers:
             writer.close()
         await server.close()
@@ -280,12 +280,12 @@ def test_connections_of_a_server_take_turns() -> None:
         """A request processor that needs the time of two event-loop turns for each request."""
 
         def frames_received(self, channel: Channel, batch: Any) -> None:
-            self.rest_received(channel, batch, 0)
+            self.serve_rows(channel, batch, 0)
 
-        def rest_received(self, channel: Channel, batch: Any, first: int) -> None:
+        def serve_rows(self, channel: Channel, batch: Any, first: int) -> None:
             for row in range(first, batch.count):
                 if (row > first or channel.costly) and channel.note_request():
-                    channel.put_off(batch, row)
+                    channel.postpone(batch, row)
                     return
                 served.append(batch.table[row * ROW_WIDTH + int(FrameColumn.OPAQUE)])
                 advance(2 * TURN_S)
@@ -321,9 +321,9 @@ def test_few_requests_that_are_left_do_not_wait_among_the_rests_of_wide_reads(co
         """A handler that serves the first request of each read, and postpones the other requests once."""
 
         def frames_received(self, channel: Channel, batch: Any) -> None:
-            channel.put_off(batch, 1)
+            channel.postpone(batch, 1)
 
-        def rest_received(self, *_: Any) -> None:
+        def serve_rows(self, *_: Any) -> None:
             pass
 
         def channel_closed(self, _channel: Channel) -> None:

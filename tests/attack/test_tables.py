@@ -133,7 +133,7 @@ TABLES = {
     "broker/transaction/half_messages:HalfMessages._marks": BYTES,
     "broker/transaction/transactional_message_service:TransactionalMessageService._named": BYTES,
     "broker/transaction/transactional_message_service:TransactionalMessageService._outcomes": CACHE,
-    "remoting/channel:Channel._parts": CONNECTION,
+    "remoting/outbound:Outbound._parts": CONNECTION,
     "remoting/channel:Channel.attributes": CONNECTION,
     "remoting/client:RemotingClient.processors": OWN,
     "remoting/client:RemotingClient._connections": OWN,

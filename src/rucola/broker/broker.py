@@ -225,13 +225,13 @@ class Broker:
         """Serves the frames of one socket read, as many as fit into one iteration of the event loop."""
         running = self._running
         assert running is not None
-        running.handler.rest_received(channel, batch, 0)
+        running.handler.serve_rows(channel, batch, 0)
 
-    def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
+    def serve_rows(self, channel: Channel, batch: FrameBatch, first: int) -> None:
         """Continues at row ``first`` with frames that did not fit into an earlier iteration."""
         running = self._running
         assert running is not None
-        running.handler.rest_received(channel, batch, first)
+        running.handler.serve_rows(channel, batch, first)
 
     def channel_closed(self, channel: Channel) -> None:
         """Forgets the client of a closed connection."""

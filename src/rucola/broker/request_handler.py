@@ -95,7 +95,7 @@ class RequestHandler:
         for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
             table.register(code, self._pull_command)
 
-    def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
+    def serve_rows(self, channel: Channel, batch: FrameBatch, first: int) -> None:
         """Serves the frames of one read in their order, beginning with row ``first``, as many as fit into one iteration
         of the event loop.
         """
@@ -104,7 +104,7 @@ class RequestHandler:
             return
         if channel.costly:
             if channel.note_request():
-                channel.put_off(batch, first)
+                channel.postpone(batch, first)
                 return
             channel.costly = False
         table, count = batch.table, batch.count
@@ -121,7 +121,7 @@ class RequestHandler:
                 began_s = self._monotonic()
                 self._before_read()
                 self._table.process_row(channel, batch, row)
-                channel.took(self._monotonic() - began_s)
+                channel.note_cost(self._monotonic() - began_s)
             else:
                 try:
                     if kind == _PULL:
@@ -143,7 +143,7 @@ class RequestHandler:
             if row < batch.count and channel.note_request():
                 break
         if row < batch.count:
-            channel.put_off(batch, row)
+            channel.postpone(batch, row)
 
     def _process_late(self, channel: Channel, command: RemotingCommand) -> None:
         """Serves a request whose permissions could not be checked at once."""
@@ -198,7 +198,7 @@ def _send_away(channel: Channel, batch: FrameBatch, first: int) -> None:
     table = batch.table
     for row in range(first, batch.count):
         if row > first and (row - first) % _UNASKED_ROWS == 0 and channel.note_request():
-            channel.put_off(batch, row)
+            channel.postpone(batch, row)
             return
         base = row * ROW_WIDTH
         if table[base + _FLAG] & FLAG_RESPONSE:

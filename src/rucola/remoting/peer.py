@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from rucola.protocol.command import RemotingCommand
-
-Part = bytes | bytearray | memoryview
+from rucola.remoting.outbound import Part
 
 
 class Peer(Protocol):
