@@ -59,7 +59,7 @@ class RunningBroker:
             SendMessageProcessor(services, _rewriter(services), running.waiters),
             running.pull,
             self.processors,
-            self.dispatching.pending,
+            self.dispatching.dispatch_scheduled,
             running.waiters,
             config.send_thread_pool_queue_capacity,
             services.clock.monotonic,

@@ -72,7 +72,8 @@ class Channel(Outbound):
         answered.
         """
         self._owed -= size + _REQUEST_BYTES
-        if self.inbound.reasons & OWED and self._owed <= self._server.options.outbound_bytes_high // 4:
+        reasons = self.inbound.reasons
+        if reasons and reasons & OWED and self._owed <= self._server.options.outbound_bytes_high // 4:
             self.inbound.note(OWES_LITTLE)
 
     def note_request(self) -> bool:

@@ -115,9 +115,10 @@ class Inbound(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the event loop: returns the buffer for the next bytes."""
-        # Some transports read once more after they were told to pause. The postponed requests must be served first.
-        while self.reasons & POSTPONED:
-            self._serve_next()
+        if self.reasons:
+            # Some transports read once more after they were told to pause. The postponed requests must be served first.
+            while self.reasons & POSTPONED:
+                self._serve_next()
         return self._reader.buffer(self._turn.is_crowded)
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -213,7 +214,7 @@ class Inbound(asyncio.BufferedProtocol):
             if channel.invokes:
                 channel.invokes.take_from(batch)
             self._frames_received(channel, batch)
-            if self._postponed is not None or self.reasons & OWED:
+            if self.reasons and (self._postponed is not None or self.reasons & OWED):
                 reader.set_aside()
                 if self._postponed is None and reader.has_more:
                     self.note(ROWS_POSTPONED)
