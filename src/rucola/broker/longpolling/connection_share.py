@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from rucola.broker.shares import Shares
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 
 REQUESTS_MAX = 4096
 ACCOUNT_MAX = 25_000
@@ -27,17 +27,17 @@ class ConnectionShare(Generic[W]):
         account_of: returns the account of a connection; empty without accounts, and then only connections have limits.
     """
 
-    def __init__(self, account_of: Callable[[Peer], str] = lambda _: "") -> None:
+    def __init__(self, account_of: Callable[[Channel], str] = lambda _: "") -> None:
         self._account_of = account_of
-        self._requests: dict[Peer, dict[W, None]] = {}
-        self._accounts: dict[Peer, str] = {}
+        self._requests: dict[Channel, dict[W, None]] = {}
+        self._accounts: dict[Channel, str] = {}
         """The account of each connection when its first request began to wait."""
         self._shares = Shares(REQUESTS_MAX * ACCOUNT_MAX, ACCOUNT_MAX, 0)
 
     def __len__(self) -> int:
         return len(self._requests)
 
-    def enter(self, channel: Peer, request: W) -> bool:
+    def enter(self, channel: Channel, request: W) -> bool:
         """Adds a waiting ``request`` of ``channel``; returns False if too many of its requests wait."""
         requests = self._requests.get(channel)
         account = self._account_of(channel) if requests is None else self._accounts.get(channel, "")
@@ -52,7 +52,7 @@ class ConnectionShare(Generic[W]):
         requests[request] = None
         return True
 
-    def leave(self, channel: Peer, request: W) -> None:
+    def leave(self, channel: Channel, request: W) -> None:
         """Removes a request."""
         requests = self._requests[channel]
         del requests[request]
@@ -63,6 +63,6 @@ class ConnectionShare(Generic[W]):
             del self._requests[channel]
             self._accounts.pop(channel, None)
 
-    def of(self, channel: Peer) -> list[W]:
+    def of(self, channel: Channel) -> list[W]:
         """The waiting requests of ``channel``."""
         return list(self._requests.get(channel, ()))

@@ -18,8 +18,8 @@ from typing import Any
 from rucola.broker.longpolling.connection_share import ConnectionShare
 from rucola.broker.longpolling.deadlines import Deadlines, Timer
 from rucola.filter import sql
+from rucola.remoting.channel import Channel
 from rucola.remoting.fairness.turn import TURN_S
-from rucola.remoting.peer import Peer
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Admission:
 class PullRequest:
     """One decoded pull. The request outlives the receive buffer that it came in."""
 
-    channel: Peer
+    channel: Channel
     opaque: int
     serialize: int
     admission: Admission
@@ -100,7 +100,7 @@ class PullRequestHold:
         resume: Callable[[PullRequest], None],
         monotonic: Callable[[], float],
         call_later: Callable[..., Timer],
-        account_of: Callable[[Peer], str] = lambda _: "",
+        account_of: Callable[[Channel], str] = lambda _: "",
     ) -> None:
         self._max_offset = max_offset
         self._resume = resume
@@ -186,7 +186,7 @@ class PullRequestHold:
         for topic, queue_id in list(self._waiting):
             self.arrived(topic, queue_id, self._max_offset(topic, queue_id), None, final=True)
 
-    def channel_closed(self, channel: Peer) -> None:
+    def channel_closed(self, channel: Channel) -> None:
         """Forgets the requests of a closed connection."""
         for request in self._share.of(channel):
             self._remove(request)

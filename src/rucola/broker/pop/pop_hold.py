@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from rucola.broker.longpolling.connection_share import ConnectionShare
 from rucola.broker.longpolling.deadlines import Deadlines, Timer
 from rucola.broker.pop.receipt import pop_retry_topic
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class HeldPop:
         waits: whether the request is waiting.
     """
 
-    channel: Peer
+    channel: Channel
     topic: str
     group: str
     queue_id: int
@@ -115,7 +115,7 @@ class PopHold:
         call_later: Callable[..., Timer],
         waiting_max: int,
         queue_max: int,
-        account_of: Callable[[Peer], str] = lambda _: "",
+        account_of: Callable[[Channel], str] = lambda _: "",
     ) -> None:
         self._call_later = call_later
         self._waiting_max = waiting_max
@@ -192,7 +192,7 @@ class PopHold:
         for pop in [pop for pop in self._all() if pop.topic == topic]:
             self._leave(pop)
 
-    def subscribed(self, channel: Peer, group: str, expressions: Mapping[str, tuple[str, str]]) -> None:
+    def subscribed(self, channel: Channel, group: str, expressions: Mapping[str, tuple[str, str]]) -> None:
         """Answers the waiting pops of a client that now subscribes to their topics with other expressions. They would
         take or skip the messages that the client wants now.
 
@@ -205,7 +205,7 @@ class PopHold:
                 self._remove(pop)
                 pop.give_up()
 
-    def channel_closed(self, channel: Peer) -> None:
+    def channel_closed(self, channel: Channel) -> None:
         """Forgets the requests of a closed connection."""
         for pop in self._share.of(channel):
             self._remove(pop)

@@ -29,7 +29,7 @@ from rucola.protocol.answers import encode_pull_header
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.headers.pull import PullMessageRequestHeader
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 from rucola.remoting.processors import OVERLOAD
 from rucola.runtime.logs import event
 from rucola.store.reader import JOIN_BELOW_BYTES
@@ -106,7 +106,7 @@ class PullMessageProcessor:
         self._expressions = services.expressions
         self._monotonic = services.clock.monotonic
 
-    def process_row(self, channel: Peer, source: bytearray, table: array[int], row: int) -> None:
+    def process_row(self, channel: Channel, source: bytearray, table: array[int], row: int) -> None:
         """Processes row ``row`` of kind PULL."""
         base = row * ROW_WIDTH
         columns = table[base : base + ROW_WIDTH].tolist()
@@ -141,7 +141,7 @@ class PullMessageProcessor:
             request = PullRequest(channel, opaque, serialize, admission, columns[_QUEUE_OFFSET], columns[_MAX_MESSAGES])
             self._begin(request, sys_flag, columns[_COMMIT_OFFSET], columns[_SUSPEND_TIMEOUT])
 
-    def process_command(self, channel: Peer, command: RemotingCommand) -> None:
+    def process_command(self, channel: Channel, command: RemotingCommand) -> None:
         """Processes a pull with an unusual header.
 
         Raises:
@@ -173,7 +173,7 @@ class PullMessageProcessor:
 
     def _compile(
         self,
-        channel: Peer,
+        channel: Channel,
         opaque: int,
         serialize: int,
         asked: tuple[Any, ...],
@@ -238,7 +238,7 @@ class PullMessageProcessor:
         except Exception as error:  # noqa: BLE001 - one failure costs one request, which is answered all the same
             _fail(request, error)
 
-    def _admitted(self, channel: Peer, opaque: int, serialize: int, asked: tuple[Any, ...]) -> Admission | None:
+    def _admitted(self, channel: Channel, opaque: int, serialize: int, asked: tuple[Any, ...]) -> Admission | None:
         """The part of the queue that a request may read; None if the request was refused."""
         try:
             return self._admissions.find(asked, channel)
@@ -367,7 +367,7 @@ def _field(source: bytearray, position: int, length: int) -> bytes:
     return bytes(source[position : position + length]) if length > 0 else b""
 
 
-def _refuse(channel: Peer, opaque: int, serialize: int, refusal: BrokerError) -> None:
+def _refuse(channel: Channel, opaque: int, serialize: int, refusal: BrokerError) -> None:
     ext_fields = refusal.ext_fields if isinstance(refusal, PullForbiddenError) else {}
     answer = RemotingCommand(refusal.code, opaque, FLAG_RESPONSE, refusal.remark, ext_fields, serialize=serialize)
     channel.send(answer.encode())
