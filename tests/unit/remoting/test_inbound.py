@@ -19,7 +19,7 @@ from rucola.protocol.shared_reader import ROWS_MAX, ReadSpace, SharedFrameReader
 from rucola.remoting.channel import Channel
 from rucola.remoting.fairness.linger import Linger
 from rucola.remoting.fairness.read_pauses import NO_ROOM, OWED, POSTPONED, ROOM_GIVEN, SLOW_PEER
-from rucola.remoting.fairness.turn import Turn
+from rucola.remoting.fairness.turn import ANSWER_BYTES, Turn
 from rucola.remoting.fairness.unsent_bytes import COUNTED_BYTES
 from rucola.remoting.server_options import ServerOptions
 
@@ -303,6 +303,17 @@ def test_rows_are_served_in_order_and_once_however_often_they_are_postponed() ->
     assert server.transport.calls == ["pause", "resume"] and server.space.kept_bytes == 0
 
 
+def test_rows_that_are_postponed_again_are_not_copied_again() -> None:
+    server = Server()
+    server.postpone_before = {1, 2}
+    server.request(0, 1, 2)
+    kept = server.space.kept_bytes
+    postponed = server.inbound._postponed
+    assert postponed is not None and kept == postponed[0].kept_bytes > 0
+    server.next_turn()
+    assert server.inbound._postponed == (postponed[0], 2) and server.space.kept_bytes == kept
+
+
 def test_a_transport_that_reads_after_the_pause_finds_the_postponed_requests_served() -> None:
     """Before the fix, reading was not resumed after that."""
     server = Server()
@@ -368,7 +379,7 @@ def test_a_large_frame_at_the_end_of_a_postponed_read_asks_for_room_when_the_rea
 @pytest.mark.parametrize(
     ("count", "first", "begun"),
     [
-        (60, 1, False),
+        (65, 1, False),
         (66, 1, True),
         (66, 0, False),
         (ROWS_MAX, ROWS_MAX - 1, False),
@@ -451,6 +462,19 @@ def test_the_bytes_that_a_slow_peer_keeps_are_its_unsent_bytes() -> None:
     server.channel.progress.caught_up = False
     server.inbound.resume_writing()
     assert server.channel.unsent_bytes == 0 and server.channel.progress.caught_up
+
+
+def test_large_collected_responses_make_the_next_request_wait() -> None:
+    server = Server()
+    server.channel.send(bytes(ANSWER_BYTES - 1))
+    server.channel.send(b"x")
+    assert not server.channel.note_request() and not server.channel.note_request()
+    server.channel.send(b"x")
+    assert server.channel.note_request()
+    server.transport.writelines = lambda parts: None  # type: ignore[method-assign]
+    server.channel.flush_gathered()
+    server.channel.send(bytes(ANSWER_BYTES))
+    assert not server.channel.note_request(), "what was sent does not count"
 
 
 def test_a_peer_that_accepts_too_little_is_cut() -> None:

@@ -10,10 +10,12 @@ is up; the other requests are *postponed*. All modules are for the event loop on
 | How does long work let others run? | ``steps`` |
 | In which order do requests continue that waited for the same event? | ``resumed`` |
 | Which requests have a body that takes too long to parse on the event loop? | ``json_bodies`` |
+| Why does the server not read from a connection, and when does it read again? | ``read_pauses`` |
 | Should the event loop sleep after this turn? | ``linger`` |
 | Which large frame gets memory for its next bytes? | ``large_frames`` |
 | Which connection is closed when all unsent responses together take too much memory? | ``unsent_bytes`` |
 | Which connection is closed because it is one too many, or too slow? | ``connection_watch`` |
 
-No module here knows the class of a connection: each names what it needs.
+No module here knows the class of a connection: each names what it needs. ``broker.paced_work`` repeats the broker's own
+work with pauses; it needs the store, which ``remoting`` must not import.
 """
