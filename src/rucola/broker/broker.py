@@ -172,6 +172,7 @@ class Broker:
             raise
         await self.running.registration.begin()
         services.loop_watch.start(loop)
+        self._server.turn.on_reads(services.loop_watch.expect_work)
         self._serving.start()
         services.imports.begin(lazy_processors.IMPORTED_FIRST)
         services.imports.begin(lazy.module for lazy in lazy_processors.IMPORTED_EARLY)

@@ -61,10 +61,15 @@ class Turn:
         self._reads = 0
         self._first_read_s = float("-inf")
         self._slice_ends_s = float("inf")
+        self._listener: Callable[[], None] | None = None
         self.is_crowded = False
         """True if ``note_read`` returned True in this turn. Further reads should then be small, because reading and
         keeping requests that must wait takes time, too.
         """
+
+    def on_reads(self, listener: Callable[[], None]) -> None:
+        """Calls ``listener`` at the first read of a turn, but not more often than turns are measured."""
+        self._listener = listener
 
     def begin(self) -> None:
         """Begins a turn. ``PostponedReads`` calls this in a callback that the previous turn scheduled, so the previous
@@ -101,6 +106,8 @@ class Turn:
         if now_s - self._first_read_s > _UNSEEN_READS_S:
             self._first_read_s, self._reads = now_s, 1
             loop.call_soon(self._end_reads)
+            if self._listener is not None:
+                self._listener()
         return False
 
     def was_costly(self, took_s: float, loop: asyncio.AbstractEventLoop) -> bool:
