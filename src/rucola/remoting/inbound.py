@@ -16,6 +16,7 @@ from rucola.protocol.frame import FrameBatch
 from rucola.protocol.shared_reader import SharedFrameReader
 from rucola.remoting.channel_owner import ChannelOwner
 from rucola.remoting.fairness.read_pauses import (
+    ANSWERS_WAIT,
     OWED,
     PAUSE,
     PEER_CAUGHT_UP,
@@ -27,7 +28,6 @@ from rucola.remoting.fairness.read_pauses import (
     ROWS_POSTPONED,
     ROWS_SERVED,
     SERVE,
-    SLOW_PEER,
     TRANSITIONS,
 )
 
@@ -177,7 +177,8 @@ class Inbound(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self.reasons & (POSTPONED | SLOW_PEER | OWED) == POSTPONED:
+        reasons = self.reasons
+        if reasons & POSTPONED and not reasons & ANSWERS_WAIT:
             self._serve_next()
 
     def _serve_next(self) -> None:

@@ -25,6 +25,8 @@ from __future__ import annotations
 
 SLOW_PEER, OWED, POSTPONED, NO_ROOM = 1, 2, 4, 8
 """Reasons not to read."""
+ANSWERS_WAIT = SLOW_PEER | OWED
+"""Reasons for which postponed requests are not served either."""
 (
     PEER_STOPPED,
     PEER_CAUGHT_UP,
@@ -37,8 +39,6 @@ SLOW_PEER, OWED, POSTPONED, NO_ROOM = 1, 2, 4, 8
 ) = range(8)
 PAUSE, RESUME, SERVE = 1, 2, 4
 """What the connection must do, as bits: pause reading, resume it, have its postponed requests served later."""
-_REASONS = (SLOW_PEER, OWED, POSTPONED, NO_ROOM)
-_ANSWERS_WAIT = SLOW_PEER | OWED
 
 
 def _adds(event: int, reason: int) -> tuple[tuple[int, int], ...]:
@@ -62,7 +62,7 @@ def _follows(event: int, before: int, after: int) -> int:
 
 
 def _may_serve(reasons: int) -> bool:
-    return bool(reasons & POSTPONED) and not reasons & _ANSWERS_WAIT
+    return bool(reasons & POSTPONED) and not reasons & ANSWERS_WAIT
 
 
 TRANSITIONS = (
