@@ -74,7 +74,7 @@ def local_session(name: str, *, master: str = "local[2]", **conf: str) -> SparkS
 
 
 def command_session(name: str, *, master: str | None = None, **conf: str) -> SparkSession:
-    """The session of a command of ``rucola spark``.
+    """The session of a command.
 
     On a cluster and under ``spark-submit``, the session does not use ``FAST_START``, because other machines could not
     reach a driver at 127.0.0.1.
