@@ -50,9 +50,10 @@ def run(arguments: list[str]) -> int:
 
     Raises:
         RucolaError: the command failed.
+        typer.TyperException: the command line is wrong.
     """
     if arguments[:1] and arguments[0] in STORE_COMMANDS:
-        raise ConfigError("COMMAND", arguments[0], f"{arguments[0]} only as rucola store {arguments[0]} --spark MASTER")
+        raise typer.TyperException(f"rucola spark {arguments[0]} is now rucola store {arguments[0]} --spark MASTER")
     with one_line():
         return run_app(app, arguments)
 

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.errors import ForeignEntryError, FormatError, StoreDamagedError
+from rucola.runtime.files import Files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +81,7 @@ class SparkTasks:
         Raises:
             StoreDamagedError: a directory holds no store.
         """
-        return self._answers(partial(_verified, commit_log), stores)
+        return self._answers(partial(_verified, commit_log), [Files().expand(store) for store in stores])
 
     def count(self, parts: Sequence[SegmentPart], /) -> Iterator[tuple[list[Tally], list[DeadLetters]]]:
         """Counts the messages of each segment in one task, as ``census.count_in``."""
