@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from rucola import __version__
 from rucola.cli.closed_output import drop_output, open_standard_streams
@@ -35,10 +35,10 @@ Add = Callable[..., object]
 """``argparse.ArgumentParser.add_argument``."""
 
 
-class Command(NamedTuple):
+class Command:
     """A command of ``rucola``.
 
-    Attributes:
+    Args:
         help: what it does, for the help.
         needs: the extras that it needs.
         run: module of this package and function. The function takes the options or, if the command parses them itself,
@@ -49,13 +49,20 @@ class Command(NamedTuple):
         is_binary: whether the words may be bytes that are not UTF-8.
     """
 
-    help: str
-    needs: Sequence[extras.Extra]
-    run: str
-    add_options: Callable[[Add], None] | None = None
-    hides: Sequence[str] = ()
-    ends_at_once: bool = False
-    is_binary: bool = False
+    # A data class or a named tuple would take part of a millisecond of each start.
+    def __init__(
+        self,
+        help: str,
+        needs: Sequence[extras.Extra],
+        run: str,
+        add_options: Callable[[Add], None] | None = None,
+        *,
+        hides: Sequence[str] = (),
+        ends_at_once: bool = False,
+        is_binary: bool = False,
+    ) -> None:
+        self.help, self.needs, self.run, self.add_options = help, needs, run, add_options
+        self.hides, self.ends_at_once, self.is_binary = hides, ends_at_once, is_binary
 
     def prepare(self) -> None:
         """Prepares a process that runs only this command."""
