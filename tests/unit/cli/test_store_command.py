@@ -240,6 +240,14 @@ def test_hexdump_of_a_large_field_is_cut_for_people(tmp_path: Path, capsys: pyte
     assert "78" * 5000 in [field["data"] for field in dump["fields"]]
 
 
+def test_hexdump_of_a_log_elsewhere(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_copy(store, tmp_path / "store")
+    (tmp_path / "store/commitlog").rename(tmp_path / "log")
+    (record,) = lines(capsys, "hexdump", "record", tmp_path / "store", "0", "--commit-log", tmp_path / "log")
+    assert Path(record["file"]).parent == tmp_path / "log"
+    assert main(["store", "hexdump", "record", str(tmp_path / "store"), "0"]) == 5
+
+
 def test_verify(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (report,) = lines(capsys, "verify", store)
     assert (report["clean"], report["findings"], report["records"]) == (True, [], 41)

@@ -5,18 +5,27 @@ in ``tests/spark/test_doctor.py``.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from tests.golden.loader import unpack
 from tests.unit.store.stores import fill, opened, with_topics
 
 from rucola.cli.main import main
-from rucola.errors import DiskError, ForeignEntryError, StoreDamagedError, TaskFailedError
+from rucola.errors import (
+    DiskError,
+    ForeignEntryError,
+    FormatError,
+    RucolaError,
+    StoreDamagedError,
+    TaskFailedError,
+)
 from rucola.runtime import extras
 from rucola.spark import doctor, session
 from rucola.store.verify.check import verify
@@ -38,13 +47,16 @@ class PySparkError(Exception):
 
 
 class Session:
-    """Stands for a session of Spark; keeps how it was started, and whether it was stopped."""
-
-    started: list[tuple[str | None, dict[str, str]]]
+    """Stands for a session of Spark: runs tasks here, in another directory. Keeps how it was started, and whether it
+    was stopped.
+    """
 
     def __init__(self) -> None:
-        self.started = []
+        self.started: list[tuple[str | None, dict[str, str]]] = []
         self.stopped = 0
+        self.limits: list[int] = []
+        self._numbers = range(0)
+        self._rows: list[SimpleNamespace] = []
 
     def start(self, _name: str, *, master: str | None = None, **conf: str) -> Session:
         self.started.append((master, conf))
@@ -53,19 +65,35 @@ class Session:
     def stop(self) -> None:
         self.stopped += 1
 
+    def range(self, begin: int, end: int, _step: int, _partitions: int) -> Session:
+        self._numbers = range(begin, end)
+        return self
+
+    def mapInArrow(self, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], _: str) -> Session:  # noqa: N802
+        batches = (pa.RecordBatch.from_pydict({"id": [number]}) for number in self._numbers)
+        before = Path.cwd()
+        os.chdir("/")
+        try:
+            self._rows = [SimpleNamespace(**row) for batch in work(batches) for row in batch.to_pylist()]
+        finally:
+            os.chdir(before)
+        return self
+
+    def limit(self, most: int) -> Session:
+        self.limits.append(most)
+        self._rows = self._rows[:most]
+        return self
+
+    def collect(self) -> list[SimpleNamespace]:
+        return self._rows
+
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Session:
-    """Starts no Java: tasks run here."""
+    """Starts no Java."""
     fake = Session()
     monkeypatch.setattr(session, "command_session", fake.start)
-    monkeypatch.setattr(doctor.SparkTasks, "_answers", answers)
     return fake
-
-
-def answers(_tasks: object, work: Any, items: list[Any], most: int | None = None) -> Iterator[Any]:
-    found = [answer for item in items for answer in work(item)]
-    yield from found if most is None else found[:most]
 
 
 @pytest.fixture
@@ -229,7 +257,36 @@ def test_spark_gives_the_same_answers(
     words = [name, store, "other", *options, *json]
     here = run(capsys, *words)
     assert run(capsys, *words, "--spark", "local[1]") == here
+    assert fake.limits == ([230] if name == "find" else [])
     assert here[0] == (1 if name == "verify" else 0) and str(tmp_path / "other") in here[1]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_final"),
+    [
+        (StoreDamagedError("log", 7, "torn", "restore"), True),
+        (FormatError("record", 7, "a size", "nothing", "log"), True),
+        (ForeignEntryError("log", "open", "is a link"), True),
+        (DiskError("log", "read", "input/output error"), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_only_errors_that_another_attempt_may_not_meet_are_left_to_spark(
+    error: RucolaError, is_final: bool, fake: Session
+) -> None:
+    """Spark tries a failed task again. Other errors come back as they are, after the answers before them."""
+
+    def work(item: str) -> Iterator[str]:
+        yield item
+        raise error
+
+    found = []
+    with pytest.raises(type(error)) as caught:
+        found += doctor._answering(fake, work, ["one"]).collect()  # type: ignore[arg-type]
+        for answer in doctor._unpacked(found):
+            assert answer == "one"
+    assert str(caught.value) == str(error)
+    assert len(found) == (2 if is_final else 0)
 
 
 def test_verify_of_several_stores(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
