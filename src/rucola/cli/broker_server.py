@@ -46,7 +46,7 @@ class BrokerServers:
         await self.broker.shutdown()
 
 
-def broker_values(config_path: str | None, namesrv: str | None, quarantine: bool = False) -> dict[str, str]:
+def broker_values(config_path: str | None, namesrv: str | None, quarantine: bool) -> dict[str, str]:
     """The configuration of the broker that ``rucola broker`` starts."""
     values = read_broker_conf(config_path)
     if config_path is None:

@@ -354,7 +354,7 @@ COMMANDS = {
     "replay": Command("Send stored messages to a topic again.", (extras.ARROW,), "replay:run", hides=_PANDAS),
     "mqadmin": Command("Administer a cluster with RocketMQ's mqadmin commands.", (), "mqadmin.run:run"),
     "lab": Command("Measure common claims about storage engines.", (), "lab:run"),
-    "spark": Command("Work on stores and archives with Spark; pack an environment for executors.", (), "spark:run"),
+    "spark": Command("Archive and replay topics with Spark; pack an environment for executors.", (), "spark:run"),
 }
 """All commands. A command without ``add_options`` needs the extra ``cli``, too."""
 

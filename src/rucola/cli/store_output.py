@@ -188,7 +188,7 @@ def print_dump(dump: Dump, json: bool) -> None:
     print_fitted(console, table)
 
 
-def print_report(report: VerifyReport, json: bool, named: bool = False) -> None:
+def print_report(report: VerifyReport, json: bool, named: bool) -> None:
     """Prints the result of ``store verify`` for one store; with ``named``, the text begins with the store's path."""
     if json:
         _print_json(asdict(report) | {"clean": report.clean})
