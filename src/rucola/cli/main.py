@@ -29,8 +29,6 @@ FORMS = ("table", "csv", "json", "parquet")
 SHELLS = ("bash", "zsh", "fish")
 GC_OBJECTS = 50_000
 """Number of new objects after which a command collects garbage."""
-
-
 Add = Callable[..., object]
 """``argparse.ArgumentParser.add_argument``."""
 

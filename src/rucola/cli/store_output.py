@@ -121,6 +121,8 @@ def print_messages(found: Iterable[SegmentRows], most: int | None, json: bool) -
 def print_found(found: Iterable[tuple[str, SegmentRows]], most: int | None, json: bool) -> None:
     """Prints the result of ``store find``: the first ``most`` messages of ``found``, each with its store."""
     left, last = sys.maxsize if most is None else most, ""
+    if not left:
+        return
     for store, rows in found:
         part = rows._replace(chosen=rows.chosen[:left])
         left -= len(part.chosen)

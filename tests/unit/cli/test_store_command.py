@@ -506,7 +506,8 @@ def test_find_and_stats_of_several_stores(store: Path, tmp_path: Path, capsys: p
     address = bytes(int(part) for part in host.split("."))
     message_id = (address + int(port).to_bytes(4, "big") + int(message["physical_offset"]).to_bytes(8, "big")).hex()
     assert lines(capsys, "find", other, "--id", message_id) == [message]
-    assert main(["store", "find", str(other), "--id", "xyz"]) == 2
+    for wrong in ("xyz", ""):
+        assert main(["store", "find", str(other), "--id", wrong]) == 2
     assert len(lines(capsys, "find", store, other, "--max", "3")) == 3
     assert str(other) in text(capsys, "find", other, "--pattern", "^5 5")
     counted = lines(capsys, "stats", other, "--by", "topic,queue", "--jobs", "1")

@@ -311,6 +311,7 @@ def test_the_store_of_found_messages_is_named_once(
     unpack("killed_bad_magic", tmp_path / "other")
     _, out, _ = run(capsys, "find", store, str(tmp_path / "other"), "--since", "0")
     assert [line for line in out.splitlines() if line.startswith(str(tmp_path))] == [store, str(tmp_path / "other")]
+    assert run(capsys, "find", store, "--max", "0") == (0, "", "")
 
 
 def test_copied_records_are_those_of_the_log(store: str) -> None:
