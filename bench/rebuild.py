@@ -29,7 +29,7 @@ from bench.program import java_command
 from bench.spark_cluster import EXECUTOR, standalone
 from rucola.runtime.files import Files
 from rucola.store.doctor.census import find
-from rucola.store.offline.search import MessageQuery
+from rucola.store.inspect.search import MessageQuery
 
 _BLOCK = 4096
 _PR_SET_CHILD_SUBREAPER = 36

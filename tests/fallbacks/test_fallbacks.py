@@ -16,7 +16,7 @@ import tests.fallbacks.forced
 import json, os, sys
 from rucola import Message
 from rucola.sync import Producer, PushConsumer
-from rucola.store.offline.inspect import queue_ranges
+from rucola.store.inspect.summary import queue_ranges
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.testing.rocketmq import RocketMQ
 

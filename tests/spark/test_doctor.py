@@ -18,7 +18,7 @@ from rucola.spark import session
 from rucola.spark.doctor import find, findings, in_spark, statistics
 from rucola.store.doctor.rebuild import rebuild
 from rucola.store.doctor.salvage import salvage
-from rucola.store.offline.search import MessageQuery
+from rucola.store.inspect.search import MessageQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -32,9 +32,9 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
+from rucola.store.inspect.search import index_hits, indexed_span
 from rucola.store.log.log_walk import queues_from
 from rucola.store.offline.offline_store import OfflineStore
-from rucola.store.offline.search import index_hits, indexed_span
 
 REFRESH_S = 0.1
 """The view of a live directory is kept for at least this many seconds; an idle stream asks for the view about 75 times

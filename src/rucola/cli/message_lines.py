@@ -16,8 +16,8 @@ from rucola.common.hosts import host_text
 from rucola.common.sysflag import MessageSysFlag
 from rucola.formats._columns_cy import properties_json
 from rucola.formats.properties import decode_properties
+from rucola.store.inspect.search import unpacked_body
 from rucola.store.offline.rows import SegmentRows
-from rucola.store.offline.search import unpacked_body
 
 _V6_BORN, _V6_STORE = int(MessageSysFlag.BORN_HOST_V6), int(MessageSysFlag.STORE_HOST_V6)
 _LINE = (

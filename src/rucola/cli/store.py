@@ -26,9 +26,9 @@ from rucola.cli.store_tasks import TaskOptions
 from rucola.cli.tool import options_from_fields, run_app, tool_app
 from rucola.errors import ConfigError, DiskError, ForeignEntryError, FormatError, StoreDamagedError, TaskFailedError
 from rucola.runtime.files import Files
-from rucola.store.offline.inspect import queue_infos, queue_ranges, store_info
+from rucola.store.inspect.search import has_index, search_index, search_log
+from rucola.store.inspect.summary import queue_infos, queue_ranges, store_info
 from rucola.store.offline.offline_store import OfflineStore, OffsetRange
-from rucola.store.offline.search import has_index, search_index, search_log
 from rucola.store.verify.findings import Findings
 
 app = tool_app("store", "Inspect a store directory, even while a broker uses it, and repair one that no broker uses.")

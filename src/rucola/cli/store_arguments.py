@@ -11,7 +11,7 @@ import typer
 from rucola.cli.times import time_ms
 from rucola.errors import ConfigError
 from rucola.runtime.files import Files
-from rucola.store.offline.search import MessageQuery
+from rucola.store.inspect.search import MessageQuery
 
 
 def existing(directory: str) -> str:

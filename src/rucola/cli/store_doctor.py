@@ -94,5 +94,14 @@ def salvage(
 
     options = read_broker_conf(config)
     with where.tasks(jobs) as tasks, output.steps() as advance:
-        report = salvages.salvage(sources, target, segment_bytes, topic or (), options, tasks.run, advance, dry_run)
+        report = salvages.salvage(
+            sources,
+            target,
+            segment_bytes,
+            topics=topic or (),
+            options=options,
+            run=tasks.run,
+            progress=advance,
+            dry_run=dry_run,
+        )
     output.print_summary(report, json)

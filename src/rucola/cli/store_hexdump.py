@@ -14,7 +14,7 @@ from rucola.errors import ConfigError
 from rucola.runtime.files import Files
 
 if TYPE_CHECKING:
-    from rucola.store.offline.hexdump import Dump, Hexdump
+    from rucola.store.inspect.hexdump import Dump, Hexdump
 
 app = tool_app("hexdump", "Show the bytes of one item of the store, field by field.")
 _UNIT = "TOPIC/QUEUE/OFFSET"
@@ -31,7 +31,7 @@ class DumpedStore:
 
     def open(self) -> Hexdump:
         """Access to the items of the store."""
-        from rucola.store.offline.hexdump import Hexdump
+        from rucola.store.inspect.hexdump import Hexdump
 
         return Hexdump(Files(), self.directory, self.commit_log)
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from rucola.formats.annotate import AnnotatedField
     from rucola.store.doctor.census import DeadLetters, Lag, Tally
     from rucola.store.doctor.repair import RepairReport
-    from rucola.store.offline.hexdump import Dump
-    from rucola.store.offline.inspect import QueueInfo, StoreInfo
+    from rucola.store.inspect.hexdump import Dump
+    from rucola.store.inspect.summary import QueueInfo, StoreInfo
     from rucola.store.offline.rows import SegmentRows
     from rucola.store.verify.check import VerifyReport
     from rucola.store.verify.findings import Finding

@@ -21,9 +21,9 @@ from rucola.runtime import extras
 
 if TYPE_CHECKING:
     from rucola.store.doctor.census import DeadLetters, SegmentPart, Tally
-    from rucola.store.doctor.staged import Runner
+    from rucola.store.doctor.staged import Phase, Runner
+    from rucola.store.inspect.search import MessageQuery
     from rucola.store.offline.rows import SegmentRows
-    from rucola.store.offline.search import MessageQuery
     from rucola.store.verify.check import VerifyReport
 
 _MASTER = re.compile(
@@ -161,11 +161,9 @@ class LocalTasks:
 
         return find(stores, wanted, by_index)
 
-    def _run(self, phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
-        from rucola.store.doctor.staged import run_task
-
+    def _run(self, phase: Phase, numbers: Sequence[int], look: Callable[[], None]) -> None:
         with worker_processes(min(self._jobs, len(numbers))) as pool:
-            tasks = [pool.submit(run_task, phase, staging, number, "local") for number in numbers]
+            tasks = [pool.submit(phase.run, number, "local") for number in numbers]
             try:
                 for task in as_completed(tasks):
                     task.result()

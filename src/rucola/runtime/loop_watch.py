@@ -35,7 +35,7 @@ LIMIT_S = 0.05
 QUIET_S = 1.0
 """Seconds after the last read for which the watch goes on."""
 TASK_S = 0.04
-"""As ``QUIET_S``, after the start of a periodic task, whose turns follow each other at once. Some tasks run each second."""
+"""As ``QUIET_S``, after the start of a periodic task, whose turns follow each other at once; some run each second."""
 WINDOW_S = 60.0
 """Length in seconds of an interval; ``longest_s`` covers the current interval and the previous one."""
 LOG_INTERVAL_S = 10.0

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from rucola.store.doctor.census import DeadLetters, SegmentPart, Tally
     from rucola.store.doctor.staged import Phase, Runner
+    from rucola.store.inspect.search import MessageQuery
     from rucola.store.offline.rows import SegmentRows
-    from rucola.store.offline.search import MessageQuery
     from rucola.store.verify.check import VerifyReport
 
 _LOOK_S = 0.5

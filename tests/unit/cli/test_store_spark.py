@@ -317,8 +317,8 @@ def test_the_store_of_found_messages_is_named_once(
 def test_copied_records_are_those_of_the_log(store: str) -> None:
     from rucola.cli.message_lines import json_lines
     from rucola.store.doctor.census import find_in, segments_of
+    from rucola.store.inspect.search import MessageQuery
     from rucola.store.offline.rows import SegmentRows
-    from rucola.store.offline.search import MessageQuery
 
     for part in segments_of([store]):
         copies = doctor._copied(MessageQuery(), part)

@@ -14,8 +14,8 @@ from tests.unit.store.stores import fill, message, opened
 from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.formats.message_id import offset_message_id
 from rucola.store.doctor.census import HOUR_MS, USED_UP, count_in, find, find_id, lags, merged, segments_of
+from rucola.store.inspect.search import MessageQuery
 from rucola.store.offline.rows import SegmentRows
-from rucola.store.offline.search import MessageQuery
 from rucola.testing.clock import ManualClock
 
 

@@ -14,9 +14,9 @@ from rucola.errors import ConfigError, DiskFullError, StoreDamagedError
 from rucola.formats.segment_name import segment_name
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
+from rucola.store.inspect.hexdump import Hexdump
 from rucola.store.log.multi_path import MultiPathSegmentList
 from rucola.store.message_store import MessageStore
-from rucola.store.offline.hexdump import Hexdump
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.results import PutMessageStatus
 from rucola.store.verify.check import verify

@@ -12,7 +12,7 @@ from tests.unit.store.stores import SEGMENT, contents, everything, fill, message
 
 from rucola.errors import StoreDamagedError
 from rucola.runtime.files import Files
-from rucola.store.offline.inspect import queue_infos
+from rucola.store.inspect.summary import queue_infos
 from rucola.store.offline.offline_store import OfflineStore, OffsetRange
 from rucola.store.results import Boundary
 

@@ -21,10 +21,10 @@ from rucola.formats.message_id import parse_offset_message_id
 from rucola.formats.properties import decode_properties
 from rucola.formats.tables import decode_consumer_offsets, decode_subscription_groups
 from rucola.runtime.files import Files
+from rucola.store.inspect.search import MessageQuery, has_index, search_index
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.offline.rows import SegmentRows
-from rucola.store.offline.search import MessageQuery, has_index, search_index
 from rucola.store.places import hold_store
 from rucola.store.verify.findings import Findings
 from rucola.store.verify.log import LogCheck

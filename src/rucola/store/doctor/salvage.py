@@ -147,6 +147,7 @@ def salvage(
     sources: Sequence[str],
     output: str,
     segment_bytes: int = 0,
+    *,
     topics: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
     run: Runner = run_serially,

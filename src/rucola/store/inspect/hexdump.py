@@ -30,9 +30,9 @@ from rucola.formats.message import BLANK, RECORD_HEAD
 from rucola.formats.segment_name import segment_start
 from rucola.formats.timer import TIMER_SLOT, TIMER_UNIT_BYTES
 from rucola.runtime.files import Files
+from rucola.store.inspect.summary import batch_unit_place, ext_file, log_file, queue_file
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.multi_path import log_directories
-from rucola.store.offline.inspect import batch_unit_place, ext_file, log_file, queue_file
 from rucola.store.places import hold_store
 from rucola.store.verify.index import index_geometry
 
