@@ -7,13 +7,13 @@ from __future__ import annotations
 import itertools
 from functools import partial
 
+from rucola.broker.pop.checks import check_place, if_still_reading
+from rucola.broker.pop.hold import ANSWER_AHEAD_MS, HeldPop, PopHold
 from rucola.broker.pop.order_locks import OrderLocks
-from rucola.broker.pop.pop_hold import ANSWER_AHEAD_MS, HeldPop, PopHold
-from rucola.broker.pop.pop_read import Pop, PopReader
 from rucola.broker.pop.queue_walk import BEGINS, QueueWalk
+from rucola.broker.pop.read import Pop, PopReader
 from rucola.broker.pop.receipt import ORDER_REVIVE_QUEUE
 from rucola.broker.pop.request_age import BORN_TIME, RequestAges
-from rucola.broker.processor.pop_checks import check_place, if_still_reading
 from rucola.broker.services import BrokerServices
 from rucola.common.numbers import POP_MESSAGES_MAX
 from rucola.common.sysflag import PermName
@@ -148,8 +148,8 @@ class PopMessageProcessor:
 
     def _wait(self, channel: Channel, command: RemotingCommand, pop: Pop) -> bool:
         """Holds the request; returns False if it may not wait."""
-        header, now_ms, deadline_ms = pop.header, self._ages.now_ms(), _deadline_ms(pop)
-        if deadline_ms <= now_ms:
+        header, deadline_ms = pop.header, _deadline_ms(pop)
+        if deadline_ms <= self._ages.now_ms():
             return False
         serve = partial(self._pop, began_ms=pop.began_ms)
         again = if_still_reading(self._senders, self._senders.proof(channel), serve)
@@ -158,13 +158,13 @@ class PopMessageProcessor:
             header.topic,
             header.consumer_group,
             header.queue_id,
-            deadline_ms,
+            deadline_ms / 1000,
             lambda: serve_again(channel, command, again),
             pop.tag_codes,
             expression=(header.exp_type or _TAG, header.exp or _ALL),
             give_up=lambda: serve_again(channel, command, lambda _, request: _no_message(request, pop)),
         )
-        if not self._hold.hold(held, now_ms):
+        if not self._hold.hold(held):
             return False
         for queue in pop.blocked:
             self._locks.changed(queue)
