@@ -288,7 +288,7 @@ class PullMessageProcessor:
                 return False
             now_s, queue_offset = self._monotonic(), result.next_offset
             deadline_s = request.deadline_s
-        if deadline_s <= now_s:
+        if deadline_s <= now_s or self.hold.stopped:
             return False
         if request.proof is None:
             request.proof = self._senders.proof(request.channel)

@@ -149,6 +149,9 @@ class PullRequestHold:
         monotonic: returns monotonic seconds.
         call_later: ``(seconds, callback) -> Timer``, the loop's method.
         account_of: see ``WaitingRequests``.
+
+    Attributes:
+        stopped: whether the broker is stopping; if so, no pull may wait.
     """
 
     def __init__(
@@ -168,6 +171,7 @@ class PullRequestHold:
         self._turn_is_called = False
         self._queues: dict[tuple[bytes, int], _Waiting] = {}
         self._requests = WaitingRequests[PullRequest](monotonic, call_later, self._expired, account_of)
+        self.stopped = False
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -233,6 +237,7 @@ class PullRequestHold:
 
     def release_all(self) -> None:
         """Ends the wait of every pull now, because the broker stops."""
+        self.stopped = True
         requests = [
             request for waiting in self._queues.values() for requests in waiting.values() for request in requests
         ]
