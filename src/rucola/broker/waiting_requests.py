@@ -141,6 +141,10 @@ class WaitingRequests(Generic[W]):
             del self._connections[channel]
             self._accounts.pop(channel, None)
 
+    def all(self) -> list[W]:
+        """All waiting requests."""
+        return [request for requests in self._connections.values() for request in requests]
+
     def of(self, channel: Peer) -> list[W]:
         """The waiting requests of ``channel``."""
         return list(self._connections.get(channel, ()))

@@ -51,11 +51,12 @@ class Client:
 
 
 class Store:
-    """Queue 0 of topic T: a list of tag codes. With ``cold``, its messages are on the disk only."""
+    """Queue 0 of topic T: a list of tag codes, of which a read examines a few. With ``cold``, they are on the disk."""
 
     def __init__(self) -> None:
         self.tags: list[int] = []
         self.cold = self.broken = False
+        self.examined_max = 100
 
     def max_queue_offset(self, _topic: bytes, _queue_id: int) -> int:
         return len(self.tags)
@@ -76,10 +77,11 @@ class Store:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, at, 0, end)
         if self.cold and not may_block:
             return GetMessageResult(GetMessageStatus.FOUND, at, 0, end, cold=lambda: None)
-        for place, tag in enumerate(self.tags[at:], at):
+        examined = self.tags[at : at + self.examined_max]
+        for place, tag in enumerate(examined, at):
             if tags is None or tag in tags:
                 return GetMessageResult(GetMessageStatus.FOUND, place + 1, 0, end, [memoryview(b"x")], 1, 1)
-        return GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, end, 0, end)
+        return GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, at + len(examined), 0, end)
 
 
 class Scene:
@@ -124,6 +126,14 @@ class Scene:
             self.loop.call_later,
         )
         self.hold = self.processor.hold
+        self.requests: dict[Client, PullRequest] = {}
+        self.begin = self.processor._begin
+        self.processor._begin = self._begin  # type: ignore[method-assign]
+
+    def _begin(self, request: PullRequest) -> None:
+        client: Any = request.channel
+        self.requests[client] = request
+        self.begin(request)
 
     def _fetch(self, _client: Client, fetch: Callable[[], None], go_on: Callable[[], None]) -> bool:
         fetch()
@@ -394,11 +404,10 @@ def test_every_event_in_every_state(state: str, happens: str, expected: str) -> 
     EVENTS[happens](scene, client)
     scene.settle()
     assert outcome(client) == expected
-    if expected == "waits":
-        assert len(scene.hold) >= 1
+    assert scene.requests[client].state is (WaitState.HELD if expected == "waits" else WaitState.DONE)
     scene.pass_time(2 * TIMEOUT_MS)
     assert outcome(client) != "waits", "every pull is answered, at the latest when its time is over"
-    assert len(scene.hold) == 0
+    assert (len(scene.hold), scene.requests[client].state) == (0, WaitState.DONE)
     assert (scene.hold._queues, dict(scene.hold._due), scene.hold._requests._connections) == ({}, {}, {})
 
 
@@ -421,12 +430,71 @@ def test_a_pull_that_waits_again_keeps_its_deadline_and_tells_how_far_it_got() -
     assert client.answers[0].ext_fields["nextBeginOffset"] == "2"
 
 
+def test_what_a_pull_has_skipped_is_not_forgotten_when_it_waits_again() -> None:
+    request = request_in("new")
+    for queue_offset, skipped in ((5, False), (6, True), (6, True)):
+        request.hold(1.0, queue_offset)
+        assert (request.queue_offset, request.skipped) == (queue_offset, skipped)
+        request.wake()
+
+
 def test_a_message_before_the_place_where_a_pull_waits_wakes_nobody() -> None:
     scene = Scene()
     client = held_again(scene)
     scene.hold.arrived(b"T", 0, 2, WANTED)
-    (request,) = scene.hold._requests.of(client)  # type: ignore[arg-type]
+    request = scene.requests[client]
     assert (request.state, request.queue_offset, request.skipped) == (WaitState.HELD, 2, True)
+
+
+def test_a_woken_pull_that_has_not_examined_the_whole_queue_is_answered() -> None:
+    scene = Scene()
+    scene.store.examined_max = 2
+    client = scene.pull()
+    scene.arrive(OTHER, OTHER, OTHER)
+    assert outcome(client) == "retry"
+    assert client.answers[0].ext_fields["nextBeginOffset"] == "2"
+
+
+def test_an_account_that_may_no_longer_read_is_refused_when_it_is_woken() -> None:
+    """What the account has proved is noted when the pull waits for the first time; the connection may change later."""
+
+    class Accounts(Senders):
+        noted: tuple[object, ...] = ()
+        checked: tuple[object, ...] = ()
+
+        def proof(self, channel: Any) -> object:
+            self.noted += (channel,)
+            return len(self.noted)
+
+        def check_still_reads(self, proof: object, channel: Any, topic: str, group: str) -> None:
+            self.checked += ((proof, topic, group),)
+            if len(self.checked) == 2:
+                raise BrokerError(ResponseCode.NO_PERMISSION, "no longer")
+
+    scene = Scene()
+    services: Any = scene.processor._services
+    accounts = services.senders = Accounts()
+    client = scene.pull()
+    scene.arrive(OTHER, OTHER)
+    assert outcome(client) == "waits"
+    scene.arrive(WANTED)
+    assert (client.answers[0].code, client.answers[0].remark) == (16, "no longer")
+    assert (accounts.noted, accounts.checked) == ((client,), ((1, "T", "g"),) * 2)
+
+
+@pytest.mark.parametrize("is_costly", [False, True])
+def test_a_filter_that_takes_long_makes_its_connection_wait_for_a_free_turn(
+    is_costly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = GetMessageResult(GetMessageStatus.FOUND, 1, 0, 1, [memoryview(b"x")], 1, 1)
+    read = SimpleNamespace(get_message=lambda *_: found, is_time_up=lambda: is_costly)
+    monkeypatch.setattr("rucola.broker.pull.processor.FilteredRead", lambda *_: read)
+    scene = Scene()
+    expression: Any = object()
+    admission = Admission(("g", "T", 0), (b"T", 0), expression=expression)
+    scene.processor._admissions.find = lambda *_: admission  # type: ignore[method-assign]
+    client = scene.pull()
+    assert (outcome(client), client.costly) == ("found", is_costly)
 
 
 @pytest.mark.parametrize(("sys_flag", "timeout_ms"), [(SUBSCRIPTION, TIMEOUT_MS), (SUBSCRIPTION | SUSPEND, 0)])

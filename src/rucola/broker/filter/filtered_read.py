@@ -22,8 +22,9 @@ FILTER_S = 0.01
 """Seconds that one request may take. When its time is up, the request returns the messages found so far and the offset
 at which to continue.
 """
+READ_BYTES_MAX = 128 * 1024 * 1024
+"""The number of bytes that pulls and pops ask the store for. The store has limits of its own."""
 _ROWS_MAX = 256
-_BYTES_MAX = 128 * 1024 * 1024
 _POSITION = int(RecordColumn.RECORD_POS)
 _SIZE = int(RecordColumn.RECORD_SIZE)
 _QUEUE_OFFSET = int(RecordColumn.QUEUE_OFFSET)
@@ -64,7 +65,7 @@ class FilteredRead:
         units_max = max(store.config.max_filter_message_size // UNIT_BYTES, max_messages)
         end = queue_offset + units_max
         first = queue_offset
-        result = store.get_message(topic, queue_id, queue_offset, max_messages, _BYTES_MAX, may_block=may_block)
+        result = store.get_message(topic, queue_id, queue_offset, max_messages, READ_BYTES_MAX, may_block=may_block)
         while result.status is GetMessageStatus.FOUND and result.cold is None:
             queue_offset = result.next_offset
             for view in result.views:
@@ -74,7 +75,7 @@ class FilteredRead:
                     break
             if found.full or queue_offset >= min(end, result.max_offset) or self.is_time_up():
                 break
-            result = store.get_message(topic, queue_id, queue_offset, max_messages, _BYTES_MAX, may_block=False)
+            result = store.get_message(topic, queue_id, queue_offset, max_messages, READ_BYTES_MAX, may_block=False)
         low, high = result.min_offset, result.max_offset
         if found.views:
             status, slave = GetMessageStatus.FOUND, result.suggest_slave

@@ -22,7 +22,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rucola.broker.pop.receipt import pop_retry_topic
@@ -183,9 +183,8 @@ class PopHold:
         """Holds the request until its deadline; returns False if too many requests wait or the broker is stopping."""
         queue, place = _key(request)
         waiting = self._queues.get(queue, {}).get(place)
-        if self.stopped or len(self._requests) >= self._waiting_max:
-            return False
-        if waiting is not None and waiting.count > self._queue_max:
+        is_full = len(self._requests) >= self._waiting_max
+        if self.stopped or is_full or (waiting is not None and waiting.count > self._queue_max):
             return False
         request.hold()
         if not self._requests.add(request):
@@ -220,7 +219,7 @@ class PopHold:
 
     def end(self, topic: str) -> None:
         """Wakes all requests for a deleted topic."""
-        for request in [request for request in self._all() if request.topic == topic]:
+        for request in [request for request in self._requests.all() if request.topic == topic]:
             self._wake(request)
 
     def subscribed(self, channel: Peer, group: str, expressions: Mapping[str, tuple[str, str]]) -> None:
@@ -247,7 +246,7 @@ class PopHold:
     def release_all(self) -> None:
         """Runs all requests now, because the broker is stopping."""
         self.stopped = True
-        requests = list(self._all())
+        requests = self._requests.all()
         for request in requests:
             self._remove(request)
             request.wake()
@@ -259,12 +258,6 @@ class PopHold:
         request = None if waiting is None else waiting.first(tags_code)
         if request is not None:
             self._wake(request)
-
-    def _all(self) -> Iterator[HeldRequest]:
-        for places in self._queues.values():
-            for waiting in places.values():
-                for heap in waiting.heaps.values():
-                    yield from (request for _, _, request in heap if request.state is _HELD)
 
     def _wake(self, request: HeldRequest) -> None:
         """Wakes a request, which runs in a later iteration of the event loop: a pop appends to the log, and the caller

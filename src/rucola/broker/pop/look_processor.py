@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from rucola.broker.filter.filtered_read import READ_BYTES_MAX
 from rucola.broker.pop.checks import check_place, if_still_reading, no_topic
 from rucola.broker.pop.hold import ANSWER_AHEAD_MS, HeldRequest, PopHold
 from rucola.broker.pop.order_info import OrderInfoManager
@@ -37,7 +38,6 @@ from rucola.remoting.server import Channel
 from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageStatus
 
-_MAX_BYTES = 128 * 1024 * 1024
 _MOVED = {GetMessageStatus.OFFSET_TOO_SMALL, GetMessageStatus.OFFSET_OVERFLOW_BADLY}
 
 
@@ -54,18 +54,13 @@ class PopLookProcessor:
         walk: QueueWalk,
         ages: RequestAges,
     ) -> None:
-        self._config = services.config
-        self._topics = services.topics
-        self._groups = services.groups
+        self._services = services
         self._peeker = peeker
         self._orders = orders
         self._hold = hold
         self._locks = locks
         self._walk = walk
-        self._cold_reads = services.cold_reads
-        self._senders = services.senders
         self._ages = ages
-        self._random_below = services.random_below
 
     def peek(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """Request 200052: returns messages without popping them; None while the request waits for the disk."""
@@ -74,7 +69,7 @@ class PopLookProcessor:
             self._check(channel, header.topic, header.queue_id, header.consumer_group)
         except BrokerError as refusal:
             return command.answer(refusal.code, refusal.remark, PopMessageResponseHeader().to_ext_fields())
-        return self._peek(channel, command, Peek(header, self._random_below(BEGINS)))
+        return self._peek(channel, command, Peek(header, self._services.random_below(BEGINS)))
 
     def notification(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """Request 200054: whether a pop would find a message; None if the request waits for one."""
@@ -98,7 +93,7 @@ class PopLookProcessor:
     def polling_info(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 200055: the number of waiting pops."""
         header = PollingInfoRequestHeader.from_ext_fields(command.ext_fields)
-        if self._topics.get(header.topic) is None:
+        if self._services.topics.get(header.topic) is None:
             raise no_topic(header.topic)
         count = self._hold.count(header.topic, header.consumer_group, header.queue_id)
         return command.answer(ResponseCode.SUCCESS, NO_CODE, PollingInfoResponseHeader(count).to_ext_fields())
@@ -110,10 +105,11 @@ class PopLookProcessor:
         return command.answer(ResponseCode.SUCCESS, NO_CODE)
 
     def _check(self, channel: Channel, topic: str, queue_id: int, group: str) -> None:
-        if not self._config.broker_permission & PermName.READ:
-            broker = f"the broker[{self._config.client_host}]"
+        services, config = self._services, self._services.config
+        if not config.broker_permission & PermName.READ:
+            broker = f"the broker[{config.client_host}]"
             raise BrokerError(ResponseCode.NO_PERMISSION, f"{broker} peeking message is forbidden")
-        check_place(self._topics, self._groups, topic, queue_id, group, channel.remote_address)
+        check_place(services.topics, services.groups, topic, queue_id, group, channel.remote_address)
 
     def _peek(self, channel: Channel, command: RemotingCommand, peek: Peek) -> RemotingCommand | None:
         header = peek.header
@@ -126,7 +122,7 @@ class PopLookProcessor:
         if not peek.count:
             code, remark = ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE"
             if peek.cold is not None:
-                if self._cold_reads.start(channel, peek.cold, partial(self._fetched, channel, command, peek)):
+                if self._services.cold_reads.start(channel, peek.cold, partial(self._fetched, channel, command, peek)):
                     return None
                 code, remark = ResponseCode.SYSTEM_BUSY, OVERLOAD
         fields = PopMessageResponseHeader(rest_num=peek.rest).to_ext_fields()
@@ -163,7 +159,8 @@ class PopLookProcessor:
         if deadline_ms <= self._ages.now_ms():
             return False, False
         serve = partial(self._notify, began_ms=began_ms)
-        again = if_still_reading(self._senders, self._senders.proof(channel), serve)
+        senders = self._services.senders
+        again = if_still_reading(senders, senders.proof(channel), serve)
         held = HeldRequest(
             channel,
             header.topic,
@@ -220,10 +217,12 @@ class Peeker:
             return
         queue_offset, may_block = self._first(queue), queue in peek.waited_for
         where = queue.topic.encode(), queue.queue_id
-        result = self._store.get_message(*where, queue_offset, room - peek.count, _MAX_BYTES, may_block=may_block)
+        result = self._store.get_message(*where, queue_offset, room - peek.count, READ_BYTES_MAX, may_block=may_block)
         if result.status in _MOVED:
             queue_offset = result.next_offset
-            result = self._store.get_message(*where, queue_offset, room - peek.count, _MAX_BYTES, may_block=may_block)
+            result = self._store.get_message(
+                *where, queue_offset, room - peek.count, READ_BYTES_MAX, may_block=may_block
+            )
         if result.cold is not None and peek.cold is None:
             peek.cold = result.cold
             peek.waited_for.add(queue)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rucola.broker.filter.filtered_read import FilteredRead
+from rucola.broker.filter.filtered_read import READ_BYTES_MAX, FilteredRead
 from rucola.broker.offset.offset_resets import OffsetResets
 from rucola.broker.pop.order_info import OrderInfoManager
 from rucola.broker.pop.order_locks import OrderLocks
@@ -27,7 +27,6 @@ from rucola.protocol.headers.pop import PopMessageRequestHeader
 from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageResult, GetMessageStatus
 
-_MAX_BYTES = 128 * 1024 * 1024
 _MOVED = {
     GetMessageStatus.OFFSET_TOO_SMALL,
     GetMessageStatus.OFFSET_OVERFLOW_BADLY,
@@ -174,7 +173,7 @@ class PopReader:
                 pop.filtered = FilteredRead(self._store, pop.expression, self._monotonic)
             result = pop.filtered.get_message(*where, may_block=may_block)
         else:
-            result = self._store.get_message(*where, _MAX_BYTES, pop.tag_codes, may_block=may_block)
+            result = self._store.get_message(*where, READ_BYTES_MAX, pop.tag_codes, may_block=may_block)
         if result.cold is not None and pop.cold is None:
             pop.cold = result.cold
             pop.waited_for.add(queue)

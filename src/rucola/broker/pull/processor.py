@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from rucola.broker.client.consumer_manager import CONSUME_ACTIVELY
-from rucola.broker.filter.filtered_read import FilteredRead
+from rucola.broker.filter.filtered_read import READ_BYTES_MAX, FilteredRead
 from rucola.broker.pull.admission import TAG, NotCompiledError, PullAdmissions, RepeatedFields
 from rucola.broker.pull.request import PullRequest, PullRequestHold
 from rucola.broker.retry_owner import without_popped
@@ -24,32 +24,24 @@ from rucola.remoting.peer import Peer
 from rucola.remoting.processors import OVERLOAD
 from rucola.store.results import GetMessageResult, GetMessageStatus
 
-_CODE = int(FrameColumn.CODE)
-_OPAQUE = int(FrameColumn.OPAQUE)
-_FLAG = int(FrameColumn.FLAG)
-_SERIALIZE = int(FrameColumn.SERIALIZE)
+_CODE, _OPAQUE = int(FrameColumn.CODE), int(FrameColumn.OPAQUE)
+_FLAG, _SERIALIZE = int(FrameColumn.FLAG), int(FrameColumn.SERIALIZE)
 _TOPIC_POS, _TOPIC_LEN = int(FrameColumn.TOPIC_POS), int(FrameColumn.TOPIC_LEN)
 _GROUP_POS, _GROUP_LEN = int(FrameColumn.GROUP_POS), int(FrameColumn.GROUP_LEN)
-_QUEUE_ID = int(FrameColumn.QUEUE_ID)
-_QUEUE_OFFSET = int(FrameColumn.PULL_QUEUE_OFFSET)
-_MAX_MESSAGES = int(FrameColumn.PULL_MAX_MESSAGES)
-_SYS_FLAG = int(FrameColumn.SYS_FLAG)
-_COMMIT_OFFSET = int(FrameColumn.PULL_COMMIT_OFFSET)
-_SUSPEND_TIMEOUT = int(FrameColumn.PULL_SUSPEND_TIMEOUT)
+_QUEUE_ID, _QUEUE_OFFSET = int(FrameColumn.QUEUE_ID), int(FrameColumn.PULL_QUEUE_OFFSET)
+_SYS_FLAG, _MAX_MESSAGES = int(FrameColumn.SYS_FLAG), int(FrameColumn.PULL_MAX_MESSAGES)
+_COMMIT_OFFSET, _SUSPEND_TIMEOUT = int(FrameColumn.PULL_COMMIT_OFFSET), int(FrameColumn.PULL_SUSPEND_TIMEOUT)
 _SUB_VERSION = int(FrameColumn.PULL_SUB_VERSION)
 _EXPRESSION_POS, _EXPRESSION_LEN = int(FrameColumn.PULL_EXPRESSION_POS), int(FrameColumn.PULL_EXPRESSION_LEN)
 _EXPRESSION_TYPE_POS = int(FrameColumn.PULL_EXPRESSION_TYPE_POS)
 _EXPRESSION_TYPE_LEN = int(FrameColumn.PULL_EXPRESSION_TYPE_LEN)
-_COMMIT = int(PullSysFlag.COMMIT_OFFSET)
-_SUSPEND = int(PullSysFlag.SUSPEND)
+_COMMIT, _SUSPEND = int(PullSysFlag.COMMIT_OFFSET), int(PullSysFlag.SUSPEND)
 _SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
-_MAX_BYTES = 128 * 1024 * 1024
 _new_tuple = tuple.__new__
 """Makes a ``NamedTuple`` without a call of a Python function."""
 _RETRY = RETRY_GROUP_TOPIC_PREFIX.encode()
 _NEW, _WOKEN = WaitState.NEW, WaitState.WOKEN
-_FOUND = GetMessageStatus.FOUND
-_NO_MATCHED = GetMessageStatus.NO_MATCHED_MESSAGE
+_FOUND, _NO_MATCHED = GetMessageStatus.FOUND, GetMessageStatus.NO_MATCHED_MESSAGE
 _CODES = {
     GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -82,19 +74,14 @@ class PullMessageProcessor:
             call_later,
             services.senders.account_on,
         )
-        self._cold_reads = services.cold_reads
+        self._services = services
         self._config = services.config
         self._store = services.store
-        self._topics = services.topics
         self._offsets = services.offsets
         self._resets = services.resets
-        self._consumers = services.consumers
-        self._cold_flow = services.cold_flow
-        self._senders = services.senders
         self._separates = services.config.guarded
         """Whether copies of popped messages in retry topics name their origin (``retry_owner``)."""
         self._admissions = PullAdmissions(services)
-        self._expressions = services.expressions
         self._monotonic = services.clock.monotonic
 
     def process_row(self, channel: Peer, source: bytearray, table: array[int], row: int) -> None:
@@ -201,9 +188,9 @@ class PullMessageProcessor:
         RocketMQ holds the request until its time is over, and then goes on at the old offset.
         """
         group, name, _ = request.admission.consumer
-        self._senders.check_still_reads(request.proof, request.channel, name, group)
+        self._services.senders.check_still_reads(request.proof, request.channel, name, group)
         if not self._admissions.stands(request.admission):
-            if self._topics.get(name) is None:
+            if self._services.topics.get(name) is None:
                 self._answer_reset(request, 0)
                 return
             if not self._admit(request, self._read_again):
@@ -224,7 +211,7 @@ class PullMessageProcessor:
             request.refuse(refusal)
             return False
         try:
-            self._expressions.start(channel, text, partial(self._go_on, request, again))
+            self._services.expressions.start(channel, text, partial(self._go_on, request, again))
         except BrokerError as refusal:
             request.refuse(refusal)
         return False
@@ -235,7 +222,7 @@ class PullMessageProcessor:
         Args:
             fetched: whether the messages were fetched from the disk for this pull.
         """
-        admission, offsets = request.admission, self._offsets
+        admission = request.admission
         if self._resets.table:
             reset = self._take_reset(request)
             if reset is not None:
@@ -244,7 +231,13 @@ class PullMessageProcessor:
         topic, queue_id = admission.queue
         if admission.expression is None:
             result = self._store.get_message(
-                topic, queue_id, request.queue_offset, request.max_messages, _MAX_BYTES, admission.tag_codes, fetched
+                topic,
+                queue_id,
+                request.queue_offset,
+                request.max_messages,
+                READ_BYTES_MAX,
+                admission.tag_codes,
+                fetched,
             )
         else:
             read = FilteredRead(self._store, admission.expression, self._monotonic)
@@ -255,9 +248,9 @@ class PullMessageProcessor:
             return
         if self._separates and topic.startswith(_RETRY):
             result = without_popped(topic, result)
-        offsets.pulled[admission.consumer] = result.next_offset
+        self._offsets.pulled[admission.consumer] = result.next_offset
         if fetched:
-            self._cold_flow.count(admission.consumer[0], result.message_bytes)
+            self._services.cold_flow.count(admission.consumer[0], result.message_bytes)
         if result.status is _FOUND:
             request.answer(0, result)
             return
@@ -291,28 +284,25 @@ class PullMessageProcessor:
         if deadline_s <= now_s or self.hold.stopped:
             return False
         if request.proof is None:
-            request.proof = self._senders.proof(request.channel)
-        has_room = len(self.hold) < config.pull_thread_pool_queue_capacity
-        if not has_room or not self.hold.hold(request, deadline_s, queue_offset):
+            request.proof = self._services.senders.proof(request.channel)
+        hold, held_max = self.hold, config.pull_thread_pool_queue_capacity
+        if len(hold) >= held_max or not hold.hold(request, deadline_s, queue_offset):
             request.refuse(BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD))
         return True
 
     def _fetch(self, request: PullRequest, fetch: Callable[[], None]) -> None:
         """Fetches messages that are not in memory and reads again, unless the group reads too much from the disk."""
-        if self._cold_flow.is_limited(request.admission.consumer[0]) and self._slow_down(request):
+        if self._services.cold_flow.is_limited(request.admission.consumer[0]) and self._slow_down(request):
             return
-        go_on = partial(self._go_on, request, self._read_fetched)
-        if not self._cold_reads.start(request.channel, fetch, go_on):
+        go_on = partial(self._go_on, request, partial(self._read, fetched=True))
+        if not self._services.cold_reads.start(request.channel, fetch, go_on):
             request.refuse(BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD))
-
-    def _read_fetched(self, request: PullRequest) -> None:
-        self._read(request, fetched=True)
 
     def _slow_down(self, request: PullRequest) -> bool:
         """Slows down a group that has reached its limit of cold reads: refuses the pull, or reads again with a limit of
         one message. Returns False if it did neither.
         """
-        info = self._consumers.group(request.admission.consumer[0])
+        info = self._services.consumers.group(request.admission.consumer[0])
         if info is None or info.consume_type != CONSUME_ACTIVELY:
             remark = "This consumer group is reading cold data. It has been flow control"
             request.refuse(BrokerError(ResponseCode.SYSTEM_BUSY, remark))
@@ -330,7 +320,7 @@ class PullMessageProcessor:
         return None if reset == request.queue_offset == 0 else reset
 
     def _client_id(self, request: PullRequest) -> str | None:
-        info = self._consumers.group(request.admission.consumer[0])
+        info = self._services.consumers.group(request.admission.consumer[0])
         client = None if info is None else info.clients.get(request.channel)
         return None if client is None else client.client_id
 

@@ -238,9 +238,7 @@ class PullRequestHold:
     def release_all(self) -> None:
         """Ends the wait of every pull now, because the broker stops."""
         self.stopped = True
-        requests = [
-            request for waiting in self._queues.values() for requests in waiting.values() for request in requests
-        ]
+        requests = self._requests.all()
         for request in requests:
             request.end()
         self._run(requests)
