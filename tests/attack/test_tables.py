@@ -245,7 +245,7 @@ def test_one_account_does_not_take_the_places_of_waiting_requests(monkeypatch: p
     assert waiting.add(six) and not waiting.add(seven), "counted for the account with which it began to wait"
     for request in (three, six, two, five):
         waiting.remove(request)
-    assert (len(waiting), waiting._connections, waiting._accounts, waiting._shares.count) == (0, {}, {}, 0)
+    assert (waiting.count, waiting._connections, waiting._accounts, waiting._shares.count) == (0, {}, {}, 0)
     accounts["a1"] = ""
     assert all(waiting.add(WaitingRequest("a1")) for _ in range(10)), "without accounts, connections have limits only"
 

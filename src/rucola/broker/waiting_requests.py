@@ -89,6 +89,9 @@ class WaitingRequests(Generic[W]):
         call_later: ``(seconds, callback) -> Timer``, the loop's method.
         expired: called with each request whose deadline has passed; must remove it.
         account_of: returns the account of a connection; empty without accounts, and then only connections have limits.
+
+    Attributes:
+        count: the number of waiting requests.
     """
 
     def __init__(
@@ -104,10 +107,7 @@ class WaitingRequests(Generic[W]):
         """The account of each connection when its first request began to wait."""
         self._shares = Shares(REQUESTS_MAX * ACCOUNT_MAX, ACCOUNT_MAX, 0)
         self._deadlines = Deadlines[W](monotonic, call_later, expired)
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = 0
 
     def add(self, request: W) -> bool:
         """Adds a request until its deadline; returns False if too many of its connection or account wait."""
@@ -123,7 +123,7 @@ class WaitingRequests(Generic[W]):
             if account:
                 self._accounts[channel] = account
         requests[request] = None
-        self._count += 1
+        self.count += 1
         self._deadlines.add(request)
         return True
 
@@ -132,7 +132,7 @@ class WaitingRequests(Generic[W]):
         channel = request.channel
         requests = self._connections[channel]
         del requests[request]
-        self._count -= 1
+        self.count -= 1
         self._deadlines.remove(request)
         account = self._accounts.get(channel, "")
         if account:

@@ -13,8 +13,8 @@ new request.
     ---------  ------  ------  ------  ------  ---------------------------------------------------------------------
     hold       held    -       -       -       no message was found
     wake       -       woken   -       -       a message, a free queue, its deadline, a deleted topic, a stop
-    finish     -       done    done    -       held: too many wait, its connection is closed, or its client subscribes
-                                               to something else; woken: it runs again
+    finish     -       done    done    -       it runs again; or its connection is closed, its client subscribes to
+                                               something else, or too many requests wait
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class PopHold:
         self.stopped = False
 
     def __len__(self) -> int:
-        return len(self._requests)
+        return self._requests.count
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
         """Number of pops that wait for the queue."""
@@ -183,7 +183,7 @@ class PopHold:
         """Holds the request until its deadline; returns False if too many requests wait or the broker is stopping."""
         queue, place = _key(request)
         waiting = self._queues.get(queue, {}).get(place)
-        is_full = len(self._requests) >= self._waiting_max
+        is_full = self._requests.count >= self._waiting_max
         if self.stopped or is_full or (waiting is not None and waiting.count > self._queue_max):
             return False
         request.hold()

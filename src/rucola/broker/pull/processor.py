@@ -1,4 +1,9 @@
-"""Serves pulls: checks, read, answer or wait (RocketMQ 5.3.3, ``PullMessageProcessor``; requests 11 and 361)."""
+"""Serves pulls (RocketMQ 5.3.3, ``PullMessageProcessor``; requests 11 and 361).
+
+``_begin`` admits a new pull. ``_read`` reads for it, and answers it or lets it wait. After the wait, ``_read_again``
+checks whether it is still admitted, and reads again. A pull may pause: its messages are fetched from the disk, or its
+expression is compiled. ``_go_on`` then runs its next step.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ The table says what may happen to a pull in which state. A dash means that it ca
     ---------  ------  ------  ------  ------  ------  ------------------------------------------------------------
     hold       held    -       held    -       -       it has found no message and may wait
     wake       -       woken   -       -       -       a message has arrived that matches its tag codes
-    end        -       final   final   final   -       its deadline, a re-check, a deleted topic, a reset, or a stop
+    end        -       final   final   final   -       its deadline, a re-check, a deleted topic, a reset, a stop; or
+                                                       too many pulls wait
     answer     done    -       done    done    -       it has found messages, must not wait, or is refused
     forget     done    done    done    done    -       its connection is closed
 
@@ -174,7 +175,7 @@ class PullRequestHold:
         self.stopped = False
 
     def __len__(self) -> int:
-        return len(self._requests)
+        return self._requests.count
 
     def hold(self, request: PullRequest, deadline_s: float, queue_offset: int) -> bool:
         """Makes ``request`` wait until ``deadline_s`` for a message at ``queue_offset`` or later. Returns False if it
