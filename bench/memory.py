@@ -30,7 +30,7 @@ from bench.samples import HOST, send_batch
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.data_version import DataVersion
 from rucola.common.topic_config import TopicConfig
-from rucola.formats.tables import encode_topics
+from rucola.formats.tables import topic_pieces
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
@@ -309,7 +309,7 @@ def main(directory: str, topics: str, queues: str, size: str) -> None:
     store.shutdown()
     table = {name: TopicConfig(name, int(queues), int(queues)) for name in names}
     (root / "config").mkdir()
-    (root / "config" / "topics.json").write_bytes(encode_topics(DataVersion(0, 0, 1), table))
+    (root / "config" / "topics.json").write_bytes(b"".join(topic_pieces(DataVersion(0, 0, 1), table)))
 
 
 def _no_sync(_descriptor: object, /) -> None:

@@ -3,7 +3,7 @@
     python -m bench.rebuild --messages 20000000 --body-bytes 128 --topics 200
 
 Each of these rebuilds the same store in its own process: a start of our engine without queues and index, ``rucola
-store rebuild``, ``rucola spark rebuild`` (in one process, on ``local-cluster`` and on a standalone master with two
+store rebuild``, the same with ``--spark`` (in one process, on ``local-cluster`` and on a standalone master with two
 workers), and a start of the official store. All must make the same bytes. CPU times include all processes that
 work for the rebuild.
 """
@@ -70,10 +70,10 @@ def main() -> int:
         print(f"{options.messages:,} messages, {options.topics} topics, {size / 2**30:.1f} GiB", flush=True)
         ways = {
             "start of our engine": [sys.executable, "-c", SEQUENTIAL, str(root)],
-            f"store rebuild, {options.jobs} processes": _rucola("store", root, "--jobs", str(options.jobs)),
-            f"spark rebuild, local[{options.jobs}]": _rucola("spark", root, "--master", f"local[{options.jobs}]"),
-            "spark rebuild, local-cluster": _rucola("spark", root, "--master", "local-cluster[2,1,2048]"),
-            "spark rebuild, standalone": _rucola("spark", root, "--master", master, *EXECUTOR),
+            f"store rebuild, {options.jobs} processes": _rucola(root, "--jobs", str(options.jobs)),
+            f"spark rebuild, local[{options.jobs}]": _rucola(root, "--spark", f"local[{options.jobs}]"),
+            "spark rebuild, local-cluster": _rucola(root, "--spark", "local-cluster[2,1,2048]"),
+            "spark rebuild, standalone": _rucola(root, "--spark", master, *EXECUTOR),
             # The official store comes last, because it adds files of its own.
             "start of RocketMQ": java_command("StoreLoad", str(root), "1024", "async", "index"),
         }
@@ -83,7 +83,7 @@ def main() -> int:
                 shutil.rmtree(root / part, ignore_errors=True)
             digests.add(_timed(name, command, root))
         for number in (0, options.messages // 2, options.messages - 1):
-            _timed(f"store grep --key {number}", _rucola("store", root, "--key", key_of(number), verb="grep"), None)
+            _timed(f"store grep --key {number}", _rucola(root, "--key", key_of(number), verb="grep"), None)
         _look_up(root, options.messages, options.topics)
     print("all made the same bytes" if len(digests) == 1 else "the bytes differ")
     return int(len(digests) != 1)
@@ -117,8 +117,8 @@ def _look_up(root: Path, messages: int, topics: int) -> None:
     spark.stop()
 
 
-def _rucola(tool: str, root: Path, *options: str, verb: str = "rebuild") -> list[str]:
-    return [sys.executable, "-m", "rucola", tool, verb, str(root), *options]
+def _rucola(root: Path, *options: str, verb: str = "rebuild") -> list[str]:
+    return [sys.executable, "-m", "rucola", "store", verb, str(root), *options]
 
 
 def _timed(name: str, command: list[str], root: Path | None) -> str:

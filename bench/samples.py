@@ -13,7 +13,7 @@ from rucola.formats.checksum import crc32
 from rucola.protocol._frame_cy import scan_frames
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.frame import FrameBatch
-from rucola.protocol.send_request import header_head, properties_json, properties_text, send_frame
+from rucola.protocol.send_request import encode_send_head, header_head, properties_json, properties_text
 
 TOPIC = b"bench"
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
@@ -37,7 +37,7 @@ def send_frames(count: int, body_bytes: int, topic: str = TOPIC.decode(), first:
         head = header_head(RequestCode.SEND_MESSAGE_V2, "bench", queue, "TBW102", QUEUES)
         properties = {"KEYS": f"key{number}", "TAGS": "TagA", "UNIQ_KEY": f"7F000001000A{number:020X}", "WAIT": "true"}
         text = properties_json(properties_text(properties))
-        frames.append(send_frame(head, 0, STORE_TIMESTAMP_MS, 0, text, 0, number + 1, body))
+        frames.append(encode_send_head(head, 0, STORE_TIMESTAMP_MS, 0, text, 0, number + 1, len(body)) + body)
     return b"".join(frames)
 
 

@@ -14,7 +14,7 @@ from tools.peers.servers import free_port, wait_for_port
 
 WORKERS = 2
 EXECUTOR = ("--conf", "spark.executor.memory=900m", "--conf", "spark.executor.cores=1")
-"""Options of ``rucola spark`` with which an executor fits into a worker."""
+"""Options of ``rucola store --spark`` with which an executor fits into a worker."""
 _HOME = Path(pyspark.__file__).parent
 _WAIT_S = 60
 

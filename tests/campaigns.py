@@ -127,7 +127,7 @@ CAMPAIGNS = {
         {"REQUESTS": 1_000_000},
     ),
     "directories": Campaign(
-        "hostile store directories for every command and start, hostile tables for the jobs of rucola spark",
+        "hostile store directories for every command and start, hostile tables for jobs in Spark",
         (
             "tests.attack.directories --cases {CASES} --state build/directories.seed",
             "tests.attack.spark_directories --cases {SPARK_CASES} --state build/spark-directories.seed",

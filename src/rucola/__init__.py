@@ -2,6 +2,14 @@
 
 Each client is imported when it is first used, so that a server process does not load it. ``rucola.sync`` has the same
 names with blocking calls.
+
+For example::
+
+    from rucola import Message, Producer
+
+    async with Producer("flights-producer", "127.0.0.1:9876") as producer:
+        result = await producer.send(Message("flights", b"UA1545", tags="UA"))
+        print(result.msg_id, result.queue_offset)
 """
 
 from __future__ import annotations

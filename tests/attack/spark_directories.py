@@ -1,4 +1,4 @@
-"""Hostile directories and the local jobs of ``rucola spark``: the changes of ``tests.attack.directories``, also in the
+"""Hostile directories and the jobs of ``rucola`` in Spark: the changes of ``tests.attack.directories``, also in the
 tables and targets of the jobs.
 
     python -m tests.attack.spark_directories --cases 150
@@ -48,25 +48,25 @@ from tests.attack.directories import (
 START_S = 40
 """Time for the start of Java, of its first Python workers, and of the command."""
 JOBS: dict[str, str] = {
-    "archive": "archive TABLE --store STORE",
-    "archive anew": "archive NEW --store STORE --topic T0",
-    "archive --raw": "archive RAW --raw --store STORE",
-    "archive --raw anew": "archive NEW --raw --store STORE",
-    "compact": "compact TABLE",
-    "compact a raw table": "compact RAW",
-    "restore": "restore RAW NEW",
-    "restore --no-spark": "restore RAW NEW --no-spark",
-    "archive --no-spark": "archive TABLE --store STORE --no-spark",
-    "rebuild": "rebuild STORE -c CONF",
-    "repair": "repair STORE -c CONF",
-    "verify": "verify STORE",
-    "salvage": "salvage STORE -o NEW -c CONF",
-    "find": "find STORE --topic T0",
-    "stats": "stats STORE",
+    "archive": "spark archive TABLE --store STORE",
+    "archive anew": "spark archive NEW --store STORE --topic T0",
+    "archive --raw": "spark archive RAW --raw --store STORE",
+    "archive --raw anew": "spark archive NEW --raw --store STORE",
+    "compact": "spark compact TABLE",
+    "compact a raw table": "spark compact RAW",
+    "restore": "spark restore RAW NEW",
+    "restore --no-spark": "spark restore RAW NEW --no-spark",
+    "archive --no-spark": "spark archive TABLE --store STORE --no-spark",
+    "rebuild": "store rebuild STORE -c CONF --spark local[2]",
+    "repair": "store repair STORE -c CONF --spark local[2]",
+    "verify": "store verify STORE --spark local[2]",
+    "salvage": "store salvage STORE -o NEW -c CONF --spark local[2]",
+    "find": "store find STORE --topic T0 --spark local[2]",
+    "stats": "store stats STORE --spark local[2]",
     "read": "",
     "read both": "",
 }
-"""Command lines of ``rucola spark``; the last two are queries of a program: a store, and a store and a table as one."""
+"""Command lines of ``rucola``; the last two are queries of a program: a store, and a store and a table as one."""
 OF_TABLES = dict.fromkeys(("archive", "archive --no-spark", "compact", "read both"), "table") | dict.fromkeys(
     ("archive --raw", "compact a raw table", "restore", "restore --no-spark"), "raw"
 )
@@ -152,7 +152,7 @@ def write_tables(case: SparkCase, base: Path) -> None:
 
 
 def arguments_of(case: SparkCase, base: Path) -> list[str]:
-    """The command line after ``rucola spark``; for a query, its name and the directories."""
+    """The command line after ``rucola``; for a query, its name and the directories."""
     job = case.command.removeprefix("spark ")
     names = {"STORE": "store", "TABLE": "table", "RAW": "raw", "NEW": "new", "CONF": "broker.conf"}
     if not JOBS[job]:
@@ -239,9 +239,9 @@ class Worker:
         return int(line) if line else None
 
     def start_command(self, arguments: list[str], cwd: Path, output: Path) -> tuple[int | None, str]:
-        """Starts ``rucola spark``; returns as ``run`` does."""
+        """Starts ``rucola``; returns as ``run`` does."""
         with output.open("wb") as said:
-            process = self._popen(["-m", "rucola", "spark", *arguments], cwd, stdout=said, stderr=said)
+            process = self._popen(["-m", "rucola", *arguments], cwd, stdout=said, stderr=said)
         try:
             code: int | None = process.wait(LIMIT_S + START_S)
         except subprocess.TimeoutExpired:
@@ -341,7 +341,7 @@ def _run(spark: object, arguments: list[str]) -> int:
     from rucola.cli.main import main as command_line
 
     if not arguments[0].startswith("read"):
-        return command_line(["spark", *arguments])
+        return command_line(arguments)
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession

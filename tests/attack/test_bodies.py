@@ -20,8 +20,8 @@ from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from rucola.protocol.body_limits import body_bytes_max
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
-from rucola.remoting import json_bodies
-from rucola.remoting.json_bodies import AHEAD_MAX, JSON_CODES, SHORT_BYTES, JsonBodies
+from rucola.remoting.fairness import json_bodies
+from rucola.remoting.fairness.json_bodies import AHEAD_MAX, JSON_CODES, SHORT_BYTES, JsonBodies
 
 LONG_NAMES = [f"a-producer-group-with-a-long-name-{number}" for number in range(1000)]
 HEARTBEAT = orjson.dumps({"clientID": "c", "producerDataSet": [{"groupName": name} for name in LONG_NAMES]})

@@ -14,7 +14,8 @@ import pytest
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import FRAME_BYTES_MAX, RemotingCommand, decode_frame
 from rucola.protocol.frame import FrameBatch
-from rucola.remoting.connection_watch import ConnectionWatch
+from rucola.remoting.fairness.connection_watch import ConnectionWatch
+from rucola.remoting.fairness.read_pauses import OWED
 from rucola.remoting.server import Channel, RemotingServer, ServerOptions
 from rucola.testing.event_loop import advance, run_stepped, settle
 
@@ -98,7 +99,7 @@ def test_s02_a_length_and_then_silence_costs_no_memory_and_ends() -> None:
         while not (server.channels and next(iter(server.channels)).begun_bytes == 100_008):
             await settle()
         (channel,) = server.channels
-        assert len(channel._reader._source) <= 4 * 100_008
+        assert len(channel.inbound._reader._source) <= 4 * 100_008
         advance(14)
         await settle()
         assert not channel.closed
@@ -213,7 +214,11 @@ def test_s07_who_is_not_read_is_not_slow() -> None:
             channel.owe(owed)
             super().frames_received(channel, batch)
 
-    run_stepped(rest_of_a_frame_waits(Owing(), lambda channel: channel.held_back, lambda channel: channel.settle(owed)))
+    run_stepped(
+        rest_of_a_frame_waits(
+            Owing(), lambda channel: channel.inbound.reasons == OWED, lambda channel: channel.settle(owed)
+        )
+    )
 
 
 def test_s07_who_waits_for_a_turn_is_not_slow() -> None:
@@ -224,11 +229,11 @@ def test_s07_who_waits_for_a_turn_is_not_slow() -> None:
 
     class Busy(Echo):
         def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-            self.rest_received(channel, batch, 0)
+            self.serve_rows(channel, batch, 0)
 
-        def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
+        def serve_rows(self, channel: Channel, batch: FrameBatch, first: int) -> None:
             if busy:
-                channel.put_off(batch, first)
+                channel.postpone(batch, first)
             else:
                 super().frames_received(channel, batch)
 

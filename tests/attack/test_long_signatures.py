@@ -16,8 +16,8 @@ from tests.brokers import RawConnection, run
 from rucola.broker.acl import guard, long_body
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.signature import ACCESS_KEY, LongBodySignature
-from rucola.remoting import turn
 from rucola.remoting.channel import Channel
+from rucola.remoting.fairness import turn
 
 PIECE = 1000
 
@@ -68,14 +68,14 @@ def test_a_long_body_is_hashed_in_several_turns_and_sends_keep_their_order(
     tmp_path: Path, pieces: list[int], monkeypatch: pytest.MonkeyPatch, v2: bool
 ) -> None:
     """Before the fix, a frame of 16 MiB of anybody was hashed in one turn of 61 ms."""
-    put_off: list[int] = []
-    of_channel = Channel.put_off
+    postponed: list[int] = []
+    of_channel = Channel.postpone
 
     def noted(self: Channel, batch: Any, row: int) -> None:
-        put_off.append(row)
+        postponed.append(row)
         of_channel(self, batch, row)
 
-    monkeypatch.setattr(Channel, "put_off", noted)
+    monkeypatch.setattr(Channel, "postpone", noted)
 
     async def scene() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -88,11 +88,11 @@ def test_a_long_body_is_hashed_in_several_turns_and_sends_keep_their_order(
                 command = cluster.fresh(command, ALICE) if v2 else signed(command, ALICE)
                 command.opaque = number
                 frames += command.encode()
-            put_off.clear()
+            postponed.clear()
             connection._writer.write(frames)
             assert await answers(connection, 9) == [(number, 0) for number in range(9)]
             assert max(pieces) == PIECE and len(pieces) == 3 * 8
-            assert len(put_off) >= 3 * 7, "each piece in a turn of its own"
+            assert len(postponed) >= 3 * 7, "each piece in a turn of its own"
             assert cluster.access.guard.refused == 0
             fields = {"topic": "A", "queueId": "0"}
             while (await cluster.as_account(ALICE, RemotingCommand(30, ext_fields=fields))).ext_fields["offset"] != "9":
@@ -197,7 +197,9 @@ def test_a_body_whose_sender_left_is_forgotten(tmp_path: Path, pieces: list[int]
             while len(pieces) < 3:
                 await asyncio.sleep(0)
             connection._writer.transport.abort()
-            await until(lambda: not any(channel._put_off for channel in cluster.broker._server.channels), "the end")
+            await until(
+                lambda: not any(channel.inbound._postponed for channel in cluster.broker._server.channels), "the end"
+            )
             for account, code in ((ALICE, 0), ((ALICE[0], "wrong-secret-of-alice"), DENIED)):
                 again = signed(cluster.send_command("A", b"x" * 2 * PIECE), account)
                 assert (await cluster.client.invoke(cluster.broker.address, again, 10_000)).code == code

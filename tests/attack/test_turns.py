@@ -19,9 +19,10 @@ from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.namesrv.admin_processor import NamesrvAdminProcessor
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand, decode_frame
-from rucola.remoting import turn
 from rucola.remoting.channel import Channel
-from rucola.remoting.large_frames import GRACE_AFTER_WAIT_S, GRACE_S, RATE_MIN, LargeFrames
+from rucola.remoting.fairness import resumed, turn
+from rucola.remoting.fairness.large_frames import GRACE_AFTER_WAIT_S, GRACE_S, RATE_MIN, LargeFrames
+from rucola.remoting.inbound import Inbound
 from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import RemotingServer, ServerOptions
 from rucola.store.queue.consume_queue_store import MAPS_MAX
@@ -31,21 +32,21 @@ VALUE = 200_000
 
 
 @pytest.fixture
-def put_off(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sets the time limit of a turn of the event loop to nothing, so that reads are deferred. Returns a list to which
-    each deferral of a read adds the row of its first deferred request.
+def postponed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sets the time limit of a turn of the event loop to nothing, so that reads are postponed. Returns a list to which
+    each interrupted read adds the row of its first postponed request.
     """
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
     monkeypatch.setattr(request_handler, "_UNASKED_PULLS", 1)
     rows: list[int] = []
-    of_channel = Channel.put_off
+    of_channel = Channel.postpone
 
     def noted(self: Channel, batch: Any, row: int) -> None:
         rows.append(row)
         of_channel(self, batch, row)
 
-    monkeypatch.setattr(Channel, "put_off", noted)
+    monkeypatch.setattr(Channel, "postpone", noted)
     return rows
 
 
@@ -119,7 +120,7 @@ def test_requests_of_a_closed_connection_need_no_memory() -> None:
             while not server._server.channels:
                 await asyncio.sleep(0)
             (channel,) = server._server.channels
-            space = channel._reader._space
+            space = channel.inbound._reader._space
             writer.write(requests(RequestCode.GET_KVLIST_BY_NAMESPACE, 500, KV_LIST))
             while not channel.unsent_bytes:
                 await asyncio.sleep(0)
@@ -132,7 +133,7 @@ def test_requests_of_a_closed_connection_need_no_memory() -> None:
     run(play())
 
 
-def test_the_rest_of_a_read_waits_for_the_next_turn_and_keeps_its_order(tmp_path: Path, put_off: list[int]) -> None:
+def test_the_rest_of_a_read_waits_for_the_next_turn_and_keeps_its_order(tmp_path: Path, postponed: list[int]) -> None:
     order: list[int] = []
 
     async def play() -> None:
@@ -161,14 +162,14 @@ def test_the_rest_of_a_read_waits_for_the_next_turn_and_keeps_its_order(tmp_path
             sends = [opaque for opaque in opaques if opaque % 3 == 2]
             assert sends == sorted(sends)
             assert order == [row for row in range(60) if row % 3 != 2]
-            assert len(put_off) > 10
+            assert len(postponed) > 10
             connection._writer.close()
 
     run(play())
 
 
-def test_what_was_put_off_goes_on_once_a_turn(tmp_path: Path, put_off: list[int]) -> None:
-    """Before the fix, deferred requests of a read were deferred twice, so the work doubled with each turn."""
+def test_postponed_requests_go_on_once_a_turn(tmp_path: Path, postponed: list[int]) -> None:
+    """Before the fix, postponed requests of a read were postponed twice, so the work doubled with each turn."""
     wakes = 0
 
     async def play() -> None:
@@ -179,19 +180,19 @@ def test_what_was_put_off_goes_on_once_a_turn(tmp_path: Path, put_off: list[int]
             connection._writer.write(b"".join(frame.encode() for frame in frames))
             for number in range(200):
                 assert (await answer(connection._reader)).opaque == number
-            assert len(put_off) > 50
-            assert wakes <= len(put_off)
+            assert len(postponed) > 50
+            assert wakes <= len(postponed)
             connection._writer.close()
 
-    serve_rest = Channel._serve_rest
+    serve_postponed = Inbound._serve_postponed
 
-    def counted(self: Channel) -> None:
+    def counted(self: Inbound) -> None:
         nonlocal wakes
         wakes += 1
-        serve_rest(self)
+        serve_postponed(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Channel, "_serve_rest", counted)
+        patch.setattr(Inbound, "_serve_postponed", counted)
         run(play())
 
 
@@ -246,14 +247,14 @@ def test_first_requests_of_new_connections_share_a_turn(tmp_path: Path, monkeypa
     """Before the fix, new connections that each sent one costly request and then ended were served without a limit."""
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
-    put_off: list[Channel] = []
-    of_channel = Channel.put_off
+    postponed: list[Channel] = []
+    of_channel = Channel.postpone
 
     def noted(self: Channel, batch: Any, row: int) -> None:
-        put_off.append(self)
+        postponed.append(self)
         of_channel(self, batch, row)
 
-    monkeypatch.setattr(Channel, "put_off", noted)
+    monkeypatch.setattr(Channel, "postpone", noted)
 
     async def play() -> None:
         async with Cluster(tmp_path) as cluster, name_server() as server:
@@ -261,7 +262,7 @@ def test_first_requests_of_new_connections_share_a_turn(tmp_path: Path, monkeypa
             seen: list[Channel] = []
             for port, code in ((cluster.broker._server, RequestCode.GET_MAX_OFFSET),
                                (server._server, RequestCode.GET_BROKER_CLUSTER_INFO)):  # fmt: skip
-                put_off.clear()
+                postponed.clear()
                 connections = [await connected(port.address) for _ in range(2)]
                 for round_number in range(3):
                     await settle()
@@ -270,8 +271,8 @@ def test_first_requests_of_new_connections_share_a_turn(tmp_path: Path, monkeypa
                     for reader, _ in connections:
                         assert (await answer(reader)).opaque == 0
                     if not round_number:
-                        seen = list(put_off)
-                assert len(seen) == 1 and put_off == seen, "only the first request of the second connection waits"
+                        seen = list(postponed)
+                assert len(seen) == 1 and postponed == seen, "only the first request of the second connection waits"
                 for _, writer in connections:
                     writer.close()
 
@@ -280,7 +281,7 @@ def test_first_requests_of_new_connections_share_a_turn(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize(("kind", "rows"), [("rewritten", 16), ("new topics", 16), ("plain", 1)])
 def test_sends_that_are_no_work_of_a_kernel_end_with_their_turn(
-    tmp_path: Path, put_off: list[int], kind: str, rows: int
+    tmp_path: Path, postponed: list[int], kind: str, rows: int
 ) -> None:
     """Before the fix, a thousand sends without a UNIQ_KEY, or to new topics, blocked the event loop for 0.1 s."""
 
@@ -295,8 +296,8 @@ def test_sends_that_are_no_work_of_a_kernel_end_with_their_turn(
             codes = [(found.opaque, found.code) for found in [await connection.receive() for _ in topics]]
             assert sorted(codes) == [(number, 0) for number in range(300)]
             if kind == "rewritten":
-                assert all(row % rows == 0 for row in put_off)
-            assert bool(put_off) == (kind != "plain")
+                assert all(row % rows == 0 for row in postponed)
+            assert bool(postponed) == (kind != "plain")
             if kind != "new topics":
                 assert await cluster.bodies("T") == [b"body", *(b"%d" % number for number in range(300))]
             connection.close()
@@ -306,7 +307,7 @@ def test_sends_that_are_no_work_of_a_kernel_end_with_their_turn(
 
 @pytest.mark.parametrize(("mapped", "turns"), [(True, (10, 40)), (False, (250, 300))])
 def test_sends_whose_queues_must_be_mapped_look_at_the_time(
-    tmp_path: Path, put_off: list[int], mapped: bool, turns: tuple[int, int]
+    tmp_path: Path, postponed: list[int], mapped: bool, turns: tuple[int, int]
 ) -> None:
     """Before the fix, sends to hundreds of idle topics were stored in one turn, and mapping their queues delayed all
     other messages by half a second.
@@ -324,21 +325,21 @@ def test_sends_whose_queues_must_be_mapped_look_at_the_time(
                 while queues._map_count > 1:
                     queues.free_descriptors()
                 queues.maps_max = MAPS_MAX
-            put_off.clear()
+            postponed.clear()
             connection = await cluster.connect()
             for number, topic in enumerate(topics):
                 connection.send(cluster.send_command(topic, b"again"), number)
             codes = [(found.opaque, found.code) for found in [await connection.receive() for _ in topics]]
             assert codes == [(number, 0) for number in range(300)]
-            assert turns[0] <= len(put_off) <= turns[1]
+            assert turns[0] <= len(postponed) <= turns[1]
             assert not store.maps_awaited and await cluster.bodies("T299") == [b"body", b"again"]
             connection.close()
 
     run(play())
 
 
-def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: Path, put_off: list[int]) -> None:
-    """A deferred request must not be authenticated again, because its nonce is already used and it would be refused."""
+def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: Path, postponed: list[int]) -> None:
+    """A postponed request must not be authenticated again: its nonce is already used, so it would be refused."""
 
     async def play() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -356,16 +357,16 @@ def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: 
                 codes[found.opaque] = found.code
             assert sorted(codes) == list(range(300)) and 16 not in codes.values()
             assert cluster.access.guard.refused == 0
-            assert len(put_off) > 50
+            assert len(postponed) > 50
             connection._writer.close()
 
     run(play())
 
 
 def test_names_count_for_the_account_that_creates_them_however_many_turns_it_takes(
-    tmp_path: Path, put_off: list[int]
+    tmp_path: Path, postponed: list[int]
 ) -> None:
-    """Before the fix, deferred requests created names for the account whose requests had been judged last, so an
+    """Before the fix, postponed requests created names for the account whose requests had been judged last, so an
     account could pass its limit while an administrator sent requests.
     """
     accounts = ACCOUNTS.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB|SUB")
@@ -390,14 +391,14 @@ def test_names_count_for_the_account_that_creates_them_however_many_turns_it_tak
             }
             assert codes[ADMIN] == [0] * 100
             assert codes[ALICE] == [0] * 3 + [DENIED] * 97
-            assert len(put_off) > 50
+            assert len(postponed) > 50
             for connection in connections.values():
                 connection._writer.close()
 
     run(play())
 
 
-def test_requests_that_come_during_the_stop_end_with_their_turn(tmp_path: Path, put_off: list[int]) -> None:
+def test_requests_that_come_during_the_stop_end_with_their_turn(tmp_path: Path, postponed: list[int]) -> None:
     """Requests continue while the broker stops; before the fix, they made the stop take 24 s."""
 
     async def play() -> None:
@@ -407,7 +408,7 @@ def test_requests_that_come_during_the_stop_end_with_their_turn(tmp_path: Path, 
             connection._writer.write(requests(RequestCode.GET_MAX_OFFSET, 300, FIELDS))
             for number in range(300):
                 assert (await answer(connection._reader)).opaque == number
-            assert len(put_off) > 5 and all(row % 16 == 0 for row in put_off)
+            assert len(postponed) > 5 and all(row % 16 == 0 for row in postponed)
             connection._writer.close()
 
     run(play())
@@ -464,7 +465,7 @@ def test_requests_that_waited_for_an_import_go_on_a_few_in_each_turn() -> None:
         while counts[-1] < 100:
             await asyncio.sleep(0)
             counts.append(len(waiting.served))
-        assert max(after - before for before, after in itertools.pairwise(counts)) == turn.RESUMED_A_TURN
+        assert max(after - before for before, after in itertools.pairwise(counts)) == resumed.RESUMED_A_TURN
         assert waiting.served == list(range(100))
 
     run(play())
@@ -493,7 +494,7 @@ def test_one_connection_does_not_take_all_places_of_waiting_requests() -> None:
 
 
 def test_each_pull_with_a_long_expression_looks_at_the_time(
-    tmp_path: Path, put_off: list[int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, postponed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the fix, four pulls with 2,000 new tags each made a turn of the event loop last 48 ms."""
     monkeypatch.setattr(request_handler, "_UNASKED_PULLS", 100)
@@ -503,14 +504,14 @@ def test_each_pull_with_a_long_expression_looks_at_the_time(
             await cluster.send("T")
             connection = await cluster.connect()
             for text in ("short", " || ".join(f"tag-{number}" for number in range(1000))):
-                put_off.clear()
+                postponed.clear()
                 pulls = [cluster.pull_command("T", 0, 1, expression=f"{text}-{number}") for number in range(8)]
                 for number, pull in enumerate(pulls):
                     pull.opaque = number
                 connection._writer.write(b"".join(pull.encode() for pull in pulls))
                 for number in range(8):
                     assert (await connection.receive()).opaque == number
-                assert len(put_off) == 0 if text == "short" else len(put_off) > 2
+                assert len(postponed) == 0 if text == "short" else len(postponed) > 2
             connection.close()
 
     run(play())
@@ -525,7 +526,7 @@ class Drain:
     def frames_received(self, _channel: Any, batch: Any) -> None:
         self.frames += batch.count
 
-    def rest_received(self, *_: Any) -> None:
+    def serve_rows(self, *_: Any) -> None:
         raise AssertionError
 
     def channel_closed(self, _channel: Any) -> None:
@@ -626,7 +627,7 @@ def test_large_frames_of_a_connection_wait_for_a_turn_with_time_left(monkeypatch
     monkeypatch.setattr(turn.Turn, "note_request", lambda *_: is_over)
 
     class Notes(Drain):
-        def rest_received(self, *_: Any) -> None:
+        def serve_rows(self, *_: Any) -> None:
             later.append(self.frames)
 
     later: list[int] = []
@@ -668,7 +669,7 @@ def test_room_for_large_frames() -> None:
     room.ended(c)
     assert room.grew(c, mib, 4 * mib, 31.1) and room.slow(33.0) == [], "the next frame of a connection has its own time"
     assert not room.grew(b, mib, 14 * mib, 31.1), (
-        "a frame may ask again after its connection's deferred requests were served"
+        "a frame may ask again after its connection's postponed requests were served"
     )
     assert room.admit(31.1) == [b], "the frame that waits longest comes next"
     assert room.waiting == 0 and room.slow(100.0) == [], "nobody waits"

@@ -20,6 +20,7 @@ from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
 from rucola.remoting.channel import Channel
+from rucola.remoting.fairness.read_pauses import OWED
 
 OWED_MAX = 100_000
 
@@ -33,7 +34,7 @@ async def flooded(cluster: Cluster, commands: list[RemotingCommand]) -> tuple[Ra
         connection.send(command, opaque)
     await until(lambda: set(cluster.broker._server.channels) - known, "the connection")
     (channel,) = set(cluster.broker._server.channels) - known
-    await until(lambda: channel.held_back, "the end of reading")
+    await until(lambda: channel.inbound.reasons & OWED, "the end of reading")
     for _ in range(50):  # by then, all requests that were read are served
         await asyncio.sleep(0)
     return connection, channel
@@ -68,7 +69,7 @@ def test_s07_sends_that_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
             cluster.broker._serving.dispatching.flushed()
             assert (await other).code == 0
             assert set(await answers(connection, 4000)) == {0}
-            assert not channel.held_back
+            assert not channel.inbound.reasons & OWED
             connection.close()
 
     run(work())

@@ -71,10 +71,11 @@ class Connection(Channel):
 
     def receive(self, frame: bytes) -> None:
         """Passes bytes from the client to the broker."""
-        self._reader.buffer()[: len(frame)] = frame
-        batch = self._reader.received(len(frame))
+        reader = self.inbound._reader
+        reader.buffer()[: len(frame)] = frame
+        batch = reader.received(len(frame))
         assert batch is not None
-        self._frames_received(self, batch)
+        self.inbound._frames_received(self, batch)
 
     def send(self, data: bytes | bytearray | memoryview) -> None:
         """See ``Channel``."""

@@ -34,7 +34,7 @@ from rucola.store.log.commit_log import CommitLog
 from rucola.store.log.flush import FlushService
 from rucola.store.log.log_end import LogEnd
 from rucola.store.log.mapped_file import MappedFile
-from rucola.store.log.mapped_file_queue import MappedFileQueue
+from rucola.store.log.segment_list import SegmentList
 from rucola.store.message_store import MessageStore
 from rucola.store.opening import StoreOpening
 from rucola.store.progress import Progress
@@ -65,13 +65,13 @@ def _flush_without_sync(self: FlushService) -> bool:
 
 def _flush_newest_segment_only(self: FlushService) -> bool:
     target = self._log.max_offset
-    self._log.queue.segments[-1].sync()
+    self._log.segments.files[-1].sync()
     self.flushed_offset = max(self.flushed_offset, target)
     return True
 
 
 def _flush_counts_what_came_meanwhile(self: FlushService) -> bool:
-    for file in list(self._log.queue.segments):
+    for file in list(self._log.segments.files):
         file.sync()
     self.flushed_offset = self._log.max_offset
     return True
@@ -123,18 +123,18 @@ def _failed_sync_is_tried_again() -> Iterator[None]:
 _scan = recovery.scan
 
 
-def _scan_stops_early(log: Any, start: int, check: int) -> LogEnd:
-    end = _scan(log, start, check)
+def _scan_stops_early(*arguments: Any) -> LogEnd:
+    end = _scan(*arguments)
     return replace(end, physical_offset=end.physical_offset - end.physical_offset % 4096)
 
 
-def _scan_goes_too_far(log: Any, start: int, check: int) -> LogEnd:
-    end = _scan(log, start, check)
+def _scan_goes_too_far(*arguments: Any) -> LogEnd:
+    end = _scan(*arguments)
     return replace(end, physical_offset=end.physical_offset + 8)
 
 
-def _remove_later_only_in_memory(self: MappedFileQueue, position: int) -> list[str]:
-    self.segments = [file for file in self.segments if file.start <= position]
+def _remove_later_only_in_memory(self: SegmentList, position: int) -> list[str]:
+    self.files = [file for file in self.files if file.start <= position]
     return []
 
 
@@ -153,7 +153,7 @@ PLANTED: dict[str, tuple[str, Defect]] = {
     "log cut too early": ("put", plant(recovery, "scan", _scan_stops_early)),
     "log cut too late": ("put", plant(recovery, "scan", _scan_goes_too_far)),
     "checksums not compared": ("roll", plant(recovery, "CHECK_ALL", 4)),
-    "later segments left": ("roll", plant(MappedFileQueue, "remove_after", _remove_later_only_in_memory)),
+    "later segments left": ("roll", plant(SegmentList, "remove_after", _remove_later_only_in_memory)),
     "stale units left": ("roll, async", plant(ConsumeQueue, "cut", lambda self, physical_end: False)),
     "damaged index kept": (
         "put",
@@ -183,10 +183,10 @@ def _drop_newest_only(self: IndexService, physical_end: int, unclean: bool, sync
     return _drop(self, physical_end, unclean, 1 << 62)
 
 
-def _remove_after(self: MappedFileQueue, position: int) -> list[str]:
+def _remove_after(self: SegmentList, position: int) -> list[str]:
     removed = []
-    while self.segments and self.segments[-1].start > position:
-        file = self.segments.pop()
+    while self.files and self.files[-1].start > position:
+        file = self.files.pop()
         file.close()
         self._files.remove(file.path)
         removed.append(file.path)
@@ -199,17 +199,17 @@ _write_again = ConsumeQueue._write_again
 
 
 def _write_only_what_differs(self: ConsumeQueue, start: int, units: bytes) -> None:
-    file = self.files.find(start)
+    file = self.segments.find(start)
     if file is None or file.segment.view[start - file.start : start - file.start + len(units)] != units:
         _write_again(self, start, units)
 
 
-def _create_without_sync(self: MappedFileQueue, start: int) -> str:
+def _create_without_sync(self: SegmentList, start: int) -> str:
     path = f"{self.path}/{segment_name(start)}"
     return path if self._files.exists(path) else _create(self, start)
 
 
-_create = MappedFileQueue.create
+_create = SegmentList.create
 
 
 def _overwrite_aside(self: Quarantine, place: int, content: bytes) -> tuple[str, bytes | None]:
@@ -255,7 +255,7 @@ FOUND: dict[str, tuple[str, Defect]] = {
 """Defects that power cuts revealed: workload, and the code as it was, by name."""
 
 FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, Defect]] = {
-    "removals of segments synced together": ("roll", 1, 11, plant(MappedFileQueue, "remove_after", _remove_after)),
+    "removals of segments synced together": ("roll", 1, 11, plant(SegmentList, "remove_after", _remove_after)),
     "watermark of queues not lowered while one is rebuilt": (
         "missing_queue",
         1,
@@ -297,7 +297,7 @@ FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {
     "segment taken whose directory could not be synced when it was made": (
         "clean_stop",
         "EIO once",
-        plant(MappedFileQueue, "create", _create_without_sync),
+        plant(SegmentList, "create", _create_without_sync),
     ),
     "directories of a killed process not synced": (
         "put",
@@ -321,7 +321,7 @@ _dispatch_batch = Dispatcher._dispatch_batch
 
 def _position_of_each_batch(self: Dispatcher, file: MappedFile, end: int, queues_from: int, index_from: int) -> int:
     rows = _dispatch_batch(self, file, end, queues_from, index_from)
-    counts = self.queues.queue_count, self.queues.later_files
+    counts = self._queues.queue_count, self._queues.later_files
     self.progress.publish(Progress(self.position, self.store_timestamp_ms, self.index_position, *counts), [], None)
     return rows
 
@@ -356,10 +356,10 @@ def _parked_files_synced_by_path() -> Iterator[None]:
     parked_by_path.clear()
 
 
-def _publish_then_map(self: MappedFileQueue, start: int) -> MappedFile:
+def _publish_then_map(self: SegmentList, start: int) -> MappedFile:
     path = self.create(start)
     file = MappedFile(self._files, path, start, self.segment_bytes, self._writable, self.segment_bytes)
-    self.segments.append(file)
+    self.files.append(file)
     _ = file.segment
     return file
 
@@ -367,8 +367,8 @@ def _publish_then_map(self: MappedFileQueue, start: int) -> MappedFile:
 @contextmanager
 def _published_before_it_is_mapped() -> Iterator[None]:
     with (
-        patch.object(MappedFileQueue, "prepare", _publish_then_map),
-        patch.object(MappedFileQueue, "publish", lambda self, file: None),
+        patch.object(SegmentList, "prepare", _publish_then_map),
+        patch.object(SegmentList, "publish", lambda self, file: None),
     ):
         yield
 
@@ -383,7 +383,7 @@ _sync_dispatched = Dispatcher.sync
 
 def _sync_what_is_being_written(self: Dispatcher) -> Progress:
     """The sync takes the list of dirty index files too late: a file written while the sync runs is marked as clean."""
-    written = None if self.index_service is None else self.index_service.take_written()
+    written = None if self._index_files is None else self._index_files.take_written()
     self.progress.publish(self.progress.current, [], written)
     return _sync_dispatched(self)
 

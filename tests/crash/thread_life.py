@@ -314,7 +314,7 @@ class ThreadLife:
         self._answer(store.flushed_offset if self._config.sync_flush else store._log.max_offset)
         if self._waiting and time.monotonic() - self._waiting[0][0] > _ANSWER_S:
             raise Broken(f"a sender waits for {self._waiting[0][1]}, the disk has {store.flushed_offset}")
-        starts = [file.start for file in store._log.queue.segments]
+        starts = [file.start for file in store._log.segments.files]
         if starts != list(range(starts[0], starts[0] + len(starts) * _SEGMENT_BYTES, _SEGMENT_BYTES)):
             raise Broken(f"segments are {starts}")
         if store.state is not StoreState.RUNNING:
@@ -337,12 +337,12 @@ class ThreadLife:
         """Reads old records of the log in a separate thread, as a cold read does."""
         random = Random(1)
         while not self._stopping.is_set():
-            segments = list(self._store._log.queue.segments)
+            segments = list(self._store._log.segments.files)
             file = random.choice(segments)
             try:
                 file.segment.read(random.randrange(file.size - 4096), 4096)
             except Exception as error:
-                if file in self._store._log.queue.segments:
+                if file in self._store._log.segments.files:
                     raise Broken(f"a part of {file.path} cannot be read") from error
             self._stopping.wait(0.001)
 
@@ -373,7 +373,7 @@ class ThreadLife:
             if position < end and self._is_there(position):
                 position += -position % _SEGMENT_BYTES  # a blank fills the rest of the segment
             self._tail = position
-            reader.log.queue.close()
+            reader.log.segments.close()
             self.counts["looked"] += 1
             while len(known) > 100:
                 del known[next(iter(known))]

@@ -18,6 +18,7 @@ import orjson
 from tests.fuzz.mutation import TOKENS, Mutator
 from tests.golden import loader
 from tests.kernels import FORMS, kernel
+from tests.sql_outcomes import outcome
 from tests.unit.filter.test_sql import cases as sql_cases
 from tests.unit.filter.test_sql import expression_of
 from tests.unit.formats.samples import WORKED_PROPERTIES, WORKED_RECORD
@@ -37,11 +38,11 @@ from rucola.formats.batch_consume_queue import decode_batch_unit
 from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.formats.checksum import crc32
 from rucola.formats.consume_queue_ext import decode_ext_unit
-from rucola.formats.index_file import IndexHeader, query
+from rucola.formats.index_file import IndexHeader, Limits, query
 from rucola.formats.light_queue import light_queue_names, light_queue_offsets
 from rucola.formats.message import decode_message, decode_messages
 from rucola.formats.message_id import parse_offset_message_id
-from rucola.formats.properties import decode_properties, encode_properties, remove_property
+from rucola.formats.properties import decode_properties, encode_properties
 from rucola.formats.segment_name import segment_start
 from rucola.formats.timer import TimerCheckpoint, TimerMetrics
 from rucola.protocol import fastjson
@@ -274,7 +275,6 @@ def check_properties(data: bytes, number: int) -> None:
     except ValueError:
         again = None
     assert again is None or decode_properties(again) == found
-    remove_property(data, b"DELAY")
     refused(list, light_queue_offsets(data))
     light_queue_names(data.decode("utf-8", "replace"))
     results = []
@@ -366,7 +366,7 @@ def check_small_file(data: bytes, number: int) -> None:
     refused(TimerCheckpoint.decode, data)
     refused(TimerMetrics.decode, data)
     refused(IndexHeader.decode, data)
-    refused(query, data, 1 + number % 50, number % 5, 64, 0, 1 << 62)
+    refused(query, data, 1 + number % 50, number % 5, Limits(64, 0, 1 << 62))
     refused(decode_ext_unit, data)
     refused(decode_batch_unit, data[:46].ljust(46))  # callers pass only whole units
     text = data.decode("utf-8", "replace")
@@ -415,7 +415,7 @@ def check_sql(data: bytes, _: int) -> None:
     expression = refused(compile_sql, data.decode("utf-8", "replace"))
     if expression is not None:
         for text in (WORKED_PROPERTIES, b"", data, b"a\x011\x02b\x01x\x02"):
-            expression.evaluate_text(text)
+            outcome(expression, text)
         texts = b"a\x01" + data
         expression.match(texts, array("q", (0, len(texts), 0, 0)), 2, bytearray(2))
 

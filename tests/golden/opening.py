@@ -31,23 +31,11 @@ def config_of(case: Case, path: Path) -> MessageStoreConfig:
 
 
 def store_of(case: Case, config: MessageStoreConfig, clock: ManualClock) -> MessageStore:
-    """Returns the case's store, not loaded yet, with the types of its topics and the filter bit maps of messages."""
+    """Returns the case's store, not loaded yet, with the types of its topics."""
     batch_topics = {
         name.encode() for name, attributes in case.case["topics"].items() if attributes.get("queue.type") == "BatchCQ"
     }
-    bits = {
-        unit["ext"]["storeTimestamp"]: bytes.fromhex(unit["ext"]["bitMap"])
-        for queue in case.expect["queues"]
-        for unit in queue.get("units", [])
-        if unit.get("ext", {}).get("bitMap")
-    }
-    return MessageStore(
-        config,
-        Files(),
-        clock,
-        is_batch_topic=batch_topics.__contains__,
-        bit_map=lambda _topic, _properties: bits.get(clock.wall_ms(), b""),
-    )
+    return MessageStore(config, Files(), clock, is_batch_topic=batch_topics.__contains__)
 
 
 def opened(case: Case, path: Path) -> MessageStore:

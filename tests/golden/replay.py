@@ -19,7 +19,7 @@ from rucola.common.message import StoreMessage
 from rucola.formats.checksum import crc32
 from rucola.formats.index_file import IndexHeader, index_file_bytes
 from rucola.formats.message import fill_row
-from rucola.formats.properties import decode_properties, remove_property
+from rucola.formats.properties import decode_properties
 
 TRANSACTION = 12
 ROLLBACK = 12
@@ -68,7 +68,7 @@ class Replay:
                 topic=message["topic"].encode(),
                 queue_id=message["queueId"],
                 body=body_bytes(member.get("body")),
-                properties=remove_property((member["propertiesString"] or "").encode(), b"__CRC32#"),
+                properties=_without_checksum((member["propertiesString"] or "").encode()),
                 born_timestamp_ms=message["bornTimestamp"],
                 born_host=host(message["bornHost"]),
                 flag=member["flag"],
@@ -179,3 +179,7 @@ class Replay:
         time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=clock)
         self.newest_index = f"{time:%Y%m%d%H%M%S}{time.microsecond // 1000:03d}"
         self.index_files[self.newest_index] = file
+
+
+def _without_checksum(text: bytes) -> bytes:
+    return b"\x02".join(pair for pair in text.split(b"\x02") if not pair.startswith(b"__CRC32#\x01"))

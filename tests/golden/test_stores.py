@@ -19,7 +19,7 @@ from rucola.errors import FormatError
 from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.formats.checksum import crc32
 from rucola.formats.consume_queue import read_units
-from rucola.formats.index_file import IndexHeader, key_hash, query
+from rucola.formats.index_file import IndexHeader, Limits, key_hash, query
 from rucola.formats.message import decode_message, encode_message, message_from_row
 from rucola.formats.properties import decode_properties, encode_properties, java_order
 from rucola.formats.segment_name import segment_name, segment_start
@@ -211,7 +211,7 @@ def test_index_queries_find_what_the_reference_finds(case: Case) -> None:
             header = IndexHeader.decode(file)
             left = min(asked["maxNum"], 64) - len(found)
             if header.overlaps(asked["begin"], asked["end"]):
-                found += query(file, slots, wanted, left, asked["begin"], asked["end"])
+                found += query(file, slots, wanted, Limits(left, asked["begin"], asked["end"]))
             if header.begin_timestamp_ms < asked["begin"] or left <= 0:
                 break
         assert sorted(found) == sorted(ids[msg_id] for msg_id in asked["msgIds"]), asked

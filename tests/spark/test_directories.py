@@ -1,4 +1,4 @@
-"""A few seeded cases of hostile tables and stores for the jobs of ``rucola spark``, in a session without privileges;
+"""A few seeded cases of hostile tables and stores for jobs in Spark, in a session without privileges;
 ``tests.attack.spark_directories`` runs as many as wanted.
 """
 

@@ -5,6 +5,14 @@ same time; a read changes nothing in it.
 
 This package needs PyArrow (extra ``arrow``), and neither Java nor PySpark. Spark's processes import parts of this
 package; those parts and this module do not import PyArrow.
+
+For example::
+
+    import pyarrow.compute as pc
+    from rucola.arrow import scan
+
+    table = scan("./store", "flights", ["queueOffset", "body"], pc.field("tags") == "UA").read_all()
+    print(table.num_rows)
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from rucola.client.pull_consumer import PullConsumer
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError, ClientError, RemotingError, RucolaError
 from rucola.protocol.codes import ResponseCode
-from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.clock import SystemClock
 
 PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 1.0
@@ -37,11 +37,10 @@ class BrokerLink:
 
     Args:
         options: name servers, group, account and time limits.
-        clock: measures how long a failed request is repeated.
     """
 
-    def __init__(self, options: ReadOptions, clock: Clock | None = None) -> None:
-        self._clock = clock if clock is not None else SystemClock()
+    def __init__(self, options: ReadOptions) -> None:
+        self._clock = SystemClock()
         self._patience_s = options.retry_timeout_ms / 1000
         self._loop = shared_loop()
         config = PullConsumerConfig(

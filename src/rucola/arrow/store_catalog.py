@@ -220,7 +220,7 @@ class StoreCatalog:
             return list(queues)
         found: set[tuple[bytes, int]] = set()
         for first, last in rest:
-            store.log.queue.set_read_ahead(True)  # the log is read in order from ``first`` to ``last``
+            store.log.segments.set_read_ahead(True)  # the log is read in order from ``first`` to ``last``
             unindexed = queues_from(store.log, first, last) if first < last else set()
             self._read_places()
             if unindexed is None:  # the log cannot be read up to ``last``; the scan will report the damage
@@ -284,7 +284,7 @@ class StoreCatalog:
         """Turns off read-ahead for the log, so that a page fault loads one page only. Planning reads single records all
         over the log. If each record caused megabytes of read-ahead, planning would load the whole log.
         """
-        self._store.log.queue.set_read_ahead(False)
+        self._store.log.segments.set_read_ahead(False)
 
     def _refresh(self) -> None:
         now = self._clock.monotonic()

@@ -172,6 +172,7 @@ class Broker:
             raise
         await self.running.registration.begin()
         services.loop_watch.start(loop)
+        self._server.turn.on_reads(services.loop_watch.expect_work)
         self._serving.start()
         services.imports.begin(lazy_processors.IMPORTED_FIRST)
         services.imports.begin(lazy.module for lazy in lazy_processors.IMPORTED_EARLY)
@@ -225,13 +226,13 @@ class Broker:
         """Serves the frames of one socket read, as many as fit into one iteration of the event loop."""
         running = self._running
         assert running is not None
-        running.handler.rest_received(channel, batch, 0)
+        running.handler.serve_rows(channel, batch, 0)
 
-    def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
+    def serve_rows(self, channel: Channel, batch: FrameBatch, first: int) -> None:
         """Continues at row ``first`` with frames that did not fit into an earlier iteration."""
         running = self._running
         assert running is not None
-        running.handler.rest_received(channel, batch, first)
+        running.handler.serve_rows(channel, batch, first)
 
     def channel_closed(self, channel: Channel) -> None:
         """Forgets the client of a closed connection."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.common.key_builder import topic_at_group
-from rucola.remoting.turn import Steps, at_once
+from rucola.remoting.fairness.steps import Steps, at_once
 from rucola.runtime.clock import Clock, local_time_digits
 from rucola.store.message_store import MessageStore
 

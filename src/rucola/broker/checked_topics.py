@@ -20,7 +20,7 @@ from rucola.common.sysflag import PermName
 from rucola.common.topic_config import TopicConfig, TopicFilterType
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class CheckedTopics:
             self._checked[name] = target
         return target
 
-    def choose_queue(self, queue_id: int, channel: Peer, target: CheckedTopic) -> int:
+    def choose_queue(self, queue_id: int, channel: Channel, target: CheckedTopic) -> int:
         """The queue that the producer requested; any queue if the id is negative.
 
         Raises:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 from rucola.remoting.processors import OVERLOAD, Answer
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
@@ -79,7 +79,7 @@ class ColdReads:
         except NotInMemoryError:
             return await self._again(step, cold)
 
-    def start(self, channel: Peer, fetch: Callable[[], None], resume: Callable[[], None]) -> bool:
+    def start(self, channel: Channel, fetch: Callable[[], None], resume: Callable[[], None]) -> bool:
         """Calls ``fetch`` in a thread for a request of ``channel``, then ``resume`` on the event loop. Returns False if
         too many reads wait.
         """

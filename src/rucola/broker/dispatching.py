@@ -73,7 +73,7 @@ class Dispatching:
                 call(_ANSWERS, waiters.fail_all, "a sync of the disk failed")
         self._schedule()
 
-    def pending(self) -> None:
+    def dispatch_scheduled(self) -> None:
         """Runs a scheduled dispatch now, so that the next read sees every confirmed message. If the dispatch must map
         more than ``MAPS_A_TURN`` segments, or concerns more than ``ROWS_A_TURN`` messages, the remaining messages
         become visible in later iterations.

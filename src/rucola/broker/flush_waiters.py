@@ -12,13 +12,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
 
 Answers = bytes | bytearray
-Entry = tuple[int, float, Peer, Answers]
+Entry = tuple[int, float, Channel, Answers]
 """End physical offset, deadline in monotonic seconds, channel, encoded responses."""
 
 
@@ -49,7 +49,7 @@ class FlushWaiters:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, end_physical_offset: int, channel: Peer, answers: Answers) -> None:
+    def add(self, end_physical_offset: int, channel: Channel, answers: Answers) -> None:
         """Keeps ``answers`` until everything below ``end_physical_offset`` is synced and all earlier responses have
         been sent.
         """
@@ -62,7 +62,7 @@ class FlushWaiters:
     def release(self, flushed_offset: int) -> None:
         """Sends the responses whose messages end at or below ``flushed_offset``."""
         waiting = self._waiting
-        parts: dict[Peer, list[Answers]] = {}
+        parts: dict[Channel, list[Answers]] = {}
         while waiting and waiting[0][0] <= flushed_offset:
             _, _, channel, answers = waiting.popleft()
             channel.settle(len(answers))
@@ -87,7 +87,7 @@ class FlushWaiters:
             self._call_later(max(self._waiting[0][1] - now, 0.001), self._expire)
 
     def _answer_refused(self, entries: Iterable[Entry], remark: str) -> None:
-        parts: dict[Peer, list[Answers]] = {}
+        parts: dict[Channel, list[Answers]] = {}
         for _, _, channel, answers in entries:
             channel.settle(len(answers))
             try:
@@ -97,7 +97,7 @@ class FlushWaiters:
         _send(parts)
 
 
-def _send(parts: dict[Peer, list[Answers]]) -> None:
+def _send(parts: dict[Channel, list[Answers]]) -> None:
     for channel, answers in parts.items():
         try:
             channel.send(answers[0] if len(answers) == 1 else b"".join(answers))

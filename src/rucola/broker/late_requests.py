@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rucola.broker.cold_reads import ColdReads
 from rucola.protocol.command import RemotingCommand
-from rucola.remoting.json_bodies import JsonBodies
+from rucola.remoting.fairness.json_bodies import JsonBodies
 from rucola.remoting.server import Channel
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from rucola.common.key_builder import TIMER_TOPIC
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 
 if TYPE_CHECKING:
     from rucola.broker.config_files import ConfigFiles
@@ -39,7 +39,7 @@ class Pops(Protocol):
     def forget(self, concerned: Callable[[PoppedQueue], bool]) -> asyncio.Future[None] | None:
         """Forgets what was popped from the queues for which ``concerned`` returns True."""
 
-    def channel_closed(self, channel: Peer) -> None:
+    def channel_closed(self, channel: Channel) -> None:
         """Forgets the waiting pops of a closed connection."""
 
     def needed_from(self) -> int | None:
@@ -121,13 +121,13 @@ class LazyPopServices:
         if self.started is not None:
             self.started.hold.arrived(topic, queue_id, tags_code)
 
-    def subscribed(self, channel: Peer, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+    def subscribed(self, channel: Channel, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
         """Answers the waiting pops of a client that has changed the expressions of their topics."""
         if self.started is not None and len(self.started.hold):
             expressions = {one.topic: (one.expression_type or _TAG, one.sub_string or _ALL) for one in subscriptions}
             self.started.hold.subscribed(channel, group, expressions)
 
-    def channel_closed(self, channel: Peer) -> None:
+    def channel_closed(self, channel: Channel) -> None:
         """Forgets the waiting pops of a closed connection."""
         if self.started is not None:
             self.started.channel_closed(channel)

@@ -24,7 +24,7 @@ from rucola.broker.pop.revive_service import ReviveService
 from rucola.broker.processor.assignment import AssignmentProcessor
 from rucola.broker.running_services import RunningServices
 from rucola.broker.topic_queues import TopicQueues
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 from rucola.runtime.supervision import PeriodicWork
 
 _REVIVE_QUEUES = 8
@@ -168,7 +168,7 @@ class PopServices:
         """Physical offset of the oldest record of the revive topic that is not worked off; see ``LogHolder``."""
         return self._revive.needed_from()
 
-    def channel_closed(self, channel: Peer) -> None:
+    def channel_closed(self, channel: Channel) -> None:
         """Forgets the waiting pops of a closed connection."""
         self.hold.channel_closed(channel)
         self._ages.channel_closed(channel)

@@ -56,7 +56,8 @@ class RequestHandler:
     Args:
         table: processors of plain requests; processors for sends and pulls with unusual headers are added here.
         store: tells whether sends have caused work that takes longer than storing their messages.
-        before_read: called before a request that may read messages.
+        dispatch_scheduled: runs a scheduled dispatch, so that the next read sees every confirmed message; called
+            before a request that may read.
         waiters: responses that wait for a sync; None without SYNC_FLUSH.
         waiting_max: maximum number of waiting responses; further sends are refused.
         cold_reads: reads messages that the guard needs and that are not in memory.
@@ -72,7 +73,7 @@ class RequestHandler:
         send: SendMessageProcessor,
         pull: PullMessageProcessor,
         table: ProcessorTable,
-        before_read: Callable[[], None],
+        dispatch_scheduled: Callable[[], None],
         waiters: FlushWaiters | None,
         waiting_max: int,
         monotonic: Callable[[], float],
@@ -85,7 +86,7 @@ class RequestHandler:
         self._waiters = waiters
         self._waiting_max = waiting_max
         self._monotonic = monotonic
-        self._before_read = before_read
+        self._dispatch_scheduled = dispatch_scheduled
         self._store = store
         self._send = send
         self._pull = pull
@@ -95,7 +96,7 @@ class RequestHandler:
         for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
             table.register(code, self._pull_command)
 
-    def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
+    def serve_rows(self, channel: Channel, batch: FrameBatch, first: int) -> None:
         """Serves the frames of one read in their order, beginning with row ``first``, as many as fit into one iteration
         of the event loop.
         """
@@ -104,7 +105,7 @@ class RequestHandler:
             return
         if channel.costly:
             if channel.note_request():
-                channel.put_off(batch, first)
+                channel.postpone(batch, first)
                 return
             channel.costly = False
         table, count = batch.table, batch.count
@@ -119,13 +120,13 @@ class RequestHandler:
                 pass  # a response to a request of this broker; the channel has delivered it already
             elif kind == _PLAIN:
                 began_s = self._monotonic()
-                self._before_read()
+                self._dispatch_scheduled()
                 self._table.process_row(channel, batch, row)
-                channel.took(self._monotonic() - began_s)
+                channel.note_cost(self._monotonic() - began_s)
             else:
                 try:
                     if kind == _PULL:
-                        self._before_read()
+                        self._dispatch_scheduled()
                         self._pull.process_row(channel, batch.source, table, row)
                     else:
                         last = self._process_sends(channel, batch, kind, row, last)
@@ -136,18 +137,18 @@ class RequestHandler:
             if kind != _PULL and self._store.maps_awaited:
                 # Creating or mapping the file of a queue takes longer than storing a thousand messages. This work is
                 # done now, so that it counts towards the time of these sends.
-                self._before_read()
+                self._dispatch_scheduled()
             elif row == count or row - asked_row < _unasked(kind, not table[row * ROW_WIDTH + _SAME_TOPIC], channel):
                 continue
             asked_row = row
             if row < batch.count and channel.note_request():
                 break
         if row < batch.count:
-            channel.put_off(batch, row)
+            channel.postpone(batch, row)
 
     def _process_late(self, channel: Channel, command: RemotingCommand) -> None:
         """Serves a request whose permissions could not be checked at once."""
-        self._before_read()
+        self._dispatch_scheduled()
         self._table.process(channel, command)
 
     def _process_sends(self, channel: Channel, batch: FrameBatch, kind: int, first: int, last: int) -> int:
@@ -198,7 +199,7 @@ def _send_away(channel: Channel, batch: FrameBatch, first: int) -> None:
     table = batch.table
     for row in range(first, batch.count):
         if row > first and (row - first) % _UNASKED_ROWS == 0 and channel.note_request():
-            channel.put_off(batch, row)
+            channel.postpone(batch, row)
             return
         base = row * ROW_WIDTH
         if table[base + _FLAG] & FLAG_RESPONSE:

@@ -22,8 +22,8 @@ from rucola.broker.requests import register_requests
 from rucola.broker.running_services import RunningServices
 from rucola.broker.services import BrokerServices
 from rucola.client.unique_id import UniqueIds
+from rucola.remoting.fairness.steps import in_turns
 from rucola.remoting.processors import ProcessorTable
-from rucola.remoting.turn import in_turns
 from rucola.runtime.machine import process_id
 from rucola.runtime.supervision import Pause, PeriodicWork
 
@@ -59,7 +59,7 @@ class RunningBroker:
             SendMessageProcessor(services, _rewriter(services), running.waiters),
             running.pull,
             self.processors,
-            self.dispatching.pending,
+            self.dispatching.dispatch_scheduled,
             running.waiters,
             config.send_thread_pool_queue_capacity,
             services.clock.monotonic,

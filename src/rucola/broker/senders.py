@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rucola.broker.client.client_channel import ClientChannel
 from rucola.protocol.command import RemotingCommand
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 
 
 class AskedClient(NamedTuple):
@@ -29,7 +29,7 @@ class Senders:
         """Name of the account that sent ``command``, a request that was allowed."""
         return ""
 
-    def account_on(self, channel: Peer) -> str:
+    def account_on(self, channel: Channel) -> str:
         """Name of the account that sent the last allowed request of a connection; empty if there is none."""
         return ""
 
@@ -39,11 +39,11 @@ class Senders:
         """
         return _nothing
 
-    def proof(self, channel: Peer) -> object:
+    def proof(self, channel: Channel) -> object:
         """What the last allowed request of a connection proved, for ``check_still_reads``."""
         return None
 
-    def check_still_reads(self, proof: object, channel: Peer, topic: str, group: str) -> None:
+    def check_still_reads(self, proof: object, channel: Channel, topic: str, group: str) -> None:
         """Checks whether a request that has waited would still be allowed to read.
 
         Args:

@@ -88,8 +88,8 @@ class BrokerServices:
         self.clock = clock
         self.peers_clock = peers_clock
         self.random_below = random.randrange
-        self.supervisor = Supervisor()
         self.loop_watch = LoopWatch(clock.monotonic)
+        self.supervisor = Supervisor(self.loop_watch)
         self.imports = BackgroundImports()
         self.tables = ConfigFiles(files, store.root)
         self._topics_loaded = False

@@ -20,8 +20,8 @@ from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
 from rucola.broker.shares import Shares
-from rucola.remoting.peer import Peer
-from rucola.remoting.turn import TURN_S
+from rucola.remoting.channel import Channel
+from rucola.remoting.fairness.turn import TURN_S
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Waiting(Protocol):
         deadline_s: monotonic time at which the request stops waiting; constant while it waits.
     """
 
-    channel: Peer
+    channel: Channel
     deadline_s: float
 
 
@@ -99,11 +99,11 @@ class WaitingRequests(Generic[W]):
         monotonic: Callable[[], float],
         call_later: Callable[..., Timer],
         expired: Callable[[W], None],
-        account_of: Callable[[Peer], str] = lambda _: "",
+        account_of: Callable[[Channel], str] = lambda _: "",
     ) -> None:
         self._account_of = account_of
-        self._connections: dict[Peer, dict[W, None]] = {}
-        self._accounts: dict[Peer, str] = {}
+        self._connections: dict[Channel, dict[W, None]] = {}
+        self._accounts: dict[Channel, str] = {}
         """The account of each connection when its first request began to wait."""
         self._shares = Shares(REQUESTS_MAX * ACCOUNT_MAX, ACCOUNT_MAX, 0)
         self._deadlines = Deadlines[W](monotonic, call_later, expired)
@@ -145,7 +145,7 @@ class WaitingRequests(Generic[W]):
         """All waiting requests."""
         return [request for requests in self._connections.values() for request in requests]
 
-    def of(self, channel: Peer) -> list[W]:
+    def of(self, channel: Channel) -> list[W]:
         """The waiting requests of ``channel``."""
         return list(self._connections.get(channel, ()))
 

@@ -8,7 +8,7 @@ from types import ModuleType
 from rucola.broker import Broker
 from rucola.cli.config_file import put, read_broker_conf
 from rucola.cli.http import Health, HttpServer
-from rucola.remoting.turn import in_turns
+from rucola.remoting.fairness.steps import in_turns
 from rucola.runtime.supervision import Supervisor
 
 
@@ -46,7 +46,7 @@ class BrokerServers:
         await self.broker.shutdown()
 
 
-def broker_values(config_path: str | None, namesrv: str | None, quarantine: bool = False) -> dict[str, str]:
+def broker_values(config_path: str | None, namesrv: str | None, quarantine: bool) -> dict[str, str]:
     """The configuration of the broker that ``rucola broker`` starts."""
     values = read_broker_conf(config_path)
     if config_path is None:

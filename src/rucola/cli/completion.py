@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rucola.cli.exit_codes import ExitCode
 
 _BASH = """\
 _rucola() {{
@@ -27,6 +30,14 @@ complete -F _rucola rucola
 _ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
+def run(options: argparse.Namespace) -> int:
+    """Runs ``rucola completion``; returns the exit code."""
+    from rucola.cli.main import command_line
+
+    print(script(options.shell, command_line()), end="")  # noqa: T201 - this is the output
+    return ExitCode.CLEAN
+
+
 def words(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
     """The words after each command: subcommands, then options. Keys are commands without ``rucola``.
 
@@ -46,14 +57,17 @@ def words(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
     assert FAMILIES  # the import has registered all commands
     tools = (("store", store), ("replay", replay), ("mqadmin", mqadmin), ("lab", lab), ("spark", spark))
     for name, tool in tools:
-        group = typer.main.get_command(tool.app)
-        context = group.make_context("rucola", [], resilient_parsing=True)
-        subcommands: Mapping[str, typer.core.TyperCommand] = getattr(group, "commands", {})
-        table[name] = [*subcommands, *_flags(group.get_params(context))]
-        for subname, subcommand in subcommands.items():
-            subcontext = subcommand.make_context(subname, [], parent=context, resilient_parsing=True)
-            table[f"{name} {subname}"] = _flags(subcommand.get_params(subcontext))
+        _add(table, name, typer.main.get_command(tool.app), None)
     return table
+
+
+def _add(table: dict[str, list[str]], path: str, command: Any, parent: Any) -> None:
+    """Adds a command of a tool, and the commands below it."""
+    context = command.make_context(path, [], parent=parent, resilient_parsing=True)
+    subcommands: Mapping[str, Any] = getattr(command, "commands", {})
+    table[path] = [*subcommands, *_flags(command.get_params(context))]
+    for name, subcommand in subcommands.items():
+        _add(table, f"{path} {name}", subcommand, context)
 
 
 def script(shell: str, parser: argparse.ArgumentParser) -> str:
@@ -71,10 +85,9 @@ def _fish(table: Mapping[str, list[str]]) -> str:
     for path, found in table.items():
         names = path.split()
         seen = " and ".join(f"__fish_seen_subcommand_from {name}" for name in names).replace(" and ", "; and ")
-        if len(names) < 2:
-            nested = [other.split()[len(names)] for other in table if other and _parent(other) == path]
-            unseen = f"not __fish_seen_subcommand_from {' '.join(nested)}" if nested else ""
-            seen = "; and ".join(filter(None, (seen, unseen)))
+        nested = [other.split()[len(names)] for other in table if other and _parent(other) == path]
+        unseen = f"not __fish_seen_subcommand_from {' '.join(nested)}" if nested else ""
+        seen = "; and ".join(filter(None, (seen, unseen)))
         condition = f' -n "{seen}"' if seen else ""
         lines.append(f'complete -c rucola{condition} -a "{" ".join(found)}"')
     return "\n".join(lines) + "\n"

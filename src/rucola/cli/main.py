@@ -10,9 +10,10 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NoReturn
+from importlib import import_module
+from typing import Any, NoReturn
 
 from rucola import __version__
 from rucola.cli.closed_output import drop_output, open_standard_streams
@@ -28,20 +29,67 @@ FORMS = ("table", "csv", "json", "parquet")
 SHELLS = ("bash", "zsh", "fish")
 GC_OBJECTS = 50_000
 """Number of new objects after which a command collects garbage."""
+Add = Callable[..., object]
+"""``argparse.ArgumentParser.add_argument``."""
+
+
+class Command:
+    """A command of ``rucola``.
+
+    Args:
+        help: what it does, for the help.
+        needs: the extras that it needs.
+        run: module of this package and function. The function takes the options or, if the command parses them itself,
+            the words after the command's name; it returns the exit code.
+        add_options: declares the options; None if the command parses them itself.
+        hides: modules that are imported by others although the command does not use them.
+        ends_at_once: whether the interpreter need not come to an orderly end.
+        is_binary: whether the words may be bytes that are not UTF-8.
+    """
+
+    # A data class or a named tuple would take part of a millisecond of each start.
+    def __init__(
+        self,
+        help: str,
+        needs: Sequence[extras.Extra],
+        run: str,
+        add_options: Callable[[Add], None] | None = None,
+        *,
+        hides: Sequence[str] = (),
+        ends_at_once: bool = False,
+        is_binary: bool = False,
+    ) -> None:
+        self.help, self.needs, self.run, self.add_options = help, needs, run, add_options
+        self.hides, self.ends_at_once, self.is_binary = hides, ends_at_once, is_binary
+
+    def prepare(self) -> None:
+        """Prepares a process that runs only this command."""
+        if self.hides:
+            # On import, NumPy would start a thread for linear algebra on each core. The threads spin while they wait,
+            # and take a tenth of a second of CPU time.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+            sys.meta_path.insert(0, _Hidden(self.hides))
+
+    def start(self, given: object, name: str) -> int:
+        """Runs the command; returns the exit code.
+
+        Raises:
+            MissingExtraError: a package is not installed.
+        """
+        for extra in self.needs:
+            extras.require(extra, f"rucola {name}")
+        module, _, function = self.run.partition(":")
+        started: Any = getattr(import_module(f"rucola.cli.{module}"), function)
+        code: int = started(given)
+        return code
 
 
 def run() -> NoReturn:
     """Entry point of the command."""
     open_standard_streams()
-    if sys.argv[1:2] in (["sql"], ["replay"]):
-        # On import, NumPy would start a thread for linear algebra on each core. The threads spin while they wait, and
-        # take a tenth of a second of CPU time. ``sql`` and ``replay`` use no linear algebra.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if sys.argv[1:2] == ["sql"]:
-        data_sets = (f"pyarrow._dataset_{name}" for name in ("orc", "parquet", "parquet_encryption"))
-        sys.meta_path.insert(0, _Hidden("pandas", *data_sets))
-    elif sys.argv[1:2] == ["replay"]:
-        sys.meta_path.insert(0, _Hidden("pandas"))
+    command = COMMANDS.get("".join(sys.argv[1:2]))
+    if command is not None:
+        command.prepare()
     # The imports create no garbage, but with Python's default threshold they would cause dozens of garbage collections.
     # A server sets its own thresholds later.
     gc.set_threshold(GC_OBJECTS)
@@ -55,23 +103,20 @@ def run() -> NoReturn:
             raise
         drop_output()
         code = _fail(f"standard output: {error.strerror}", ExitCode.DISK)
-    if sys.argv[1:2] == ["sql"]:
-        # All files are closed by now. An orderly end of the interpreter would make a command that looks up a key take
-        # about a tenth longer.
+    if command is not None and command.ends_at_once:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
 
 
 class _Hidden:
-    """Hides modules that PyArrow would import although the command does not use them. Importing pandas takes half a
-    second; importing the readers of Parquet and ORC data sets takes a twentieth of a second.
+    """Hides modules from imports.
 
     Args:
         names: full names of the modules.
     """
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         self._names = names
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
@@ -86,12 +131,14 @@ class _Hidden:
 
 def main(arguments: list[str]) -> int:
     """Runs one command line; returns the exit code."""
+    name, words = "".join(arguments[:1]), arguments[1:]
+    command = COMMANDS.get(name)
     try:
-        if arguments[:1] != ["store"]:  # ``store`` accepts topic and file names that are not UTF-8
+        if command is None or not command.is_binary:
             _check_text(arguments)
-        if arguments[:1] in (["store"], ["replay"], ["mqadmin"], ["lab"], ["spark"]):
-            return _use_tool(*arguments)
-        return _serve(arguments)
+        if command is not None and command.add_options is None:
+            return _run_tool(command, words, name)
+        return _parse_and_run(arguments)
     except UsageError as error:
         return _fail(str(error), ExitCode.USAGE)
     except RucolaError as error:
@@ -118,27 +165,16 @@ def _check_text(arguments: list[str]) -> None:
             raise UsageError(f"argument {argument!a} is not UTF-8") from None
 
 
-def _use_tool(name: str, *arguments: str) -> int:
+def _run_tool(command: Command, words: list[str], name: str) -> int:
+    """Runs a command that parses its options itself, with Typer."""
     extras.require(extras.CLI, f"rucola {name}")
     # Typer converts arguments with Pydantic. By default, Pydantic searches all installed packages for plugins; Typer
     # needs no plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     import typer
 
-    run_tool: Callable[[list[str]], int]
-    if name == "store":
-        from rucola.cli.store import run as run_tool
-    elif name == "replay":
-        extras.require(extras.ARROW, "rucola replay")
-        from rucola.cli.replay import run as run_tool
-    elif name == "lab":
-        from rucola.cli.lab import run as run_tool
-    elif name == "spark":
-        from rucola.cli.spark import run as run_tool
-    else:
-        from rucola.cli.mqadmin.run import run as run_tool
     try:
-        return run_tool(list(arguments))
+        return command.start(words, name)
     except typer.TyperException as error:
         message = error.format_message()
         if not message:  # no command was given, and the help was printed
@@ -148,7 +184,7 @@ def _use_tool(name: str, *arguments: str) -> int:
         return ExitCode.CLEAN
 
 
-def _serve(arguments: list[str]) -> int:
+def _parse_and_run(arguments: list[str]) -> int:
     parser = command_line()
     try:
         options = parser.parse_args(arguments)
@@ -157,37 +193,13 @@ def _serve(arguments: list[str]) -> int:
     if options.command is None:
         parser.print_help()
         return ExitCode.USAGE
-    if options.command == "sql":
-        extras.require(extras.CLI, "rucola sql")
-        extras.require(extras.SQL, "rucola sql")
-        gc.disable()  # start-up creates no garbage; ``query`` enables the collector before it reads the result
-        from rucola.cli.sql import run as query
-
-        return query(options)
-    # Start-up creates no garbage, and a garbage collection would take a twentieth of the start-up time. ``run_servers``
-    # enables the collector again.
+    # Start-up creates no garbage, and a garbage collection would take a twentieth of the start-up time. Servers and
+    # queries enable the collector again.
     gc.disable()
     try:
-        return _start(options)
+        return COMMANDS[options.command].start(options, options.command)
     finally:
         gc.enable()
-
-
-def _start(options: argparse.Namespace) -> int:
-    if options.command == "completion":
-        extras.require(extras.CLI, "rucola completion")
-        from rucola.cli.completion import script
-
-        print(script(options.shell, command_line()), end="")  # noqa: T201 - this is the output
-        return ExitCode.CLEAN
-    extras.require(extras.SERVER, f"rucola {options.command}")
-    from rucola.cli import start
-
-    if options.command == "up":
-        return start.up(options)
-    if options.command == "namesrv":
-        return start.namesrv(options)
-    return start.broker(options)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -212,69 +224,69 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="Show the version.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
 
-    def command(name: str, text: str) -> Callable[..., object]:
-        return commands.add_parser(name, help=text, description=text, allow_abbrev=False).add_argument
+    for name, one in COMMANDS.items():
+        if one.add_options is None:
+            commands.add_parser(name, help=one.help)  # Listed only for the help.
+        else:
+            one.add_options(
+                commands.add_parser(name, help=one.help, description=one.help, allow_abbrev=False).add_argument
+            )
+    return parser
 
-    up = command("up", "Start a name server and a broker in one process; with --brokers, start several brokers.")
-    up("--store", metavar="DIR", help="Store directory. [default: ~/store]")
-    up("--ephemeral", action="store_true", help="Use a temporary store and remove it at the end.")
-    up("--host", help="Address to listen on. [default: 127.0.0.1]")
-    _port(up, "--namesrv-port", "Port of the name server; 0 for any free port. [default: 9876]", 9876)
-    _port(up, "--broker-port", "Port of the broker; 0 for any free port. [default: 10911]")
-    _port(up, "--http-port", "Port of /livez, /readyz and /metrics; 0 for any free port. [default: 8088]", 8088)
-    up("--flush", metavar="sync|async", help="When to confirm a send: after the disk sync, or before it.")
-    up("-c", "--config", metavar="FILE", help="File in the format of RocketMQ's broker.conf.")
-    up(
+
+def _up(add: Add) -> None:
+    add("--store", metavar="DIR", help="Store directory. [default: ~/store]")
+    add("--ephemeral", action="store_true", help="Use a temporary store and remove it at the end.")
+    add("--host", help="Address to listen on. [default: 127.0.0.1]")
+    _port(add, "--namesrv-port", "Port of the name server; 0 for any free port. [default: 9876]", 9876)
+    _port(add, "--broker-port", "Port of the broker; 0 for any free port. [default: 10911]")
+    _port(add, "--http-port", "Port of /livez, /readyz and /metrics; 0 for any free port. [default: 8088]", 8088)
+    add("--flush", metavar="sync|async", help="When to confirm a send: after the disk sync, or before it.")
+    add("-c", "--config", metavar="FILE", help="File in the format of RocketMQ's broker.conf.")
+    add(
         "--brokers",
         type=_brokers,
         default=1,
         metavar="N",
         help="Number of brokers. With several, each has its own process and store. [default: 1]",
     )
-    _common(up, quarantine=True)
+    _common(add, quarantine=True)
 
-    namesrv = command("namesrv", "Start only a name server.")
-    namesrv("-c", "--config", metavar="FILE", help="A properties file.")
-    namesrv("--host", help="Address to listen on. [default: 127.0.0.1]")
-    _port(namesrv, "--port", "Port; 0 for any free port. [default: 9876]")
-    _common(namesrv, quarantine=False)
 
-    broker = command("broker", "Start only a broker.")
-    broker("-c", "--config", metavar="FILE", help="File in the format of RocketMQ's broker.conf.")
-    broker("-n", "--namesrv", metavar="ADDRESSES", help="Name servers, host:port, separated by semicolons.")
-    _port(broker, "--http-port", "Port of /livez, /readyz and /metrics; 0 for any free port. [default: none]")
-    broker("--under-up", action="store_true", help=argparse.SUPPRESS)
-    _common(broker, quarantine=True)
+def _namesrv(add: Add) -> None:
+    add("-c", "--config", metavar="FILE", help="A properties file.")
+    add("--host", help="Address to listen on. [default: 127.0.0.1]")
+    _port(add, "--port", "Port; 0 for any free port. [default: 9876]")
+    _common(add, quarantine=False)
 
-    completion = command("completion", "Print a shell completion script for this command.")
-    completion("shell", choices=SHELLS, help="For example: source <(rucola completion bash)")
 
-    sql = command(
-        "sql",
-        "Use SQL to query the topics of a store directory or of brokers; each topic is a view.",
-    )
-    sql("query", metavar="QUERY", help="One statement of DuckDB's SQL.")
-    sql("--store", metavar="DIR", help="Store directory to read in place.")
-    sql("-n", "--namesrv", metavar="ADDRESSES", help="Name servers; messages are read from their brokers.")
-    sql("--format", choices=FORMS, help="Format of the result. [default: by the ending of --output, else table]")
-    sql("--json", action="store_true", help="The same as --format json: one object per line.")
-    sql("-o", "--output", metavar="FILE", help="Write to this file; it must not exist.")
-    sql(
+def _broker(add: Add) -> None:
+    add("-c", "--config", metavar="FILE", help="File in the format of RocketMQ's broker.conf.")
+    add("-n", "--namesrv", metavar="ADDRESSES", help="Name servers, host:port, separated by semicolons.")
+    _port(add, "--http-port", "Port of /livez, /readyz and /metrics; 0 for any free port. [default: none]")
+    add("--under-up", action="store_true", help=argparse.SUPPRESS)
+    _common(add, quarantine=True)
+
+
+def _completion(add: Add) -> None:
+    add("shell", choices=SHELLS, help="For example: source <(rucola completion bash)")
+
+
+def _sql(add: Add) -> None:
+    add("query", metavar="QUERY", help="One statement of DuckDB's SQL.")
+    add("--store", metavar="DIR", help="Store directory to read in place.")
+    add("-n", "--namesrv", metavar="ADDRESSES", help="Name servers; messages are read from their brokers.")
+    add("--format", choices=FORMS, help="Format of the result. [default: by the ending of --output, else table]")
+    add("--json", action="store_true", help="The same as --format json: one object per line.")
+    add("-o", "--output", metavar="FILE", help="Write to this file; it must not exist.")
+    add(
         "--max",
         type=_count,
         default=100,
         metavar="N",
         help="Maximum number of rows of a table; other formats have all rows. [default: 100]",
     )
-    sql("--no-index", action="store_true", help="Find keys by a scan, not by the index.")
-
-    # Listed only for the help: these commands parse their own arguments.
-    commands.add_parser("store", help="Inspect or repair a store directory.")
-    commands.add_parser("replay", help="Send stored messages to a topic again.")
-    commands.add_parser("mqadmin", help="Administer a cluster with RocketMQ's mqadmin commands.")
-    commands.add_parser("lab", help="Measure common claims about storage engines.")
-    commands.add_parser("spark", help="Work on stores and archives with Spark; pack an environment for executors.")
-    return parser
+    add("--no-index", action="store_true", help="Find keys by a scan, not by the index.")
 
 
 def _port(add: Callable[..., object], name: str, text: str, default: int | None = None) -> None:
@@ -308,6 +320,41 @@ def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"a number of at least 1, got {text!r}")
     return int(text)
+
+
+# PyArrow imports what is hidden here: pandas in half a second, the readers of Parquet and ORC data sets in a twentieth.
+_PANDAS = ("pandas",)
+_DATA_SETS = tuple(f"pyarrow._dataset_{name}" for name in ("orc", "parquet", "parquet_encryption"))
+
+COMMANDS = {
+    "up": Command(
+        "Start a name server and a broker in one process; with --brokers, start several brokers.",
+        (extras.SERVER,),
+        "start:up",
+        _up,
+    ),
+    "namesrv": Command("Start only a name server.", (extras.SERVER,), "start:namesrv", _namesrv),
+    "broker": Command("Start only a broker.", (extras.SERVER,), "start:broker", _broker),
+    "completion": Command(
+        "Print a shell completion script for this command.", (extras.CLI,), "completion:run", _completion
+    ),
+    "sql": Command(
+        "Use SQL to query the topics of a store directory or of brokers; each topic is a view.",
+        (extras.CLI, extras.SQL),
+        "sql:run",
+        _sql,
+        hides=_PANDAS + _DATA_SETS,
+        # All files are closed by then. An orderly end of the interpreter would make a command that looks up a key take
+        # about a tenth longer.
+        ends_at_once=True,
+    ),
+    "store": Command("Inspect or repair a store directory.", (), "store:run", is_binary=True),
+    "replay": Command("Send stored messages to a topic again.", (extras.ARROW,), "replay:run", hides=_PANDAS),
+    "mqadmin": Command("Administer a cluster with RocketMQ's mqadmin commands.", (), "mqadmin.run:run"),
+    "lab": Command("Measure common claims about storage engines.", (), "lab:run"),
+    "spark": Command("Archive and replay topics with Spark; pack an environment for executors.", (), "spark:run"),
+}
+"""All commands. A command without ``add_options`` needs the extra ``cli``, too."""
 
 
 def _fail(message: str, code: ExitCode) -> int:

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from rucola.broker import Broker
 from rucola.broker.acl.access import BrokerAccess
 from rucola.cli.topic_metrics import broker_metrics, group_metrics, topic_metrics
-from rucola.remoting.turn import Steps, at_once
+from rucola.remoting.fairness.steps import Steps, at_once
 from rucola.runtime.supervision import Supervisor
 
 

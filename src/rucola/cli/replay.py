@@ -6,7 +6,6 @@ read, 130 after Ctrl-C.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,8 @@ from rucola.spark.replay_source import Plan, read_plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from rucola.spark.replay_rows import ReplayTally
 
 app = tool_app("replay", "Send stored messages again, to any topic.")
 
@@ -37,20 +38,21 @@ def replay(request: on.ReplayRequest) -> None:
     """Send stored messages again, to any topic, as new messages. A second run gives them the same new ids as the
     first run.
     """
-    from rucola.spark.replay_rows import COLUMNS, replay_batches
-
-    begin_s = time.monotonic()
     progress = ReplayProgress()
-    with shown(progress), request.begin() as going:
+
+    def send(going: on.Run) -> ReplayTally:
+        from rucola.spark.replay_rows import COLUMNS, replay_batches
+
         progress.total = None if request.keys else going.plan.count
         if request.where is not None:
             batches = _where(going.plan, request.where, COLUMNS, progress)
         else:
             batches = read_plan(going.plan, COLUMNS, progress.scanned)
-        tally = replay_batches(
+        return replay_batches(
             progress.matched(batches), going.sink, rate=request.rate, dry_run=request.dry_run, settled=going.settled
         )
-    on.print_result(request, tally, going.done, time.monotonic() - begin_s)
+
+    on.run_replay(request, send, shown(progress))
 
 
 def _where(plan: Plan, condition: str, columns: tuple[str, ...], progress: ReplayProgress) -> Iterator[pa.RecordBatch]:

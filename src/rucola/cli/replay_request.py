@@ -1,10 +1,12 @@
-"""Options and output that ``rucola replay`` and ``rucola spark replay`` share."""
+"""The one replay of ``rucola replay`` and ``rucola spark replay``: its options, its course and its output. The commands
+add only who reads and sends.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -187,6 +189,21 @@ class Run:
         if self._state is not None:
             self._state.save(self.done)
             self._saved_s = time.monotonic()
+
+
+def run_replay(
+    request: ReplayRequest, send: Callable[[Run], ReplayTally], shown: AbstractContextManager[None] | None = None
+) -> None:
+    """Runs one command line.
+
+    Args:
+        send: reads and sends the planned messages; returns their counts.
+        shown: shows the progress until the messages are sent.
+    """
+    begin_s = time.monotonic()
+    with shown or nullcontext(), request.begin() as going:
+        tally = send(going)
+    print_result(request, tally, going.done, time.monotonic() - begin_s)
 
 
 @contextmanager

@@ -5,8 +5,8 @@ Executors need PyArrow, this package with compiled kernels, and the dependencies
 compiler nor PySpark, which is part of Spark. The archive is made from a fresh environment, so that it contains nothing
 unneeded.
 
-Exit codes: 0 success, 1 the command failed or has findings, 2 usage, 4 a broker uses the store, 5 the store is damaged,
-6 the disk is full or fails, 130 after Ctrl-C.
+Exit codes: 0 success, 1 the command failed, 2 usage, 5 the store is damaged, 6 the disk is full or fails, 130 after
+Ctrl-C.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ from typing import Annotated
 
 import typer
 
-from rucola.cli import spark_archive, spark_doctor
+from rucola.cli import spark_archive
 from rucola.cli.spark_replay import replay
 from rucola.cli.tool import run_app, tool_app
 from rucola.errors import ConfigError, MissingProgramError
 from rucola.runtime import extras
 from rucola.spark.failures import one_line
 
-app = tool_app("spark", "Archive and replay topics, repair stores, and prepare Spark's executors.")
+app = tool_app("spark", "Archive and replay topics, and prepare Spark's executors.")
 ENDINGS = (".tar.gz", ".tgz", ".zip")
 """Endings of the names of archives that Spark unpacks."""
+STORE_COMMANDS = ("find", "rebuild", "repair", "salvage", "stats", "verify")
+"""Commands of ``rucola store`` that run in Spark, too."""
 LEFT_OUT = (
     "*/__pycache__/*", "*.dist-info/RECORD", "*/site-packages/pip/*", "*/site-packages/pip-*", "*/tests/*",
     "*/site-packages/setuptools/*", "*/site-packages/setuptools-*", "*/site-packages/pyspark/*",
@@ -48,7 +50,10 @@ def run(arguments: list[str]) -> int:
 
     Raises:
         RucolaError: the command failed.
+        typer.TyperException: the command line is wrong.
     """
+    if arguments[:1] and arguments[0] in STORE_COMMANDS:
+        raise typer.TyperException(f"rucola spark {arguments[0]} is now rucola store {arguments[0]} --spark MASTER")
     with one_line():
         return run_app(app, arguments)
 
@@ -56,12 +61,6 @@ def run(arguments: list[str]) -> int:
 app.command()(spark_archive.archive)
 app.command()(spark_archive.compact)
 app.command()(spark_archive.restore)
-app.command()(spark_doctor.rebuild)
-app.command()(spark_doctor.repair)
-app.command(no_args_is_help=True)(spark_doctor.salvage)
-app.command()(spark_doctor.verify)
-app.command()(spark_doctor.find)
-app.command()(spark_doctor.stats)
 app.command(no_args_is_help=True)(replay)
 
 

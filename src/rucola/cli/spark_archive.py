@@ -20,6 +20,7 @@ from rucola.arrow.json_shape import TimeUnit
 from rucola.cli.config_file import read_broker_conf
 from rucola.cli.lines import print_json_line, print_text
 from rucola.cli.store_arguments import Config
+from rucola.cli.tool import Master
 from rucola.errors import ConfigError
 from rucola.lake import Step, TableFormat
 from rucola.lake.archiver import MESSAGES_PER_COMMIT
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TABLE = typer.Argument(metavar="TABLE", help="Directory of the table.", show_default=False)
 _STORE = typer.Option("--store", metavar="DIR", help="Store directory to read in place.")
-_MASTER = typer.Option("--master", metavar="URL", help="Spark master. [default: that of spark-submit, or local[*]]")
 _NO_SPARK = typer.Option("--no-spark", help="Do the work in this process, without Java.")
 _FORMAT = typer.Option("--format", help="Format of the table.")
 _CATALOG = typer.Option(
@@ -95,7 +95,7 @@ def archive(
     messages_per_commit: Annotated[
         int, typer.Option("--messages-per-commit", min=1, help="Maximum number of messages in a commit.")
     ] = MESSAGES_PER_COMMIT,
-    master: Annotated[str | None, _MASTER] = None,
+    master: Master = None,
     no_spark: Annotated[bool, _NO_SPARK] = False,
     json: Annotated[bool, _JSON] = False,
 ) -> None:
@@ -151,7 +151,7 @@ def restore(
     no_rebuild: Annotated[
         bool, typer.Option("--no-rebuild", help="Only the log: build no queues and no index.")
     ] = False,
-    master: Annotated[str | None, _MASTER] = None,
+    master: Master = None,
     no_spark: Annotated[bool, _NO_SPARK] = False,
     json: Annotated[bool, _JSON] = False,
 ) -> None:
@@ -187,7 +187,7 @@ def compact(
     keep_days: Annotated[
         int | None, typer.Option("--keep-days", min=1, help="Remove messages older than this number of days.")
     ] = None,
-    master: Annotated[str | None, _MASTER] = None,
+    master: Master = None,
     no_spark: Annotated[bool, _NO_SPARK] = False,
     json: Annotated[bool, _JSON] = False,
 ) -> None:

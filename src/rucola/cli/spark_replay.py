@@ -9,7 +9,7 @@ import typer
 
 from rucola.cli import replay_request as on
 from rucola.cli.times import time_ms
-from rucola.cli.tool import options_from_fields
+from rucola.cli.tool import Master, options_from_fields
 from rucola.errors import ConfigError
 from rucola.spark.replay_source import Done
 from rucola.spark.session import command_session
@@ -37,31 +37,30 @@ def replay(
             help="Take messages from this archive, or this Parquet table with the source's columns.",
         ),
     ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option("--master", metavar="URL", help="Spark master. [default: that of spark-submit, or local[*]]"),
-    ] = None,
+    master: Master = None,
 ) -> None:
     """Send stored messages again, to any topic, by tasks of Spark."""
-    begin_s = time.monotonic()
     if table is not None:
+        begin_s = time.monotonic()
         _check_table(request)
         sink_options = request.sink_options()
         spark = command_session("rucola replay", master=master)
         tally = _replay(_of_table(spark, request, table), request, sink_options, None, None)
         on.print_result(request, tally, Done({}, {}).plus(tally), time.monotonic() - begin_s)
         return
-    with request.begin() as going:
+
+    def send(going: on.Run) -> ReplayTally:
         from rucola.spark.replay_rows import ReplayTally
 
-        tally = ReplayTally()
-        if going.plan.ranges:
-            rows = _of_source(command_session("rucola replay", master=master), request, going)
-            tally = _replay(
-                rows, request, request.sink_options(), going, None if _chosen(request) else going.plan.count
-            )
-            going.settled(tally)
-    on.print_result(request, tally, going.done, time.monotonic() - begin_s)
+        if not going.plan.ranges:
+            return ReplayTally()
+        rows = _of_source(command_session("rucola replay", master=master), request, going)
+        total = None if _chosen(request) else going.plan.count
+        tally = _replay(rows, request, request.sink_options(), going, total)
+        going.settled(tally)
+        return tally
+
+    on.run_replay(request, send)
 
 
 def _replay(

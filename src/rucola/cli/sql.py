@@ -35,7 +35,6 @@ def run(options: argparse.Namespace) -> int:
         drop_output()
     finally:
         gc.unfreeze()
-        gc.enable()
     return ExitCode.CLEAN
 
 

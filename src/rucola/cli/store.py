@@ -16,19 +16,19 @@ from typing import Annotated
 
 import typer
 
+from rucola.cli import store_hexdump
 from rucola.cli import store_output as output
 from rucola.cli.exit_codes import ExitCode
-from rucola.cli.store_arguments import CommitLog, Conditions, Directory, Json, Most, Queue, Topic
+from rucola.cli.store_arguments import CommitLog, Conditions, Directory, Json, Most, Queue, Stores, Topic, existing
 from rucola.cli.store_census import find, stats
 from rucola.cli.store_doctor import rebuild, repair, salvage
+from rucola.cli.store_tasks import TaskOptions
 from rucola.cli.tool import options_from_fields, run_app, tool_app
-from rucola.errors import ConfigError, DiskError, ForeignEntryError, FormatError, StoreDamagedError
+from rucola.errors import ConfigError, DiskError, ForeignEntryError, FormatError, StoreDamagedError, TaskFailedError
 from rucola.runtime.files import Files
-from rucola.store.offline.hexdump import Hexdump
 from rucola.store.offline.inspect import queue_infos, queue_ranges, store_info
 from rucola.store.offline.offline_store import OfflineStore, OffsetRange
 from rucola.store.offline.search import has_index, search_index, search_log
-from rucola.store.verify.check import verify as verify_store
 from rucola.store.verify.findings import Findings
 
 app = tool_app("store", "Inspect a store directory, even while a broker uses it, and repair one that no broker uses.")
@@ -48,6 +48,9 @@ def run(arguments: list[str]) -> int:
         raise
     except DiskError as error:
         raise StoreDamagedError(error.path, 0, f"{error.operation} failed: {error.reason}", "check the file") from error
+    except TaskFailedError as error:
+        kind = StoreDamagedError if error.kind is not None and issubclass(error.kind, DiskError) else error.kind
+        raise TaskFailedError(error.reason, kind) from error
 
 
 @app.command()
@@ -113,69 +116,21 @@ def grep(
 
 
 @app.command()
-def hexdump(
-    directory: Directory,
-    at: Annotated[int | None, typer.Option("--at", min=0, help="Show the record at this physical offset.")] = None,
-    unit: Annotated[str | None, typer.Option(help="TOPIC/QUEUE/OFFSET: show this unit of a consume queue.")] = None,
-    ext: Annotated[str | None, typer.Option(help="TOPIC/QUEUE/OFFSET: show this unit's extended data.")] = None,
-    index: Annotated[
-        str | None,
-        typer.Option(help="NAME: show the header of this index file, or with --slot or --entry one slot or entry."),
-    ] = None,
-    slot: Annotated[int | None, typer.Option(min=0, help="With --index: show this slot.")] = None,
-    entry: Annotated[int | None, typer.Option(min=0, help="With --index: show this entry.")] = None,
-    checkpoint: Annotated[bool, typer.Option("--checkpoint", help="Show the file checkpoint.")] = False,
-    timer: Annotated[int | None, typer.Option(min=0, help="Show the unit at this position of the timer log.")] = None,
-    wheel: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Show the timer wheel's slot for a time, in units of timerPrecisionMs (default: seconds) since 1970.",
-        ),
-    ] = None,
-    timercheck: Annotated[bool, typer.Option("--timercheck", help="Show the file config/timercheck.")] = False,
-    commit_log: CommitLog = None,
-    json: Json = False,
-) -> None:
-    """Show the bytes of one item of the store, field by field."""
-    pieces = (at, unit, ext, index, timer, wheel)
-    if sum((*(piece is not None for piece in pieces), checkpoint, timercheck)) != 1:
-        wanted = "--at, --unit, --ext, --index, --checkpoint, --timer, --wheel, --timercheck"
-        raise ConfigError("hexdump", "", f"exactly one of {wanted}")
-    if (slot is not None or entry is not None) and (index is None or (slot is not None and entry is not None)):
-        raise ConfigError("hexdump", "", "--slot or --entry, not both, and only with --index")
-    source = Hexdump(Files(), directory, commit_log)
-    if at is not None:
-        dump = source.record(at)
-    elif unit is not None:
-        dump = source.unit(*_unit_name("--unit", unit))
-    elif ext is not None:
-        dump = source.ext_unit(*_unit_name("--ext", ext))
-    elif index is not None:
-        if slot is not None:
-            dump = source.index_slot(index, slot)
-        else:
-            dump = source.index_entry(index, entry) if entry is not None else source.index_header(index)
-    elif timer is not None:
-        dump = source.timer_unit(timer)
-    elif wheel is not None:
-        dump = source.timer_slot(wheel)
-    elif timercheck:
-        dump = source.timer_checkpoint()
-    else:
-        dump = source.checkpoint()
-    output.print_dump(dump, json)
-
-
-@app.command()
-def verify(directory: Directory, commit_log: CommitLog = None, json: Json = False) -> int:
+@options_from_fields
+def verify(directories: Stores, where: TaskOptions, commit_log: CommitLog = None, json: Json = False) -> int:
     """Compare log, queues, index, checkpoint and the tables in config. Exits with 1 if there are findings."""
-    with output.progress("verifying", 0) as advance:
-        report = verify_store(directory, Files(), advance, commit_log)
-    output.print_report(report, json)
-    return ExitCode.CLEAN if report.clean else ExitCode.FAILED
+    stores = [existing(directory) for directory in directories]
+    if commit_log is not None and len(stores) > 1:
+        raise ConfigError("--commit-log", commit_log, "only with one DIR")
+    clean = True
+    with where.tasks() as tasks:
+        for report in tasks.verify(stores, commit_log):
+            output.print_report(report, json, len(stores) > 1)
+            clean = clean and report.clean
+    return ExitCode.CLEAN if clean else ExitCode.FAILED
 
 
+app.add_typer(store_hexdump.app)
 app.command()(find)
 app.command()(stats)
 app.command()(rebuild)
@@ -210,11 +165,3 @@ def _opened(directory: str, commit_log: str | None) -> Iterator[OfflineStore]:
         yield store
     finally:
         store.close()
-
-
-def _unit_name(option: str, text: str) -> tuple[str, int, int]:
-    topic, _, rest = text.partition("/")
-    queue_id, _, queue_offset = rest.partition("/")
-    if not topic or not all(part.isascii() and part.isdigit() for part in (queue_id, queue_offset)):
-        raise ConfigError(option, text, "TOPIC/QUEUE/OFFSET")
-    return topic, int(queue_id), int(queue_offset)

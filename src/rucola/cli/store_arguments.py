@@ -42,7 +42,7 @@ Queue = Annotated[int | None, typer.Option("--queue", min=0, help="Only messages
 Most = Annotated[int | None, typer.Option("--max", min=0, help="Stop after this many messages.")]
 Pattern = Annotated[str | None, typer.Option("--pattern", help="Regular expression to find in bodies.")]
 Jobs = Annotated[
-    int, typer.Option("-j", "--jobs", min=1, show_default="one per processor", help="Number of processes.")
+    int | None, typer.Option("-j", "--jobs", min=1, help="Number of processes. [default: one per processor]")
 ]
 Stores = Annotated[list[str], typer.Argument(metavar="DIR...", help="Store directories.", show_default=False)]
 

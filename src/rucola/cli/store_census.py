@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +10,8 @@ import typer
 
 from rucola.cli import store_output as output
 from rucola.cli.store_arguments import Conditions, Jobs, Json, Most, Pattern, Stores, existing
+from rucola.cli.store_tasks import TaskOptions
 from rucola.cli.tool import options_from_fields
-from rucola.cli.worker_processes import worker_processes
 from rucola.errors import ConfigError
 from rucola.formats.message_id import parse_offset_message_id
 from rucola.store.doctor import census
@@ -26,6 +25,7 @@ FIELDS = {"store": "store", "topic": "topic", "queue": "queue_id", "tag": "tag",
 @options_from_fields
 def find(
     directories: Stores,
+    where: TaskOptions,
     conditions: Conditions,
     message_id: Annotated[
         str | None, typer.Option("--id", help="Offset message id, such as 7F00000100002A9F0000000000000000.")
@@ -35,27 +35,36 @@ def find(
     most: Most = None,
     json: Json = False,
 ) -> None:
-    """Find messages in any number of stores. All conditions must match."""
+    """Find messages in any number of stores. All conditions must match. Spark scans the logs, one task for each
+    segment.
+    """
     stores = [existing(directory) for directory in directories]
-    if message_id is not None:
-        try:
-            parse_offset_message_id(message_id)
-        except ValueError as error:
-            raise ConfigError("--id", message_id, "an offset message id, 32 or 56 hexadecimal digits") from error
-        found: Iterable[tuple[str, SegmentRows]] = census.find_id(stores, message_id)
-    else:
-        found = census.find(stores, conditions.query("--pattern", pattern), not no_index)
-    left = most
-    for store, rows in found:
-        output.print_found(store, rows, left, json)
-        if left is not None:
-            left -= len(rows.chosen)
-            if left <= 0:
-                return
+    where.only_here("--id", message_id)
+    where.only_here("--no-index", no_index)
+    wanted = conditions.query("--pattern", pattern)
+    with where.tasks() as tasks:
+        found = (
+            _with_id(stores, message_id) if message_id is not None else tasks.find(stores, wanted, not no_index, most)
+        )
+        output.print_found(found, most, json)
 
 
+def _with_id(stores: list[str], message_id: str) -> Iterable[tuple[str, SegmentRows]]:
+    try:
+        parse_offset_message_id(message_id)
+    except ValueError as error:
+        raise ConfigError("--id", message_id, "an offset message id, 32 or 56 hexadecimal digits") from error
+    return census.find_id(stores, message_id)
+
+
+@options_from_fields
 def stats(
-    directories: Stores, by: By = "topic", plot: Plot = None, jobs: Jobs = os.cpu_count() or 1, json: Json = False
+    directories: Stores,
+    where: TaskOptions,
+    by: By = "topic",
+    plot: Plot = None,
+    jobs: Jobs = None,
+    json: Json = False,
 ) -> None:
     """Count messages and bytes, lags of consumers, and dead letters by reason."""
     stores, fields = [existing(directory) for directory in directories], fields_of(by)
@@ -64,8 +73,8 @@ def stats(
     parts = census.segments_of(stores)
     tallies: list[census.Tally] = []
     dead: list[census.DeadLetters] = []
-    with output.steps() as advance:
-        for number, (some, others) in enumerate(_counts(parts, jobs)):
+    with where.tasks(jobs) as tasks, output.steps() as advance:
+        for number, (some, others) in enumerate(tasks.count(parts)):
             tallies += some
             dead += others
             advance("count", number + 1, len(parts))
@@ -87,13 +96,3 @@ def fields_of(by: str) -> list[str]:
     if not set(names) <= set(FIELDS):
         raise ConfigError("--by", by, ", ".join(FIELDS))
     return [FIELDS[name] for name in names]
-
-
-def _counts(
-    parts: Sequence[census.SegmentPart], jobs: int
-) -> Iterator[tuple[list[census.Tally], list[census.DeadLetters]]]:
-    if jobs == 1 or len(parts) < 2:
-        yield from map(census.count_in, parts)
-        return
-    with worker_processes(min(jobs, len(parts))) as pool:
-        yield from pool.map(census.count_in, parts)

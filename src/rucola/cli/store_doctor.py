@@ -7,10 +7,7 @@ key, would wait for these imports.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import as_completed
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,10 +15,8 @@ from rucola.cli import store_output as output
 from rucola.cli.config_file import read_broker_conf
 from rucola.cli.exit_codes import ExitCode
 from rucola.cli.store_arguments import CommitLog, Config, Directory, DryRun, Jobs, Json
-from rucola.cli.worker_processes import worker_processes
-
-if TYPE_CHECKING:
-    from rucola.store.doctor.staged import Runner
+from rucola.cli.store_tasks import TaskOptions
+from rucola.cli.tool import options_from_fields
 
 Undo = Annotated[bool, typer.Option("--undo", help="Undo the newest repair, even an interrupted one.")]
 Sources = Annotated[
@@ -34,29 +29,33 @@ Only = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic
 SegmentBytes = Annotated[
     int, typer.Option("--segment-bytes", min=0, show_default="as in the sources", help="Length of the new segments.")
 ]
-_PROCESSORS = os.cpu_count() or 1
 
 
+@options_from_fields
 def rebuild(
     directory: Directory,
+    where: TaskOptions,
     config: Config = None,
     commit_log: CommitLog = None,
-    jobs: Jobs = _PROCESSORS,
+    jobs: Jobs = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
     """Build consume queues and index files again from the log. Continues a rebuild that was interrupted."""
     from rucola.store.doctor import rebuild as doctor
 
-    with output.steps() as advance:
-        report = doctor.rebuild(directory, runner(jobs), read_broker_conf(config), commit_log, advance, dry_run)
+    options = read_broker_conf(config)
+    with where.tasks(jobs, dry_run) as tasks, output.steps() as advance:
+        report = doctor.rebuild(directory, tasks.run, options, commit_log, advance, dry_run)
     output.print_summary(report, json)
 
 
+@options_from_fields
 def repair(
     directory: Directory,
+    where: TaskOptions,
     config: Config = None,
-    jobs: Jobs = _PROCESSORS,
+    jobs: Jobs = None,
     take_back: Undo = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -64,23 +63,27 @@ def repair(
     """Repair what can be repaired for certain, with an undo journal. Exits with 1 if findings are left."""
     from rucola.store.doctor import repair as repairs
 
+    where.only_here("--undo", take_back)
     if take_back:
         count = repairs.undo(directory)
         output.print_facts({"changes taken back": count}, json)
         return ExitCode.CLEAN
-    with output.steps() as advance:
-        report = repairs.repair(directory, runner(jobs), read_broker_conf(config), advance, dry_run)
+    options = read_broker_conf(config)
+    with where.tasks(jobs, dry_run) as tasks, output.steps() as advance:
+        report = repairs.repair(directory, tasks.run, options, advance, dry_run)
     output.print_repair(report, json)
     return ExitCode.FAILED if report.left else ExitCode.CLEAN
 
 
+@options_from_fields
 def salvage(
     sources: Sources,
+    where: TaskOptions,
     target: Target,
     topic: Only = None,
     segment_bytes: SegmentBytes = 0,
     config: Config = None,
-    jobs: Jobs = _PROCESSORS,
+    jobs: Jobs = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
@@ -90,27 +93,6 @@ def salvage(
     from rucola.store.doctor import salvage as salvages
 
     options = read_broker_conf(config)
-    with output.steps() as advance:
-        report = salvages.salvage(sources, target, segment_bytes, topic or (), options, runner(jobs), advance, dry_run)
+    with where.tasks(jobs) as tasks, output.steps() as advance:
+        report = salvages.salvage(sources, target, segment_bytes, topic or (), options, tasks.run, advance, dry_run)
     output.print_summary(report, json)
-
-
-def runner(jobs: int) -> Runner:
-    """Runs the tasks of a job in this process, or in up to ``jobs`` processes of this machine."""
-    from rucola.store.doctor.staged import run_serially, run_task
-
-    if jobs == 1:
-        return run_serially
-
-    def run(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
-        with worker_processes(min(jobs, len(numbers))) as pool:
-            tasks = [pool.submit(run_task, phase, staging, number, "local") for number in numbers]
-            try:
-                for task in as_completed(tasks):
-                    task.result()
-                    look()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-
-    return run

@@ -118,32 +118,25 @@ def print_messages(found: Iterable[SegmentRows], most: int | None, json: bool) -
             return
 
 
-def print_rows(rows: list[dict[str, Any]], json: bool) -> None:
-    """Prints rows that all have the same columns."""
-    if json:
-        for row in rows:
-            _print_json(row)
+def print_found(found: Iterable[tuple[str, SegmentRows]], most: int | None, json: bool) -> None:
+    """Prints the result of ``store find``: the first ``most`` messages of ``found``, each with its store."""
+    left, last = sys.maxsize if most is None else most, ""
+    if not left:
         return
-    console = Terminal()
-    if not rows:
-        console.print("nothing")
-        return
-    table = _table(*(f"{name}>" if isinstance(value, int) else name for name, value in rows[0].items()))
-    for row in rows:
-        table.add_row(*(_shown("" if value is None else str(value)) for value in row.values()))
-    print_fitted(console, table)
-
-
-def print_found(store: str, rows: SegmentRows, most: int | None, json: bool) -> None:
-    """Prints the first ``most`` rows that ``store find`` found in a store."""
-    part = rows if most is None else rows._replace(chosen=rows.chosen[:most])
-    if json:
-        name = orjson.dumps(store.encode("utf-8", "replace").decode()).decode()
-        lines = _json_text(json_lines(part)).splitlines(keepends=True)
-        _write("".join(f'{{"store":{name},{line[1:]}' for line in lines))
-        return
-    _write(f"{shown(store)}\n")
-    print_messages([part], None, json)
+    for store, rows in found:
+        part = rows._replace(chosen=rows.chosen[:left])
+        left -= len(part.chosen)
+        if json:
+            name = orjson.dumps(store.encode("utf-8", "replace").decode()).decode()
+            lines = _json_text(json_lines(part)).splitlines(keepends=True)
+            _write("".join(f'{{"store":{name},{line[1:]}' for line in lines))
+        else:
+            if store != last:
+                _write(f"{shown(store)}\n")
+            print_messages([part], None, json)
+        last = store
+        if left <= 0:
+            return
 
 
 def print_stats(tallies: list[Tally], fields: list[str], dead: list[DeadLetters], lags: list[Lag], json: bool) -> None:
@@ -197,12 +190,14 @@ def print_dump(dump: Dump, json: bool) -> None:
     print_fitted(console, table)
 
 
-def print_report(report: VerifyReport, json: bool) -> None:
-    """Prints the result of ``store verify``."""
+def print_report(report: VerifyReport, json: bool, named: bool) -> None:
+    """Prints the result of ``store verify`` for one store; with ``named``, the text begins with the store's path."""
     if json:
         _print_json(asdict(report) | {"clean": report.clean})
         return
     console = Terminal()
+    if named:
+        console.print(_shown(report.path), soft_wrap=True)
     if report.findings:
         _print_findings(report.findings)
     for note in report.notes:

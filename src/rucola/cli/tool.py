@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import wraps
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -15,6 +15,10 @@ from rucola.cli.closed_output import OutputClosedError, drop_output
 from rucola.cli.exit_codes import ExitCode
 
 T = TypeVar("T")
+Master = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help="Spark master. [default: that of spark-submit, or local[*]]"),
+]
 
 
 def tool_app(name: str, text: str) -> typer.Typer:

@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from rucola.broker import Broker
 from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
-from rucola.remoting.turn import Steps
+from rucola.remoting.fairness.steps import Steps
 
 TOPICS_MAX = 1000
 """At most this many topics, this many groups, and this many pairs of group and topic are listed."""

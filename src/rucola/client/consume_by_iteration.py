@@ -45,34 +45,34 @@ class ConsumeByIteration:
     def start(self) -> None:
         """Starts to consume."""
 
-    def add(self, queue: ProcessQueue) -> None:
+    def add(self, process_queue: ProcessQueue) -> None:
         """Adds a queue."""
-        if isinstance(queue, OrderlyProcessQueue):
-            queue.report_to(self._progress)
+        if isinstance(process_queue, OrderlyProcessQueue):
+            process_queue.report_to(self._progress)
 
-    def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
+    def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         """Adds messages that were pulled into ``queue``."""
-        assert isinstance(queue, DeliveryQueue)
-        self.deliveries.offer(queue, len(messages))
+        assert isinstance(process_queue, DeliveryQueue)
+        self.deliveries.offer(process_queue, len(messages))
 
     def locked(self) -> None:
         """Called when locks were confirmed: messages that waited for this may be given."""
         self.deliveries.wake_all()
 
-    async def remove(self, queue: ProcessQueue) -> bool:
+    async def remove(self, process_queue: ProcessQueue) -> bool:
         """Removes a dropped queue. An orderly queue is kept while a loop handles a message of it, at most for 20 s
         after the first call, because another consumer must not get the queue's lock before.
 
         Returns: Whether the queue was removed.
         """
-        if isinstance(queue, OrderlyProcessQueue) and self.deliveries.has_given(queue):
+        if isinstance(process_queue, OrderlyProcessQueue) and self.deliveries.has_given(process_queue):
             now = asyncio.get_running_loop().time()
-            since = self._dropped_at.setdefault(queue, now)
+            since = self._dropped_at.setdefault(process_queue, now)
             await self.deliveries.settled(UNLOCK_WAIT_S)
-            if self.deliveries.has_given(queue) and now - since < UNLOCK_ANYWAY_S:
-                queue.try_unlock_times += 1
+            if self.deliveries.has_given(process_queue) and now - since < UNLOCK_ANYWAY_S:
+                process_queue.try_unlock_times += 1
                 return False
-        self._dropped_at.pop(queue, None)
+        self._dropped_at.pop(process_queue, None)
         return True
 
     async def stop(self, timeout_s: float) -> None:
@@ -89,5 +89,7 @@ class ConsumeByIteration:
         """Whether the code that asks runs inside a call of the listener; there is none."""
         return False
 
-    def _is_locked(self, queue: ProcessQueue) -> bool:
-        return not isinstance(queue, OrderlyProcessQueue) or queue.is_locked(asyncio.get_running_loop().time())
+    def _is_locked(self, process_queue: ProcessQueue) -> bool:
+        return not isinstance(process_queue, OrderlyProcessQueue) or process_queue.is_locked(
+            asyncio.get_running_loop().time()
+        )

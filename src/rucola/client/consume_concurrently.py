@@ -31,6 +31,7 @@ from functools import partial
 from typing import cast, final
 
 from rucola.client.application_call import FailedCall, is_failed_call
+from rucola.client.client_tasks import ClientTasks
 from rucola.client.consumer_config import PushConsumerConfig
 from rucola.client.listener import (
     GOOD,
@@ -45,7 +46,6 @@ from rucola.client.listener import (
 )
 from rucola.client.listener_calls import CALL, CallSlot, ListenerCalls
 from rucola.client.process_queue import ProcessQueue
-from rucola.client.supervisor import ClientTasks
 from rucola.common.message import MessageExt
 from rucola.protocol.bodies.heartbeat import MessageModel
 from rucola.runtime.clock import Clock
@@ -111,22 +111,22 @@ class ConsumeConcurrently:
         interval_s = min(self._config.consume_timeout_min * 60, _EXPIRY_CHECK_S)
         self._expiry.periodic("expiry of slow listeners", self._expire, interval_s)
 
-    def add(self, queue: ProcessQueue) -> None:
+    def add(self, process_queue: ProcessQueue) -> None:
         """Adds a queue."""
 
-    def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
+    def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         """Adds messages from ``queue`` to the messages that wait for the listener."""
         size = self._batch
         if size == 1:
-            self._ready.extend([(queue, [message]) for message in messages])
+            self._ready.extend([(process_queue, [message]) for message in messages])
         else:
-            self._ready.extend([(queue, messages[at : at + size]) for at in range(0, len(messages), size)])
+            self._ready.extend([(process_queue, messages[at : at + size]) for at in range(0, len(messages), size)])
         self._wake()
 
     def locked(self) -> None:
         """Called when locks were confirmed; concurrent queues have none."""
 
-    async def remove(self, queue: ProcessQueue) -> bool:
+    async def remove(self, process_queue: ProcessQueue) -> bool:
         """Called after ``queue`` was dropped; returns True. The results of listener calls that still process messages
         of the queue will be ignored.
         """
@@ -198,12 +198,12 @@ class ConsumeConcurrently:
             if now >= self._turn_ends:
                 await self._next_turn()
                 continue
-            request = queue, messages = ready.popleft()
-            if queue.dropped:
+            request = process_queue, messages = ready.popleft()
+            if process_queue.dropped:
                 continue
             if ready and self._called is None and self._idle:
                 self._wake()
-            context = ConsumeConcurrentlyContext(queue.queue) if batch else None
+            context = ConsumeConcurrentlyContext(process_queue.message_queue) if batch else None
             worker.request, worker.since = request, now
             try:
                 outcome = await (function(messages.copy(), context) if batch else function(messages[0]))
@@ -215,8 +215,8 @@ class ConsumeConcurrently:
                     raise
                 outcome = FailedCall(error)
             worker.request = None
-            if (outcome is None or outcome is _SUCCESS) and context is None and not queue.dropped:
-                queue.remove(messages)
+            if (outcome is None or outcome is _SUCCESS) and context is None and not process_queue.dropped:
+                process_queue.remove(messages)
             else:
                 await self._settle(worker, request, outcome, context)
 
@@ -261,12 +261,12 @@ class ConsumeConcurrently:
         began = self._clock.monotonic()
         while not self._stopping:
             try:
-                request = queue, messages = self._ready.popleft()
+                request = process_queue, messages = self._ready.popleft()
             except IndexError:
                 break
-            if queue.dropped:
+            if process_queue.dropped:
                 continue
-            context = ConsumeConcurrentlyContext(queue.queue)
+            context = ConsumeConcurrentlyContext(process_queue.message_queue)
             elapsed = self._clock.monotonic() - began
             worker.request, worker.since = request, now + elapsed
             CALL.set(request)
@@ -331,15 +331,20 @@ class ConsumeConcurrently:
             if not is_failed_call(error, task, stopping=self._stopping):
                 self._not_handled(worker, request)
                 raise
-            queue, messages = request
-            about = {"queue": queue.queue, "count": len(messages)}
+            process_queue, messages = request
+            about = {"queue": process_queue.message_queue, "count": len(messages)}
             event(logger, logging.ERROR, "listener's result not handled", error, **about)
-            self._call_later(queue, messages)
+            self._call_later(process_queue, messages)
 
     async def _act(self, request: Request, outcome: object, context: ConsumeConcurrentlyContext | None) -> None:
-        queue, messages = request
-        if queue.dropped:
-            event(logger, logging.INFO, "result of consumption ignored, queue was dropped meanwhile", queue=queue.queue)
+        process_queue, messages = request
+        if process_queue.dropped:
+            event(
+                logger,
+                logging.INFO,
+                "result of consumption ignored, queue was dropped meanwhile",
+                queue=process_queue.message_queue,
+            )
             return
         meaning = self._listener.meaning(outcome)
         failed = messages
@@ -348,43 +353,49 @@ class ConsumeConcurrently:
             if isinstance(meaning.error, ReconsumeLater):
                 delay_level = meaning.error.delay_level
             else:
-                log_failure(meaning.error, queue, messages)
+                log_failure(meaning.error, process_queue, messages)
         elif meaning in GOOD:
             ack_index = context.ack_index if context is not None else None
             failed = [] if ack_index is None else messages[ack_index + 1 :]
-        queue.failed += len(failed)
-        kept = await self._give_back(queue, failed, delay_level) if failed else []
+        process_queue.failed += len(failed)
+        kept = await self._give_back(process_queue, failed, delay_level) if failed else []
         if kept is None:
             return
-        queue.remove([message for message in messages if message not in kept] if kept else messages)
+        process_queue.remove([message for message in messages if message not in kept] if kept else messages)
         if kept:
-            self._call_later(queue, kept)
+            self._call_later(process_queue, kept)
 
     async def _give_back(
-        self, queue: ProcessQueue, failed: list[MessageExt], delay_level: int
+        self, process_queue: ProcessQueue, failed: list[MessageExt], delay_level: int
     ) -> list[MessageExt] | None:
         """Sends messages back; returns those that could not be sent, or None if the queue was dropped meanwhile."""
         if self._config.message_model is MessageModel.BROADCASTING:
-            event(logger, logging.WARNING, "messages failed and are dropped", queue=queue.queue, count=len(failed))
+            event(
+                logger,
+                logging.WARNING,
+                "messages failed and are dropped",
+                queue=process_queue.message_queue,
+                count=len(failed),
+            )
             return []
         kept = []
         for message in failed:
             # If a message is no longer in the queue, its listener call took too long, and ``_expire`` has sent it back.
-            if message in queue and not await self._send_back(message, delay_level):
+            if message in process_queue and not await self._send_back(message, delay_level):
                 message.reconsume_times += 1
                 kept.append(message)
-            if queue.dropped:
+            if process_queue.dropped:
                 return None  # the queue's new consumer gets the other messages again
         return kept
 
-    def _call_later(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
+    def _call_later(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         """Passes messages to the listener again after a pause, unless they were sent back meanwhile."""
 
         def submit() -> None:
             self._later.discard(handle)
-            held = [message for message in messages if message in queue]
-            if held and not queue.dropped:
-                self.submit(queue, held)
+            held = [message for message in messages if message in process_queue]
+            if held and not process_queue.dropped:
+                self.submit(process_queue, held)
 
         if not self._stopping:
             handle = asyncio.get_running_loop().call_later(RETRY_HERE_S, submit)
@@ -397,10 +408,16 @@ class ConsumeConcurrently:
             request = worker.request
             if request is None or loop.time() - worker.since <= self._config.consume_timeout_min * 60:
                 continue
-            queue, messages = request
-            if queue.dropped:
+            process_queue, messages = request
+            if process_queue.dropped:
                 continue
-            event(logger, logging.WARNING, "listener takes too long", queue=queue.queue, count=len(messages))
+            event(
+                logger,
+                logging.WARNING,
+                "listener takes too long",
+                queue=process_queue.message_queue,
+                count=len(messages),
+            )
             if self._config.message_model is MessageModel.CLUSTERING:
                 await self._expire_messages(worker, request)
 
@@ -469,9 +486,9 @@ class _Worker(CallSlot):
         return self.task is not None and self.task.cancelling() > 0
 
 
-def log_failure(error: BaseException, queue: ProcessQueue, messages: list[MessageExt]) -> None:
+def log_failure(error: BaseException, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
     """Logs that a listener's call has failed."""
     count, ids = len(messages), ", ".join(message.msg_id for message in messages[:3])
     first = messages[0]
-    about = {"topic": first.topic, "queue": queue.queue, "attempt": first.reconsume_times + 1}
+    about = {"topic": first.topic, "queue": process_queue.message_queue, "attempt": first.reconsume_times + 1}
     event(logger, logging.WARNING, "listener failed", error, **about, count=count, ids=ids)

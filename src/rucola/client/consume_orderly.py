@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from rucola.client.application_call import FailedCall
+from rucola.client.client_tasks import ClientTasks
 from rucola.client.consume_concurrently import log_failure
 from rucola.client.consumer_config import PushConsumerConfig
 from rucola.client.listener import (
@@ -35,7 +36,6 @@ from rucola.client.listener import (
 )
 from rucola.client.listener_calls import CallSlot, ListenerCalls
 from rucola.client.process_queue import OrderlyProcessQueue, ProcessQueue
-from rucola.client.supervisor import ClientTasks
 from rucola.common.message import MessageExt
 from rucola.protocol.bodies.heartbeat import MessageModel
 
@@ -88,38 +88,38 @@ class ConsumeOrderly:
         """Starts to consume."""
         self.calls.start()
 
-    def add(self, queue: ProcessQueue) -> None:
+    def add(self, process_queue: ProcessQueue) -> None:
         """Adds a queue."""
-        assert isinstance(queue, OrderlyProcessQueue)
-        line = self._lines[queue] = _Line(self.calls)
-        self._tasks.forever("queue of an orderly consumer", partial(self._consume_queue, queue, line))
+        assert isinstance(process_queue, OrderlyProcessQueue)
+        line = self._lines[process_queue] = _Line(self.calls)
+        self._tasks.forever("queue of an orderly consumer", partial(self._consume_queue, process_queue, line))
 
-    def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
+    def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         """Adds messages that were pulled into ``queue``."""
-        assert isinstance(queue, OrderlyProcessQueue)
-        line = self._lines.get(queue)
+        assert isinstance(process_queue, OrderlyProcessQueue)
+        line = self._lines.get(process_queue)
         if line is not None:
             line.arrived.set()
 
     def locked(self) -> None:
         """Called when locks were confirmed; the queues' tasks look for this themselves."""
 
-    async def remove(self, queue: ProcessQueue) -> bool:
+    async def remove(self, process_queue: ProcessQueue) -> bool:
         """Removes a dropped queue, unless the listener is still processing messages of the queue. If the first call of
         ``remove`` for the queue was at least 20 s ago, removes the queue in any case.
 
         Returns: Whether the queue was removed.
         """
-        assert isinstance(queue, OrderlyProcessQueue)
-        line = self._lines.get(queue)
+        assert isinstance(process_queue, OrderlyProcessQueue)
+        line = self._lines.get(process_queue)
         if line is None:
             return True
         loop = asyncio.get_running_loop()
         dropped_at = line.drop(loop.time())
         if not await line.has_ended(UNLOCK_WAIT_S) and loop.time() - dropped_at < UNLOCK_ANYWAY_S:
-            queue.try_unlock_times += 1
+            process_queue.try_unlock_times += 1
             return False
-        self._lines.pop(queue, None)
+        self._lines.pop(process_queue, None)
         return True
 
     def take_no_more(self) -> None:
@@ -147,23 +147,27 @@ class ConsumeOrderly:
         """Calls the listener with one message, without any effect on offsets; returns the meaning of its result."""
         return await self.calls.call_directly(message, context)
 
-    async def _consume_queue(self, queue: OrderlyProcessQueue, line: _Line) -> None:
+    async def _consume_queue(self, process_queue: OrderlyProcessQueue, line: _Line) -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         turn = 0
-        while not queue.dropped and not self._stopping:
+        while not process_queue.dropped and not self._stopping:
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError  # the listener has swallowed it
-            if not queue.fetched:
+            if not process_queue.fetched:
                 line.arrived.clear()
                 await line.arrived.wait()
                 continue
-            if self._locks and not queue.is_locked(loop.time()):
+            if self._locks and not process_queue.is_locked(loop.time()):
                 await line.rest(_LOCK_POLL_S)
                 continue
             pause_ms = -1
             async with self._slots:
-                if not queue.dropped and not self._stopping and (not self._locks or queue.is_locked(loop.time())):
-                    pause_ms = await self._consume(queue, line)
+                if (
+                    not process_queue.dropped
+                    and not self._stopping
+                    and (not self._locks or process_queue.is_locked(loop.time()))
+                ):
+                    pause_ms = await self._consume(process_queue, line)
             turn += 1
             if pause_ms >= 0 and not self._stopping:
                 await line.rest(pause_ms / 1000)
@@ -171,64 +175,66 @@ class ConsumeOrderly:
                 await asyncio.sleep(0)
         line.ended.set()
 
-    async def _consume(self, queue: OrderlyProcessQueue, line: _Line) -> int:
+    async def _consume(self, process_queue: OrderlyProcessQueue, line: _Line) -> int:
         """Calls the listener with a batch; returns for how many ms the queue must pause, or -1 for no pause."""
-        messages = queue.give(self._batch)
-        context = ConsumeOrderlyContext(queue.queue)
+        messages = process_queue.give(self._batch)
+        context = ConsumeOrderlyContext(process_queue.message_queue)
         try:
             meaning = self._listener.meaning(await self.calls.call(line, messages, context))
-            status = self._status(queue, messages, meaning)
+            status = self._status(process_queue, messages, meaning)
             if context.auto_commit and status is not ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT:
                 status = ConsumeOrderlyStatus.COMMIT
-            return await self._settle(queue, messages, context, status)
+            return await self._settle(process_queue, messages, context, status)
         except BaseException:
             # The task was cancelled, or this code has a defect: the messages were not handled, and must stay in order.
-            if not queue.dropped and queue.consuming[-len(messages) :] == messages:
-                queue.give_back(messages)
+            if not process_queue.dropped and process_queue.consuming[-len(messages) :] == messages:
+                process_queue.give_back(messages)
             raise
 
-    def _status(self, queue: OrderlyProcessQueue, messages: list[MessageExt], meaning: Meaning) -> ConsumeOrderlyStatus:
+    def _status(
+        self, process_queue: OrderlyProcessQueue, messages: list[MessageExt], meaning: Meaning
+    ) -> ConsumeOrderlyStatus:
         if isinstance(meaning, ConsumeOrderlyStatus):
             return meaning
         if isinstance(meaning, FailedCall):
             if not isinstance(meaning.error, ReconsumeLater):
-                log_failure(meaning.error, queue, messages)
+                log_failure(meaning.error, process_queue, messages)
         elif meaning in GOOD:
             return ConsumeOrderlyStatus.SUCCESS
         return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
     async def _settle(
         self,
-        queue: OrderlyProcessQueue,
+        process_queue: OrderlyProcessQueue,
         messages: list[MessageExt],
         context: ConsumeOrderlyContext,
         status: ConsumeOrderlyStatus,
     ) -> int:
-        if queue.dropped:
+        if process_queue.dropped:
             return -1  # the queue's new consumer gets these messages again
         if status is ConsumeOrderlyStatus.SUCCESS:
             return -1  # only a later COMMIT commits these messages
         if status is ConsumeOrderlyStatus.COMMIT:
-            self._commit(queue)
+            self._commit(process_queue)
             return -1
-        queue.failed += len(messages)
+        process_queue.failed += len(messages)
         if status is ConsumeOrderlyStatus.ROLLBACK:
-            queue.roll_back()
+            process_queue.roll_back()
         elif await self._must_come_again(messages):
-            queue.give_back(messages)
+            process_queue.give_back(messages)
         else:
-            if context.auto_commit and not queue.dropped:
-                self._commit(queue)
+            if context.auto_commit and not process_queue.dropped:
+                self._commit(process_queue)
             return -1
         wanted_ms = context.suspend_current_queue_time_ms
         if wanted_ms < 0:
             wanted_ms = self._config.suspend_current_queue_time_ms
         return min(max(wanted_ms, SUSPEND_MIN_MS), SUSPEND_MAX_MS)
 
-    def _commit(self, queue: OrderlyProcessQueue) -> None:
-        offset = queue.commit()
+    def _commit(self, process_queue: OrderlyProcessQueue) -> None:
+        offset = process_queue.commit()
         if offset is not None:
-            self._progress(queue, offset)
+            self._progress(process_queue, offset)
 
     async def _must_come_again(self, messages: list[MessageExt]) -> bool:
         """Counts the failure, or sends the messages as dead letters; returns whether any must be consumed again."""

@@ -29,12 +29,12 @@ class ConsumeRates:
         seen = self._seen
         rates: dict[str, ConsumeStatus] = {}
         self._seen = {}
-        for queue in queues:
-            counts = self._seen[queue] = (queue.pulled, queue.consumed, queue.failed)
+        for process_queue in queues:
+            counts = self._seen[process_queue] = (process_queue.pulled, process_queue.consumed, process_queue.failed)
             pulled, consumed, failed = (
-                count - old for count, old in zip(counts, seen.get(queue, (0, 0, 0)), strict=True)
+                count - old for count, old in zip(counts, seen.get(process_queue, (0, 0, 0)), strict=True)
             )
-            topic = queue.queue.topic
+            topic = process_queue.message_queue.topic
             self._failed[topic] += failed
             status = rates.setdefault(topic, ConsumeStatus())
             if elapsed:

@@ -158,28 +158,28 @@ class ConsumerRequests:
             jstack=_stacks() if with_stacks else None,
         )
 
-    def _queue_info(self, queue: ProcessQueue) -> ProcessQueueInfo:
+    def _queue_info(self, process_queue: ProcessQueue) -> ProcessQueueInfo:
         loop_now, now_ms = asyncio.get_running_loop().time(), self._member.wall_ms()
 
         def stamp(moment: float | None) -> int:
             return 0 if moment is None else now_ms - int((loop_now - moment) * 1000)
 
-        low, high = queue.span_ends
+        low, high = process_queue.span_ends
         info = ProcessQueueInfo(
-            commit_offset=-1 if (known := self._member.offsets.known(queue.queue)) is None else known,
+            commit_offset=-1 if (known := self._member.offsets.known(process_queue.message_queue)) is None else known,
             cached_msg_min_offset=low or 0,
             cached_msg_max_offset=high or 0,
-            cached_msg_count=len(queue),
-            cached_msg_size_in_mib=queue.size_bytes // _MIB,
-            droped=queue.dropped,
-            last_pull_timestamp=stamp(queue.last_pull_at),
-            last_consume_timestamp=stamp(queue.last_consume_at),
+            cached_msg_count=len(process_queue),
+            cached_msg_size_in_mib=process_queue.size_bytes // _MIB,
+            droped=process_queue.dropped,
+            last_pull_timestamp=stamp(process_queue.last_pull_at),
+            last_consume_timestamp=stamp(process_queue.last_consume_at),
         )
-        if isinstance(queue, OrderlyProcessQueue):
-            consuming = queue.consuming
-            info.locked = queue.is_locked(loop_now)
-            info.try_unlock_times = queue.try_unlock_times
-            info.last_lock_timestamp = stamp(queue.locked_at)
+        if isinstance(process_queue, OrderlyProcessQueue):
+            consuming = process_queue.consuming
+            info.locked = process_queue.is_locked(loop_now)
+            info.try_unlock_times = process_queue.try_unlock_times
+            info.last_lock_timestamp = stamp(process_queue.locked_at)
             info.transaction_msg_count = len(consuming)
             if consuming:
                 info.transaction_msg_min_offset = consuming[0].queue_offset

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime
 
 from rucola.client.allocate import AllocateMessageQueueStrategy
+from rucola.client.client_tasks import ClientTasks
 from rucola.client.consumer_config import GroupConsumerConfig
 from rucola.client.instance import ClientInstance, ConsumerRegistration, check_group, check_topic
 from rucola.client.joined_groups import Membership
@@ -21,7 +22,6 @@ from rucola.client.message_selector import ExpressionType, MessageSelector
 from rucola.client.offset_store import BroadcastOffsetStore, OffsetStore, RemoteBrokerOffsetStore
 from rucola.client.rebalance import QueueOwner, Rebalance
 from rucola.client.subscription import has_same_filter, subscription_data
-from rucola.client.supervisor import ClientTasks
 from rucola.common.key_builder import is_retry_topic, retry_topic
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError, ClientError, RucolaError, TopicNotExistError

@@ -14,11 +14,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rucola.client.client_tasks import ClientTasks, Periodic
 from rucola.client.config import ClientConfig
 from rucola.client.name_servers import NameServers
 from rucola.client.owner import LoopOwner
 from rucola.client.route import RouteTable
-from rucola.client.supervisor import ClientTasks, Periodic
 from rucola.common.hosts import split_address
 from rucola.errors import BrokerError, ClientError, ConfigError, RucolaError
 from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
@@ -135,12 +135,6 @@ class ClientInstance:
             raise ClientError(f"consumer group {group} is registered already")
         self._consumers[group] = registration
         self.heartbeat_soon()
-
-    async def unregister_consumer(self, group: str) -> None:
-        """Removes ``group`` from heartbeats and unregisters it at the brokers; failures are only logged."""
-        addresses = self._brokers()
-        if self._consumers.pop(group, None) is not None:
-            await self._unregister(addresses, None, group)
 
     async def shutdown(self) -> None:
         """Unregisters the client's groups at the brokers, then closes all connections."""

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from rucola.client.client_tasks import ClientTasks
 from rucola.client.consumer_config import MIB, LitePullConsumerConfig
 from rucola.client.deliveries import Deliveries
 from rucola.client.group_member import FIRST_PULL_DELAY_S, GroupMember
@@ -22,7 +23,6 @@ from rucola.client.pull_result import PullStatus
 from rucola.client.pulling import Pulled, Puller
 from rucola.client.queue_failures import QueueFailures
 from rucola.client.subscription import has_same_filter
-from rucola.client.supervisor import ClientTasks
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError, ClientError, RucolaError
@@ -257,7 +257,7 @@ class LitePullService:
         return AssignedQueue(queue, queue_offset, asyncio.get_running_loop().time(), queue in self._paused)
 
     def _begin(self, assigned: AssignedQueue, alone: bool) -> None:
-        self.queues[assigned.queue] = assigned
+        self.queues[assigned.message_queue] = assigned
         if self._room is not None:
             assigned.when_room(self._made_room)
         assigned.is_start_certain = alone
@@ -265,7 +265,7 @@ class LitePullService:
 
     def _pull_from_now(self, assigned: AssignedQueue) -> None:
         assigned.stop_reading()
-        name = f"pulls of {assigned.queue}"
+        name = f"pulls of {assigned.message_queue}"
         assigned.read_by(self._pulls.until_cancelled(name, lambda: self._read_queue(assigned)))
 
     def _leave(self, assigned: AssignedQueue) -> None:
@@ -285,7 +285,7 @@ class LitePullService:
         """
         if not assigned.is_start_certain:
             await asyncio.sleep(FIRST_PULL_DELAY_S)
-            assigned.pulled_to = await self._member.latest_start(assigned.queue, assigned.pulled_to)
+            assigned.pulled_to = await self._member.latest_start(assigned.message_queue, assigned.pulled_to)
             assigned.is_start_certain = True
         while True:
             await assigned.resumed.wait()
@@ -294,7 +294,7 @@ class LitePullService:
             try:
                 pulled = await self._pull(assigned)
             except RucolaError as error:
-                await asyncio.sleep(self._pause_s(assigned.queue, error))
+                await asyncio.sleep(self._pause_s(assigned.message_queue, error))
                 continue
             if pulled.status is PullStatus.OFFSET_ILLEGAL and pulled.next_begin_offset < assigned.pulled_to:
                 self._restart(assigned, pulled.next_begin_offset)
@@ -305,21 +305,21 @@ class LitePullService:
         """Reads a queue from an earlier offset. Its messages are other ones than before, because its topic was created
         again, so what is fetched or given counts no more.
         """
-        fields = {"queue": assigned.queue, "offset": queue_offset}
+        fields = {"queue": assigned.message_queue, "offset": queue_offset}
         event(logger, logging.WARNING, "consumption of a queue restarts at another offset", **fields)
         assigned.drop()
-        self._member.offsets.update(assigned.queue, queue_offset, increase_only=False)
-        self._begin(self._new_queue(assigned.queue, queue_offset), alone=True)
+        self._member.offsets.update(assigned.message_queue, queue_offset, increase_only=False)
+        self._begin(self._new_queue(assigned.message_queue, queue_offset), alone=True)
 
     async def _pull(self, assigned: AssignedQueue) -> Pulled:
-        queue = assigned.queue
+        queue = assigned.message_queue
         subscription = self._member.subscriptions.get(queue.topic) or self.expressions[queue.topic]
         return await self._puller.pull(queue, assigned.pulled_to, subscription)
 
     def _take(self, assigned: AssignedQueue, pulled: Pulled) -> None:
-        self._failures.end(assigned.queue)
+        self._failures.end(assigned.message_queue)
         if pulled.status is PullStatus.OFFSET_ILLEGAL:
-            fields = {"queue": assigned.queue, "offset": pulled.next_begin_offset}
+            fields = {"queue": assigned.message_queue, "offset": pulled.next_begin_offset}
             event(logger, logging.WARNING, "queue continues at another offset", **fields)
         if pulled.messages:
             assigned.put(pulled.messages)
@@ -361,4 +361,4 @@ class LitePullService:
 
     def _note(self, assigned: AssignedQueue) -> None:
         if not assigned.dropped:
-            self._member.offsets.update(assigned.queue, assigned.committable, increase_only=True)
+            self._member.offsets.update(assigned.message_queue, assigned.committable, increase_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rucola.client.queue_selector import ChosenQueue
 from rucola.client.send_result import SendResult, SendStatus
@@ -95,6 +95,20 @@ class SendRules(Protocol):
         """Called when ``send`` has failed or was cancelled, and is no longer in flight; wakes waiting callers."""
 
 
+class SendTerms(NamedTuple):
+    """What a send may take.
+
+    Attributes:
+        timeout_ms: for all attempts together.
+        retries: number of attempts after the first one.
+        kind: the kind of request: ``MESSAGE``, ``BATCH`` or ``REPLY``.
+    """
+
+    timeout_ms: int
+    retries: int
+    kind: int
+
+
 class PendingSend(Waiter):
     """A message in flight, from ``submit`` to its result.
 
@@ -133,9 +147,7 @@ class PendingSend(Waiter):
         fixed_queue: MessageQueue | ChosenQueue | None,
         msg_id: str,
         encoded: EncodedMessage,
-        kind: int,
-        timeout_ms: int,
-        retries: int,
+        terms: SendTerms,
     ) -> None:
         self._rules = rules
         self.epoch = rules.epoch
@@ -143,11 +155,10 @@ class PendingSend(Waiter):
         self.fixed_queue = fixed_queue
         self.msg_id = msg_id
         self.size = len(encoded[0])
-        self.kind = kind
+        timeout_ms, self._retries_left, self.kind = terms
         self._encoded = encoded
         self.deadline = self._expires_at = loop.time() + timeout_ms / 1000
         self.timeout_ms = timeout_ms
-        self._retries_left = retries
         self._attempts = 1  # number of the next or current attempt
         # target of the latest attempt
         self._target: SendTarget

@@ -38,7 +38,7 @@ class ProcessQueue:
     """The messages of one queue that were pulled but not consumed yet.
 
     Args:
-        queue: the queue.
+        message_queue: the queue whose messages it holds.
         now: the event loop's time.
 
     Attributes:
@@ -52,8 +52,8 @@ class ProcessQueue:
         on_room: function that is called when the queue takes less room, or needs none any more.
     """
 
-    def __init__(self, queue: MessageQueue, now: float) -> None:
-        self.queue = queue
+    def __init__(self, message_queue: MessageQueue, now: float) -> None:
+        self.message_queue = message_queue
         self.dropped = False
         self.last_pull_at = now
         self.last_consume_at = now
@@ -152,8 +152,8 @@ class DeliveryQueue(ProcessQueue):
     in_order = False
     """Whether messages are given only while no earlier message is being handled."""
 
-    def __init__(self, queue: MessageQueue, now: float) -> None:
-        super().__init__(queue, now)
+    def __init__(self, message_queue: MessageQueue, now: float) -> None:
+        super().__init__(message_queue, now)
         self.fetched: deque[MessageExt] = deque()
         self.in_line = False
         self.is_paused = False
@@ -217,8 +217,8 @@ class OrderlyProcessQueue(DeliveryQueue):
 
     in_order = True
 
-    def __init__(self, queue: MessageQueue, now: float) -> None:
-        super().__init__(queue, now)
+    def __init__(self, message_queue: MessageQueue, now: float) -> None:
+        super().__init__(message_queue, now)
         self.locked_at: float | None = None
         self.try_unlock_times = 0
         self.consuming: list[MessageExt] = []

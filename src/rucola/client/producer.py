@@ -15,7 +15,7 @@ from rucola.client.config import ClientConfig, ProducerConfig
 from rucola.client.faces import Asynchronous
 from rucola.client.instance import ClientInstance, check_group
 from rucola.client.message_encoder import MessageEncoder
-from rucola.client.pending_send import BATCH, MESSAGE, REPLY, PendingSend, TimedSend, retry_send
+from rucola.client.pending_send import BATCH, MESSAGE, REPLY, PendingSend, SendTerms, TimedSend, retry_send
 from rucola.client.queue_selector import ChosenQueue, QueueSelector, by_sharding_key
 from rucola.client.request_reply import RequestTable, reply_message
 from rucola.client.send_many import ManyMessages
@@ -92,8 +92,9 @@ class Producer(Asynchronous):
         self._wall_ms = clock.wall_ms
         self._pipeline = SendPipeline(group, self._config, self._instance, clock.wall_ms, first_turn)
         self._submit_encoded = self._pipeline.submit
-        self._default_timeout_ms = self._config.send_msg_timeout_ms
-        self._async_retries = self._config.retry_times_when_send_async_failed
+        timeout_ms, retries = self._config.send_msg_timeout_ms, self._config.retry_times_when_send_failed
+        self._terms = SendTerms(timeout_ms, retries, MESSAGE)
+        self._async_terms = self._terms._replace(retries=self._config.retry_times_when_send_async_failed)
         self._encoder = MessageEncoder(self._config, unique_ids)
         self._encode = self._encoder.encode
         self._requests = RequestTable(self._instance.client_id)
@@ -209,7 +210,7 @@ class Producer(Asynchronous):
             RemotingError: no broker could be reached, or none responded in time; the message may have been stored.
         """
         await self._pipeline.ready()
-        return await self._submit(message, queue, selector, timeout_ms, self._config.retry_times_when_send_failed)
+        return await self._submit(message, queue, selector, timeout_ms, self._terms)
 
     def submit(
         self,
@@ -236,7 +237,7 @@ class Producer(Asynchronous):
         Raises:
             ClientError: the message cannot be sent as it is.
         """
-        return self._submit(message, queue, selector, timeout_ms, self._async_retries)
+        return self._submit(message, queue, selector, timeout_ms, self._async_terms)
 
     async def send_many(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[SendResult]:
         """Sends any number of messages to any topics, with several requests in flight at a time.
@@ -259,11 +260,10 @@ class Producer(Asynchronous):
         self._check_open()
         if timeout_ms is not None:
             check_number("timeout_ms", timeout_ms, 1)
-        retries = self._config.retry_times_when_send_failed
         many = ManyMessages(
             self._encoder,
             self._pipeline.ready,
-            lambda message: self._submit(message, None, None, timeout_ms, retries),
+            lambda message: self._submit(message, None, None, timeout_ms, self._terms),
             lambda batch, members: self._submit_batch(batch, members, None, timeout_ms),
             self._config.send_many_batch_bytes,
             min(self._config.compress_msg_body_over_howmuch, self._config.send_many_batch_bytes),
@@ -334,9 +334,8 @@ class Producer(Asynchronous):
         if len(body) > self._config.max_message_size:
             raise ClientError(f"the batch takes {len(body)} bytes; the limit is {self._config.max_message_size}")
         encoded = self._encoder.batch([body], wait_store_ok=True)
-        retries = self._config.retry_times_when_send_failed
         return self._pipeline.submit(
-            topic, None, "", encoded, self._timeout_ms(timeout_ms), retries, BATCH, PendingSend, self._wall_ms()
+            topic, None, "", encoded, self._terms_of(timeout_ms, BATCH), PendingSend, self._wall_ms()
         )
 
     async def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
@@ -441,9 +440,7 @@ class Producer(Asynchronous):
             None,
             request.uniq_key or "",
             self._encode(message, now_ms := self._wall_ms()),
-            self._timeout_ms(timeout_ms),
-            self._config.retry_times_when_send_failed,
-            REPLY,
+            self._terms_of(timeout_ms, REPLY),
             PendingSend,
             now_ms,
         )
@@ -469,7 +466,7 @@ class Producer(Asynchronous):
         queue: MessageQueue | None,
         selector: QueueSelector | None,
         timeout_ms: int | None,
-        retries: int,
+        terms: SendTerms,
     ) -> asyncio.Future[SendResult]:
         if not self._pipeline.is_open or _get_ident() != self._owner.thread or not self._is_loop_running():
             self._check_open()
@@ -484,23 +481,12 @@ class Producer(Asynchronous):
             chosen, make = self._chosen(message, queue, selector)
         if self._trace is not None:
             make = self._trace.traced([message], make)
-        if timeout_ms is None:
-            timeout_ms = self._default_timeout_ms
-        else:
+        if timeout_ms is not None:
             check_number("timeout_ms", timeout_ms, 1)
+            terms = terms._replace(timeout_ms=timeout_ms)
         now_ms = self._wall_ms()
         encoded = self._encode(message, now_ms)
-        return self._submit_encoded(
-            message.topic,
-            chosen,
-            properties[_UNIQ_KEY],
-            encoded,
-            timeout_ms,
-            retries,
-            MESSAGE,
-            make,
-            now_ms,
-        )
+        return self._submit_encoded(message.topic, chosen, properties[_UNIQ_KEY], encoded, terms, make, now_ms)
 
     async def _greet_brokers(self, patience_s: float) -> None:
         """Sends heartbeats to all brokers; waits for at most ``patience_s`` seconds."""
@@ -528,9 +514,7 @@ class Producer(Asynchronous):
             chosen,
             half.properties[_UNIQ_KEY],
             (body, sys_flag | MessageSysFlag.TRANSACTION_PREPARED, flag, properties),
-            self._timeout_ms(timeout_ms),
-            self._config.retry_times_when_send_failed,
-            MESSAGE,
+            self._terms_of(timeout_ms, MESSAGE),
             make,
             now_ms,
         )
@@ -544,9 +528,7 @@ class Producer(Asynchronous):
             queue,
             ",".join(message.uniq_key or "" for message in messages),
             self._encoder.batch(members, first.wait_store_ok),
-            self._timeout_ms(timeout_ms),
-            self._config.retry_times_when_send_failed,
-            BATCH,
+            self._terms_of(timeout_ms, BATCH),
             PendingSend if self._trace is None else self._trace.traced(messages, PendingSend),
             self._wall_ms(),
         )
@@ -576,6 +558,9 @@ class Producer(Asynchronous):
             return self._config.send_msg_timeout_ms
         check_number("timeout_ms", timeout_ms, 1)
         return timeout_ms
+
+    def _terms_of(self, timeout_ms: int | None, kind: int) -> SendTerms:
+        return SendTerms(self._timeout_ms(timeout_ms), self._terms.retries, kind)
 
     def _check_batch(self, messages: Sequence[Message]) -> Message:
         if not isinstance(messages, Sequence):

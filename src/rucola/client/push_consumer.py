@@ -288,9 +288,9 @@ class PushConsumer(Asynchronous):
             return ConsumeOrderly(listener, self._config, self._send_back.dead_letter, self._note_orderly)
         return ConsumeConcurrently(listener, self._config, self._send_back.send_back, self._clock)
 
-    def _note_orderly(self, queue: ProcessQueue, consumer_offset: int) -> None:
+    def _note_orderly(self, process_queue: ProcessQueue, consumer_offset: int) -> None:
         if self._service is not None:
-            self._service.note_orderly(queue, consumer_offset)
+            self._service.note_orderly(process_queue, consumer_offset)
 
     def _running(self) -> PushService:
         self._life.check_running()

@@ -21,6 +21,7 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from rucola.client.client_tasks import ClientTasks
 from rucola.client.consume_rates import ConsumeRates
 from rucola.client.consumer_config import MIB, PushConsumerConfig
 from rucola.client.group_member import FIRST_PULL_DELAY_S, GroupMember
@@ -29,7 +30,6 @@ from rucola.client.pull_result import PullStatus
 from rucola.client.pulling import Pulled, Puller
 from rucola.client.queue_failures import QueueFailures
 from rucola.client.queue_locks import QueueLocks
-from rucola.client.supervisor import ClientTasks
 from rucola.common import message_const
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message import MessageExt
@@ -63,16 +63,16 @@ class Consumption(Protocol):
     def start(self) -> None:
         """Starts the consumption."""
 
-    def add(self, queue: ProcessQueue) -> None:
+    def add(self, process_queue: ProcessQueue) -> None:
         """Adds a queue that this consumer now reads."""
 
-    def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
+    def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         """Consumes messages that were pulled from ``queue``."""
 
     def locked(self) -> None:
         """Called when locks were confirmed."""
 
-    async def remove(self, queue: ProcessQueue) -> bool:
+    async def remove(self, process_queue: ProcessQueue) -> bool:
         """Gives up ``queue``; returns False if it must be kept for now."""
 
     async def stop(self, timeout_s: float) -> None:
@@ -166,39 +166,49 @@ class PushService:
             self._note(queue)
         self.rates.sample(self.queues.values(), asyncio.get_running_loop().time())
 
-    def note_orderly(self, queue: ProcessQueue, consumer_offset: int) -> None:
+    def note_orderly(self, process_queue: ProcessQueue, consumer_offset: int) -> None:
         """Records an orderly queue's consumer offset, which may be lower than before."""
-        if not queue.dropped:
-            self._member.offsets.update(queue.queue, consumer_offset, increase_only=False)
+        if not process_queue.dropped:
+            self._member.offsets.update(process_queue.message_queue, consumer_offset, increase_only=False)
 
     async def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
         """Gives up the queues of ``topic`` that are in ``offsets`` and stores these offsets; the next round of the
         rebalance adds the queues again.
         """
-        wanted = [queue for queue in self.queues.values() if queue.queue.topic == topic and queue.queue in offsets]
-        await asyncio.gather(*(self._restart(queue, offsets[queue.queue]) for queue in wanted))
+        wanted = [
+            process_queue
+            for process_queue in self.queues.values()
+            if process_queue.message_queue.topic == topic and process_queue.message_queue in offsets
+        ]
+        await asyncio.gather(
+            *(self._restart(process_queue, offsets[process_queue.message_queue]) for process_queue in wanted)
+        )
 
     def drop_topic(self, topic: str) -> None:
         """Drops the queues of ``topic``, which is no longer subscribed: from now on, no message of it is passed on. The
         next round of the rebalance gives the queues up.
         """
-        for queue in [queue for queue in self.queues.values() if queue.queue.topic == topic]:
-            if not queue.dropped:
-                self._note(queue)
-                self._drop(queue)
+        for process_queue in [
+            process_queue for process_queue in self.queues.values() if process_queue.message_queue.topic == topic
+        ]:
+            if not process_queue.dropped:
+                self._note(process_queue)
+                self._drop(process_queue)
 
     def pull_anew(self, topic: str) -> None:
         """Pulls the queues of ``topic`` with its present expression; ignores the answers to pulls in progress."""
-        for queue in self.queues.values():
-            if queue.queue.topic == topic and not queue.dropped:
-                self._pull_from_now(queue)
+        for process_queue in self.queues.values():
+            if process_queue.message_queue.topic == topic and not process_queue.dropped:
+                self._pull_from_now(process_queue)
 
-    def _pull_from_now(self, queue: ProcessQueue) -> None:
-        task = self._tasks.get(queue.queue)
+    def _pull_from_now(self, process_queue: ProcessQueue) -> None:
+        task = self._tasks.get(process_queue.message_queue)
         if task is not None:
             task.cancel()
-        name = f"pulls of {queue.queue}"
-        self._tasks[queue.queue] = self._pulls.until_cancelled(name, lambda: self._pull_queue(queue))
+        name = f"pulls of {process_queue.message_queue}"
+        self._tasks[process_queue.message_queue] = self._pulls.until_cancelled(
+            name, lambda: self._pull_queue(process_queue)
+        )
 
     # QueueOwner
 
@@ -212,7 +222,7 @@ class PushService:
 
     def leaving(self) -> Collection[MessageQueue]:
         """See ``QueueOwner``."""
-        return [queue.queue for queue in self.queues.values() if queue.dropped]
+        return [process_queue.message_queue for process_queue in self.queues.values() if process_queue.dropped]
 
     async def add_queue(self, queue: MessageQueue, alone: bool) -> bool:
         """See ``QueueOwner``."""
@@ -260,14 +270,16 @@ class PushService:
 
     # pulling
 
-    async def _pull_queue(self, queue: ProcessQueue) -> None:
+    async def _pull_queue(self, process_queue: ProcessQueue) -> None:
         """Reads a queue. Unless the group has no other member, the previous consumer of a new queue gets the time to
         store how far it came, and the offset is looked up again.
         """
-        if not queue.is_start_certain:
+        if not process_queue.is_start_certain:
             await asyncio.sleep(FIRST_PULL_DELAY_S)
-            queue.pulled_to = await self._member.latest_start(queue.queue, queue.pulled_to)
-            queue.is_start_certain = True
+            process_queue.pulled_to = await self._member.latest_start(
+                process_queue.message_queue, process_queue.pulled_to
+            )
+            process_queue.is_start_certain = True
         loop = asyncio.get_running_loop()
         exception_s = self._config.pull_time_delay_when_exception_ms / 1000
         delay_s = 0.0
@@ -276,63 +288,75 @@ class PushService:
                 await asyncio.sleep(delay_s)
             delay_s = 0.0
             await self._resumed.wait()
-            while queue.is_full(self._limits):
-                await _room(queue)
-            if isinstance(queue, OrderlyProcessQueue) and self.locks is not None and not queue.is_locked(loop.time()):
+            while process_queue.is_full(self._limits):
+                await _room(process_queue)
+            if (
+                isinstance(process_queue, OrderlyProcessQueue)
+                and self.locks is not None
+                and not process_queue.is_locked(loop.time())
+            ):
                 delay_s = exception_s
                 continue
-            if queue.dropped:
+            if process_queue.dropped:
                 return
-            queue.last_pull_at = loop.time()
+            process_queue.last_pull_at = loop.time()
             try:
-                pulled = await self._pull(queue)
+                pulled = await self._pull(process_queue)
             except RucolaError as error:
-                delay_s = self._delay_s(queue, error, exception_s)
+                delay_s = self._delay_s(process_queue, error, exception_s)
                 continue
-            self._failures.end(queue.queue)
-            if pulled.status is PullStatus.OFFSET_ILLEGAL and pulled.next_begin_offset < queue.pulled_to:
+            self._failures.end(process_queue.message_queue)
+            if pulled.status is PullStatus.OFFSET_ILLEGAL and pulled.next_begin_offset < process_queue.pulled_to:
                 # the queue's messages are other ones than before: its topic was created again
-                self._member.instance.keep(self._restart(queue, pulled.next_begin_offset))
+                self._member.instance.keep(self._restart(process_queue, pulled.next_begin_offset))
                 return
-            self._take(queue, pulled)
+            self._take(process_queue, pulled)
             if pulled.messages:
                 delay_s = self._config.pull_interval_ms / 1000
 
-    async def _pull(self, queue: ProcessQueue) -> Pulled:
+    async def _pull(self, process_queue: ProcessQueue) -> Pulled:
         commit_offset = None
         if self._config.message_model is MessageModel.CLUSTERING:
-            self._note(queue)
-            commit_offset = self._member.offsets.known(queue.queue) or None
-        subscription = self._member.subscriptions[queue.queue.topic]
-        return await self._puller.pull(queue.queue, queue.pulled_to, subscription, commit_offset)
+            self._note(process_queue)
+            commit_offset = self._member.offsets.known(process_queue.message_queue) or None
+        subscription = self._member.subscriptions[process_queue.message_queue.topic]
+        return await self._puller.pull(
+            process_queue.message_queue, process_queue.pulled_to, subscription, commit_offset
+        )
 
-    def _take(self, queue: ProcessQueue, pulled: Pulled) -> None:
+    def _take(self, process_queue: ProcessQueue, pulled: Pulled) -> None:
         if pulled.status is PullStatus.OFFSET_ILLEGAL:
-            fields = {"group": self._member.group, "queue": queue.queue, "offset": pulled.next_begin_offset}
+            fields = {
+                "group": self._member.group,
+                "queue": process_queue.message_queue,
+                "offset": pulled.next_begin_offset,
+            }
             event(logger, logging.WARNING, "queue continues at another offset", **fields)
         if pulled.messages:
-            self._submit(queue, list(pulled.messages))
-        elif not len(queue):
-            self._member.offsets.update(queue.queue, pulled.next_begin_offset, increase_only=True)
-        queue.pulled_to = pulled.next_begin_offset
+            self._submit(process_queue, list(pulled.messages))
+        elif not len(process_queue):
+            self._member.offsets.update(process_queue.message_queue, pulled.next_begin_offset, increase_only=True)
+        process_queue.pulled_to = pulled.next_begin_offset
 
-    def _submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        if is_retry_topic(queue.queue.topic):
+    def _submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        if is_retry_topic(process_queue.message_queue.topic):
             for message in messages:
                 message.topic = message.properties.get(message_const.RETRY_TOPIC, message.topic)
-        queue.put(messages)
-        self._consumption.submit(queue, messages)
+        process_queue.put(messages)
+        self._consumption.submit(process_queue, messages)
 
-    def _delay_s(self, queue: ProcessQueue, error: RucolaError, exception_s: float) -> float:
+    def _delay_s(self, process_queue: ProcessQueue, error: RucolaError, exception_s: float) -> float:
         if isinstance(error, BrokerError):
             if error.code == ResponseCode.FLOW_CONTROL:
                 return BROKER_BUSY_DELAY_S
             if error.code in _UNKNOWN_TO_BROKER:
                 self._member.instance.heartbeat_soon()
-                self._note_unknown(queue.queue, error)
+                self._note_unknown(process_queue.message_queue, error)
                 return min(UNKNOWN_TO_BROKER_DELAY_S, exception_s)
-        if not is_retry_topic(queue.queue.topic) and (times := self._failures.note(queue.queue, error)):
-            fields = {"group": self._member.group, "queue": queue.queue, "error": error, "times": times}
+        if not is_retry_topic(process_queue.message_queue.topic) and (
+            times := self._failures.note(process_queue.message_queue, error)
+        ):
+            fields = {"group": self._member.group, "queue": process_queue.message_queue, "error": error, "times": times}
             event(logger, logging.WARNING, "pull failed", **fields)
         return exception_s
 
@@ -345,49 +369,49 @@ class PushService:
             fields = {"group": self._member.group, "queue": queue, "error": error}
             event(logger, logging.WARNING, "another member of the group has other subscriptions", **fields)
 
-    async def _restart(self, queue: ProcessQueue, consumer_offset: int) -> None:
+    async def _restart(self, process_queue: ProcessQueue, consumer_offset: int) -> None:
         """Gives up a queue, and stores ``consumer_offset``, at which it will start again."""
-        if self.queues.get(queue.queue) is not queue:
+        if self.queues.get(process_queue.message_queue) is not process_queue:
             return  # given up meanwhile
         event(
             logger,
             logging.WARNING,
             "consumption of a queue restarts at another offset",
             group=self._member.group,
-            queue=queue.queue,
+            queue=process_queue.message_queue,
             offset=consumer_offset,
         )
-        self._drop(queue)
-        self._member.offsets.update_and_freeze(queue.queue, consumer_offset)
-        await self.remove_queue(queue.queue)
+        self._drop(process_queue)
+        self._member.offsets.update_and_freeze(process_queue.message_queue, consumer_offset)
+        await self.remove_queue(process_queue.message_queue)
         self._member.rebalance_soon()
 
-    def _lock_lost(self, queue: OrderlyProcessQueue) -> None:
+    def _lock_lost(self, process_queue: OrderlyProcessQueue) -> None:
         """Drops a queue that another consumer may have read since this consumer lost the lock. Stores no consumer
         offset, because only the other consumer knows how far the queue has been consumed.
         """
-        self._drop(queue)
-        self._member.offsets.remove(queue.queue)
+        self._drop(process_queue)
+        self._member.offsets.remove(process_queue.message_queue)
         self._member.rebalance_soon()
 
-    def _drop(self, queue: ProcessQueue) -> None:
-        queue.drop()
-        task = self._tasks.pop(queue.queue, None)
+    def _drop(self, process_queue: ProcessQueue) -> None:
+        process_queue.drop()
+        task = self._tasks.pop(process_queue.message_queue, None)
         if task is not None and task is not asyncio.current_task():
             task.cancel()
 
-    def _forget(self, queue: ProcessQueue) -> None:
-        if self.queues.get(queue.queue) is queue:
-            del self.queues[queue.queue]
-            self._unknown.pop(queue.queue, None)
-            self._member.offsets.remove(queue.queue)
-            self._puller.forget(queue.queue)
+    def _forget(self, process_queue: ProcessQueue) -> None:
+        if self.queues.get(process_queue.message_queue) is process_queue:
+            del self.queues[process_queue.message_queue]
+            self._unknown.pop(process_queue.message_queue, None)
+            self._member.offsets.remove(process_queue.message_queue)
+            self._puller.forget(process_queue.message_queue)
 
-    def _note(self, queue: ProcessQueue) -> None:
-        if not queue.dropped and not isinstance(queue, OrderlyProcessQueue):
-            progress = queue.progress
+    def _note(self, process_queue: ProcessQueue) -> None:
+        if not process_queue.dropped and not isinstance(process_queue, OrderlyProcessQueue):
+            progress = process_queue.progress
             if progress is not None:
-                self._member.offsets.update(queue.queue, progress, increase_only=True)
+                self._member.offsets.update(process_queue.message_queue, progress, increase_only=True)
 
     def _orderly_queues(self) -> list[OrderlyProcessQueue]:
         return [queue for queue in self.queues.values() if isinstance(queue, OrderlyProcessQueue) and not queue.dropped]
@@ -403,11 +427,11 @@ class PushService:
         return FlowLimits(messages, size_mib * MIB, span)
 
 
-async def _room(queue: ProcessQueue) -> None:
+async def _room(process_queue: ProcessQueue) -> None:
     """Waits until messages are removed from ``queue``."""
     removed = asyncio.Event()
-    queue.when_room(removed.set)
+    process_queue.when_room(removed.set)
     try:
         await removed.wait()
     finally:
-        queue.when_room(None)
+        process_queue.when_room(None)

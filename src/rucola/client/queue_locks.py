@@ -10,9 +10,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from rucola.client.client_tasks import ClientTasks, Periodic
 from rucola.client.group_member import GroupMember
 from rucola.client.process_queue import OrderlyProcessQueue
-from rucola.client.supervisor import ClientTasks, Periodic
 from rucola.errors import RucolaError
 from rucola.runtime.logs import event
 
@@ -58,37 +58,43 @@ class QueueLocks:
         await self._background.stop()
         await asyncio.gather(*(self.unlock(queue) for queue in self._queues()))
 
-    async def lock(self, queue: OrderlyProcessQueue) -> bool:
+    async def lock(self, process_queue: OrderlyProcessQueue) -> bool:
         """Requests the lock of a new queue; returns whether it was granted."""
         asked_at = asyncio.get_running_loop().time()
-        if not await self._ask(queue.queue.broker_name, [queue], asked_at):
+        if not await self._ask(process_queue.message_queue.broker_name, [process_queue], asked_at):
             return False
-        return queue.locked_at is not None
+        return process_queue.locked_at is not None
 
-    async def unlock(self, queue: OrderlyProcessQueue) -> None:
+    async def unlock(self, process_queue: OrderlyProcessQueue) -> None:
         """Releases the lock; failures are only logged, because the lock expires."""
         member = self._member
-        queue.unlock()
+        process_queue.unlock()
         try:
-            address = member.instance.routes.broker(queue.queue.broker_name)
-            await member.api.unlock_queues(address, member.group, member.instance.client_id, [queue.queue], TIMEOUT_MS)
+            address = member.instance.routes.broker(process_queue.message_queue.broker_name)
+            await member.api.unlock_queues(
+                address, member.group, member.instance.client_id, [process_queue.message_queue], TIMEOUT_MS
+            )
         except RucolaError as error:
-            event(logger, logging.INFO, "queue not unlocked", queue=queue.queue, error=error)
+            event(logger, logging.INFO, "queue not unlocked", queue=process_queue.message_queue, error=error)
 
     async def confirm(self) -> None:
         """Requests the locks of all queues again, which confirms them."""
         loop = asyncio.get_running_loop()
         asked_at = loop.time()
         by_broker: dict[str, list[OrderlyProcessQueue]] = {}
-        for queue in self._queues():
-            by_broker.setdefault(queue.queue.broker_name, []).append(queue)
-        before = {queue: queue.locked_at for queues in by_broker.values() for queue in queues}
+        for process_queue in self._queues():
+            by_broker.setdefault(process_queue.message_queue.broker_name, []).append(process_queue)
+        before = {process_queue: process_queue.locked_at for queues in by_broker.values() for process_queue in queues}
         await asyncio.gather(*(self._ask(name, queues, asked_at) for name, queues in by_broker.items()))
-        for queue, locked_at in before.items():
-            sure = queue.locked_at is not None and locked_at is not None and queue.locked_at - locked_at <= SURE_S
-            if not queue.dropped and not sure:
-                event(logger, logging.WARNING, "lock lost", group=self._member.group, queue=queue.queue)
-                self._lost(queue)
+        for process_queue, locked_at in before.items():
+            sure = (
+                process_queue.locked_at is not None
+                and locked_at is not None
+                and process_queue.locked_at - locked_at <= SURE_S
+            )
+            if not process_queue.dropped and not sure:
+                event(logger, logging.WARNING, "lock lost", group=self._member.group, queue=process_queue.message_queue)
+                self._lost(process_queue)
         self._confirmed()
 
     async def _ask(self, broker_name: str, queues: list[OrderlyProcessQueue], asked_at: float) -> bool:
@@ -97,16 +103,20 @@ class QueueLocks:
         try:
             address = member.instance.routes.broker(broker_name)
             locked = await member.api.lock_queues(
-                address, member.group, member.instance.client_id, [queue.queue for queue in queues], TIMEOUT_MS
+                address,
+                member.group,
+                member.instance.client_id,
+                [process_queue.message_queue for process_queue in queues],
+                TIMEOUT_MS,
             )
         except RucolaError as error:
             event(logger, logging.WARNING, "queues not locked", broker=broker_name, error=error)
             return False
-        for queue in queues:
-            if queue.queue in locked:
-                queue.lock(asked_at)
+        for process_queue in queues:
+            if process_queue.message_queue in locked:
+                process_queue.lock(asked_at)
             else:
-                queue.unlock()
+                process_queue.unlock()
         return True
 
     def confirm_soon(self) -> None:

@@ -14,14 +14,14 @@ from itertools import cycle, islice
 from rucola.client.config import ProducerConfig
 from rucola.client.fault import LatencyFaultTolerance
 from rucola.client.instance import ClientInstance
-from rucola.client.pending_send import MESSAGE, PendingSend, SendTarget
+from rucola.client.pending_send import MESSAGE, PendingSend, SendTarget, SendTerms
 from rucola.client.queue_selector import ChosenQueue
 from rucola.client.send_result import SendResult
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError, NoRouteError, RemotingClosedError, RemotingError, RucolaError
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import FLAG_ONEWAY
-from rucola.protocol.send_request import EncodedMessage, header_head, send_frame
+from rucola.protocol.send_request import EncodedMessage, encode_send_head, header_head
 
 _CODES = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 _ROUTE_PAUSE_MS_MIN = 10
@@ -165,9 +165,7 @@ class SendPipeline:
         fixed_queue: MessageQueue | ChosenQueue | None,
         msg_id: str,
         encoded: EncodedMessage,
-        timeout_ms: int,
-        retries: int,
-        kind: int,
+        terms: SendTerms,
         make: Callable[..., PendingSend],
         now_ms: int,
     ) -> asyncio.Future[SendResult]:
@@ -175,7 +173,7 @@ class SendPipeline:
 
         ``make`` is ``PendingSend`` or a subclass with the same arguments.
         """
-        send = make(self, self._loop, topic, fixed_queue, msg_id, encoded, kind, timeout_ms, retries)
+        send = make(self, self._loop, topic, fixed_queue, msg_id, encoded, terms)
         self.in_flight += 1
         self.in_flight_bytes += send.size
         targets = self._targets.get(topic)
@@ -198,8 +196,9 @@ class SendPipeline:
         target = self._choose(topic, fixed_queue, None)
         opaque = self.client.next_opaque()
         now_ms = self.wall_ms()
-        frame = send_frame(target.heads[MESSAGE], sys_flag, now_ms, message_flag, properties, FLAG_ONEWAY, opaque, body)
-        self.client.send_oneway(target.address, frame)
+        head = target.heads[MESSAGE]
+        start = encode_send_head(head, sys_flag, now_ms, message_flag, properties, FLAG_ONEWAY, opaque, len(body))
+        self.client.send_oneway(target.address, start + body)
 
     def abandon(self) -> None:
         """Fails the messages that still wait for a route; called when the connections are closed."""

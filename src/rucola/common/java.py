@@ -15,12 +15,6 @@ def to_int32(value: int) -> int:
     return value - 0x100000000 if value & 0x80000000 else value
 
 
-def to_int64(value: int) -> int:
-    """Returns ``value`` wrapped to a signed 64-bit integer, as the cast ``(long)`` does."""
-    value &= 0xFFFFFFFFFFFFFFFF
-    return value - 0x10000000000000000 if value & 0x8000000000000000 else value
-
-
 def read_int32(value: Any) -> int:
     """Returns ``value``, a number or its text, as an int32.
 

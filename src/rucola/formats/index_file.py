@@ -133,18 +133,28 @@ class ChainBudget:
     cut: bool = False
 
 
+class Limits(NamedTuple):
+    """Which entries of a hash a query returns.
+
+    Attributes:
+        count_max: largest number of entries.
+        begin_ms, end_ms: first and last time, both included.
+    """
+
+    count_max: int
+    begin_ms: int
+    end_ms: int
+
+
 def query(
     index: bytes | bytearray | memoryview,
     slot_count: int,
     wanted_hash: int,
-    count_max: int,
-    begin_ms: int,
-    end_ms: int,
+    limits: Limits,
     budget: ChainBudget | None = None,
     look: Callable[[int, int], None] | None = None,
 ) -> list[PhysicalOffset]:
-    """Returns the physical offsets of the entries with the hash ``wanted_hash`` and a time from ``begin_ms`` to
-    ``end_ms``, newest first.
+    """Returns the physical offsets of the entries with the hash ``wanted_hash`` within ``limits``, newest first.
 
     Times have the precision of the file: whole seconds since the file's begin time. A damaged chain ends the query; a
     chain with a cycle does not make the query endless.
@@ -155,6 +165,7 @@ def query(
     Raises:
         FormatError: the file is too short for its slots and entries.
     """
+    count_max, begin_ms, end_ms = limits
     header = IndexHeader.decode(index)
     entries = INDEX_HEADER.size + INDEX_SLOT.size * slot_count
     if entries + INDEX_ENTRY.size * header.index_count > len(index) and header.index_count > 1:

@@ -22,16 +22,16 @@ _HEAD = Struct(">iiiii")
 _SYS_FLAG = slice(36, 40)
 
 
-def decode_single_messages(records: bytes, queue_offset: int, unpack: bool = True) -> list[MessageExt]:
+def decode_single_messages(records: bytes, queue_offset: int) -> list[MessageExt]:
     """Returns the messages in ``records``; of a batch, only messages from ``queue_offset`` on are returned. See
     ``decode_messages``.
 
     Raises:
         FormatError: a record is truncated, does not parse or has a wrong checksum, or a body cannot be decompressed.
     """
-    messages = decode_messages(records, unpack)
+    messages = decode_messages(records)
     if any(message.sys_flag & _FLAGS == _FLAGS for message in messages):
-        return decode_messages(split_inner_batches(records, queue_offset), unpack)
+        return decode_messages(split_inner_batches(records, queue_offset))
     return messages
 
 

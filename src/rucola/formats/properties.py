@@ -40,14 +40,6 @@ def decode_properties(text: bytes | bytearray | memoryview) -> dict[str, str]:
     return result
 
 
-def remove_property(text: bytes, name: bytes) -> bytes:
-    """Returns ``text`` without the pairs named ``name``; all other bytes are unchanged."""
-    if name not in text:
-        return text
-    kept = [piece for piece in text.split(b"\x02") if not piece.startswith(name + b"\x01")]
-    return b"\x02".join(kept)
-
-
 def java_order(pairs: Iterable[tuple[str, str]], capacity: int = 16) -> dict[str, str]:
     """Returns ``pairs`` in the order in which RocketMQ writes them: the iteration order of a ``HashMap``.
 

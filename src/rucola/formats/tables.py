@@ -30,11 +30,6 @@ _Value = TypeVar("_Value")
 _FIELD_LINE = ENTRY_LINE + "\t"
 
 
-def encode_topics(version: DataVersion, topics: Mapping[str, TopicConfig]) -> bytes:
-    """Returns the content of ``topics.json``."""
-    return b"".join(topic_pieces(version, topics))
-
-
 def topic_pieces(version: DataVersion, topics: Mapping[str, TopicConfig]) -> Iterator[bytes]:
     """Yields the content of ``topics.json`` piece by piece."""
     entries = (dump_entry(name, _topic_text(topic)) for name, topic in topics.items())
@@ -57,15 +52,6 @@ class SubscriptionGroupTable(NamedTuple):
     data_version: DataVersion
     groups: dict[str, SubscriptionGroupConfig]
     forbidden: dict[str, dict[str, int]]
-
-
-def encode_subscription_groups(
-    version: DataVersion,
-    groups: Mapping[str, SubscriptionGroupConfig],
-    forbidden: Mapping[str, Mapping[str, int]],
-) -> bytes:
-    """Returns the content of ``subscriptionGroup.json``."""
-    return b"".join(subscription_group_pieces(version, groups, forbidden))
 
 
 def subscription_group_pieces(
@@ -93,13 +79,6 @@ def decode_subscription_groups(text: bytes) -> SubscriptionGroupTable:
         _table(root, "subscriptionGroupTable", SubscriptionGroupConfig.from_dict, what),
         _table(root, "forbiddenTable", _integers, what),
     )
-
-
-def encode_consumer_offsets(
-    version: DataVersion, offsets: Mapping[str, Mapping[int, int]], light: bool = False
-) -> bytes:
-    """Returns the content of ``consumerOffset.json`` or ``lmqConsumerOffset.json``; see ``consumer_offset_pieces``."""
-    return b"".join(consumer_offset_pieces(version, offsets, light))
 
 
 def consumer_offset_pieces(
@@ -194,17 +173,12 @@ class ConsumerFilter(NamedTuple):
         return self.dead_ms >= self.born_ms
 
 
-def encode_consumer_filters(filters: Mapping[str, Mapping[str, ConsumerFilter]]) -> bytes:
-    """Returns the content of ``consumerFilter.json``.
+def consumer_filter_pieces(filters: Mapping[str, Mapping[str, ConsumerFilter]]) -> Iterator[bytes]:
+    """Yields the content of ``consumerFilter.json`` piece by piece.
 
     Args:
         filters: for each topic, a map from group to filter.
     """
-    return b"".join(consumer_filter_pieces(filters))
-
-
-def consumer_filter_pieces(filters: Mapping[str, Mapping[str, ConsumerFilter]]) -> Iterator[bytes]:
-    """Yields the content of ``consumerFilter.json`` piece by piece."""
 
     def entry(topic: str, groups: Mapping[str, ConsumerFilter]) -> str:
         data = {"groupFilterData": {name: _filter_dict(each) for name, each in groups.items()}, "topic": topic}

@@ -3,6 +3,13 @@
 ``archive`` copies new messages, in one run or continuously. ``compact`` joins small files and removes old days.
 ``archive_raw`` and ``restore`` copy a whole log, byte for byte. ``rucola.spark.archive`` has the same functions for
 Spark's executors, and reads table and store as one.
+
+For example::
+
+    from rucola.lake import archive, compact
+
+    copied = archive("./table", "flights", store="./store")
+    print(copied, compact("./table").joined)
 """
 
 from __future__ import annotations

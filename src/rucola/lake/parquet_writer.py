@@ -74,7 +74,6 @@ class PartitionedWriter:
         place: where the table is.
         schema: the columns of the files, in order.
         fixed: the partition of all rows, which are then not sorted; None partitions the rows by topic and day.
-        bloom: columns that get a Bloom filter.
     """
 
     def __init__(
@@ -82,12 +81,11 @@ class PartitionedWriter:
         place: Place,
         schema: pa.Schema,
         fixed: Mapping[str, str] | None = None,
-        bloom: Sequence[str] = BLOOM_COLUMNS,
     ) -> None:
         self._place = place
         self._schema = schema
         self._fixed = fixed
-        self._bloom = [name for name in bloom if name in schema.names]
+        self._bloom = [name for name in BLOOM_COLUMNS if name in schema.names]
         self._order = [name for name in ORDER if name in schema.names] if fixed is None else []
         self._parts: dict[tuple[str, int], _Part] = {}
         self._held = 0

@@ -46,7 +46,7 @@ from rucola.lake.raw_rows import (
 from rucola.lake.table_log import Change, DataFile, Snapshot, TableLog
 from rucola.lake.workers import Task, Workers, run_here
 from rucola.places.place import Place
-from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 from rucola.store.log.multi_path import log_directories
 from rucola.store.offline.offline_store import OfflineStore
@@ -82,7 +82,6 @@ class RawArchiver:
         broker_name: str = DEFAULT_BROKER_NAME,
         commit_log_path: str = "",
         segments_per_commit: int = SEGMENTS_PER_COMMIT,
-        clock: Clock | None = None,
     ) -> None:
         if not broker_name:
             raise ConfigError("broker_name", "''", "the name of the store's broker")
@@ -93,7 +92,7 @@ class RawArchiver:
         self._broker_name = broker_name
         self._commit_log_path = commit_log_path
         self._segments_per_commit = segments_per_commit
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._queue = MessageQueue(LOG_TOPIC, broker_name, 0)
 
     def steps(self) -> Iterator[Step]:

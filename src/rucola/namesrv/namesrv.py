@@ -195,14 +195,14 @@ class NameServer:
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
         """Serves all frames that one read delivered."""
-        self.rest_received(channel, batch, 0)
+        self.serve_rows(channel, batch, 0)
 
-    def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
+    def serve_rows(self, channel: Channel, batch: FrameBatch, first: int) -> None:
         """Serves the frames from row ``first`` on, as many as fit into one iteration of the event loop."""
         table = batch.table
         for row in range(first, batch.count):
             if (row > first or channel.costly) and channel.note_request():
-                channel.put_off(batch, row)
+                channel.postpone(batch, row)
                 return
             base = row * ROW_WIDTH
             if table[base + FRAME_FLAG] & FLAG_RESPONSE:
@@ -212,7 +212,7 @@ class NameServer:
             if not refusal:
                 began_s = self._monotonic()
                 self._processors.process(channel, command)
-                channel.took(self._monotonic() - began_s)
+                channel.note_cost(self._monotonic() - began_s)
             elif not command.is_oneway:
                 code = ResponseCode.SYSTEM_BUSY if refusal.startswith(TOO_EARLY) else ResponseCode.NO_PERMISSION
                 channel.send(command.answer(code, refusal).encode())

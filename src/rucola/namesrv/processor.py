@@ -30,10 +30,10 @@ from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers import route as headers
 from rucola.protocol.headers.header import CommandHeader
-from rucola.remoting.json_bodies import SHORT_BYTES
+from rucola.remoting.fairness.json_bodies import SHORT_BYTES
+from rucola.remoting.fairness.steps import in_turns
 from rucola.remoting.processors import OVERLOAD, Answer, ProcessorTable
 from rucola.remoting.server import Channel
-from rucola.remoting.turn import in_turns
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)

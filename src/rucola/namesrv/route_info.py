@@ -18,7 +18,7 @@ from rucola.common.data_version import DataVersion
 from rucola.common.sysflag import PermName
 from rucola.common.topic_config import TopicConfig
 from rucola.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
-from rucola.remoting.turn import at_once
+from rucola.remoting.fairness.steps import at_once
 
 MASTER_ID = 0
 BROKER_TIMEOUT_MS = 120_000

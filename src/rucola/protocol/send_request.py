@@ -31,7 +31,6 @@ __all__ = [
     "properties_text",
     "retry_head",
     "send_answers",
-    "send_frame",
     "unusual_properties",
 ]
 
@@ -80,34 +79,6 @@ def retry_head(head: bytes, reconsume_times: str, reconsume_times_max: str | Non
     """
     fields = {"j": reconsume_times} | ({} if reconsume_times_max is None else {"l": reconsume_times_max})
     return head.replace(b'"j":"0"', orjson.dumps(fields)[1:-1], 1)
-
-
-def send_frame(
-    head: bytes,
-    sys_flag: int,
-    born_timestamp_ms: int,
-    message_flag: int,
-    properties: bytes,
-    frame_flag: int,
-    opaque: int,
-    body: bytes,
-) -> bytes:
-    """Returns a whole send request.
-
-    Args:
-        head: result of ``header_head``.
-        sys_flag: bits of ``MessageSysFlag``.
-        born_timestamp_ms: time of the send.
-        message_flag: the application's flag.
-        properties: result of ``encode_properties`` or ``properties_json``.
-        frame_flag: 0, or 2 for oneway.
-        opaque: correlation id.
-        body: the body as sent, compressed or not.
-    """
-    return (
-        encode_send_head(head, sys_flag, born_timestamp_ms, message_flag, properties, frame_flag, opaque, len(body))
-        + body
-    )
 
 
 def unusual_properties(properties: Mapping[str, str]) -> bytes:

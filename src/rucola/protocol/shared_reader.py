@@ -114,6 +114,7 @@ class SharedFrameReader(FrameReader):
         self._end += count
         rows, self._start, error, unread = scan_frames(self._source, self._start, self._end, self._table, ROWS_MAX)
         if error:
+            self.has_more = False
             raise self._refusal(error)
         self.has_more = rows == ROWS_MAX and self._start < self._end
         batch = None

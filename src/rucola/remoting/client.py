@@ -171,12 +171,6 @@ class RemotingClient:
         """Addresses of the servers to which a connection is open or being opened."""
         return list(self._connections)
 
-    def disconnect(self, address: str) -> None:
-        """Closes the connection to ``address``; requests that wait on it fail with ``RemotingClosedError``."""
-        connection = self._connections.pop(address, None)
-        if connection is not None:
-            connection.close()
-
     async def close(self) -> None:
         """Closes all connections; waiting requests fail with ``RemotingClosedError``."""
         self._closed = True

@@ -1,63 +1,119 @@
-"""Limits the bytes of all responses that peers have not accepted yet.
+"""The writing half of a connection: collects the responses to the requests of a read, and sends them with one write.
 
-Each connection has a limit of its own. Thousands of connections that ask for long responses and read none can each stay
-below that limit and together need more memory than the machine has.
+Event loop only.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rucola.remoting.channel import Channel
+from rucola.remoting.fairness.connection_watch import ConnectionProgress
+from rucola.remoting.fairness.unsent_bytes import COUNTED_BYTES
 
-COUNTED_BYTES = 64 * 1024
-"""A connection with fewer unsent bytes than this number is not counted."""
-_LEFT = 0.75
-"""Connections are closed until at most this fraction of the limit is in use."""
+if TYPE_CHECKING:
+    from rucola.remoting.channel_owner import ChannelOwner
+
+Part = bytes | bytearray | memoryview
+"""A frame, or a piece of one."""
 
 
 class Outbound:
-    """The unsent bytes of all connections. Event loop only.
+    """What is sent to one peer. ``Channel`` inherits this class, because a handler calls ``send`` for each response.
 
-    Args:
-        bytes_max: the limit.
+    Attributes:
+        remote_address: the peer as ``ip:port``.
+        gathering: whether a flush is due, so that ``send`` need not schedule one.
+        progress: for ``ConnectionWatch``.
     """
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._sizes: dict[Channel, int] = {}
-        """Unsent bytes of each connection when they were last counted; there may be fewer by now."""
-        self._total = 0
+    __slots__ = (
+        "_counted",
+        "_gathered_bytes",
+        "_loop",
+        "_parts",
+        "_server",
+        "_transport",
+        "gathering",
+        "progress",
+        "remote_address",
+    )
+
+    def __init__(self, server: ChannelOwner, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._parts: list[Part] = []
+        self._counted = self._gathered_bytes = 0  # the first _counted of _parts have _gathered_bytes bytes
+        self.gathering = False
+        self.progress = ConnectionProgress(loop.time())
+        self.remote_address = ""
+
+    def send(self, data: Part) -> None:
+        """Sends a whole frame. The bytes must not change until they are sent: pass ``bytes`` or a fresh buffer."""
+        self._parts.append(data)
+        if not self.gathering:
+            self.gathering = True
+            self._loop.call_soon(self._flush)
+
+    def send_parts(self, parts: Iterable[Part]) -> None:
+        """Sends frames given in pieces, without joining them. The rule of ``send`` applies."""
+        self._parts.extend(parts)
+        if not self.gathering:
+            self.gathering = True
+            self._loop.call_soon(self._flush)
+
+    def flush_gathered(self) -> None:
+        """Sends what was collected while ``gathering`` was set."""
+        if self._parts:
+            self._flush()
+        else:
+            self.gathering = False
 
     @property
-    def total_bytes(self) -> int:
-        """Number of unsent bytes when they were last counted; there may be fewer by now."""
-        return self._total
+    def buffered_bytes(self) -> int:
+        """Number of bytes of responses that the operating system has not accepted yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
-    def grew(self, channel: Channel, size: int) -> list[Channel]:
-        """Counts ``size`` unsent bytes of ``channel``.
+    def close(self) -> None:
+        """Sends the collected bytes, then closes."""
+        if self._parts:
+            self._flush()
+        if self._transport is not None:
+            self._transport.close()
 
-        Returns:
-            The connections to close: those with the most unsent bytes, if all connections together have too many.
-        """
-        self._total += size - self._sizes.get(channel, 0)
-        self._sizes[channel] = size
-        return self._largest() if self._total > self._bytes_max else []
+    def abort(self) -> None:
+        """Closes without sending the remaining bytes."""
+        if self._transport is not None:
+            self._transport.abort()
 
-    def ended(self, channel: Channel) -> None:
-        """Forgets a closed connection."""
-        self._total -= self._sizes.pop(channel, 0)
+    def connected(self, transport: asyncio.Transport) -> None:
+        """Called by the reading half when the connection was accepted."""
+        self._transport = transport
+        high = self._server.options.outbound_bytes_high
+        transport.set_write_buffer_limits(high, high // 4)
 
-    def _largest(self) -> list[Channel]:
-        self._sizes = {channel: size for channel in self._sizes if (size := channel.buffered_bytes)}
-        self._total = sum(self._sizes.values())
-        if self._total <= self._bytes_max:
-            return []
-        over, found = self._total - self._bytes_max * _LEFT, []
-        for channel, size in sorted(self._sizes.items(), key=lambda entry: entry[1], reverse=True):
-            if over <= 0:
-                break
-            found.append(channel)
-            over -= size
-        return found
+    def ended(self) -> None:
+        """Called by the reading half, once, when the connection is gone."""
+        self._transport = None
+        self._parts = []
+
+    def _flush(self) -> None:
+        parts, self._parts = self._parts, []
+        self.gathering = False
+        self._counted = self._gathered_bytes = 0
+        transport = self._transport
+        if transport is None or not parts:
+            return
+        self.progress.active = True
+        if len(parts) == 1:
+            transport.write(parts[0])
+        else:
+            transport.writelines(parts)
+        size = transport.get_write_buffer_size()
+        if size > COUNTED_BYTES:
+            self._server.grew(self, size)
+            if size > self._server.options.outbound_bytes_max:
+                self._server.overrun(self)
+                transport.abort()

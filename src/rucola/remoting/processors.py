@@ -19,8 +19,8 @@ from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.frame import FrameBatch
 from rucola.remoting.channel import Channel
-from rucola.remoting.json_bodies import SHORT_BYTES, JsonBodies, is_long
-from rucola.remoting.turn import Resumed
+from rucola.remoting.fairness.json_bodies import SHORT_BYTES, JsonBodies, is_long
+from rucola.remoting.fairness.resumed import Resumed
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)

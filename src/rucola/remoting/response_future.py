@@ -12,8 +12,10 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable
 
+from rucola.common.columns import ROW_WIDTH
+from rucola.common.kernel_columns import FRAME_FLAG, FRAME_OPAQUE
 from rucola.errors import FormatError, RemotingClosedError, RemotingConnectError, RemotingError, RemotingTimeoutError
-from rucola.protocol.command import RemotingCommand
+from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch
 
 
@@ -106,6 +108,15 @@ class ResponseTable:
     def take(self, opaque: int) -> Waiter | None:
         """The waiter for the response ``opaque``; None if there is none (any more)."""
         return self.waiting.pop(opaque, None)
+
+    def take_from(self, batch: FrameBatch) -> None:
+        """Gives the responses among the frames of ``batch`` to their waiters."""
+        table = batch.table
+        for row in range(batch.count):
+            if table[row * ROW_WIDTH + FRAME_FLAG] & FLAG_RESPONSE:
+                waiter = self.take(table[row * ROW_WIDTH + FRAME_OPAQUE])
+                if waiter is not None:
+                    waiter.answered(batch, row)
 
     def close(self, connect_error: str | None = None) -> None:
         """Fails all waiting requests: the connection is closed, or could not be opened for the given reason."""

@@ -17,15 +17,18 @@ from rucola.common.hosts import join_address
 from rucola.common.tls_config import TlsConfig
 from rucola.errors import AddressInUseError, ConfigError, FormatError
 from rucola.protocol.shared_reader import ReadSpace, SharedFrameReader
-from rucola.remoting.channel import Channel, FramesHandler
-from rucola.remoting.connection_watch import ConnectionWatch
-from rucola.remoting.deferred_reads import DeferredReads
-from rucola.remoting.large_frames import RETRY_S, LargeFrames
-from rucola.remoting.linger import Linger
+from rucola.remoting.channel import Channel
+from rucola.remoting.channel_owner import FramesHandler
+from rucola.remoting.fairness.connection_watch import ConnectionWatch
+from rucola.remoting.fairness.large_frames import RETRY_S, LargeFrames
+from rucola.remoting.fairness.linger import Linger
+from rucola.remoting.fairness.postponed_reads import PostponedReads
+from rucola.remoting.fairness.read_pauses import ROOM_GIVEN
+from rucola.remoting.fairness.turn import Turn
+from rucola.remoting.fairness.unsent_bytes import UnsentBytes
 from rucola.remoting.outbound import Outbound
 from rucola.remoting.server_options import ServerOptions
 from rucola.remoting.tls_listener import ServerTls, TlsListener
-from rucola.remoting.turn import Turn
 from rucola.runtime.logs import event
 from rucola.runtime.machine import raise_file_limit
 from rucola.runtime.supervision import PeriodicWork, Supervisor
@@ -84,11 +87,11 @@ class RemotingServer:
         self.channels: set[Channel] = set()
         self.linger = Linger()
         self.turn = Turn()
-        self.deferred = DeferredReads(self.turn)
+        self.postponed = PostponedReads(self.turn)
         self._ended: deque[Channel] = deque()
         self._forgetting = False
-        self.large_frames = LargeFrames(self.options.begun_bytes_max)
-        self.outbound = Outbound(self.options.outbound_total_max)
+        self.large_frames: LargeFrames[Channel] = LargeFrames(self.options.begun_bytes_max)
+        self.unsent: UnsentBytes[Outbound] = UnsentBytes(self.options.outbound_total_max)
         self._room_timer: asyncio.TimerHandle | None = None
         self._watch = ConnectionWatch(self.options)
         self._opaques = itertools.count(1)
@@ -131,7 +134,7 @@ class RemotingServer:
         try:
             if options.tls is None:
                 self._server = await loop.create_server(
-                    lambda: Channel(self, loop, SharedFrameReader(space)),
+                    lambda: Channel(self, loop, SharedFrameReader(space)).inbound,
                     self.host,
                     self.port,
                     backlog=_ACCEPTED_TOGETHER,
@@ -146,7 +149,7 @@ class RemotingServer:
                 listening = socket.create_server((self.host, self.port), family=family, backlog=options.backlog)
                 self._server = TlsListener(
                     listening,
-                    lambda: Channel(self, loop, SharedFrameReader(space)),
+                    lambda: Channel(self, loop, SharedFrameReader(space)).inbound,
                     options.tls,
                     self._log,
                     self._supervisor,
@@ -212,7 +215,7 @@ class RemotingServer:
         self.channels.discard(channel)
         self._watch.closed(channel)
         self.large_frames.ended(channel)
-        self.outbound.ended(channel)
+        self.unsent.ended(channel)
         self._ended.append(channel)
         if not self._forgetting:
             self._forget_ended()
@@ -256,22 +259,22 @@ class RemotingServer:
             self.large_frames.ended(channel)
             channel.abort()
         for channel in self.large_frames.admit(loop.time()):
-            channel.room_found()
+            channel.inbound.note(ROOM_GIVEN)
         self._room_timer = loop.call_later(RETRY_S, self._look_for_room) if self.large_frames.waiting else None
 
     def refused(self, channel: Channel, error: FormatError) -> None:
         """Called when ``channel`` sent something that is not a frame."""
         self._log(channel.remote_address, str(error))
 
-    def overrun(self, channel: Channel) -> None:
+    def overrun(self, channel: Outbound) -> None:
         """Called when ``channel`` accepts its responses too slowly."""
         self._log(channel.remote_address, f"more than {self.options.outbound_bytes_max} bytes of unread responses")
 
-    def grew(self, channel: Channel, size: int) -> None:
+    def grew(self, channel: Outbound, size: int) -> None:
         """Called when ``channel`` has ``size`` bytes of unsent responses; closes the channels with the most unsent
         bytes if all channels together have too many.
         """
-        for each in self.outbound.grew(channel, size):
+        for each in self.unsent.grew(channel, size):
             limit = self.options.outbound_total_max
             self._log(each.remote_address, f"more than {limit} bytes of unread responses of all connections")
             each.abort()
@@ -295,13 +298,13 @@ class RemotingServer:
         now = asyncio.get_running_loop().time()
         limit = now - self.options.idle_timeout_ms / 1000
         for channel in list(self.channels):
-            overdue = self._watch.overdue(channel, now)
+            progress, overdue = channel.progress, self._watch.overdue(channel, now)
             if overdue:
                 self._log(channel.remote_address, overdue)
                 channel.abort()
-            elif channel.active:
-                channel.active = False
-                channel.idle_since = now
-            elif channel.idle_since <= limit:
+            elif progress.active:
+                progress.active = False
+                progress.idle_since = now
+            elif progress.idle_since <= limit:
                 event(logger, logging.INFO, "connection idle", peer=channel.remote_address)
                 channel.abort()

@@ -28,6 +28,7 @@ class Worker:
         self._work = work
         self._interval_s = interval_s
         self._wanted = threading.Event()
+        self._rests = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -35,8 +36,13 @@ class Worker:
         """Starts the thread."""
         self._thread.start()
 
+    def rest(self) -> None:
+        """Calls the work no more at intervals, until the next ``wake``."""
+        self._rests = True
+
     def wake(self) -> None:
         """Requests one more call of the work; does nothing if one is already requested. Any thread may call it."""
+        self._rests = False
         if not self._wanted.is_set():
             self._wanted.set()
 
@@ -49,7 +55,7 @@ class Worker:
 
     def _run(self) -> None:
         while True:
-            self._wanted.wait(self._interval_s)
+            self._wanted.wait(None if self._rests else self._interval_s)
             self._wanted.clear()
             if self._stopping:
                 return

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import threading
+from collections.abc import Callable
 
 from rucola.errors import DiskError, DiskFullError, NoMemoryError, TooManyFilesError
 
@@ -16,6 +18,7 @@ _ERRORS: dict[int, type[DiskError]] = {
 }
 _NOTHING_CHANGED = frozenset({"map", "allocate", "create directory", "stat", "list"})
 """Operations that change nothing if there is no memory for them; after a write or sync, the content is unknown."""
+_ZEROS = bytes(1 << 20)
 _moving = threading.Lock()
 """Guards the position of a descriptor on systems whose calls cannot name a position (Windows)."""
 
@@ -83,3 +86,42 @@ class DiskCall:
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, OSError):
             raise disk_error(self._path, self._operation, error) from error
+
+
+class DescriptorCalls:
+    """Calls on descriptors that some systems lack, or whose failure a test wants to see.
+
+    Attributes:
+        fallocate: allocates blocks; None where the system cannot.
+        populate_write: whether the system can trigger the page faults of later writes; becomes False when it refuses.
+        data_sync: syncs the data of a file.
+    """
+
+    fallocate: Callable[[int, int, int], None] | None = staticmethod(getattr(os, "posix_fallocate", None))  # type: ignore[arg-type]
+    populate_write = sys.platform == "linux"
+    data_sync: Callable[[int], None] = staticmethod(getattr(os, "fdatasync", os.fsync))
+
+    def allocate(self, descriptor: int, position: int, length: int) -> None:
+        """Allocates blocks for ``length`` bytes from ``position``; raises the operating system's error.
+
+        Where ``posix_fallocate`` does not exist or the file system does not support it, zeros are written. The range
+        must therefore hold no data.
+        """
+        if length > 0 and not self.fill_holes(descriptor, position, length):
+            for start in range(position, position + length, len(_ZEROS)):
+                write_all(descriptor, _ZEROS[: min(len(_ZEROS), position + length - start)], start)
+
+    def fill_holes(self, descriptor: int, position: int, length: int) -> bool:
+        """Allocates blocks where ``length`` bytes from ``position`` have none, and keeps the data of the others.
+        Returns False, and changes nothing, where ``posix_fallocate`` does not exist or the file system does not
+        support it; raises the operating system's error.
+        """
+        if self.fallocate is None:
+            return False
+        try:
+            self.fallocate(descriptor, position, length)
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                return False
+            raise
+        return True

@@ -9,6 +9,9 @@ from importlib.util import find_spec
 
 from rucola.errors import MissingExtraError
 
+Extra = tuple[str, Sequence[str]]
+"""Name of an extra, and the modules that it installs."""
+
 SERVER = "server", ("lark", "prometheus_client", "rich", "starlette", "uvicorn", "yaml")
 """Modules that broker and name server need."""
 CLI = "cli", ("rich", "typer", "yaml")
@@ -18,7 +21,7 @@ PACKAGE = "package", ("venv_pack",)
 ARROW = "arrow", ("lark", "numpy", "pyarrow")
 """Needed by ``rucola.arrow``."""
 SPARK = "spark", ("lark", "numpy", "pandas", "pyarrow", "pyspark")
-"""Needed by ``rucola.spark``."""
+"""Needed by ``rucola.spark`` and ``rucola store --spark``."""
 SQL = "sql", ("duckdb", "lark", "numpy", "pyarrow")
 """Needed by ``rucola.sql``."""
 
@@ -28,7 +31,7 @@ ICEBERG = "iceberg", ("pyiceberg", "sqlalchemy")
 """Needed for Iceberg tables."""
 
 
-def require(extra: tuple[str, Sequence[str]], user: str) -> None:
+def require(extra: Extra, user: str) -> None:
     """Checks that the modules of an extra are installed, without importing them.
 
     Args:

@@ -34,7 +34,7 @@ from typing import BinaryIO, TypeVar
 from rucola.common.local_path import local_path
 from rucola.errors import ConfigError, DiskError, ForeignEntryError, StoreLockedError
 from rucola.runtime.directory_listing import foreign_in, lengths_below, lengths_in, names_in
-from rucola.runtime.disk_calls import DiskCall, read_at, write_all
+from rucola.runtime.disk_calls import DescriptorCalls, DiskCall, read_at, write_all
 from rucola.runtime.held_directories import (
     BY_DESCRIPTOR,
     DIRECTORY,
@@ -55,7 +55,6 @@ else:
     _LOCKS_OF = "fcntl"
 
 L = TypeVar("L")
-_ZEROS = bytes(1 << 20)
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
 _PRIVATE_MODE = 0o600
@@ -71,14 +70,10 @@ process from locking the file again.
 """
 
 
-class Files:
+class Files(DescriptorCalls):
     """Access to the files of the operating system. Tests derive classes that record calls, let calls fail, or pretend
     that the system lacks a feature.
     """
-
-    fallocate: Callable[[int, int, int], None] | None = staticmethod(getattr(os, "posix_fallocate", None))  # type: ignore[arg-type]
-    populate_write = sys.platform == "linux"
-    data_sync: Callable[[int], None] = staticmethod(getattr(os, "fdatasync", os.fsync))
 
     @cached_property
     def held(self) -> HeldDirectories:
@@ -513,31 +508,6 @@ class Files:
             except BaseException:
                 os.close(descriptor)
                 raise
-
-    def allocate(self, descriptor: int, position: int, length: int) -> None:
-        """Allocates blocks for ``length`` bytes from ``position``; raises the operating system's error.
-
-        Where ``posix_fallocate`` does not exist or the file system does not support it, zeros are written. The range
-        must therefore hold no data.
-        """
-        if length > 0 and not self.fill_holes(descriptor, position, length):
-            for start in range(position, position + length, len(_ZEROS)):
-                write_all(descriptor, _ZEROS[: min(len(_ZEROS), position + length - start)], start)
-
-    def fill_holes(self, descriptor: int, position: int, length: int) -> bool:
-        """Allocates blocks where ``length`` bytes from ``position`` have none, and keeps the data of the others.
-        Returns False, and changes nothing, where ``posix_fallocate`` does not exist or the file system does not
-        support it; raises the operating system's error.
-        """
-        if self.fallocate is None:
-            return False
-        try:
-            self.fallocate(descriptor, position, length)
-        except OSError as error:
-            if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
-                return False
-            raise
-        return True
 
     def foreign_entry(self, path: str) -> str:
         """Describes how other users could put data into directory ``path``: this directory, or one in it, belongs to

@@ -8,15 +8,12 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from rucola.errors import DiskError
-from rucola.runtime.disk_calls import DiskCall, disk_error, read_at, read_into, write_all
+from rucola.runtime.disk_calls import DescriptorCalls, DiskCall, disk_error, read_at, read_into, write_all
 from rucola.runtime.extents import has_blocks
 from rucola.runtime.memory import lock_memory
-
-if TYPE_CHECKING:
-    from rucola.runtime.files import Files
 
 Buffer: TypeAlias = "mmap.mmap | bytearray"
 """Types of buffer from which Rucola's Cython kernels read records."""
@@ -45,13 +42,13 @@ class MappedSegment:
         view: the map as a memoryview; a slice of it stays valid after ``unmap`` and ``close``.
     """
 
-    def __init__(self, files: Files, path: str, descriptor: int, size: int, writable: bool) -> None:
+    def __init__(self, calls: DescriptorCalls, path: str, descriptor: int, size: int, writable: bool) -> None:
         self.path = path
         self.size = size
         self._access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         self.buffer = mmap.mmap(descriptor, size, access=self._access)
         self.view = memoryview(self.buffer)
-        self._files = files
+        self._calls = calls
         self._descriptor = descriptor
         self._guard = threading.Lock()
         self._mapped = True
@@ -99,7 +96,7 @@ class MappedSegment:
             self._descriptor = -1
 
     def allocate(self, position: int, length: int) -> None:
-        """Allocates blocks for a part of the file that holds no data yet; see ``Files.allocate``.
+        """Allocates blocks for a part of the file that holds no data yet; see ``DescriptorCalls.allocate``.
 
         The part is extended to the end of its last page: the first write to a mapped page needs blocks for all of it,
         and where blocks are smaller than pages, a full disk would kill the process.
@@ -108,13 +105,13 @@ class MappedSegment:
             DiskFullError: there is no space. A disk that refuses to allocate what has blocks already, as a full xfs
                 does, is no reason.
         """
-        self._blocks(self._files.allocate, position, length)
+        self._blocks(self._calls.allocate, position, length)
 
     def fill_holes(self, position: int, length: int) -> None:
         """Allocates blocks for a part of the file that may hold data: other writers leave holes. Does nothing where
         the system cannot allocate without writing. Otherwise as ``allocate``.
         """
-        self._blocks(self._files.fill_holes, position, length)
+        self._blocks(self._calls.fill_holes, position, length)
 
     def _blocks(self, allocate: Callable[[int, int, int], object], position: int, length: int) -> None:
         length = min(whole_pages(position + length), self.size) - position
@@ -133,12 +130,12 @@ class MappedSegment:
         many faults, each takes a tenth of that. The content of the file does not change. ``position`` is a multiple of
         the page size.
         """
-        if self._files.populate_write:
+        if self._calls.populate_write:
             try:
                 self.buffer.madvise(_MADV_POPULATE_WRITE, position, min(length, self.size - position))
             except (AttributeError, OSError):
                 # The system does not know this advice or refuses it: each page then causes a fault at its first write.
-                self._files.populate_write = False
+                self._calls.populate_write = False
 
     def expect_scattered(self) -> None:
         """Announces random access: a page fault then loads only its own page.
@@ -311,7 +308,7 @@ class MappedSegment:
         if not self._begin_use():
             return
         try:
-            self._files.data_sync(self._descriptor)
+            self._calls.data_sync(self._descriptor)
         except OSError as error:
             raise disk_error(self.path, "sync", error) from error
         finally:

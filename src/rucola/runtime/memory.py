@@ -32,8 +32,7 @@ def private_memory(size: int) -> PrivateMemory:
 
 
 def lock_memory(buffer: mmap.mmap, position: int, length: int) -> str:
-    """Locks pages of ``buffer`` in memory until the buffer is closed or ``unlock_memory`` is called. Returns when the
-    pages are locked.
+    """Locks pages of ``buffer`` in memory until the buffer is closed. Returns when the pages are locked.
 
     Other threads run during the call.
 
@@ -41,11 +40,6 @@ def lock_memory(buffer: mmap.mmap, position: int, length: int) -> str:
         The reason if the system refused, usually a limit (``ulimit -l``); otherwise an empty string.
     """
     return _call("mlock", buffer, position, length)
-
-
-def unlock_memory(buffer: mmap.mmap, position: int, length: int) -> str:
-    """Unlocks the pages that ``lock_memory`` locked; returns a reason or an empty string like ``lock_memory``."""
-    return _call("munlock", buffer, position, length)
 
 
 def trim_heap() -> None:

@@ -9,13 +9,15 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from rucola.errors import RucolaError
 from rucola.runtime.logs import event
+from rucola.runtime.loop_watch import LoopWatch
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Pause = float | None
 """Seconds until the next run; None means the usual pause."""
 
@@ -23,12 +25,16 @@ Pause = float | None
 class Supervisor:
     """Counts and logs failures. A server has one such object. Event loop only.
 
+    Args:
+        watch: is told of the times of periodic work; None if nobody watches the loop.
+
     Attributes:
         failures: number of failures by name of the work. Periodic work has the entry 0 before its first failure.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, watch: LoopWatch | None = None) -> None:
         self.failures: Counter[str] = Counter()
+        self._watch = watch
         self._failing: dict[str, str] = {}
         """The error of each work whose last run failed, by the name of the work."""
 
@@ -45,6 +51,10 @@ class Supervisor:
         """Notes that a run of ``name`` succeeded."""
         if self._failing.pop(name, None) is not None:
             event(logger, logging.INFO, "work succeeds again", work=name)
+
+    def run(self, name: str, work: Callable[[], T]) -> T:
+        """Returns the result of ``work``; the watch learns how long it took, or that a task begins."""
+        return work() if self._watch is None else self._watch.timed(name, work)
 
     def call(self, name: str, work: Callable[..., object], *arguments: Any) -> None:
         """Calls ``work``; counts and logs an error instead of raising it."""
@@ -144,7 +154,7 @@ class PeriodicWork:
     def _turn(self) -> None:
         self._call = None
         try:
-            outcome = self._work()
+            outcome = self._supervisor.run(self._name, self._work)
         except Exception as error:  # noqa: BLE001 - see the module
             self._failed(error)
             return

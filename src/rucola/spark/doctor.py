@@ -1,4 +1,4 @@
-"""Runs the tasks of the store doctor (``store.doctor``) as tasks of Spark.
+"""Runs the tasks of the store doctor (``store.doctor``) and of other commands over whole stores as tasks of Spark.
 
 Driver and executors must see the store under the same path. Spark retries a task that fails, and may run two attempts
 of a task at the same time. Each attempt therefore writes its own files, and the driver uses those of one attempt.
@@ -6,28 +6,40 @@ of a task at the same time. Each attempt therefore writes its own files, and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import pickle
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-from rucola.errors import StoreDamagedError
+from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.errors import ForeignEntryError, FormatError, StoreDamagedError
+from rucola.runtime.files import Files
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from rucola.store.doctor.staged import Runner
+    from rucola.store.doctor.census import DeadLetters, SegmentPart, Tally
+    from rucola.store.doctor.staged import Phase, Runner
+    from rucola.store.offline.rows import SegmentRows
     from rucola.store.offline.search import MessageQuery
+    from rucola.store.verify.check import VerifyReport
 
 _LOOK_S = 0.5
-DAMAGE_SCHEMA = "path string, position long, problem string, advice string"
+ANSWER_SCHEMA = "answer binary"
 FINDING_SCHEMA = "store string, kind string, file string, position long, count long, detail string"
 TALLY_SCHEMA = "store string, topic string, queueId int, tag string, hourMs long, messages long, bytes long"
 MESSAGE_SCHEMA = (
     "store string, topic string, queueId int, queueOffset long, physicalOffset long, storeTimestampMs long, "
     "tags string, keys string, body binary"
 )
+_FINAL = StoreDamagedError, FormatError, ForeignEntryError
+"""Errors that a retry would meet again, on any machine."""
+_POSITIONS = [column for column in RecordColumn if column.name.endswith("_POS")]
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -37,26 +49,61 @@ def in_spark(spark: SparkSession) -> Runner:
     The runner raises ``StoreDamagedError`` if a task found damage, and Spark's error if a task failed too often.
     """
 
-    def run(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
-        tasks, call = list(numbers), uuid4().hex
+    def run(phase: Phase, numbers: Sequence[int], look: Callable[[], None]) -> None:
+        call = uuid4().hex
 
-        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def work(number: int) -> Iterable[None]:
             from pyspark import TaskContext
 
-            from rucola.store.doctor.staged import run_task
-
             context = TaskContext.get()
-            attempt = f"{call}-{0 if context is None else context.taskAttemptId()}"
-            for number in _tasks(batches, tasks):
-                try:
-                    run_task(phase, staging, number, attempt)
-                except StoreDamagedError as error:
-                    # A retry would find the same damage, so the task reports the damage in a row instead of failing.
-                    yield _batch(DAMAGE_SCHEMA, [(error.path, error.position, error.problem, error.advice)])
+            phase.run(number, f"{call}-{0 if context is None else context.taskAttemptId()}")
+            return ()
 
-        _watch(_frame(spark, len(tasks), work, DAMAGE_SCHEMA), look)
+        _watch(_answering(spark, work, numbers), look)
 
     return run
+
+
+class SparkTasks:
+    """Runs the tasks of ``rucola store`` in a session.
+
+    Attributes:
+        run: runs the tasks of a staged job.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.run = in_spark(spark)
+
+    def verify(self, stores: Sequence[str], commit_log: str | None, /) -> Iterator[VerifyReport]:
+        """Checks each store in one task; yields the reports in the order of ``stores``.
+
+        Raises:
+            StoreDamagedError: a directory holds no store.
+        """
+        return self._answers(partial(_verified, commit_log), [Files().expand(store) for store in stores])
+
+    def count(self, parts: Sequence[SegmentPart], /) -> Iterator[tuple[list[Tally], list[DeadLetters]]]:
+        """Counts the messages of each segment in one task, as ``census.count_in``."""
+        return self._answers(_counted, parts)
+
+    def find(
+        self, stores: Sequence[str], wanted: MessageQuery, _by_index: bool, most: int | None, /
+    ) -> Iterator[tuple[str, SegmentRows]]:
+        """Yields the first ``most`` matching messages of ``stores``, each with its store; reads each segment in one
+        task.
+        """
+        from rucola.store.doctor.census import segments_of
+        from rucola.store.offline.rows import SegmentRows
+
+        for store, record, columns in self._answers(partial(_copied, wanted), segments_of(stores), most):
+            yield store, SegmentRows(memoryview(record), columns, [0])
+
+    def _answers(
+        self, work: Callable[[A], Iterable[object]], items: Sequence[A], most: int | None = None
+    ) -> Iterator[Any]:
+        frame = _answering(self._spark, work, items)
+        return _unpacked((frame if most is None else frame.limit(most)).collect())
 
 
 def findings(spark: SparkSession, stores: Sequence[str]) -> DataFrame:
@@ -125,6 +172,61 @@ def find(spark: SparkSession, stores: Sequence[str], wanted: MessageQuery) -> Da
     return _frame(spark, len(parts), work, MESSAGE_SCHEMA)
 
 
+def _verified(commit_log: str | None, store: str) -> Iterable[VerifyReport]:
+    from rucola.store.verify.check import verify
+
+    return [verify(store, commit_log_path=commit_log)]
+
+
+def _counted(part: SegmentPart) -> Iterable[tuple[list[Tally], list[DeadLetters]]]:
+    from rucola.store.doctor.census import count_in
+
+    return [count_in(part)]
+
+
+def _copied(wanted: MessageQuery, part: SegmentPart) -> Iterator[tuple[str, bytes, array[int]]]:
+    """The matching messages of a segment: store, record, and the record's row, whose positions refer to the record."""
+    from rucola.store.doctor.census import find_in
+
+    for view, table, chosen in find_in(part, wanted):
+        for row in chosen:
+            columns = table[row * ROW_WIDTH : (row + 1) * ROW_WIDTH]
+            start = columns[RecordColumn.RECORD_POS]
+            for column in _POSITIONS:
+                columns[column] -= start
+            yield part.store, bytes(view[start : start + columns[RecordColumn.RECORD_SIZE]]), columns
+
+
+def _answering(spark: SparkSession, work: Callable[[A], Iterable[object]], items: Sequence[A]) -> DataFrame:
+    """A DataFrame of pickled answers of ``work``, in the order of ``items``, with one task for each item. The answer of
+    a task that met an error which a retry would meet again is this error.
+    """
+    tasks = list(items)
+
+    def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for item in _tasks(batches, tasks):
+            try:
+                for one in work(item):
+                    yield _batch(ANSWER_SCHEMA, [(pickle.dumps(one),)])
+            except _FINAL as error:
+                yield _batch(ANSWER_SCHEMA, [(pickle.dumps(error),)])
+
+    return _frame(spark, len(tasks), answer, ANSWER_SCHEMA)
+
+
+def _unpacked(rows: Iterable[Any]) -> Iterator[Any]:
+    """The answers in ``rows``.
+
+    Raises:
+        RucolaError: a task met an error.
+    """
+    for row in rows:
+        answer = pickle.loads(row.answer)
+        if isinstance(answer, _FINAL):
+            raise answer
+        yield answer
+
+
 def _frame(
     spark: SparkSession, count: int, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
 ) -> DataFrame:
@@ -151,7 +253,7 @@ def _batch(schema: str, rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
 
 
 def _watch(frame: DataFrame, look: Callable[[], None]) -> None:
-    """Waits until the tasks end and calls ``look`` at intervals; raises the first damage that a task reports.
+    """Waits until the tasks end and calls ``look`` at intervals.
 
     Raises:
         StoreDamagedError: a task found damage.
@@ -161,5 +263,5 @@ def _watch(frame: DataFrame, look: Callable[[], None]) -> None:
         while not done.done():
             wait([done], _LOOK_S)
             look()
-    for damage in done.result():
-        raise StoreDamagedError(damage.path, damage.position, damage.problem, damage.advice)
+    for _ in _unpacked(done.result()):
+        pass

@@ -57,8 +57,8 @@ class ReplayTally:
         table: the counts, with the columns of ``SUMMARY``.
     """
 
-    def __init__(self, table: pa.Table | None = None) -> None:
-        self.table = SUMMARY.empty_table() if table is None else table
+    def __init__(self) -> None:
+        self.table = SUMMARY.empty_table()
 
     def add(self, more: pa.Table) -> None:
         """Adds counts, with the columns of ``SUMMARY``."""
@@ -110,8 +110,6 @@ def replay_batches(
     dry_run: bool = False,
     settled: Callable[[ReplayTally], None] | None = None,
     place: TaskPlace | None = None,
-    clock: Clock | None = None,
-    pause: Callable[[float], None] = time.sleep,
 ) -> ReplayTally:
     """Sends messages to the topic named in ``options``.
 
@@ -123,8 +121,6 @@ def replay_batches(
         settled: is called each time more messages have been sent or refused, with the counts of all such messages so
             far. Messages are counted in the order of ``batches``.
         place: identifies the task; files of dead letters are named after it.
-        clock: measures the rate.
-        pause: function that waits for a number of seconds.
 
     Raises:
         ConfigError: an option does not fit a replay, or a column is missing.
@@ -147,7 +143,7 @@ def replay_batches(
                 add(chunk.rows, chunk.invalid)
         return tally
     if rate is not None:
-        chosen = paced(chosen, rate, clock or SystemClock(), pause)
+        chosen = paced(chosen, rate, SystemClock(), time.sleep)
     write_rows(options, layout, chosen, place or TaskPlace(), add)
     return tally
 

@@ -142,11 +142,10 @@ class Checkpoint:
     Args:
         path: path of the file.
         replay: options that distinguish this replay from others, without secrets.
-        files: access to the disk.
     """
 
-    def __init__(self, path: str, replay: Mapping[str, str], files: Files | None = None) -> None:
-        self._files = files or Files()
+    def __init__(self, path: str, replay: Mapping[str, str]) -> None:
+        self._files = Files()
         self._path = self._files.expand(path)
         self._replay = dict(replay)
 

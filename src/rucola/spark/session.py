@@ -7,6 +7,7 @@ web interface, few shuffle partitions, and workers that run the current Python i
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shutil
@@ -74,7 +75,7 @@ def local_session(name: str, *, master: str = "local[2]", **conf: str) -> SparkS
 
 
 def command_session(name: str, *, master: str | None = None, **conf: str) -> SparkSession:
-    """The session of a command of ``rucola spark``.
+    """The session of a command.
 
     On a cluster and under ``spark-submit``, the session does not use ``FAST_START``, because other machines could not
     reach a driver at 127.0.0.1.
@@ -89,6 +90,7 @@ def command_session(name: str, *, master: str | None = None, **conf: str) -> Spa
         MissingProgramError: Java is missing or too old.
     """
     submitted = GATEWAY in os.environ
+    logging.getLogger().addFilter(_is_not_of_py4j)
     if not submitted:
         conf = {"spark.log.level": "OFF", **conf}  # the command says in one line what failed
     if master is None and not submitted:
@@ -107,6 +109,11 @@ def command_session(name: str, *, master: str | None = None, **conf: str) -> Spa
     for key, value in conf.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """False for what py4j logs when Ctrl-C or the end of Java interrupts it: stacks, through no logger of its own."""
+    return record.module not in ("java_gateway", "clientserver")
 
 
 @contextmanager

@@ -77,8 +77,8 @@ class RowSender:
         ConfigError: the address of a name server is invalid, or the CA certificate cannot be read.
     """
 
-    def __init__(self, options: SinkOptions, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
+    def __init__(self, options: SinkOptions) -> None:
+        self._clock = SystemClock()
         self._patience_s = options.retry_timeout_ms / 1000
         self._accepted = options.accepted
         self._batch_bytes_max = options.batch_bytes_max

@@ -1,4 +1,12 @@
-"""SQL over topics with DuckDB: a connection in which every topic is a view. Needs the extra ``sql``, but no Java."""
+"""SQL over topics with DuckDB: a connection in which every topic is a view. Needs the extra ``sql``, but no Java.
+
+For example::
+
+    from rucola.sql import connect
+
+    with connect("./store") as session:
+        print(session.run("SELECT tags, count(*) FROM flights GROUP BY tags").read_all())
+"""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class MessageStoreConfig:
     enable_consume_queue_ext: bool = option(
         "enableConsumeQueueExt",
         False,
-        "Whether each consume queue entry gets an extension with tags code, store time and filter bits.",
+        "Whether each consume queue entry gets an extension with tags code and store time.",
     )
     mapped_file_size_consume_queue_ext: int = option(
         "mappedFileSizeConsumeQueueExt",

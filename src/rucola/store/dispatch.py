@@ -29,13 +29,11 @@ from rucola.formats.checksum import crc32
 from rucola.formats.consume_queue import UNIT_BYTES, gather_units
 from rucola.formats.message import ROWS_MAX, walk_records
 from rucola.store.config import MessageStoreConfig, delay_levels_ms
-from rucola.store.index.index_service import IndexService
 from rucola.store.index_follower import IndexFollower
-from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
+from rucola.store.parts import StoreParts
 from rucola.store.progress import Progress, PublishedProgress
 from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
-from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.queue.multi_dispatch import MultiDispatch
 from rucola.store.stats import StoreStats
 
@@ -99,49 +97,41 @@ class Dispatcher:
         store_timestamp_ms: store time of the newest record dispatched.
         progress: the progress published last, and what must be synced for it.
         screen: while the log may hold damaged records, decides which records belong to a queue; None accepts all.
-        log: the commit log.
-        queues: the consume queues, which get a unit per record.
-        index_service: the index files, which get the keys; None without an index.
         index: puts the keys into the index files; None without an index.
-        deleted: for each deleted topic, the physical offset below which its records get no entry
-            (``TopicDeletion.ends``).
         levels_ms: the delay of each level of the schedule topic.
         paused: whether the last ``dispatch`` ended early because of ``maps_max`` or ``rows_max``.
 
     Args:
-        log, queues, index, deleted: become the attributes ``log``, ``queues``, ``index_service`` and ``deleted``.
+        parts: the log whose records are dispatched, and the queues and index that get them.
         stats: counts entries that light queues could not store.
     """
 
     def __init__(
         self,
-        log: LogReader,
-        queues: ConsumeQueueStore,
-        index: IndexService | None,
+        parts: StoreParts,
         config: MessageStoreConfig,
         stats: StoreStats | None = None,
-        deleted: dict[bytes, int] | None = None,
     ) -> None:
         self.position = 0
         self.store_timestamp_ms = 0
         self.progress = PublishedProgress()
         self.screen: Screen | None = None
-        self.log = log
-        self.queues = queues
-        self.index_service = index
-        self.index = None if index is None else IndexFollower(log, index)
+        self._log = parts.log
+        self._queues = parts.queues
+        self._index_files = parts.index
+        self._deleted = parts.deleted
+        self.index = None if parts.index is None else IndexFollower(parts.log, parts.index)
         self.levels_ms = delay_levels_ms(config.message_delay_level)
         self._table = new_table(ROWS_MAX)
         self._units = bytearray(ROWS_MAX * UNIT_BYTES)
-        self.deleted = deleted if deleted is not None else {}
         self.paused = False
         self._maps_end: float = inf
         """Value of ``queues.maps_made`` at which the current ``dispatch`` ends."""
-        self._touched: list[ConsumeQueue] = []
+        self._touched: dict[ConsumeQueue, int | None] = {}
         self._arrived: dict[ConsumeQueue, int | None] = {}
         light = config.enable_multi_dispatch and config.enable_lmq
-        self._multi = MultiDispatch(queues, stats or StoreStats()) if light else None
-        self._by_record = queues.factory.by_record
+        self._multi = MultiDispatch(parts.queues, stats or StoreStats()) if light else None
+        self._by_record = parts.queues.factory.by_record
 
     def screen_with(self, screen: Screen | None) -> None:
         """Sets ``screen``."""
@@ -169,23 +159,25 @@ class Dispatcher:
             ResourceError: no descriptor or memory for a queue file; the next call begins with the same batch.
             StoreDamagedError: the log cannot be read further.
         """
-        count, awaited = 0, self.queues.maps_awaited
-        self.paused = self.queues.maps_awaited = False
-        self._maps_end = self.queues.maps_made + maps_max
+        count, awaited = 0, self._queues.maps_awaited
+        self.paused = self._queues.maps_awaited = False
+        self._maps_end = self._queues.maps_made + maps_max
         try:
             while self.position < end and not self.paused:
                 position = self.position
-                file = self.log.queue.find(position)
+                file = self._log.segments.find(position)
                 if file is None or not file.start <= position < file.end:
-                    raise StoreDamagedError(self.log.queue.path, position, "no such segment", "run rucola store verify")
+                    raise StoreDamagedError(
+                        self._log.segments.path, position, "no such segment", "run rucola store verify"
+                    )
                 count += self._dispatch_batch(file, end, queues_from, index_from)
                 if self.position <= position:
                     raise StoreDamagedError(
                         file.path, position - file.start, f"no record ends before {end}", "run rucola store verify"
                     )
-                if self.position < end and (self.queues.maps_made >= self._maps_end or count >= rows_max):
+                if self.position < end and (self._queues.maps_made >= self._maps_end or count >= rows_max):
                     self.paused = True
-            self.queues.maps_awaited = self.paused and (awaited or self.queues.maps_made >= self._maps_end)
+            self._queues.maps_awaited = self.paused and (awaited or self._queues.maps_made >= self._maps_end)
             if self.index is not None and self.index.due:
                 self.index.catch_up(self.position)
         finally:
@@ -199,18 +191,16 @@ class Dispatcher:
 
         ``dispatch`` calls this method. Code that removes queues or their files must also call it afterwards.
         """
-        queues, touched = self.queues, self._touched
+        queues, touched = self._queues, self._touched
         if touched:
-            self._touched = []
+            self._touched = {}
             arrived = self._arrived
-            for queue in touched:
-                queue.touched = False
-                tags_code = queue.tags_code
+            for queue, tags_code in touched.items():
                 arrived[queue] = tags_code if arrived.get(queue, tags_code) == tags_code else None
             queues.written(touched)
         index_files, position = None, self.position
-        if self.index_service is not None:
-            index_files = self.index_service.take_written()
+        if self._index_files is not None:
+            index_files = self._index_files.take_written()
         index_position = position if self.index is None or self.index.missing_from is None else self.index_position
         fields = position, self.store_timestamp_ms, index_position, queues.queue_count, queues.later_files
         self.progress.publish(fields, touched, index_files)
@@ -223,9 +213,9 @@ class Dispatcher:
             DiskError: published bytes may be missing on the disk, even if a later sync succeeds.
         """
         progress, queues, index_files = self.progress.take()
-        self.queues.sync(queues)
-        if self.index_service is not None:
-            self.index_service.sync(index_files)
+        self._queues.sync(queues)
+        if self._index_files is not None:
+            self._index_files.sync(index_files)
         return progress
 
     def take_arrivals(self) -> list[Arrival]:
@@ -266,7 +256,7 @@ class Dispatcher:
                     self.paused, rows = True, done
                     position, stop = table[done * ROW_WIDTH], WalkStop.LIMIT
                 if self._multi is not None:
-                    for queue, tags_code in self._multi.put(file, table, rows, self.deleted):
+                    for queue, tags_code in self._multi.put(file, table, rows, self._deleted):
                         self._touch(queue, tags_code)
             if self.index is not None and start + position > index_from:
                 self.index.put(file, table, rows, self.position)
@@ -285,7 +275,7 @@ class Dispatcher:
         same_topic = table[RECORD_SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
         view, first = file.segment.view, 0
         while first < rows:
-            if first and self.queues.maps_made >= self._maps_end:
+            if first and self._queues.maps_made >= self._maps_end:
                 return first
             try:
                 last = same_topic.index(0, first + 1)
@@ -293,15 +283,15 @@ class Dispatcher:
                 last = rows
             position = table[first * ROW_WIDTH + RECORD_TOPIC_POS]
             topic = bytes(view[position : position + table[first * ROW_WIDTH + RECORD_TOPIC_LEN]])
-            if topic in self.deleted:
-                deleted_to = self.deleted[topic] - file.start
+            if topic in self._deleted:
+                deleted_to = self._deleted[topic] - file.start
                 while first < last and table[first * ROW_WIDTH] < deleted_to:
                     first += 1
                 if first == last:
                     continue
             queue_ids = set(table[first * ROW_WIDTH + RECORD_QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
-            room = self._maps_end - self.queues.maps_made
-            if len(queue_ids) > room and self.queues.unmapped(topic, queue_ids) > room:
+            room = self._maps_end - self._queues.maps_made
+            if len(queue_ids) > room and self._queues.unmapped(topic, queue_ids) > room:
                 last = first + int(room)  # the number of maps is looked at again after so many rows
             if self.screen is not None and not self.screen.passes(topic, table, first, last):
                 self._put_screened(self.screen, topic, file, table, first, last)
@@ -333,7 +323,7 @@ class Dispatcher:
         have got their entries by then.
         """
         for queue_id in queue_ids:
-            queue = self.queues.get(topic, queue_id)
+            queue = self._queues.get(topic, queue_id)
             count, tags_code, same = gather_units(table, first, last, queue_id, queue.max_offset, start, self._units)
             if count > 0:
                 queue.put_units(self._units, count)
@@ -352,13 +342,13 @@ class Dispatcher:
 
     def _put_rows(self, topic: bytes, file: MappedFile, table: array[int], first: int, last: int) -> None:
         """Puts records one by one."""
-        queues = self.queues.queues_of(topic)
+        queues = self._queues.queues_of(topic)
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
             if table[row + RECORD_SYS_FLAG] & PREPARED_BIT:
                 continue
             queue = queues.get(table[row + RECORD_QUEUE_ID])
             if queue is None:
-                queue = self.queues.get(topic, table[row + RECORD_QUEUE_ID])
+                queue = self._queues.get(topic, table[row + RECORD_QUEUE_ID])
             tags_code = table[row + RECORD_TAGS_CODE]
             if topic == SCHEDULE_TOPIC:
                 tags_code = due_time(file.segment.view, table, row, self.levels_ms)
@@ -371,7 +361,7 @@ class Dispatcher:
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
             if table[row + RECORD_SYS_FLAG] & PREPARED_BIT:
                 continue
-            queue = self.queues.get(topic, table[row + RECORD_QUEUE_ID])
+            queue = self._queues.get(topic, table[row + RECORD_QUEUE_ID])
             tags_code = table[row + RECORD_TAGS_CODE]
             if topic == SCHEDULE_TOPIC:
                 tags_code = due_time(view, table, row, self.levels_ms)
@@ -390,9 +380,6 @@ class Dispatcher:
             self._touch(queue, tags_code)
 
     def _touch(self, queue: ConsumeQueue, tags_code: int | None) -> None:
-        if not queue.touched:
-            queue.touched = True
-            queue.tags_code = tags_code
-            self._touched.append(queue)
-        elif queue.tags_code != tags_code:
-            queue.tags_code = None
+        """Notes that ``queue`` got entries with this tags code; None if the codes of its entries differ."""
+        if self._touched.setdefault(queue, tags_code) != tags_code:
+            self._touched[queue] = None

@@ -65,7 +65,7 @@ class IndexFollower:
         # Expired records need no keys.
         position = max(self.missing_from, self._log.min_offset)
         for _ in range(_BATCHES):
-            file = self._log.queue.find(position) if position < end else None
+            file = self._log.segments.find(position) if position < end else None
             if file is None:
                 self.missing_from, self.due = None, False
                 event(logger, logging.INFO, "messages are found by key again", offset=position)

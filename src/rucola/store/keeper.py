@@ -18,6 +18,7 @@ from rucola.store.condition import StoreCondition
 from rucola.store.config import MessageStoreConfig
 from rucola.store.dispatch import Dispatcher
 from rucola.store.log.flush import FlushService
+from rucola.store.parts import StoreParts
 from rucola.store.progress import Progress
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.watermark import Watermark
@@ -34,7 +35,8 @@ class StoreKeeper:
         failed: whether a sync of queues or index failed; from then on, their recorded progress stays unchanged.
 
     Args:
-        dispatcher: holds the queues and the index to sync.
+        parts: the queues and the index to sync.
+        dispatcher: tells what must be synced.
         marks: writes the checkpoint and the watermark.
         condition: is notified once a second, so that operations that lacked space are tried again.
     """
@@ -44,6 +46,7 @@ class StoreKeeper:
         clock: Clock,
         config: MessageStoreConfig,
         flush: FlushService,
+        parts: StoreParts,
         dispatcher: Dispatcher,
         marks: StoreMarks,
         retention: Retention,
@@ -53,7 +56,8 @@ class StoreKeeper:
         self._clock = clock
         self._flush = flush
         self._dispatcher = dispatcher
-        self._index = dispatcher.index_service
+        self._queues = parts.queues
+        self._index = parts.index
         self._marks = marks
         self._retention = retention
         self._condition = condition
@@ -117,7 +121,7 @@ class StoreKeeper:
             synced = self._dispatcher.sync()
         except DiskError as error:
             self.failed = True
-            self._dispatcher.queues.fail(error)
+            self._queues.fail(error)
             event(
                 logger,
                 logging.CRITICAL,
@@ -133,7 +137,7 @@ class StoreKeeper:
         published, synced = self._dispatcher.progress.current, self._synced
         waiting = max(published.position - synced.position, published.index_position - synced.index_position)
         due = waiting >= _THOROUGH_BYTES or (waiting > 0 and now - self._thorough_at >= self._thorough_s)
-        if due or self._retention.wants_sync or self._dispatcher.queues.wants_sync:
+        if due or self._retention.wants_sync or self._queues.wants_sync:
             self._retention.wants_sync = False
             self._thorough_at = now
             self.sync_queues()

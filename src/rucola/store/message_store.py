@@ -32,8 +32,8 @@ from rucola.store.log.flush import FlushService
 from rucola.store.log.log_reader import Gap
 from rucola.store.log.log_walk import records_of_kind
 from rucola.store.opening import StoreOpening
+from rucola.store.parts import StoreParts
 from rucola.store.queue.consume_queue import ConsumeQueue
-from rucola.store.queue.consume_queue_ext import BitMap
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.queue.queue_factory import IsBatchTopic, QueueOptions
 from rucola.store.reader import MessageReader
@@ -60,7 +60,6 @@ class MessageStore:
             that waited for a sync, and schedules a dispatch.
         is_batch_topic: returns whether the attribute ``queue.type`` of a topic is BatchCQ. It returns None for an
             unknown topic; then the topic's directory decides.
-        bit_map: computes, from topic and properties, the filter bits that ``enableConsumeQueueExt`` stores.
 
     Attributes:
         config: the options.
@@ -81,7 +80,6 @@ class MessageStore:
         on_append: Callable[[], None] | None = None,
         on_flushed: Callable[[], None] | None = None,
         is_batch_topic: IsBatchTopic | None = None,
-        bit_map: BitMap | None = None,
     ) -> None:
         self.config = config
         self.root = root = files.expand(config.store_path_root_dir)
@@ -92,20 +90,21 @@ class MessageStore:
         self._lock: DirectoryLock | None = None
         self._condition = condition = StoreCondition(on_flushed or _nothing)
         self._log = log = CommitLog(files, clock, config, root, condition.segment_made)
-        self._queues = queues = ConsumeQueueStore(files, root, QueueOptions.of(config, is_batch_topic, bit_map), log)
+        self._queues = queues = ConsumeQueueStore(files, root, QueueOptions.of(config, is_batch_topic), log)
         self._index = index = (
             IndexService(files, clock, f"{root}/index", config) if config.message_index_enable else None
         )
         self._deletion = TopicDeletion(files, root)
-        self._dispatcher = Dispatcher(log, queues, index, config, self.stats, self._deletion.ends)
+        self._parts = parts = StoreParts(log, queues, index, self._deletion.ends)
+        self._dispatcher = Dispatcher(parts, config, self.stats)
         self._flush = FlushService(log, clock, config, condition)
         self._appender = MessageAppender(config, log, queues, self._flush, condition, self.stats, on_append or _nothing)
-        self._retention = Retention(files, clock, config, root, log, queues, index, self.stats, condition)
+        self._retention = Retention(files, clock, config, root, parts, self.stats, condition)
         self._marks = StoreMarks(files, root)
         self._keeper = StoreKeeper(
-            clock, config, self._flush, self._dispatcher, self._marks, self._retention, condition
+            clock, config, self._flush, parts, self._dispatcher, self._marks, self._retention, condition
         )
-        self._reader = MessageReader(config, log, queues, index, memory_bytes(), self.stats)
+        self._reader = MessageReader(config, parts, memory_bytes(), self.stats)
         self.append_rows = self._appender.append_rows
         self.take_arrivals = self._dispatcher.take_arrivals
 
@@ -119,7 +118,9 @@ class MessageStore:
             StoreDamagedError: a file is damaged; if the end of the log had not been found yet, nothing was changed.
             DiskError: a call of the operating system failed.
         """
-        opening = StoreOpening(self._files, self.root, self.config, self._dispatcher, self._deletion, self._marks)
+        opening = StoreOpening(
+            self._files, self.root, self.config, self._parts, self._dispatcher, self._deletion, self._marks
+        )
         self._lock = opening.take()
         try:
             end = opening.open()
@@ -441,7 +442,7 @@ class MessageStore:
 
     def set_read_ahead(self, ahead: bool) -> None:
         """Sets whether reading a part of the log that is not in memory also loads the bytes after it."""
-        self._log.queue.set_read_ahead(ahead)
+        self._log.segments.set_read_ahead(ahead)
 
     def listen(self, on_append: Callable[[], None], on_flushed: Callable[[], None]) -> None:
         """Calls these functions, as the class describes, from now on; for owners that are made after the store. Call it
@@ -581,7 +582,7 @@ class MessageStore:
         self._queues.close()
         if self._index is not None:
             self._index.close()
-        self._log.queue.close()
+        self._log.segments.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None

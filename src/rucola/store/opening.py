@@ -20,6 +20,7 @@ from rucola.store.doctor.journal import Journal
 from rucola.store.index.index_service import IndexService
 from rucola.store.log.log_end import LogEnd
 from rucola.store.log.mapped_file import readable
+from rucola.store.parts import StoreParts
 from rucola.store.places import hold_store
 from rucola.store.recovery.checksum_stretches import as_pairs, follow_on, known_stretches
 from rucola.store.recovery.marks import StoreMarks
@@ -44,7 +45,8 @@ class StoreOpening:
 
     Args:
         root: the store's directory.
-        dispatcher: holds the log, the queues and the index to open.
+        parts: the log, the queues and the index to open.
+        dispatcher: adds records to these queues and this index.
         deletion: deletes topics; completes deletions that a crash interrupted.
         marks: reads and writes the files that tell how the last run ended.
     """
@@ -54,6 +56,7 @@ class StoreOpening:
         files: Files,
         root: str,
         config: MessageStoreConfig,
+        parts: StoreParts,
         dispatcher: Dispatcher,
         deletion: TopicDeletion,
         marks: StoreMarks,
@@ -66,8 +69,9 @@ class StoreOpening:
         self._pop_wait_ms = (config.timer_max_delay_sec + _LATE_S) * 1000
         self._with_checksums = config.enabled_append_prop_crc
         self._dispatcher = dispatcher
-        self._log = dispatcher.log
-        self._queues = dispatcher.queues
+        self._parts = parts
+        self._log = parts.log
+        self._queues = parts.queues
         self._deletion = deletion
         self._marks = marks
         self._quarantine = Quarantine(files, root)
@@ -80,8 +84,8 @@ class StoreOpening:
             DiskError: a call of the operating system failed.
         """
         self._files.make_directory(self._root)
-        hold_store(self._files, self._root, *self._log.queue.paths)
-        if not self._files.exists(self._log.queue.path):
+        hold_store(self._files, self._root, *self._log.segments.paths)
+        if not self._files.exists(self._log.segments.path):
             self._sync_parent()
         return self._files.lock_directory(self._root)
 
@@ -99,29 +103,35 @@ class StoreOpening:
         for path in Journal.close(self._files, self._root):
             event(logger, logging.WARNING, "repair can no longer be undone, the store is in use again", path=path)
         if self._serves_around_damage:
-            repair_layout(self._files, self._log.queue, self._quarantine)
-        self._log.queue.load(remove_empty=False)
+            repair_layout(self._files, self._log.segments, self._quarantine)
+        self._log.segments.load(remove_empty=False)
         self._deletion.load()
         self._log.gaps = self._quarantine.gaps()
         watermark = self._marks.watermark.read()
-        self._log.know_stretches(as_pairs(known_stretches(self._log.queue.segments, watermark)))
+        self._log.know_stretches(as_pairs(known_stretches(self._log.segments.files, watermark)))
         known = watermark if watermark is not None and watermark.clean and not self._marks.in_use else None
         self._queues.load(several=known is None or known.later_files != 0)
-        if self._dispatcher.index_service is not None:
-            self._load_index(self._dispatcher.index_service)
+        if self._parts.index is not None:
+            self._load_index(self._parts.index)
         return self._recover(watermark)
 
     def _recover(self, watermark: Watermark | None) -> LogEnd:
         recovery = Recovery(
-            self._files, self._quarantine, self._dispatcher, self._marks, watermark, self._deletion.replay_from
+            self._files,
+            self._quarantine,
+            self._parts,
+            self._dispatcher,
+            self._marks,
+            watermark,
+            self._deletion.replay_from,
         )
         end = self._find_end(recovery)
-        if not recovery.trusted and (self._log.queue.segments or self._queues.queue_count):
+        if not recovery.trusted and (self._log.segments.files or self._queues.queue_count):
             self._marks.create_abort_file()
         if self._deletion.resume():
             self._queues.load()
         recovery.cut_log(end)
-        marks, stretches = follow_on(self._log.queue.segments, watermark, end.physical_offset, self._with_checksums)
+        marks, stretches = follow_on(self._log.segments.files, watermark, end.physical_offset, self._with_checksums)
         self._marks.writers = marks
         self._log.know_stretches(as_pairs(stretches))
         records = self._follow(recovery, end)

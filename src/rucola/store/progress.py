@@ -7,6 +7,7 @@ read at another time. The recorded progress can therefore never be ahead of the 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from rucola.store.index.index_service import IndexFile
@@ -59,7 +60,7 @@ class PublishedProgress:
     def publish(
         self,
         fields: tuple[int, int, int, int, int],
-        queues: list[ConsumeQueue],
+        queues: Iterable[ConsumeQueue],
         index_files: dict[IndexFile, int] | None,
     ) -> None:
         """Publishes ``fields`` as progress, together with ``queues`` and ``index_files``, which were written since the

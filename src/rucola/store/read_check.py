@@ -116,12 +116,12 @@ class ReadCheck:
         ):
             return
         self._reported.add(physical_offset)
-        file = self._log.queue.find(physical_offset)
+        file = self._log.segments.find(physical_offset)
         event(
             logger,
             logging.ERROR,
             "damaged message is not delivered",
-            path=self._log.queue.path if file is None else file.path,
+            path=self._log.segments.path if file is None else file.path,
             position=physical_offset if file is None else physical_offset - file.start,
             topic=topic,
             queue_id=queue_id,

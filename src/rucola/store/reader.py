@@ -21,11 +21,10 @@ from rucola.formats.message import CHECK_BODY_CRC, CHECK_RECORD_CRC
 from rucola.runtime.logs import event
 from rucola.runtime.mapped_segment import PAGE_BYTES
 from rucola.store.config import DamagedMessage, MessageStoreConfig
-from rucola.store.index.index_service import IndexService
 from rucola.store.log.cold_read import COPY_MAX_BYTES, ColdRecords, Copies, FindPart
-from rucola.store.log.log_reader import HEAD_BYTES, Gap, LogReader
+from rucola.store.log.log_reader import HEAD_BYTES, Gap
+from rucola.store.parts import StoreParts
 from rucola.store.queue.consume_queue import ConsumeQueue
-from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.read_check import ReadCheck
 from rucola.store.results import Boundary, GetMessageResult, GetMessageStatus, QueryMessageResult
 from rucola.store.stats import StoreStats
@@ -73,17 +72,15 @@ class MessageReader:
     def __init__(
         self,
         config: MessageStoreConfig,
-        log: LogReader,
-        queues: ConsumeQueueStore,
-        index: IndexService | None,
+        parts: StoreParts,
         memory_bytes: int,
         stats: StoreStats,
     ) -> None:
-        self.check = ReadCheck(log, config.check_on_read, stats)
+        self.check = ReadCheck(parts.log, config.check_on_read, stats)
         self._config = config
-        self._log = log
-        self._queues = queues
-        self._index = index
+        self._log = parts.log
+        self._queues = parts.queues
+        self._index = parts.index
         self._written_from = 0
         self._in_memory_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
         count_max = max(config.max_transfer_count_on_message_in_memory, config.max_transfer_count_on_message_in_disk)
@@ -197,7 +194,7 @@ class MessageReader:
         physical_offset, size, _ = queue.unit(queue_offset)
         if not self._may_be_cold(physical_offset):
             return True
-        file = self._log.queue.find(physical_offset)
+        file = self._log.segments.find(physical_offset)
         if file is None or size <= 0:
             return False
         return file.segment.is_resident(physical_offset - file.start, min(size, COPY_MAX_BYTES))
@@ -211,7 +208,7 @@ class MessageReader:
             NotInMemoryError: the record must be fetched first.
         """
         if not self._readable(physical_offset, cold, HEAD_BYTES):
-            file = self._log.queue.find(physical_offset)
+            file = self._log.segments.find(physical_offset)
             assert file is not None
             raise DiskError(file.path, "read", f"record {physical_offset}")
         return self._log.store_timestamp(physical_offset)
@@ -228,7 +225,7 @@ class MessageReader:
             )
         if self._config.damaged_message is not DamagedMessage.SKIP:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
-        for file in queue.files.segments:
+        for file in queue.segments.files:
             if file.path == error.path:
                 following = (
                     file.start + error.position - error.position % PAGE_BYTES + PAGE_BYTES
@@ -246,7 +243,7 @@ class MessageReader:
         may_block: bool,
     ) -> GetMessageResult:
         config, log, chosen = self._config, self._log, self._chosen
-        queue.used = True
+        self._queues.used.add(queue)
         low, high = queue.min_offset, queue.max_offset
         memory_from = log.max_offset - self._in_memory_bytes
         limits = PullLimits(
@@ -269,18 +266,18 @@ class MessageReader:
         )
         count, examined, missing = (0, 0, 0) if selected is None else selected
         if examined == 0:
-            units = queue.files.segment_bytes // UNIT_BYTES
+            units = queue.segments.segment_bytes // UNIT_BYTES
             following = (queue_offset // units + 1) * units
             return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL, following, low, high)
         next_offset = queue_offset + examined
         if count == 0:
             status = GetMessageStatus.MESSAGE_WAS_REMOVING if missing else GetMessageStatus.NO_MATCHED_MESSAGE
             return GetMessageResult(status, next_offset, low, high)
-        find: FindPart = log.queue.find
+        find: FindPart = log.segments.find
         complete = True
         if chosen[0] < self._written_from or chosen[0] < memory_from:
             copies = Copies()
-            copies.take(chosen, count, log.queue.find, may_block)
+            copies.take(chosen, count, log.segments.find, may_block)
             if copies.cold is not None:
                 return GetMessageResult(GetMessageStatus.FOUND, queue_offset, low, high, cold=copies.cold.fetch)
             find, complete = copies.find, copies.complete
@@ -372,7 +369,7 @@ class MessageReader:
         """
         if cold is None or not self._may_be_cold(physical_offset):
             return False
-        file = self._log.queue.find(physical_offset)
+        file = self._log.segments.find(physical_offset)
         return file is not None and cold.waits(file, physical_offset, length)
 
     def _may_be_cold(self, physical_offset: int) -> bool:

@@ -40,10 +40,8 @@ from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.condition import StoreCondition
 from rucola.store.config import MessageStoreConfig
-from rucola.store.index.index_service import IndexService
-from rucola.store.log.log_reader import LogReader
+from rucola.store.parts import StoreParts
 from rucola.store.queue.consume_queue import ConsumeQueue
-from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.stats import StoreStats
 
 logger = logging.getLogger(__name__)
@@ -135,9 +133,7 @@ class Retention:
         clock: Clock,
         config: MessageStoreConfig,
         root: str,
-        log: LogReader,
-        queues: ConsumeQueueStore,
-        index: IndexService | None,
+        parts: StoreParts,
         stats: StoreStats,
         condition: StoreCondition,
     ) -> None:
@@ -148,9 +144,9 @@ class Retention:
         self._clock = clock
         self._config = config
         self._root = root
-        self._log = log
-        self._queues = queues
-        self._index = index
+        self._log = parts.log
+        self._queues = parts.queues
+        self._index = parts.index
         self._stats = stats
         self._condition = condition
         self._interval_s = config.clean_resource_interval_ms / 1000
@@ -265,9 +261,9 @@ class Retention:
         If the log has several directories, the least full directory counts, because new segments avoid full
         directories. The disk of the store's own directory counts in any case.
         """
-        config, queue = self._config, self._log.queue
-        shares = {path: self._used_percent(path) for path in queue.writable_paths}
-        queue.full_paths = frozenset(
+        config, segments = self._config, self._log.segments
+        shares = {path: self._used_percent(path) for path in segments.writable_paths}
+        segments.full_paths = frozenset(
             path for path, used in shares.items() if used > config.disk_space_clean_forcibly_ratio
         )
         used = max(min(shares.values()), self._used_percent(self._root))
@@ -297,7 +293,7 @@ class Retention:
         wall_ms, reserved_ms = self._clock.wall_ms(), config.file_reserved_time_h * _HOUR_MS
         ages_ms: dict[int, int] = {}
         expire_to = 0
-        for file in list(self._log.queue.segments)[: config.delete_file_batch_max + 1][:-1]:
+        for file in list(self._log.segments.files)[: config.delete_file_batch_max + 1][:-1]:
             age_ms = wall_ms - self._files.modified_ms(file.path)
             if not forced and (age_ms < reserved_ms or now < self._trusted_from):
                 break
@@ -417,7 +413,7 @@ class Retention:
         return self._log.max_offset if needed_from is None else needed_from
 
     def _shorten_log(self, choice: _Choice, end_offset: int) -> None:
-        detached = self._log.queue.detach_before(end_offset)
+        detached = self._log.segments.detach_before(end_offset)
         if not detached:
             return
         for file in detached:

@@ -182,15 +182,6 @@ class _Nowhere(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return 0
 
-    def is_closing(self) -> bool:
-        return self._real.is_closing()
-
-    def pause_reading(self) -> None:
-        self._real.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._real.resume_reading()
-
     def close(self) -> None:
         self._real.close()
 

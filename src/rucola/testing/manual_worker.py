@@ -18,6 +18,7 @@ class ManualWorker:
     Attributes:
         started: whether ``start`` was called, and ``stop`` was not.
         wanted: whether ``wake`` was called since the last run.
+        rests: whether ``rest`` was called after the last ``wake``.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class ManualWorker:
     ) -> None:
         self.name = name
         self.interval_s = interval_s
-        self.started = self.wanted = False
+        self.started = self.wanted = self.rests = False
         self._on_run: Callable[[], None] | None = None
         self._work = work
         self._interleaver = interleaver
@@ -43,8 +44,13 @@ class ManualWorker:
         """Allows runs; from this call on, the real thread would wait for work."""
         self.started = True
 
+    def rest(self) -> None:
+        """The real thread would run no more at intervals, until ``wake``."""
+        self.rests = True
+
     def wake(self) -> None:
         """Requests a run; the real thread would run soon."""
+        self.rests = False
         self.wanted = True
 
     def stop(self) -> None:

@@ -15,7 +15,7 @@ from rucola.common.topic_config import TopicConfig
 from rucola.protocol.bodies.heartbeat import ConsumeType
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 
 CODES = frozenset(
     (
@@ -35,13 +35,13 @@ class StartOffsets:
     """The progress of consumers, as far as their requests have shown it. Used on the broker's event loop only."""
 
     def __init__(self) -> None:
-        self._informed: dict[str, set[Peer]] = {}
+        self._informed: dict[str, set[Channel]] = {}
         """For each group, the consumers that have requested the list of members since it last changed."""
-        self._beginning: dict[_Queue, Peer] = {}
+        self._beginning: dict[_Queue, Channel] = {}
         """For each queue, the consumer that has requested its offset but has not pulled from it yet."""
-        self._readers: dict[_Queue, set[Peer]] = {}
+        self._readers: dict[_Queue, set[Channel]] = {}
 
-    def received(self, peer: Peer, command: RemotingCommand) -> None:
+    def received(self, peer: Channel, command: RemotingCommand) -> None:
         """Records a request with one of ``CODES``."""
         fields = command.ext_fields
         group = fields.get("consumerGroup", "")

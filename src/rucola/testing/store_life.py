@@ -452,7 +452,7 @@ class StoreLife:
         # accepted the call's first messages.
         if self._refuses:
             raise Mismatch("a message was accepted after a failed write or sync")
-        file = self.store._log.queue.find(physical_offset)
+        file = self.store._log.segments.find(physical_offset)
         assert file is not None
         position = physical_offset - file.start
         self.model.sending.remove(message)

@@ -261,12 +261,13 @@ class _CountedWorker:
             if id(worker) not in self._woken:
                 self._woken.add(id(worker))
                 self._working.begin()
+            worker._rests = False
             worker._wanted.set()
 
     def run(self, worker: Worker) -> None:
         """``Worker._run``."""
         while True:
-            worker._wanted.wait(worker._interval_s)
+            worker._wanted.wait(None if worker._rests else worker._interval_s)
             with self._lock:
                 woken = id(worker) in self._woken
                 self._woken.discard(id(worker))

@@ -2,6 +2,6 @@
 tests.attack.siege``.
 
 Each attack is a separate program. Attacks are run by hand and never by ``make test``, because the measurements depend
-on the machine. Properties that hold on every machine (bounds, refusals, deferred requests) are asserted in
+on the machine. Properties that hold on every machine (bounds, refusals, postponed requests) are asserted in
 ``tests/attack/test_*.py``.
 """

@@ -84,7 +84,6 @@ def opened(
         Files(),
         clock,
         is_batch_topic=lambda topic: kinds and topic == BATCH_TOPIC.encode(),
-        bit_map=lambda _topic, properties: properties[: len(properties) % 14],
     )
     store.load()
     store.start()

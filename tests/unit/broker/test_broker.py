@@ -373,7 +373,7 @@ def test_members_hear_of_each_other(tmp_path):
             command = RemotingCommand(RequestCode.HEART_BEAT, body=heartbeat("c2"))
             await other.client.invoke(cluster.broker.address, command)
             assert await told.get() == "cg"
-            other.client.disconnect(cluster.broker.address)
+            other.client._connections.pop(cluster.broker.address).close()
             assert await told.get() == "cg"
             members = await cluster.ask(38, {"consumerGroup": "cg"})
             assert orjson.loads(members.body) == {"consumerIdList": ["c1"]}

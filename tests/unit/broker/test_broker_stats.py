@@ -6,7 +6,7 @@ from tests.tables import keep_nothing
 
 from rucola.broker.broker_stats import BrokerStats
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
-from rucola.remoting.turn import at_once
+from rucola.remoting.fairness.steps import at_once
 from rucola.store.message_store import MessageStore
 from rucola.store.stats import StoreStats
 from rucola.testing.clock import ManualClock

@@ -23,8 +23,8 @@ from rucola.protocol.bodies.offsets import GetConsumerStatusBody, ResetOffsetBod
 from rucola.protocol.codes import LanguageCode, RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.offset import ResetOffsetRequestHeader
-from rucola.remoting import turn
 from rucola.remoting.client import RemotingClient
+from rucola.remoting.fairness import steps
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 
@@ -228,7 +228,7 @@ async def wide(path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> A
     """A cluster with a topic of ``WIDE`` queues with a message each. In the list is, for each turn of a reset, the
     number of queues that were looked at. A look at the clock always finds that the turn is over.
     """
-    monkeypatch.setattr(turn, "PIECE_S", -1.0)
+    monkeypatch.setattr(steps, "PIECE_S", -1.0)
     async with Cluster(path, **options) as cluster:
         await cluster.broker.topics.update(TopicConfig("T", WIDE, WIDE, 6))
         cluster.broker.groups.update(SubscriptionGroupConfig("cg"))

@@ -16,18 +16,18 @@ from tests.brokers import Cluster, run
 from rucola.broker.processor import pieces
 from rucola.protocol.bodies.statistics import TopicStatsTable
 from rucola.protocol.codes import RequestCode
-from rucola.remoting import turn
+from rucola.remoting.fairness import steps
+from rucola.remoting.fairness.steps import in_turns
 
 QUEUES = 200
 
 
 def test_others_are_served_between_the_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the fix, gathering the statistics of a topic with very many queues blocked the event loop for seconds."""
-    monkeypatch.setattr(turn, "PIECE_S", 1e-9)
+    monkeypatch.setattr(steps, "PIECE_S", 1e-9)
     gathering: list[int] = []
     together: list[int] = []
     encoded_in: list[str] = []
-    in_turns = turn.in_turns
     encode = TopicStatsTable.encode
 
     def noted(self: TopicStatsTable) -> bytes:
@@ -70,7 +70,7 @@ def test_others_are_served_between_the_pieces(tmp_path: Path, monkeypatch: pytes
 
 def test_unused_topics_are_removed_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the fix, one turn of the event loop listed the queues of all topics and removed those not in use."""
-    monkeypatch.setattr(turn, "PIECE_S", 1e-9)
+    monkeypatch.setattr(steps, "PIECE_S", 1e-9)
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -101,4 +101,4 @@ def test_what_steps_return_comes_in_one_piece_when_there_is_time() -> None:
         yield
         return 7  # type: ignore[misc]
 
-    assert run(turn.in_turns(steps())) == 7  # type: ignore[arg-type]
+    assert run(in_turns(steps())) == 7  # type: ignore[arg-type]

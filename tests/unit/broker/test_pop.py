@@ -17,7 +17,7 @@ from rucola.common.message import MessageExt
 from rucola.formats.message import decode_messages
 from rucola.protocol import fastjson
 from rucola.protocol.command import RemotingCommand
-from rucola.remoting import turn
+from rucola.remoting.fairness import steps
 
 POP, ACK, CHANGE, NOTIFICATION, POLLING_INFO, BATCH_ACK = 200050, 200051, 200053, 200054, 200055, 200151
 SUCCESS, ILLEGAL, NO_MESSAGE, POLLING_FULL, POLLING_TIMEOUT = 0, 13, 208, 209, 210
@@ -182,7 +182,7 @@ def test_a_batch_acknowledges_no_more_messages_than_a_pop_has(tmp_path: Path) ->
 
 @pytest.mark.parametrize("count", [32, 200])
 def test_a_long_batch_is_acknowledged_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.setattr(turn, "PIECE_S", -1.0)
+    monkeypatch.setattr(steps, "PIECE_S", -1.0)
 
     async def work() -> None:
         async with Cluster(tmp_path, **QUICK) as cluster:

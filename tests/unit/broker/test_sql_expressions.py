@@ -24,8 +24,7 @@ from rucola.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerDat
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.headers.pop import PopMessageRequestHeader
-from rucola.remoting import turn
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 
 BUSY = 2
 
@@ -67,7 +66,7 @@ class Compiled(list[str]):
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Compiled:
     """Makes every step of a compilation a turn."""
-    monkeypatch.setattr(turn, "PIECE_S", -1.0)
+    monkeypatch.setattr("rucola.remoting.fairness.steps.PIECE_S", -1.0)
     texts = Compiled()
 
     def noted(text: str) -> sql.Steps[sql.SqlExpression]:
@@ -279,7 +278,7 @@ def test_a_request_that_waited_is_served_for_its_account() -> None:
     async def scene() -> None:
         account = Account()
         expressions = SqlExpressions(lambda: account)
-        compiled = expressions.compiled(cast(Peer, Owing()), [long_text()])
+        compiled = expressions.compiled(cast(Channel, Owing()), [long_text()])
         account.serving = "bob"
         async with compiled:
             assert account.serving == "alice"
@@ -349,7 +348,7 @@ def test_no_room_is_lost_by_requests_that_are_refused() -> None:
     async def scene() -> None:
         expressions = SqlExpressions(Senders)
         share = ["x" * (sql_expressions.WAITING_CHARS_MAX // 4)]
-        one, *others = (cast(Peer, Owing(remote_address=f"10.0.0.{number}:1")) for number in range(5))
+        one, *others = (cast(Channel, Owing(remote_address=f"10.0.0.{number}:1")) for number in range(5))
         held = [expressions.compiled(one, share)]
         with pytest.raises(BrokerError):
             expressions.compiled(one, ["y"])
@@ -371,7 +370,7 @@ def test_what_ends_while_it_waits_for_another_request_leaves_its_room() -> None:
         before = asyncio.get_running_loop().create_future()
 
         async def wait() -> None:
-            async with expressions.compiled(cast(Peer, Owing()), ["a = 1"], before):
+            async with expressions.compiled(cast(Channel, Owing()), ["a = 1"], before):
                 raise AssertionError("the request before it has not ended")
 
         waiting = asyncio.ensure_future(wait())
@@ -402,7 +401,7 @@ class Owing:
 def test_one_request_at_a_time_is_compiled_and_none_for_a_closed_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(turn, "PIECE_S", -1.0)
+    monkeypatch.setattr("rucola.remoting.fairness.steps.PIECE_S", -1.0)
     seen: list[str] = []
 
     def noted(text: str) -> sql.Steps[sql.SqlExpression]:

@@ -16,7 +16,7 @@ from rucola.broker.processor.whole_table import WholeTable
 from rucola.protocol import fastjson
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import FRAME_BYTES_MAX, RemotingCommand
-from rucola.remoting import turn
+from rucola.remoting.fairness import turn
 
 TOPIC = {"perm": "6", "defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG"}
 TOPIC |= {"topic": "T", "readQueueNums": "1", "writeQueueNums": "1"}

@@ -21,7 +21,7 @@ from rucola.cli.http import Health, HttpServer, SharedMetrics
 from rucola.cli.metrics import BrokerCollector, metrics_of
 from rucola.cli.topic_metrics import group_metrics, topic_metrics
 from rucola.common.topic_config import TopicConfig
-from rucola.remoting.turn import at_once, in_turns
+from rucola.remoting.fairness.steps import at_once, in_turns
 from rucola.testing.event_loop import run_stepped, settle
 
 NODE = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}

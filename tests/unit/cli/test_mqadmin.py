@@ -55,6 +55,7 @@ def test_clusters_and_brokers(tmp_path: Path, capsys: Capture) -> None:
         assert (await shell.rows("clusterList -m"))[0]["InTotalToday"] == 8
         assert await shell.rows("clusterList -c other") == []
         assert (await shell.rows("brokerStatus -b BROKER"))[0]["msgPutTotalTodayNow"] == "8"
+        assert "broker" not in (await shell.rows("brokerStatus -b BROKER"))[0]
         assert (await shell.rows("brokerStatus -c DefaultCluster"))[0]["broker"] == shell.broker
         assert "brokerName" in await shell("getBrokerConfig -b BROKER")
         await shell("updateBrokerConfig -b BROKER -k longPollingEnable -v false")

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from rucola.broker.config import broker_options
 from rucola.cli import serve, start
 from rucola.cli.broker_server import BrokerServers
 from rucola.cli.completion import words
-from rucola.cli.main import command_line, main
+from rucola.cli.main import COMMANDS, command_line, main
 from rucola.cli.servers import UpOptions, UpServers
 from rucola.errors import ConfigError
 
@@ -181,18 +182,63 @@ def test_advice_names_only_options_that_exist() -> None:
     assert {"--quarantine", "--namesrv-port"} <= named.keys()
 
 
+def test_each_command_has_its_function() -> None:
+    """The table of commands names modules and functions as text."""
+    for name, command in COMMANDS.items():
+        module, _, function = command.run.partition(":")
+        assert callable(getattr(import_module(f"rucola.cli.{module}"), function)), name
+    assert {name for name, command in COMMANDS.items() if command.hides} == {"sql", "replay"}
+    assert {name for name, command in COMMANDS.items() if command.ends_at_once} == {"sql"}
+
+
+HIDDEN = """
+import os, sys
+from importlib.util import find_spec
+from rucola.cli import main as command
+def found(name):
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+def main(words):
+    print(found("json"), found("pandas"), os.environ.get("OPENBLAS_NUM_THREADS"))
+    return 0
+command.main = main
+command.run()
+"""
+
+
+@pytest.mark.parametrize("name", ["replay", "sql", "store"])
+def test_modules_are_hidden_from_commands_that_do_not_use_them(name: str) -> None:
+    plain = {key: value for key, value in os.environ.items() if key != "OPENBLAS_NUM_THREADS"}
+    ended = subprocess.run(
+        [sys.executable, "-c", HIDDEN, name], capture_output=True, text=True, env=plain, check=True, timeout=60
+    )
+    assert ended.stdout == ("True True None\n" if name == "store" else "True False 1\n")
+
+
 def test_bash_completes_commands_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
     assert completed("rucola st", script) == ["store"]
     assert completed("rucola store c", script) == ["cat"]
+    assert completed("rucola store verify --sp", script) == ["--spark"]
+    assert completed("rucola store hexdump re", script) == ["record"]
+    assert completed("rucola store hexdump index --sl", script) == ["--slot"]
+    assert completed("rucola store hexdump --sl", script) == []
     assert completed("rucola mqadmin topicR", script) == ["topicRoute"]
     assert completed("rucola mqadmin --json topicRoute --to", script) == ["--topic"]
     assert "--namesrv-port" in completed("rucola up --", script)
     assert completed("rucola la", script) == ["lab"] and "run" in completed("rucola lab ", script)
     for shell in ("zsh", "fish"):
         assert main(["completion", shell]) == 0
-        assert "updateSubGroup" in capsys.readouterr().out
+        script = capsys.readouterr().out
+        assert "updateSubGroup" in script
+    lines = script.splitlines()
+    (of_hexdump,) = (line for line in lines if "; and not __fish_seen_subcommand_from record queue" in line)
+    seen = "__fish_seen_subcommand_from store; and __fish_seen_subcommand_from hexdump; and not "
+    assert seen in of_hexdump and '-a "record queue queue-ext index' in of_hexdump
+    assert any(f'{seen[:-4]}__fish_seen_subcommand_from index"' in line and "--slot" in line for line in lines)
     assert main(["completion", "tcsh"]) == 2
 
 

@@ -187,7 +187,7 @@ def test_grep_goes_over_damage_and_says_so(tmp_path: Path, capsys: pytest.Captur
 
 def test_hexdump(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     second = lines(capsys, "cat", store, "--topic", "T1")[0]
-    (record,) = lines(capsys, "hexdump", store, "--at", str(second["physical_offset"]))
+    (record,) = lines(capsys, "hexdump", "record", store, str(second["physical_offset"]))
     assert sum(len(field["data"]) // 2 for field in record["fields"]) == second["size"]
     assert record["fields"][0] == {
         "position": second["physical_offset"],
@@ -196,20 +196,18 @@ def test_hexdump(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "value": second["size"],
         "meaning": "",
     }
-    (unit,) = lines(capsys, "hexdump", store, "--unit", "T1/0/0")
+    (unit,) = lines(capsys, "hexdump", "queue", store, "T1/0/0")
     assert [field["value"] for field in unit["fields"][:2]] == [second["physical_offset"], second["size"]]
     name = next((store / "index").iterdir()).name
-    (header,) = lines(capsys, "hexdump", store, "--index", name)
+    (header,) = lines(capsys, "hexdump", "index", store, name)
     assert header["fields"][-1]["value"] == 121
-    (entry,) = lines(capsys, "hexdump", store, "--index", name, "--entry", "4")
+    (entry,) = lines(capsys, "hexdump", "index", store, name, "--entry", "4")
     assert entry["fields"][1]["value"] == second["physical_offset"]
-    heads = [
-        lines(capsys, "hexdump", store, "--index", name, "--slot", str(n))[0]["fields"][0] for n in range(0, 100, 9)
-    ]
+    heads = [lines(capsys, "hexdump", "index", store, name, "--slot", str(n))[0]["fields"][0] for n in range(0, 100, 9)]
     assert any(head["value"] for head in heads)
-    (checkpoint,) = lines(capsys, "hexdump", store, "--checkpoint")
+    (checkpoint,) = lines(capsys, "hexdump", "checkpoint", store)
     assert len(checkpoint["fields"]) == 5
-    shown = text(capsys, "hexdump", store, "--at", "0")
+    shown = text(capsys, "hexdump", "record", store, "0")
     assert "total_size" in shown and "2023-11-14 22:13:20" in shown and "property KEYS" in shown
 
 
@@ -222,24 +220,32 @@ def test_batch_queues_their_units_and_extensions_are_shown(tmp_path: Path, capsy
     shown = lines(capsys, "cat", batch, "--topic", "BatchTopic", "--queue", "0")
     assert [message["queue_offset"] for message in shown] == [0, 3, 8, 9]
     assert lines(capsys, "info", batch)[0]["messages"] == 14
-    (unit,) = lines(capsys, "hexdump", batch, "--unit", "BatchTopic/0/7")
+    (unit,) = lines(capsys, "hexdump", "queue", batch, "BatchTopic/0/7")
     assert [field["value"] for field in unit["fields"]] == [409, 607, 2598919, 1700000000124, 3, 5, -1, 0]
-    (unit,) = lines(capsys, "hexdump", ext, "--unit", "Ext/0/1")
+    (unit,) = lines(capsys, "hexdump", "queue", ext, "Ext/0/1")
     assert unit["fields"][2]["meaning"] == "address of the extension unit at position 47"
-    (unit,) = lines(capsys, "hexdump", ext, "--ext", "Ext/0/2")
+    (unit,) = lines(capsys, "hexdump", "queue-ext", ext, "Ext/0/2")
     assert [field["value"] for field in unit["fields"]] == [47, 2598903, 1700000000127, 27, None]
     assert unit["fields"][-1]["meaning"] == "3 bits set"
-    assert main(["store", "hexdump", str(batch), "--unit", "BatchTopic/0/11"]) == 5
-    assert main(["store", "hexdump", str(batch), "--ext", "BatchTopic/0/0"]) == 5
+    assert main(["store", "hexdump", "queue", str(batch), "BatchTopic/0/11"]) == 5
+    assert main(["store", "hexdump", "queue-ext", str(batch), "BatchTopic/0/0"]) == 5
 
 
 def test_hexdump_of_a_large_field_is_cut_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = opened(tmp_path)
     writer.put_message(StoreMessage(b"T", 0, b"x" * 5000, b"", 1, HOST))
     writer.shutdown()
-    assert "4488 more bytes" in text(capsys, "hexdump", tmp_path, "--at", "0")
-    (dump,) = lines(capsys, "hexdump", tmp_path, "--at", "0")
+    assert "4488 more bytes" in text(capsys, "hexdump", "record", tmp_path, "0")
+    (dump,) = lines(capsys, "hexdump", "record", tmp_path, "0")
     assert "78" * 5000 in [field["data"] for field in dump["fields"]]
+
+
+def test_hexdump_of_a_log_elsewhere(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_copy(store, tmp_path / "store")
+    (tmp_path / "store/commitlog").rename(tmp_path / "log")
+    (record,) = lines(capsys, "hexdump", "record", tmp_path / "store", "0", "--commit-log", tmp_path / "log")
+    assert Path(record["file"]).parent == tmp_path / "log"
+    assert main(["store", "hexdump", "record", str(tmp_path / "store"), "0"]) == 5
 
 
 def test_verify(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,9 +276,11 @@ def test_what_no_message_has(store: Path, capsys: pytest.CaptureFixture[str]) ->
 USAGE = [
     ["cat", "DIR"],
     ["hexdump", "DIR"],
-    ["hexdump", "DIR", "--at", "0", "--checkpoint"],
-    ["hexdump", "DIR", "--at", "0", "--slot", "1"],
-    ["hexdump", "DIR", "--unit", "T0"],
+    ["hexdump", "record", "DIR"],
+    ["hexdump", "record", "DIR", "first"],
+    ["hexdump", "checkpoint", "DIR", "0"],
+    ["hexdump", "index", "DIR", "name", "--slot", "1", "--entry", "1"],
+    ["hexdump", "queue", "DIR", "T0"],
     ["grep", "DIR", "("],
     ["grep", "DIR", "--property", "color"],
     ["grep", "DIR", "--since", "yesterday"],
@@ -295,13 +303,15 @@ def test_what_cannot_be_read_is_5(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "file").write_text("no directory")
     (tmp_path / "empty").mkdir()
     for path, code in ((tmp_path / "none", 2), (tmp_path / "file", 2), (tmp_path / "empty", 5)):
-        for command in (["info"], ["ls"], ["cat", "--topic", "T"], ["grep"], ["hexdump", "--at", "0"], ["verify"]):
+        for command in (["info"], ["ls"], ["cat", "--topic", "T"], ["grep"], ["verify"]):
             assert main(["store", command[0], str(path), *command[1:]]) == code, (path, command)
             assert capsys.readouterr().err.count("\n") == 1
+        assert main(["store", "hexdump", "record", str(path), "0"]) == code, path
+        assert capsys.readouterr().err.count("\n") == 1
     for command in (["info"], ["ls"], ["cat", "--topic", "T"], ["grep"]):
         assert main(["store", command[0], str(tmp_path / "stray"), *command[1:]]) == 5
-    assert main(["store", "hexdump", str(tmp_path / "stray"), "--at", "0"]) == 0
-    assert main(["store", "hexdump", str(tmp_path / "stray"), "--at", "99999999"]) == 5
+    assert main(["store", "hexdump", "record", str(tmp_path / "stray"), "0"]) == 0
+    assert main(["store", "hexdump", "record", str(tmp_path / "stray"), "99999999"]) == 5
 
 
 def test_help_names_defaults_that_are_no_values(capsys: pytest.CaptureFixture[str]) -> None:
@@ -366,17 +376,16 @@ def test_hexdump_of_timers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     timers.write(changes)
     timers.close()
 
-    def values(*arguments: str) -> list[int]:
-        (piece,) = lines(capsys, "hexdump", tmp_path, *arguments)
+    def values(kind: str, *item: str) -> list[int]:
+        (piece,) = lines(capsys, "hexdump", kind, tmp_path, *item)
         return [field["value"] for field in piece["fields"]]
 
-    assert values("--timer", "52") == [52, 0, 1, 1_700_000_000_000, 5000, 100, 90, 0, 0]
-    assert values("--timer", "416")[0] == 64
-    assert values("--timer", "480")[1] == 364
-    assert values("--wheel", "1700000005") == [1_700_000_005, 0, 480, 9, 0]
-    assert values("--timercheck")[:4] == [1_700_000_000_000, 532, 0, 0]
-    assert main(["store", "hexdump", str(tmp_path), "--timer", "9999"]) != 0
-    assert main(["store", "hexdump", str(tmp_path), "--timercheck", "--wheel", "1"]) != 0
+    assert values("timerlog", "52") == [52, 0, 1, 1_700_000_000_000, 5000, 100, 90, 0, 0]
+    assert values("timerlog", "416")[0] == 64
+    assert values("timerlog", "480")[1] == 364
+    assert values("timerwheel", "1700000005") == [1_700_000_005, 0, 480, 9, 0]
+    assert values("timercheck")[:4] == [1_700_000_000_000, 532, 0, 0]
+    assert main(["store", "hexdump", "timerlog", str(tmp_path), "9999"]) != 0
 
 
 def test_names_that_lead_nowhere_say_what_there_is(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -497,7 +506,8 @@ def test_find_and_stats_of_several_stores(store: Path, tmp_path: Path, capsys: p
     address = bytes(int(part) for part in host.split("."))
     message_id = (address + int(port).to_bytes(4, "big") + int(message["physical_offset"]).to_bytes(8, "big")).hex()
     assert lines(capsys, "find", other, "--id", message_id) == [message]
-    assert main(["store", "find", str(other), "--id", "xyz"]) == 2
+    for wrong in ("xyz", ""):
+        assert main(["store", "find", str(other), "--id", wrong]) == 2
     assert len(lines(capsys, "find", store, other, "--max", "3")) == 3
     assert str(other) in text(capsys, "find", other, "--pattern", "^5 5")
     counted = lines(capsys, "stats", other, "--by", "topic,queue", "--jobs", "1")

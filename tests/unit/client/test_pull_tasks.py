@@ -11,7 +11,7 @@ from tests.brokers import Cluster
 from tests.unit.client.test_loops_with_broker import ALL, first, made, rest, scene_of
 
 from rucola import Producer
-from rucola.client import supervisor
+from rucola.client import client_tasks
 from rucola.client.deliveries import Deliveries
 from rucola.client.process_queue import DeliveryQueue
 from rucola.client.queue_failures import QueueFailures
@@ -38,7 +38,7 @@ def fails_once(monkeypatch: pytest.MonkeyPatch, owner: type[Any], name: str) -> 
     [(QueueFailures, "end"), (DeliveryQueue, "is_full"), (DeliveryQueue, "put"), (Deliveries, "offer")],
 )
 def test_a_defect_in_the_pulls_of_a_queue_loses_and_repeats_nothing(tmp_path, monkeypatch, caplog, kind, owner, name):
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(client_tasks, "FIRST_PAUSE_S", 0.01)
 
     async def work(servers: Cluster, producer: Producer) -> None:
         calls = fails_once(monkeypatch, owner, name)

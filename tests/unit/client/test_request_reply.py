@@ -135,7 +135,7 @@ def test_what_goes_over_the_wire(broker):
                     batch.command(row) for row in range(batch.count)
                 )
                 for channel in other.channels:
-                    channel._frames_received = other.frames_received
+                    channel.inbound._frames_received = other.frames_received
                 other.channels[-1].send(push("nobody's", b"?"))
                 other.channels[-1].send(push(properties["CORRELATION_ID"], *compress(b"reply" * 99)))
                 reply = await asking

@@ -32,7 +32,7 @@ async def fail_after(work: asyncio.Future, seconds: float) -> BaseException | No
 def blackhole(broker) -> int:
     """Makes every open connection discard all data; new connections work. Returns the number of requests so far."""
     for channel in broker.channels:
-        channel._frames_received = lambda channel, batch: None
+        channel.inbound._frames_received = lambda channel, batch: None
     return len(broker.received)
 
 

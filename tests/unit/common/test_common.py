@@ -17,7 +17,6 @@ from rucola.common.java import (
     read_int64,
     string_hash,
     to_int32,
-    to_int64,
 )
 from rucola.common.message import Message, MessageExt
 from rucola.common.message_queue import MessageQueue
@@ -33,9 +32,6 @@ class TestJava:
     )
     def test_int32(self, value: int, expected: int) -> None:
         assert to_int32(value) == expected
-
-    def test_int64(self) -> None:
-        assert [to_int64(value) for value in (2**63, -(2**63) - 1, 2**64 + 7)] == [-(2**63), 2**63 - 1, 7]
 
     def test_numbers_of_peers(self) -> None:
         assert [read_int32(value) for value in (7, "7", 7.0, -(2**31), "2147483647")] == [7, 7, 7, -(2**31), 2**31 - 1]

@@ -18,6 +18,7 @@ from rucola.formats.index_file import (
     INDEX_HEADER,
     INDEX_SLOT,
     IndexHeader,
+    Limits,
     index_file_bytes,
     key_hash,
     query,
@@ -126,7 +127,7 @@ def test_full(index: ModuleType) -> None:
     file = new_file()
     assert [put(index, file, b"k%d" % i, i) for i in range(9)] == [True] * 7 + [False] * 2
     assert IndexHeader.decode(file).index_count == ENTRIES
-    assert [query(file, SLOTS, key_hash(TOPIC, b"k%d" % i), 64, 0, 2**62) for i in range(8)] == [
+    assert [query(file, SLOTS, key_hash(TOPIC, b"k%d" % i), Limits(64, 0, 2**62)) for i in range(8)] == [
         [i] if i < 7 else [] for i in range(8)
     ]
 
@@ -308,20 +309,20 @@ class TestQuery:
         ],
     )
     def test_times(self, index: ModuleType, begin: int, end: int, count_max: int, expected: list[int]) -> None:
-        assert query(self.chain(index), SLOTS, key_hash(TOPIC, b"k"), count_max, begin, end) == expected
+        assert query(self.chain(index), SLOTS, key_hash(TOPIC, b"k"), Limits(count_max, begin, end)) == expected
 
     def test_a_circle_ends(self, index: ModuleType) -> None:
         file = self.chain(index)
         entry = INDEX_HEADER.size + INDEX_SLOT.size * SLOTS + INDEX_ENTRY.size
         file[entry + 16 : entry + 20] = (5).to_bytes(4, "big")  # the oldest entry of the chain points to the newest
-        assert len(query(file, SLOTS, key_hash(TOPIC, b"k"), 1000, 0, 2**62)) <= 7
+        assert len(query(file, SLOTS, key_hash(TOPIC, b"k"), Limits(1000, 0, 2**62))) <= 7
 
     def test_short_files_are_refused(self, index: ModuleType) -> None:
         file = self.chain(index)
         for size in (0, 39, 40, 79, 80, 200):
             with pytest.raises(FormatError):
-                query(file[:size], SLOTS, 5, 64, 0, 2**62)
-        assert query(new_file()[:40], SLOTS, 5, 64, 0, 2**62) == []
+                query(file[:size], SLOTS, 5, Limits(64, 0, 2**62))
+        assert query(new_file()[:40], SLOTS, 5, Limits(64, 0, 2**62)) == []
 
 
 @settings(max_examples=50)
@@ -335,4 +336,4 @@ def test_model(puts: list[tuple[bytes, int]]) -> None:
             assert put(kernel("formats._index_cy", form), file, key, physical_offset, time_ms)
         for key in (b"a", b"b", b"c", "é中".encode()):
             expected = [at for at, (one, _) in enumerate(puts) if one == key]
-            assert query(file, SLOTS, key_hash(TOPIC, key), 64, 0, 2**62) == expected[::-1]
+            assert query(file, SLOTS, key_hash(TOPIC, key), Limits(64, 0, 2**62)) == expected[::-1]

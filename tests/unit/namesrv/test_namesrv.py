@@ -12,6 +12,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from tests.deflated import deflated
 
 from rucola.common.data_version import DataVersion
 from rucola.common.topic_config import TopicConfig
@@ -125,8 +126,8 @@ def test_registrations_are_checked_and_both_body_forms_read():
             assert (await asker.register(crc=12345)).remark == "crc32 not match"
             assert (await asker.register(b"\x00nonsense", crc=0)).code == 1
             table = {name: TopicConfig(name, 4, 4, 6) for name in ("T", "U")}
-            deflated = RegisterBrokerBody(TopicConfigSerializeWrapper(table, VERSION)).encode_deflated()
-            assert (await asker.register(deflated)).code == 0
+            body = RegisterBrokerBody(TopicConfigSerializeWrapper(table, VERSION))
+            assert (await asker.register(deflated(body))).code == 0
             assert sorted(orjson.loads((await asker.ask(206)).body)["topicList"]) == ["T", "U"]
 
     asyncio.run(scene())
@@ -150,7 +151,7 @@ def test_long_registrations_are_read_in_a_thread_and_keep_their_order(monkeypatc
             table = {f"T{number}": TopicConfig(f"T{number}", 4, 4, 6) for number in range(1000)}
             long = RegisterBrokerBody(TopicConfigSerializeWrapper(table, VERSION))
             broker = {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:10911", "clusterName": "C", "brokerId": "0"}
-            for body in (long.encode(), long.encode_deflated()):
+            for body in (long.encode(), deflated(long)):
                 answers = await asyncio.gather(asker.register(body), asker.ask(104, **broker), asker.register())
                 assert [answer.code for answer in answers] == [0, 0, 0]
                 assert sorted(orjson.loads((await asker.ask(206)).body)["topicList"]) == ["T", "U"]
@@ -199,7 +200,7 @@ def test_a_closed_connection_unregisters_its_broker():
         async with asking() as asker:
             await asker.register()
             other = Asker(asker.server)
-            asker.client.disconnect(asker.server.address)
+            asker.client._connections.pop(asker.server.address).close()
             while (await other.ask(105, topic="T")).code != 17:
                 await asyncio.sleep(0)
             await other.client.close()

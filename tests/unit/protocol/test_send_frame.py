@@ -13,7 +13,7 @@ from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand, decode_frame
 from rucola.protocol.frame import FrameReader
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
-from rucola.protocol.send_request import batch_member, header_head, properties_json, properties_text, send_frame
+from rucola.protocol.send_request import batch_member, encode_send_head, header_head, properties_json, properties_text
 
 QUEUE = MessageQueue("TopicTest", "broker-a", 11)
 PROPERTIES = {"UNIQ_KEY": "C0A8010A", "TAGS": 'A"\\', "Stadt": "Zürich 🌿", "WAIT": "true"}
@@ -25,7 +25,8 @@ PROPERTIES = {"UNIQ_KEY": "C0A8010A", "TAGS": 'A"\\', "Stadt": "Zürich 🌿", "
 def test_frame_equals_that_of_the_plain_encoder(code, flag, properties):
     head = header_head(code, "pg", QUEUE, "TBW102", 4)
     text = properties_text(properties)
-    frame = send_frame(head, 0x301, 1_700_000_000_123, -7, properties_json(text), flag, 2**31 - 1, b"body")
+    start = encode_send_head(head, 0x301, 1_700_000_000_123, -7, properties_json(text), flag, 2**31 - 1, 4)
+    frame = start + b"body"
     header = SendMessageRequestHeaderV2(
         "pg",
         "TopicTest",
@@ -48,7 +49,7 @@ def test_frame_equals_that_of_the_plain_encoder(code, flag, properties):
 
 def test_the_broker_reads_it_on_its_fast_road():
     head = header_head(RequestCode.SEND_MESSAGE_V2, "pg", QUEUE, "TBW102", 4)
-    frame = send_frame(head, 0, 1, 0, properties_json(properties_text(PROPERTIES)), 0, 5, b"body")
+    frame = encode_send_head(head, 0, 1, 0, properties_json(properties_text(PROPERTIES)), 0, 5, 4) + b"body"
     reader = FrameReader()
     reader.buffer()[: len(frame)] = frame
     batch = reader.received(len(frame))

@@ -31,9 +31,9 @@ class ScriptedHandler:
         if channel not in self.channels:
             self.channels.append(channel)
         self.reads.append(batch.count)
-        self.rest_received(channel, batch, 0)
+        self.serve_rows(channel, batch, 0)
 
-    def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
+    def serve_rows(self, channel: Channel, batch: FrameBatch, first: int) -> None:
         for row in range(first, batch.count):
             command = batch.command(row)
             if command.is_response:

@@ -401,7 +401,7 @@ def test_disconnect_while_connecting(run):
             client = RemotingClient()
             waiting = asyncio.ensure_future(client.invoke(server.address, RemotingCommand(34), HOUR_MS))
             await asyncio.sleep(0)
-            client.disconnect(server.address)
+            client._connections.pop(server.address).close()
             with pytest.raises(RemotingClosedError):
                 await waiting
             await client.close()

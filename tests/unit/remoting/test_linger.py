@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import cast
 
 from rucola.protocol.command import RemotingCommand
-from rucola.remoting.linger import Linger
+from rucola.remoting.fairness.linger import Linger
 from rucola.remoting.server import RemotingServer
 
 

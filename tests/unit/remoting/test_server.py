@@ -10,6 +10,7 @@ import pytest
 from rucola.errors import AddressInUseError, ConfigError, RemotingClosedError, RemotingTimeoutError
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand, decode_frame
 from rucola.remoting.channel import readable_address, stored_host
+from rucola.remoting.fairness.read_pauses import SLOW_PEER
 from rucola.remoting.server import Channel, RemotingServer, ServerOptions
 from rucola.testing.event_loop import advance, run_stepped, settle
 
@@ -226,7 +227,7 @@ def test_a_client_that_does_not_read_is_not_read(handler):
         requests = 2_000
         frames = b"".join(request(opaque, bytes(1024)) for opaque in range(requests))
         writer.write(frames)
-        while not (scripted.channels and scripted.channels[0]._paused):
+        while not (scripted.channels and scripted.channels[0].inbound.reasons == SLOW_PEER):
             await settle()
         seen = len(scripted.received)
         await settle(200)

@@ -29,6 +29,7 @@ class Watched:
 
     def turn(self, milliseconds: int, look_after_ms: int = 0) -> None:
         """Runs a turn that begins when a tick is due and takes ``milliseconds``."""
+        self.watch.expect_work()
         self.clock.advance(20)
         self.clock.advance(look_after_ms)
         if look_after_ms:
@@ -123,3 +124,105 @@ def test_the_thread_ends_with_the_watch() -> None:
     watch.stop()
     assert "rucola-loop-watch" not in {thread.name for thread in threading.enumerate()}
     LoopWatch(ManualClock().monotonic).stop()
+
+
+def test_ticks_and_thread_rest_after_a_quiet_second_until_the_next_read() -> None:
+    watched = Watched()
+    worker = watched.watch._worker
+    assert isinstance(worker, ManualWorker)
+    for _ in range(48):
+        watched.clock.advance(20)
+        watched.loop.run()
+    assert watched.loop._calls and not worker.rests
+    for _ in range(3):
+        watched.clock.advance(20)
+        watched.loop.run()
+    assert not watched.loop._calls and worker.rests
+    watched.watch.expect_work()
+    assert watched.loop._calls and not worker.rests and worker.wanted
+
+
+def test_a_turn_that_begins_with_the_first_read_after_a_rest_is_measured() -> None:
+    watched = rested()
+    watched.watch.expect_work()
+    watched.clock.advance(300)
+    watched.loop.run()
+    assert watched.watch.longest_s == pytest.approx(0.28)
+    assert watched.watch.slow_turns == 1
+
+
+def test_work_in_a_rest_is_measured_by_its_own_start_and_end(caplog: pytest.LogCaptureFixture) -> None:
+    watched = rested()
+    caplog.set_level(logging.INFO)
+
+    def work() -> str:
+        watched.clock.advance(70)
+        watched.used_s += 0.05
+        return "done"
+
+    assert watched.watch.timed("writing of offsets", work) == "done"
+    assert not watched.loop._calls
+    assert (watched.watch.longest_s, watched.watch.longest_cpu_s) == (pytest.approx(0.07), pytest.approx(0.05))
+    (record,) = caplog.records
+    assert "work writing of offsets" in str(record.__dict__)
+
+
+def test_failed_work_is_measured_too() -> None:
+    watched = rested()
+
+    def work() -> None:
+        watched.clock.advance(70)
+        raise OSError
+
+    with pytest.raises(OSError):
+        watched.watch.timed("a", work)
+    assert watched.watch.slow_turns == 1
+
+
+def test_work_is_noticed_once_while_ticks_run() -> None:
+    watched = Watched()
+    watched.watch.timed("a", lambda: watched.clock.advance(100))
+    watched.loop.run()
+    assert watched.watch.slow_turns == 1
+
+
+def test_ticks_watch_a_task_for_a_moment() -> None:
+    watched = rested()
+
+    async def task() -> None:
+        pass
+
+    watched.watch.timed("a", task).close()
+    watched.clock.advance(20)
+    watched.loop.run()
+    assert watched.loop._calls
+    for _ in range(2):
+        watched.clock.advance(20)
+        watched.loop.run()
+    assert not watched.loop._calls
+
+
+def test_the_longest_turn_is_forgotten_without_ticks() -> None:
+    watched = rested()
+    watched.watch.timed("a", lambda: watched.clock.advance(40))
+    watched.clock.advance(100_000)
+    assert watched.watch.longest_s == pytest.approx(0.04)
+    watched.clock.advance(25_000)
+    assert watched.watch.longest_s == 0
+    watched.watch.timed("a", lambda: watched.clock.advance(30))
+    assert watched.watch.longest_s == pytest.approx(0.03)
+
+
+def test_a_stopped_watch_expects_no_work() -> None:
+    watched = rested()
+    watched.watch.stop()
+    watched.watch.expect_work()
+    assert not watched.loop._calls
+
+
+def rested() -> Watched:
+    watched = Watched()
+    for _ in range(60):
+        watched.clock.advance(20)
+        watched.loop.run()
+    return watched

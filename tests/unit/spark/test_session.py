@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,7 @@ def test_a_command_keeps_the_master_of_spark_submit(
     submitted: bool, master: str | None, used: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a cluster, and under ``spark-submit``, the session sets no address that only this machine knows."""
+    monkeypatch.setattr(logging.getLogger(), "filters", [])
     monkeypatch.setattr(session, "check_java", lambda: None)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda self: dict(self._options))
     monkeypatch.setenv("PYSPARK_PYTHON", "python3")
@@ -85,3 +87,14 @@ def test_a_command_keeps_the_master_of_spark_submit(
     assert options.get("spark.log.level") == (None if submitted else "OFF")
     again: Any = session.command_session("one", master=master, **{"spark.log.level": "INFO"})
     assert again["spark.log.level"] == "INFO"
+
+
+def test_a_command_shows_no_stack_of_py4j(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """At Ctrl-C, py4j logs through the root logger."""
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "filters", [])
+    monkeypatch.setattr(session, "local_session", lambda *_, **__: None)
+    session.command_session("one")
+    for file, is_shown in (("java_gateway.py", False), ("clientserver.py", False), ("sink.py", True)):
+        root.handle(root.makeRecord("root", logging.ERROR, file, 1, "while sending command", (), None))
+        assert bool(caplog.records) is is_shown

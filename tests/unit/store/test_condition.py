@@ -137,17 +137,17 @@ def test_a_segment_that_is_there_but_cannot_be_mapped_is_tried_again_by_the_next
     end = store.max_offset
     for number in range(2):
         assert store.put_message(message(number, size=1000)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
-    assert [file.start for file in store._log.queue.segments] == [0]
+    assert [file.start for file in store._log.segments.files] == [0]
     assert store.max_offset == end
     disk.error = 0
     assert store.put_message(message(1, size=1000)).physical_offset == SEGMENT
-    assert [file.start for file in store._log.queue.segments] == [0, SEGMENT]
+    assert [file.start for file in store._log.segments.files] == [0, SEGMENT]
     assert fill_segment(store) is PutMessageStatus.PUT_OK
     store.flush_soon()
     store.shutdown()
     store = opened(tmp_path)
     assert not store.recovered
-    assert [file.start for file in store._log.queue.segments] == [0, SEGMENT, 2 * SEGMENT]
+    assert [file.start for file in store._log.segments.files] == [0, SEGMENT, 2 * SEGMENT]
     store.shutdown()
 
 
@@ -166,7 +166,7 @@ def test_a_segment_that_could_not_be_mapped_before_a_clean_stop_is_made_again(tm
     store = opened(tmp_path)
     assert not store.recovered
     assert fill_segment(store) is PutMessageStatus.PUT_OK
-    assert [file.start for file in store._log.queue.segments] == [0, SEGMENT, 2 * SEGMENT]
+    assert [file.start for file in store._log.segments.files] == [0, SEGMENT, 2 * SEGMENT]
     store.shutdown()
 
 

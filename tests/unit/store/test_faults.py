@@ -247,7 +247,7 @@ def test_a_stop_that_fails_ends_every_thread_before_it_closes_the_log(
     allocator = store._log._allocator
     allocator._wanted = SEGMENT
     allocator._work()
-    commit, close, alive = store._flush._commit, store._log.queue.close, []
+    commit, close, alive = store._flush._commit, store._log.segments.close, []
     assert commit is not None
     threads = [worker._thread for worker in (store._flush._worker, commit._worker, store._keeper._worker)]
 
@@ -255,7 +255,7 @@ def test_a_stop_that_fails_ends_every_thread_before_it_closes_the_log(
         alive.extend(thread.name for thread in threads if thread.is_alive())
         close()
 
-    monkeypatch.setattr(store._log.queue, "close", closed)
+    monkeypatch.setattr(store._log.segments, "close", closed)
     assert all(thread.is_alive() for thread in threads)
     store.shutdown()
     assert not alive
@@ -328,7 +328,7 @@ def test_dispatch_that_comes_no_further_ends_with_an_error(
     store.put_message(message(1))
     log, end = store._log, store.max_offset
     if wrong == "twice":
-        log.queue.segments.insert(0, log.queue.segments[0])
+        log.segments.files.insert(0, log.segments.files[0])
         problem = "no such segment"
     else:
         monkeypatch.setattr(dispatch, "walk_records", lambda *place: (0, place[2], WalkStop.LIMIT))
@@ -338,18 +338,18 @@ def test_dispatch_that_comes_no_further_ends_with_an_error(
     assert store._dispatcher.progress.current.position == (SEGMENT if wrong == "twice" else 0)
     monkeypatch.undo()
     if wrong == "twice":
-        del log.queue.segments[0]
+        del log.segments.files[0]
     store.shutdown()
 
 
 def test_a_segment_that_does_not_follow_is_not_taken_up(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    queue = store._log.queue
-    before = list(queue.segments)
+    segments = store._log.segments
+    before = list(segments.files)
     for start in (0, 2 * SEGMENT):
         with pytest.raises(StoreDamagedError, match="not the one that follows"):
-            queue.append(start)
-    assert queue.segments == before
+            segments.append(start)
+    assert segments.files == before
     (tmp_path / "commitlog" / f"{2 * SEGMENT:020d}").unlink()
     store.shutdown()
 
@@ -371,9 +371,9 @@ def test_a_queue_whose_next_segment_cannot_be_mapped_has_it_later(
     with monkeypatch.context() as patch:
         patch.setattr(Files, "open_segment", refuse)
         assert store.dispatch() == 0
-    assert [file.start for file in queue.files.segments] == [0]
+    assert [file.start for file in queue.segments.files] == [0]
     assert store.dispatch() == 1
-    assert [file.start for file in queue.files.segments] == [0, 2000]
+    assert [file.start for file in queue.segments.files] == [0, 2000]
     store.shutdown()
 
 

@@ -18,7 +18,7 @@ from rucola.runtime.files import Files
 from rucola.store.index.index_audit import sound_files
 from rucola.store.index.index_service import IndexService
 from rucola.store.log.log_reader import LogReader
-from rucola.store.log.mapped_file_queue import MappedFileQueue
+from rucola.store.log.segment_list import SegmentList
 from rucola.testing.clock import ManualClock
 
 
@@ -32,7 +32,7 @@ def log_of(case: Case, path: Path) -> Iterator[LogReader]:
     for name, data in case.below("commitlog").items():
         (path / "commitlog").mkdir(exist_ok=True)
         (path / "commitlog" / name).write_bytes(data)
-    queue = MappedFileQueue(Files(), str(path / "commitlog"), case.config("mappedFileSizeCommitLog", 0))
+    queue = SegmentList(Files(), str(path / "commitlog"), case.config("mappedFileSizeCommitLog", 0))
     queue.load()
     log = LogReader(queue)
     log.max_offset = case.expect["store"]["maxPhyOffset"]

@@ -71,7 +71,7 @@ def noting(synced: list[str]) -> Callable[[ConsumeQueue], None]:
 
     def noted(self: ConsumeQueue) -> None:
         if self.unsynced:
-            synced.append(self.files.path)
+            synced.append(self.segments.path)
         sync(self)
 
     return noted

@@ -14,7 +14,7 @@ from rucola.errors import ConfigError, DiskFullError, StoreDamagedError
 from rucola.formats.segment_name import segment_name
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
-from rucola.store.log.multi_path import MultiPathMappedFileQueue
+from rucola.store.log.multi_path import MultiPathSegmentList
 from rucola.store.message_store import MessageStore
 from rucola.store.offline.hexdump import Hexdump
 from rucola.store.offline.offline_store import OfflineStore
@@ -33,14 +33,14 @@ def placed(tmp_path: Path) -> dict[int, str]:
     return {int(file.name) // SEGMENT: file.parent.name for file in files}
 
 
-def queue(names: Sequence[str], read_only: Sequence[str] = ()) -> MultiPathMappedFileQueue:
-    return MultiPathMappedFileQueue(Files(), names, read_only, 100)
+def queue(names: Sequence[str], read_only: Sequence[str] = ()) -> MultiPathSegmentList:
+    return MultiPathSegmentList(Files(), names, read_only, 100)
 
 
 @pytest.mark.parametrize(
     ("names", "read_only", "full", "expected"),
     [
-        # Values of MultiPathMappedFileQueue#tryCreateMappedFile, RocketMQ 5.3.3.
+        # Values of MultiPathSegmentList#tryCreateMappedFile, RocketMQ 5.3.3.
         (("/b", "/a", "/c"), (), (), ["/a", "/b", "/c", "/a"]),
         (("/b", "/a", "/c"), ("/a",), (), ["/b", "/c", "/b", "/c"]),
         (("/b", "/a", "/c"), (), ("/b",), ["/a", "/c", "/a", "/c"]),
@@ -164,7 +164,7 @@ def test_a_full_disk_gets_no_segment_and_the_emptiest_decides(tmp_path: Path) ->
     store._keeper.end()
     files.used |= {"a": 99, "b": 86}
     look(store, clock)
-    assert {Path(path).name for path in store._log.queue.full_paths} == {"a", "b"}
+    assert {Path(path).name for path in store._log.segments.full_paths} == {"a", "b"}
     fill(store, 900)
     assert store.stats.forced_segments == 0
     assert {name for number, name in placed(tmp_path).items() if number > 1} == {"c"}
@@ -173,7 +173,7 @@ def test_a_full_disk_gets_no_segment_and_the_emptiest_decides(tmp_path: Path) ->
     assert store.put_message(message(1)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     files.used = dict.fromkeys("abc", 10)
     look(store, clock)
-    assert not store._log.queue.full_paths
+    assert not store._log.segments.full_paths
     assert store.put_message(message(1)).status is PutMessageStatus.PUT_OK
     store.shutdown()
 

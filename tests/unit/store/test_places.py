@@ -19,7 +19,7 @@ from rucola.store.doctor.journal import Journal
 from rucola.store.doctor.rebuild import rebuild
 from rucola.store.doctor.repair import repair, undo
 from rucola.store.doctor.salvage import salvage
-from rucola.store.doctor.staged import Runner, run_serially
+from rucola.store.doctor.staged import Phase, Runner, run_serially
 from rucola.store.log import multi_path
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.results import GetMessageStatus
@@ -287,9 +287,9 @@ def test_a_left_result_that_makes_no_sense_is_made_again_or_named(
     """The first tasks of an interrupted run have results; somebody wrote them anew, perhaps with a right checksum."""
     results: list[Path] = []
 
-    def killed(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
-        run_serially(phase, staging, numbers, look)
-        results.extend(Path(staging).glob(f"{phase}-*.json"))
+    def killed(phase: Phase, numbers: Sequence[int], look: Callable[[], None]) -> None:
+        run_serially(phase, numbers, look)
+        results.extend(Path(phase.staging).glob(f"{phase.name}-*.json"))
         raise KeyboardInterrupt
 
     def run(runner: Runner) -> None:

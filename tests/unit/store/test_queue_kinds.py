@@ -29,14 +29,13 @@ INNER_BATCH = 0xC0
 
 
 def opened(path: Path, **options: Any) -> MessageStore:
-    """Runs a store; ``BatchTopic`` is of type BatchCQ, bit maps are the first bytes of the properties."""
+    """Runs a store; ``BatchTopic`` is of type BatchCQ."""
     sizes = {"mapper_file_size_batch_consume_queue": 10 * BATCH_UNIT_BYTES, "mapped_file_size_consume_queue_ext": 200}
     store = MessageStore(
         config(path, **(sizes | options)),
         Files(),
         ManualClock(step_ms=1),
         is_batch_topic=lambda topic: topic == BATCH,
-        bit_map=lambda _topic, properties: properties[:7],
     )
     store.load()
     store.start()
@@ -255,14 +254,14 @@ def test_a_crash_leaves_the_extension_as_the_log_says(damage: str, tmp_path: Pat
     assert len(segments) == 3
     if damage == "hole":
         content = bytearray(segments[0].read_bytes())
-        content[27 * 2 : 27 * 3] = bytes(27)
+        content[20 * 2 : 20 * 3] = bytes(20)
         segments[0].write_bytes(content)
     elif damage == "lost":
         for segment in segments:
             segment.unlink()
     elif damage == "behind":
         content = bytearray(segments[2].read_bytes())
-        content[27 * 6 : 27 * 6 + 5] = b"later"
+        content[20 * 6 : 20 * 6 + 5] = b"later"
         segments[2].write_bytes(content)
     elif damage == "no queue":
         (image / f"consumequeue/TopicTest/0/{0:020d}").unlink()
@@ -290,7 +289,7 @@ def test_an_extension_switched_off_is_still_read_and_not_written(tmp_path: Path)
     units = files_of(tmp_path, "consumequeue")[f"consumequeue/TopicTest/0/{0:020d}"]
     codes = [int.from_bytes(units[20 * at + 12 : 20 * at + 20], "big", signed=True) for at in range(27)]
     assert [at for at, code in enumerate(codes) if code < 0] == list(range(9, 18))
-    assert codes[9:11] == [address_of(0), address_of(27)]
+    assert codes[9:11] == [address_of(0), address_of(20)]
     assert verify(with_topics(tmp_path)).clean
 
 
@@ -301,7 +300,7 @@ def test_the_extension_loses_what_lies_before_the_first_entry(tmp_path: Path) ->
         store.put_message(message(number))
     store.dispatch()
     store.shutdown()
-    assert len(files_of(tmp_path, "consumequeue_ext")) == 9
+    assert len(files_of(tmp_path, "consumequeue_ext")) == 7
     (tmp_path / f"commitlog/{0:020d}").unlink()
     (tmp_path / "rucola-watermark").unlink()
     store = opened(tmp_path, **options)
@@ -310,7 +309,7 @@ def test_the_extension_loses_what_lies_before_the_first_entry(tmp_path: Path) ->
     assert store.queue_unit(b"TopicTest", 0, first)[2] == 2598902 + first % 3
     store.shutdown()
     kept = [int(Path(name).name) for name in files_of(tmp_path, "consumequeue_ext")]
-    assert kept[0] == 200 * (first // 7) or kept[0] + 200 == 200 * (first // 7)
+    assert kept[0] == 200 * (first // 9) or kept[0] + 200 == 200 * (first // 9)
     assert kept[0] > 0
 
 
@@ -321,8 +320,8 @@ def test_a_lost_unit_of_the_extension_matches_every_tag(tmp_path: Path) -> None:
     store.dispatch()
     file = tmp_path / f"consumequeue_ext/TopicTest/0/{0:020d}"
     with file.open("r+b") as ext:
-        ext.seek(27)
-        ext.write(bytes(27))
+        ext.seek(20)
+        ext.write(bytes(20))
     result = store.get_message(b"TopicTest", 0, 0, 32, 1 << 20, frozenset({2598902}))
     assert result.message_count == 3  # two with the tag, and one that the client has to compare
     store.shutdown()

@@ -224,7 +224,7 @@ def test_the_blank_record_of_a_segment_is_not_seen_before_the_next_one_is_sure(
     reader = Reader(tmp_path)
     reader.look()
     with reader.at_every_step(), monkeypatch.context() as patch:
-        patch.setattr(store._log.queue, "_files", Refusing())
+        patch.setattr(store._log.segments, "_files", Refusing())
         assert store.put_message(message(1, size=4000)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     with reader.at_every_step():
         fits = store.put_message(message(2, size=500)).physical_offset

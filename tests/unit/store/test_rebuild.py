@@ -25,9 +25,9 @@ from rucola.formats.index_file import KEY, index_file_bytes
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.doctor.publish import PARTS
-from rucola.store.doctor.rebuild import INDEX, PHASES, QUEUES, SCAN, rebuild
-from rucola.store.doctor.staged import run_serially, run_task
-from rucola.store.log.mapped_file_queue import REBUILD_MARK
+from rucola.store.doctor.rebuild import INDEX, QUEUES, SCAN, rebuild
+from rucola.store.doctor.staged import Phase, run_serially
+from rucola.store.log.segment_list import REBUILD_MARK
 from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.verify.check import verify
 from rucola.testing.clock import ManualClock
@@ -224,10 +224,10 @@ def test_a_kill_anywhere_leaves_old_or_new_files_or_a_store_that_no_broker_opens
 def test_a_restart_skips_finished_tasks(store: Path) -> None:
     before = contents(store)
 
-    def until_queues(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
-        run_serially(phase, staging, numbers[:2] if phase == QUEUES else numbers, look)
-        if phase == QUEUES:
-            raise DiskError(staging, "write", "no")
+    def until_queues(phase: Phase, numbers: Sequence[int], look: Callable[[], None]) -> None:
+        run_serially(phase, numbers[:2] if phase.name == QUEUES else numbers, look)
+        if phase.name == QUEUES:
+            raise DiskError(phase.staging, "write", "no")
 
     with pytest.raises(DiskError):
         rebuild(str(store), until_queues, options=OPTIONS)
@@ -241,10 +241,10 @@ def test_results_that_lost_their_bytes_do_not_count(phase: str, store: Path) -> 
     """A power cut, a bad disk or somebody else changed what an interrupted rebuild had written."""
     before, seen = contents(store), 0
 
-    def after(this: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
-        run_serially(this, staging, numbers, look)
-        if this == phase:
-            raise DiskError(staging, "write", "no")
+    def after(this: Phase, numbers: Sequence[int], look: Callable[[], None]) -> None:
+        run_serially(this, numbers, look)
+        if this.name == phase:
+            raise DiskError(this.staging, "write", "no")
 
     for change in (lambda data: bytes(len(data)), lambda data: data[:-1], lambda data: bytes([data[0] ^ 1]) + data[1:]):
         for kind in (".units", ".keys", ".json", ""):
@@ -264,11 +264,11 @@ def test_results_that_lost_their_bytes_do_not_count(phase: str, store: Path) -> 
 def test_every_attempt_of_a_task_may_count(store: Path) -> None:
     before, random = contents(store), Random(3)
 
-    def twice(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
+    def twice(phase: Phase, numbers: Sequence[int], look: Callable[[], None]) -> None:
         for number in sorted(numbers, key=lambda _: random.random()):
             for attempt in sorted(("first", "second"), key=lambda _: random.random()):
-                run_task(phase, staging, number, attempt)
-        unfinished = Path(staging) / f"{phase}-0.third"
+                phase.run(number, attempt)
+        unfinished = Path(phase.staging) / f"{phase.name}-0.third"
         (unfinished.with_name(unfinished.name + ".units")).write_bytes(b"half")
         look()
 
@@ -278,10 +278,10 @@ def test_every_attempt_of_a_task_may_count(store: Path) -> None:
 
 
 def test_results_of_another_log_do_not_count(store: Path) -> None:
-    def first_step(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
-        if phase != SCAN:
-            raise DiskError(staging, "write", "no")
-        run_serially(phase, staging, numbers, look)
+    def first_step(phase: Phase, numbers: Sequence[int], look: Callable[[], None]) -> None:
+        if phase.name != SCAN:
+            raise DiskError(phase.staging, "write", "no")
+        run_serially(phase, numbers, look)
 
     with pytest.raises(DiskError):
         rebuild(str(store), first_step, options=OPTIONS)
@@ -307,12 +307,12 @@ def test_deleted_topics_stay_deleted(tmp_path: Path) -> None:
 
 
 def test_tasks_say_what_they_made(store: Path) -> None:
-    kept: dict[str, list[dict[str, object]]] = {phase: [] for phase in PHASES}
+    kept: dict[str, list[dict[str, object]]] = {phase: [] for phase in (SCAN, QUEUES, INDEX)}
 
-    def keep(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
-        run_serially(phase, staging, numbers, look)
-        texts = [json.loads(path.read_text())[1] for path in Path(staging).glob(f"{phase}-*.json")]
-        kept[phase] = [json.loads(text)["result"] for text in texts]
+    def keep(phase: Phase, numbers: Sequence[int], look: Callable[[], None]) -> None:
+        run_serially(phase, numbers, look)
+        texts = [json.loads(path.read_text())[1] for path in Path(phase.staging).glob(f"{phase.name}-*.json")]
+        kept[phase.name] = [json.loads(text)["result"] for text in texts]
 
     rebuild(str(store), keep, options=OPTIONS)
     assert sum(int(scan["records"]) for scan in kept[SCAN]) == 900  # type: ignore[call-overload]

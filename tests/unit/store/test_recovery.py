@@ -201,7 +201,7 @@ def test_damage_in_the_middle_of_a_foreign_killed_store_cuts_there(image: Path) 
     store, seen = recovered(image)
     assert store.max_offset == victim
     assert sum(map(len, seen.values())) == 300
-    assert len(store._log.queue.segments) <= 2
+    assert len(store._log.segments.files) <= 2
     assert store.query_by_key(b"T0", b"key-300").views == []
     assert len(store.query_by_key(b"T1", b"key-299").views) == 1
     fill(store, 100, first=5000)
@@ -507,7 +507,7 @@ def test_what_lies_above_the_watermark_is_written_again_before_it_counts(
     original = Recovery._write_again
 
     def recorded(self: Recovery, physical_end: int) -> None:
-        views = {file: file.segment.view for file in self._log.queue.segments}
+        views = {file: file.segment.view for file in self._log.segments.files}
         for file, view in views.items():
             file.segment.view = Recorder(file.start, view)  # type: ignore[assignment]
         original(self, physical_end)

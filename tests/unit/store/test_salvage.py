@@ -15,7 +15,7 @@ from rucola.errors import ConfigError, DiskError
 from rucola.formats.message import encode_message
 from rucola.runtime.files import Files
 from rucola.store.doctor.salvage import FILL, SEARCH, salvage
-from rucola.store.doctor.staged import run_serially
+from rucola.store.doctor.staged import Phase, run_serially
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.verify.check import verify
 from rucola.store.verify.findings import FindingKind
@@ -199,10 +199,10 @@ def test_a_record_that_a_sender_put_into_a_body_never_replaces_another(
 def test_results_that_lost_their_bytes_do_not_count(
     phase: str, ending: str, change: str, store: Path, tmp_path: Path
 ) -> None:
-    def after(this: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
-        run_serially(this, staging, numbers, look)
-        if this == phase:
-            raise DiskError(staging, "write", "no")
+    def after(this: Phase, numbers: Sequence[int], look: Callable[[], None]) -> None:
+        run_serially(this, numbers, look)
+        if this.name == phase:
+            raise DiskError(this.staging, "write", "no")
 
     new = tmp_path / "new"
     with pytest.raises(DiskError):

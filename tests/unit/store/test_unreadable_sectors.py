@@ -106,7 +106,7 @@ class BadSegment(MappedSegment):
     """See ``BadPage``."""
 
     def readable_end(self, position: int, end: int) -> int:
-        files = self._files
+        files = self._calls
         assert isinstance(files, BadPage)
         bad = files.position
         if bad >= 0 and position < bad + _PAGE and bad < end:
@@ -115,7 +115,7 @@ class BadSegment(MappedSegment):
         return super().readable_end(position, end)
 
     def write(self, position: int, content: bytes | memoryview) -> None:
-        files = self._files
+        files = self._calls
         assert isinstance(files, BadPage)
         if position <= files.position and files.position + _PAGE <= position + len(content):
             files.position = -1
@@ -164,7 +164,7 @@ def test_entries_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
     bad.position = -1
     store = opened(tmp_path, bad, mapped_file_size_consume_queue=200_000)
     assert store.max_queue_offset(T, 0) == 4000
-    file = store._queues.get(T, 0).files.segments[0]
+    file = store._queues.get(T, 0).segments.files[0]
     file._readable = None
     bad.position = 8 * _PAGE
     first, behind = 8 * _PAGE // 20, 9 * _PAGE // 20 + 1
@@ -181,9 +181,9 @@ def test_expiry_goes_on_when_entries_of_a_queue_cannot_be_read(tmp_path: Path) -
     store = opened(tmp_path)
     fill(store, 100, topics=1, queues=1)
     queue = store._queues.get(T, 0)
-    file = queue.files.segments[0]
+    file = queue.segments.files[0]
     file._readable, file.segment.__class__ = None, BadSegment
-    file.segment._files = bad = BadPage("consumequeue/", 0)
+    file.segment._calls = bad = BadPage("consumequeue/", 0)
     for correction in (store._retention._uncorrected.append, lambda _: store._retention._shorten.append((T, 0))):
         bad.asked = 0
         correction(queue)
@@ -204,7 +204,7 @@ def test_a_key_whose_entry_cannot_be_read_is_not_found_and_nothing_else(tmp_path
     file._readable = None
     files = BadPage("/index/", 0)
     file.segment.__class__ = BadSegment
-    file.segment._files = files
+    file.segment._calls = files
     result = store.query_by_key(T, b"key-3")
     assert (result.views, result.partial) == ([], True)
     files.position = -1
@@ -237,13 +237,13 @@ def test_a_unit_of_an_extension_that_cannot_be_read_is_an_error_and_no_signal(tm
     queue = store._queues.get(T, 0)
     assert isinstance(queue, ExtendedConsumeQueue)
     ext, address = queue._ext, queue.unit(3)[2]
-    segment = ext.files.segments[0].segment
-    segment.__class__, segment._files = BadSegment, BadPage("consumequeue_ext/", 0)
+    segment = ext.segments.files[0].segment
+    segment.__class__, segment._calls = BadSegment, BadPage("consumequeue_ext/", 0)
     with pytest.raises(DiskError, match="cannot read position 0"):
         ext.read(address)
     with pytest.raises(DiskError, match="cannot read position 0"):
         ext.find_end()
-    segment._files.position = -1
+    segment._calls.position = -1
     assert ext.read(address) is not None
     store.shutdown()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from rucola.broker.acl.permission import AclSnapshot
 from rucola.broker.client.consumer_manager import ConsumerManager
 from rucola.broker.senders import Senders
-from rucola.remoting.turn import Steps
+from rucola.remoting.fairness.steps import Steps
 
 
 class FormerMembers:

@@ -42,7 +42,7 @@ from rucola.protocol.signature import (
     legacy_signature,
     v2_signature,
 )
-from rucola.remoting.json_bodies import is_long
+from rucola.remoting.fairness.json_bodies import is_long
 from rucola.remoting.processors import OVERLOAD
 from rucola.remoting.server import Channel
 from rucola.runtime.clock import Clock

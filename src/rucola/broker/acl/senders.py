@@ -23,7 +23,7 @@ from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.signature import ACCESS_KEY
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class AccountSenders(Senders):
         """See ``Senders``. The guard has checked the signature."""
         return command.ext_fields.get(ACCESS_KEY, "")
 
-    def account_on(self, channel: Peer) -> str:
+    def account_on(self, channel: Channel) -> str:
         """See ``Senders``."""
         account: str = channel.attributes.get(ACCOUNT, "")
         return account
@@ -84,13 +84,13 @@ class AccountSenders(Senders):
         """See ``Senders``."""
         return partial(self._serve, self._serving())
 
-    def proof(self, channel: Peer) -> object:
+    def proof(self, channel: Channel) -> object:
         """See ``Senders``."""
         snapshot, name = self._snapshot(), self.account_on(channel)
         account = snapshot.accounts.get(name)
         return None if account is None else _Proof(snapshot, name, account.secret_key)
 
-    def check_still_reads(self, proof: object, channel: Peer, topic: str, group: str) -> None:
+    def check_still_reads(self, proof: object, channel: Channel, topic: str, group: str) -> None:
         """See ``Senders``."""
         snapshot = self._snapshot()
         known = proof if isinstance(proof, _Proof) else None

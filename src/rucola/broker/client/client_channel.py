@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 
 
 @dataclass(slots=True, eq=False)
 class ClientChannel:
     """One client of one group (RocketMQ's ``ClientChannelInfo``)."""
 
-    channel: Peer
+    channel: Channel
     client_id: str
     language: str
     version: int

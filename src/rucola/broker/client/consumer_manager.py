@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rucola.broker.client.client_channel import LAST_HEARTBEAT, ClientChannel
 from rucola.broker.client.registrations import Registrations
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 
 if TYPE_CHECKING:
     from rucola.protocol.bodies.heartbeat import SubscriptionData
@@ -28,7 +28,7 @@ class ConsumerGroup:
     message_model: str
     consume_from_where: str
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
-    clients: dict[Peer, ClientChannel] = field(default_factory=dict)
+    clients: dict[Channel, ClientChannel] = field(default_factory=dict)
     changes: int = 0
     """Number of heartbeats that changed the group's subscriptions, consume type, message model or start position."""
 
@@ -51,7 +51,7 @@ class ConsumerManager:
     def __init__(self, registrations: Registrations | None = None) -> None:
         self._registrations = registrations or Registrations()
         self._groups: dict[str, ConsumerGroup] = {}
-        self._groups_of: dict[Peer, set[str]] = {}
+        self._groups_of: dict[Channel, set[str]] = {}
         """Names of the groups of each connection."""
         self._listeners: list[Callable[[ConsumerGroup], None]] = []
         self.changes = 0
@@ -64,7 +64,7 @@ class ConsumerManager:
         """The group; None if no client of it is alive."""
         return self._groups.get(group)
 
-    def groups_of(self, channel: Peer) -> int:
+    def groups_of(self, channel: Channel) -> int:
         """Number of groups with which one connection has registered."""
         return len(self._groups_of.get(channel, ()))
 
@@ -126,7 +126,7 @@ class ConsumerManager:
             self._tell(info)
         return changed
 
-    def unregister(self, group: str, channel: Peer) -> None:
+    def unregister(self, group: str, channel: Channel) -> None:
         """Removes a client from the group; the others rebalance. The client's next heartbeat registers it again."""
         channel.attributes.pop(LAST_HEARTBEAT, None)
         info = self._groups.get(group)
@@ -143,12 +143,12 @@ class ConsumerManager:
             self.changes += 1
         self._tell(info)
 
-    def channel_closed(self, channel: Peer) -> None:
+    def channel_closed(self, channel: Channel) -> None:
         """Removes a closed connection from every group."""
         for group in list(self._groups_of.get(channel, ())):
             self.unregister(group, channel)
 
-    def silent_since(self, limit_s: float) -> list[Peer]:
+    def silent_since(self, limit_s: float) -> list[Channel]:
         """Connections of clients whose last heartbeat came before ``limit_s``, a monotonic time in seconds."""
         return [
             client.channel

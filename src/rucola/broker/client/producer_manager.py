@@ -11,7 +11,7 @@ from typing import Any
 
 from rucola.broker.client.client_channel import ClientChannel
 from rucola.broker.client.registrations import Registrations
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 
 
 @dataclass(slots=True)
@@ -32,8 +32,8 @@ class ProducerManager:
 
     def __init__(self, registrations: Registrations | None = None) -> None:
         self._registrations = registrations or Registrations()
-        self._groups: dict[str, dict[Peer, ClientChannel]] = {}
-        self._connections: dict[Peer, _Connection] = {}
+        self._groups: dict[str, dict[Channel, ClientChannel]] = {}
+        self._connections: dict[Channel, _Connection] = {}
         self._channels: dict[str, dict[str, Any]] = {}
         """For each client id, the newest connection of each account that uses the id."""
 
@@ -55,7 +55,7 @@ class ProducerManager:
         self._groups.setdefault(group, {})[client.channel] = client
         self._channels.setdefault(client.client_id, {})[client.account] = client.channel
 
-    def unregister(self, group: str, channel: Peer) -> None:
+    def unregister(self, group: str, channel: Channel) -> None:
         """Removes a client from the group."""
         connection = self._connections.get(channel)
         client = connection.groups.pop(group, None) if connection is not None else None
@@ -70,7 +70,7 @@ class ProducerManager:
         if not connection.groups:
             del self._connections[channel]
 
-    def channel_closed(self, channel: Peer) -> None:
+    def channel_closed(self, channel: Channel) -> None:
         """Removes a closed connection from every group."""
         connection = self._connections.get(channel)
         for group in list(connection.groups) if connection is not None else ():
@@ -84,7 +84,7 @@ class ProducerManager:
         """Live clients of every group."""
         return {group: list(clients.values()) for group, clients in self._groups.items()}
 
-    def groups_of(self, channel: Peer) -> int:
+    def groups_of(self, channel: Channel) -> int:
         """Number of groups with which a connection has registered."""
         connection = self._connections.get(channel)
         return 0 if connection is None else len(connection.groups)
@@ -96,7 +96,7 @@ class ProducerManager:
         channels = self._channels.get(client_id, {})
         return next(iter(channels.values())) if len(channels) == 1 else None
 
-    def silent_since(self, limit_s: float) -> list[Peer]:
+    def silent_since(self, limit_s: float) -> list[Channel]:
         """Connections of clients whose last heartbeat came before ``limit_s``, a monotonic time in seconds."""
         return [
             channel

@@ -18,9 +18,9 @@ from rucola.broker.shares import Shares
 from rucola.errors import BrokerError, FormatError
 from rucola.filter import sql
 from rucola.protocol.codes import ResponseCode
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
+from rucola.remoting.fairness.steps import at_once, in_turns
 from rucola.remoting.processors import OVERLOAD
-from rucola.remoting.turn import at_once, in_turns
 
 CHEAP_CHARS = 512
 """Largest total number of characters that one request may have compiled at once; this takes up to 4 ms."""
@@ -70,7 +70,7 @@ class SqlExpressions:
         return sum(len(text) for text in set(texts) if text not in self._kept) > CHEAP_CHARS
 
     def compiled(
-        self, channel: Peer, texts: Iterable[str], after: asyncio.Future[None] | None = None
+        self, channel: Channel, texts: Iterable[str], after: asyncio.Future[None] | None = None
     ) -> AbstractAsyncContextManager[None]:
         """Compiles expressions, in several turns, for the request of ``channel`` that is being served now. The request
         is then served inside the context, without a pause; otherwise ``compile`` might have to compile again.
@@ -87,7 +87,7 @@ class SqlExpressions:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         return self._compiled(wanted, after, senders.resumption(), partial(self._waiting.give_back, owner, chars))
 
-    def start(self, channel: Peer, text: str, resume: Callable[[], None]) -> None:
+    def start(self, channel: Channel, text: str, resume: Callable[[], None]) -> None:
         """Compiles an expression for a request of ``channel``, then calls ``resume``, unless the connection has closed.
 
         Raises:
@@ -128,7 +128,7 @@ class SqlExpressions:
             end()
 
     async def _resume(
-        self, channel: Peer, text: str, compiled: AbstractAsyncContextManager[None], resume: Callable[[], None]
+        self, channel: Channel, text: str, compiled: AbstractAsyncContextManager[None], resume: Callable[[], None]
     ) -> None:
         async with compiled:
             channel.settle(len(text))

@@ -28,9 +28,9 @@ from rucola.protocol.headers.pop import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
+from rucola.remoting.fairness.steps import Steps, at_once, in_turns
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
-from rucola.remoting.turn import Steps, at_once, in_turns
 
 _BATCHES_AT_ONCE = 32
 """Each batch takes up to 100 µs."""

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from rucola.broker.pop.receipt import pop_retry_topic
 from rucola.broker.waiting_requests import Timer, TransitionError, WaitingRequests, WaitState
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class HeldRequest:
         tag_codes: the tag codes of the messages that the request wants; None: it wants all messages.
     """
 
-    channel: Peer
+    channel: Channel
     topic: str
     group: str
     queue_id: int
@@ -149,7 +149,7 @@ class PopHold:
         call_later: Callable[..., Timer],
         waiting_max: int,
         queue_max: int,
-        account_of: Callable[[Peer], str] = lambda _: "",
+        account_of: Callable[[Channel], str] = lambda _: "",
     ) -> None:
         self._call_later = call_later
         self._waiting_max = waiting_max
@@ -222,7 +222,7 @@ class PopHold:
         for request in [request for request in self._requests.all() if request.topic == topic]:
             self._wake(request)
 
-    def subscribed(self, channel: Peer, group: str, expressions: Mapping[str, tuple[str, str]]) -> None:
+    def subscribed(self, channel: Channel, group: str, expressions: Mapping[str, tuple[str, str]]) -> None:
         """Answers the waiting pops of a client that now subscribes to their topics with other expressions. They would
         take or skip the messages that the client wants now.
 
@@ -237,7 +237,7 @@ class PopHold:
                 pop.finish()
                 pop.give_up()
 
-    def channel_closed(self, channel: Peer) -> None:
+    def channel_closed(self, channel: Channel) -> None:
         """Forgets the requests of a closed connection."""
         for request in self._requests.of(channel):
             self._remove(request)

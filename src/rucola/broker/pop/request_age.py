@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 
 TOO_LATE_MS: Final = 500
 """A request is refused if its client has stopped waiting for it this long ago."""
@@ -35,13 +35,13 @@ class RequestAges:
     def __init__(self, monotonic: Callable[[], float], peers_ms: Callable[[], int]) -> None:
         self._monotonic = monotonic
         self._peers_ms = peers_ms
-        self._least_ms: dict[Peer, int] = {}
+        self._least_ms: dict[Channel, int] = {}
 
     def now_ms(self) -> int:
         """The monotonic time in ms."""
         return round(self._monotonic() * 1000)
 
-    def began_ms(self, channel: Peer, born_ms: int, poll_ms: int) -> int:
+    def began_ms(self, channel: Channel, born_ms: int, poll_ms: int) -> int:
         """Returns when a request that has just arrived was created, as a monotonic time in ms.
 
         Args:
@@ -55,11 +55,11 @@ class RequestAges:
         """Whether the client no longer waits for the response."""
         return self.now_ms() - began_ms - poll_ms > TOO_LATE_MS
 
-    def channel_closed(self, channel: Peer) -> None:
+    def channel_closed(self, channel: Channel) -> None:
         """Forgets a closed connection."""
         self._least_ms.pop(channel, None)
 
-    def _age_ms(self, channel: Peer, now_ms: int, born_ms: int, poll_ms: int) -> int:
+    def _age_ms(self, channel: Channel, now_ms: int, born_ms: int, poll_ms: int) -> int:
         distance_ms = now_ms - born_ms
         least_ms = self._least_ms.get(channel)
         if least_ms is None:

@@ -26,9 +26,9 @@ from rucola.protocol.bodies.pop import (
 )
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
+from rucola.remoting.fairness.resumed import Resumed
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
-from rucola.remoting.turn import Resumed
 
 
 class AssignmentProcessor:

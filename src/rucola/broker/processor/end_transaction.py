@@ -20,9 +20,9 @@ from rucola.formats.message_id import parse_offset_message_id
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.transaction import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
+from rucola.remoting.fairness.resumed import Resumed
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
-from rucola.remoting.turn import Resumed
 from rucola.store.log.cold_read import ColdRecords
 
 _NOT_PUT_BACK = f"Exception was thrown when putting message back to {TRANS_HALF_TOPIC}."

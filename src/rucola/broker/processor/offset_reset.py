@@ -26,8 +26,8 @@ from rucola.protocol.bodies.offsets import (
 from rucola.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.offset import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
+from rucola.remoting.fairness.steps import Steps, in_turns
 from rucola.remoting.server import Channel
-from rucola.remoting.turn import Steps, in_turns
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 CLIENT_VERSION_MIN = 28

@@ -14,7 +14,7 @@ from rucola.broker.cold_reads import ColdReads
 from rucola.protocol.bodies import Body
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
-from rucola.remoting.turn import Steps, in_turns
+from rucola.remoting.fairness.steps import Steps, in_turns
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 

@@ -114,7 +114,7 @@ class SendMessageProcessor:
         last = min(last, first + _SLOW_ROWS)
         for row in range(first, last):
             self._process_row(channel, run._replace(first=row, last=row + 1), target)
-        channel.took(self._monotonic() - began_s)
+        channel.note_cost(self._monotonic() - began_s)
         return last
 
     def process_batch(self, channel: Channel, run: RowRun) -> None:
@@ -143,7 +143,7 @@ class SendMessageProcessor:
             return
         answer = self._responses.encode_batch(source, table, row, members, count)
         self._deliver(channel, answer, _end_of(members, count - 1), wait, target)
-        channel.took(self._monotonic() - began_s)
+        channel.note_cost(self._monotonic() - began_s)
 
     def process_command(self, channel: Channel, command: RemotingCommand) -> None:
         """Processes a send with an unusual header, or to a retry topic.

@@ -42,8 +42,8 @@ from rucola.protocol.headers.admin import (
     TopicRequestHeader,
     ViewBrokerStatsDataRequestHeader,
 )
+from rucola.remoting.fairness.steps import Steps
 from rucola.remoting.server import Channel
-from rucola.remoting.turn import Steps
 from rucola.runtime.clock import local_time_digits
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 

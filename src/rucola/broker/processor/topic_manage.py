@@ -26,9 +26,9 @@ from rucola.protocol.bodies.topic_list import TopicList
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.admin import CreateTopicRequestHeader, DeleteTopicRequestHeader, TopicRequestHeader
+from rucola.remoting.fairness.steps import Steps, in_turns
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
-from rucola.remoting.turn import Steps, in_turns
 
 QUEUES_MAX = 4096
 """Largest number of queues of a topic. It is limited because pops, resets and assignments process all queues of a topic

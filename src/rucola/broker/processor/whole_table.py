@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
+from rucola.remoting.fairness.turn import ANSWER_BYTES
 from rucola.remoting.processors import Answer
-from rucola.remoting.turn import ANSWER_BYTES
 
 Encode = Callable[[], bytes]
 """Encodes a copy of a table; runs in a thread."""

@@ -24,7 +24,7 @@ from rucola.errors import BrokerError, FormatError
 from rucola.filter import sql
 from rucola.filter.tag import parse_tags
 from rucola.protocol.codes import RequestCode, ResponseCode
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 
 TAG = b"TAG"
 _READ = int(PermName.READ)
@@ -119,7 +119,7 @@ class PullAdmissions:
         services.topics.on_change(self._changed)
         services.groups.on_change(self._changed)
 
-    def find(self, fields: RepeatedFields, channel: Peer) -> Admission:
+    def find(self, fields: RepeatedFields, channel: Channel) -> Admission:
         """Returns the part of a queue that a request on ``channel`` may read.
 
         Raises:
@@ -142,7 +142,7 @@ class PullAdmissions:
     def _changed(self) -> None:
         self._changes += 1
 
-    def _admit(self, fields: RepeatedFields, channel: Peer) -> Admission:
+    def _admit(self, fields: RepeatedFields, channel: Channel) -> Admission:
         """Runs every check; takes the group's subscription if the request has none of its own."""
         topic, group = _text(fields.topic), _text(fields.group)
         self._check(fields, group, topic, channel)
@@ -164,7 +164,7 @@ class PullAdmissions:
                 self._kept[fields] = admission
         return admission
 
-    def _check(self, fields: RepeatedFields, group: str, topic: str, channel: Peer) -> None:
+    def _check(self, fields: RepeatedFields, group: str, topic: str, channel: Channel) -> None:
         """Refuses invalid pulls; makes the checks in RocketMQ's order (protocol.md 3.4)."""
         config = self._config
         if not config.broker_permission & _READ:
@@ -195,7 +195,7 @@ class PullAdmissions:
                 f"[{topic_config.read_queue_nums}] consumer:[{channel.remote_address}]",
             )
 
-    def _refuse_active(self, group: str, channel: Peer) -> None:
+    def _refuse_active(self, group: str, channel: Channel) -> None:
         """Refuses pull consumers (CONSUME_ACTIVELY), except those that were registered before
         ``rejectPullConsumerEnable`` was set. Tools and members of push groups may pull.
         """

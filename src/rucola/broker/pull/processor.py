@@ -25,7 +25,7 @@ from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import FLAG_ONEWAY, RemotingCommand
 from rucola.protocol.headers.pull import PullMessageRequestHeader
-from rucola.remoting.peer import Peer
+from rucola.remoting.channel import Channel
 from rucola.remoting.processors import OVERLOAD
 from rucola.store.results import GetMessageResult, GetMessageStatus
 
@@ -89,7 +89,7 @@ class PullMessageProcessor:
         self._admissions = PullAdmissions(services)
         self._monotonic = services.clock.monotonic
 
-    def process_row(self, channel: Peer, source: bytearray, table: array[int], row: int) -> None:
+    def process_row(self, channel: Channel, source: bytearray, table: array[int], row: int) -> None:
         """Processes row ``row`` of kind PULL."""
         base = row * ROW_WIDTH
         columns = table[base : base + ROW_WIDTH].tolist()
@@ -128,7 +128,7 @@ class PullMessageProcessor:
         )
         self._begin(request)
 
-    def process_command(self, channel: Peer, command: RemotingCommand) -> None:
+    def process_command(self, channel: Channel, command: RemotingCommand) -> None:
         """Processes a pull with an unusual header.
 
         Raises:

@@ -30,8 +30,8 @@ from rucola.errors import BrokerError, RucolaError
 from rucola.protocol.answers import encode_pull_header
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
-from rucola.remoting.peer import Peer
-from rucola.remoting.turn import TURN_S
+from rucola.remoting.channel import Channel
+from rucola.remoting.fairness.turn import TURN_S
 from rucola.runtime.logs import event
 from rucola.store.reader import JOIN_BELOW_BYTES
 from rucola.store.results import GetMessageResult, GetMessageStatus
@@ -52,7 +52,7 @@ _FOUND = GetMessageStatus.FOUND
 class PullRequest:
     """One decoded pull. The request outlives the receive buffer that it came in. Only the methods change ``state``."""
 
-    channel: Peer
+    channel: Channel
     opaque: int
     serialize: int
     fields: RepeatedFields
@@ -161,7 +161,7 @@ class PullRequestHold:
         resume: Callable[[PullRequest], None],
         monotonic: Callable[[], float],
         call_later: Callable[..., Timer],
-        account_of: Callable[[Peer], str] = lambda _: "",
+        account_of: Callable[[Channel], str] = lambda _: "",
     ) -> None:
         self._max_offset = max_offset
         self._resume = resume
@@ -230,7 +230,7 @@ class PullRequestHold:
         waiting = self._waiting_for(topic, queue_id)
         self._end([request for request in waiting if group is None or request.admission.consumer[0] == group])
 
-    def channel_closed(self, channel: Peer) -> None:
+    def channel_closed(self, channel: Channel) -> None:
         """Forgets the pulls of a closed connection."""
         for request in self._requests.of(channel):
             self._remove(request)

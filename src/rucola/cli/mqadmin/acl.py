@@ -8,8 +8,8 @@ import orjson
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.command import Broker, Cluster, Namesrv, Switch, administer, app, one_of, switch, tell_brokers
-from rucola.client.admin import AdminClient
+from rucola.cli.mqadmin.command import Switch, switch
+from rucola.cli.mqadmin.target import Target, command
 from rucola.errors import ConfigError, FormatError
 from rucola.protocol.headers.auth import CreateAccessConfigRequestHeader, GetBrokerAclConfigResponseHeader
 
@@ -34,9 +34,9 @@ _ACCOUNT_MEMBERS = (
 )
 
 
-@app.command("updateAclConfig")
-def update_acl_config(
-    namesrv: Namesrv,
+@command("updateAclConfig")
+async def update_acl_config(
+    target: Target,
     access_key: AccessKey,
     secret_key: Annotated[
         str | None,
@@ -52,11 +52,8 @@ def update_acl_config(
     topic_perms: Annotated[str | None, typer.Option("-t", "--topicPerms", help="topicA=DENY,topicD=SUB")] = None,
     group_perms: Annotated[str | None, typer.Option("-g", "--groupPerms", help="groupD=DENY,groupE=SUB")] = None,
     administrator: Annotated[Switch, typer.Option("-m", "--admin", help="true or false.")] = None,
-    broker: Broker = None,
-    cluster: Cluster = None,
 ) -> None:
     """Create or change an account."""
-    one_of(broker, cluster)
     if not secret_key:
         raise ConfigError("-s", "", "a secret in -s or MQADMIN_PASSWORD")
     account = CreateAccessConfigRequestHeader(
@@ -71,89 +68,64 @@ def update_acl_config(
         group_perms,
     )
 
-    tell_brokers(
-        namesrv,
-        broker,
-        cluster,
-        lambda admin, address: admin.auth.change_account(address, account),
+    await target.change(
+        lambda address: target.admin.auth.change_account(address, account),
         lambda address: f"create or update plain access config to {address} success.",
         slaves=True,
         accessKey=access_key,
     )
 
 
-@app.command("deleteAclConfig")
-def delete_acl_config(namesrv: Namesrv, access_key: AccessKey, broker: Broker = None, cluster: Cluster = None) -> None:
+@command("deleteAclConfig")
+async def delete_acl_config(target: Target, access_key: AccessKey) -> None:
     """Delete an account."""
-    one_of(broker, cluster)
-
-    tell_brokers(
-        namesrv,
-        broker,
-        cluster,
-        lambda admin, address: admin.auth.delete_account(address, access_key),
+    await target.change(
+        lambda address: target.admin.auth.delete_account(address, access_key),
         lambda address: f"delete plain access config account from {address} success.",
         slaves=True,
         accessKey=access_key,
     )
 
 
-@app.command("updateGlobalWhiteAddr")
-def update_global_white_addr(
-    namesrv: Namesrv,
+@command("updateGlobalWhiteAddr")
+async def update_global_white_addr(
+    target: Target,
     addresses: Annotated[
         str, typer.Option("-g", "--globalWhiteRemoteAddresses", help="10.10.103.*,192.168.0.*", show_default=False)
     ],
     path: Annotated[
         str | None, typer.Option("-p", "--aclFileFullPath", help="Only in this file of the broker.")
     ] = None,
-    broker: Broker = None,
-    cluster: Cluster = None,
 ) -> None:
     """Set the addresses from which requests of any account need no signature."""
-    one_of(broker, cluster)
-
-    tell_brokers(
-        namesrv,
-        broker,
-        cluster,
-        lambda admin, address: admin.auth.change_global_addresses(address, addresses, path),
+    await target.change(
+        lambda address: target.admin.auth.change_global_addresses(address, addresses, path),
         lambda address: f"update global white remote addresses to {address} success.",
         slaves=True,
     )
 
 
-@app.command("clusterAclConfigVersion")
-def cluster_acl_config_version(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
+@command("clusterAclConfigVersion")
+async def cluster_acl_config_version(target: Target) -> None:
     """Show the version of each broker's accounts."""
-    one_of(broker, cluster)
-
-    async def work(admin: AdminClient) -> None:
-        rows: list[list[object]] = []
-        for address in await admin.masters(broker, cluster):
-            version = await admin.auth.accounts_version(address)
-            for path, file_version in _file_versions(version).items():
-                counter, time_ms = file_version.get("counter"), file_version.get("timestamp")
-                shown = output.time_text(time_ms if isinstance(time_ms, int) else 0).partition(",")[0]
-                rows.append([version.cluster_name, version.broker_name, version.broker_addr, path, counter, shown])
-        output.table(_VERSION_COLUMNS, rows)
-
-    administer(namesrv, work)
+    rows: list[list[object]] = []
+    for address in await target.masters():
+        version = await target.admin.auth.accounts_version(address)
+        for path, file_version in _file_versions(version).items():
+            counter, time_ms = file_version.get("counter"), file_version.get("timestamp")
+            shown = output.time_text(time_ms if isinstance(time_ms, int) else 0).partition(",")[0]
+            rows.append([version.cluster_name, version.broker_name, version.broker_addr, path, counter, shown])
+    output.table(_VERSION_COLUMNS, rows)
 
 
-@app.command("getAclConfig")
-def get_acl_config(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
+@command("getAclConfig")
+async def get_acl_config(target: Target) -> None:
     """Show the accounts; a Rucola broker shows no secrets."""
-    one_of(broker, cluster)
-
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.masters(broker, cluster):
-            found = await admin.auth.accounts(address)
-            output.facts({"globalWhiteRemoteAddresses": _shown(found.get("globalWhiteAddrs"))})
-            for account in found.get("plainAccessConfigs") or []:
-                output.facts({name: _shown(account.get(name)) for name in _ACCOUNT_MEMBERS})
-
-    administer(namesrv, work)
+    for address in await target.masters():
+        found = await target.admin.auth.accounts(address)
+        output.facts({"globalWhiteRemoteAddresses": _shown(found.get("globalWhiteAddrs"))})
+        for account in found.get("plainAccessConfigs") or []:
+            output.facts({name: _shown(account.get(name)) for name in _ACCOUNT_MEMBERS})
 
 
 def _file_versions(version: GetBrokerAclConfigResponseHeader) -> dict[str, dict[str, Any]]:

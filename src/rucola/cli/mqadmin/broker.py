@@ -8,72 +8,59 @@ from typing import Annotated
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.command import Broker, Cluster, Namesrv, Switch, administer, app, one_of, switch, tell_brokers
+from rucola.cli.mqadmin.command import Switch, switch
+from rucola.cli.mqadmin.target import AnyTarget, Target, command
 from rucola.client.admin import AdminClient
 from rucola.protocol.codes import RequestCode
 
 BrokerName = Annotated[str, typer.Option("-b", "--brokerName", help="Name of the broker.", show_default=False)]
 
 
-@app.command("clusterList")
-def cluster_list(
-    namesrv: Namesrv,
+@command("clusterList")
+async def cluster_list(
+    admin: AdminClient,
     more: Annotated[
         bool, typer.Option("-m", "--moreStats", help="Show how many messages came and went today and yesterday.")
     ] = False,
     cluster: Annotated[str | None, typer.Option("-c", "--clusterName", help="Only this cluster.")] = None,
 ) -> None:
     """List clusters and brokers with their load."""
-
-    async def work(admin: AdminClient) -> None:
-        info = await admin.cluster_info()
-        rows = []
-        for name, brokers in sorted(info.cluster_addr_table.items()):
-            if cluster not in (None, name):
-                continue
-            for broker in sorted(brokers):
-                for number, address in sorted(info.broker_addr_table[broker].broker_addrs.items()):
-                    figures = await admin.api.runtime_info(address)
-                    rows.append([name, broker, number, *(_more(figures) if more else [address, *_state(figures)])])
-        columns = ["Cluster Name", "Broker Name"]
-        if more:
-            columns += ["BID", "InTotalYest", "OutTotalYest", "InTotalToday", "OutTotalToday"]
-        else:
-            columns += ["BID", "Addr", "Version", "InTPS", "OutTPS", "Space", "ACTIVATED"]
-        output.table(columns, rows)
-
-    administer(namesrv, work)
+    info = await admin.cluster_info()
+    rows = []
+    for name, brokers in sorted(info.cluster_addr_table.items()):
+        if cluster not in (None, name):
+            continue
+        for broker in sorted(brokers):
+            for number, address in sorted(info.broker_addr_table[broker].broker_addrs.items()):
+                figures = await admin.api.runtime_info(address)
+                rows.append([name, broker, number, *(_more(figures) if more else [address, *_state(figures)])])
+    columns = ["Cluster Name", "Broker Name"]
+    if more:
+        columns += ["BID", "InTotalYest", "OutTotalYest", "InTotalToday", "OutTotalToday"]
+    else:
+        columns += ["BID", "Addr", "Version", "InTPS", "OutTPS", "Space", "ACTIVATED"]
+    output.table(columns, rows)
 
 
-@app.command("brokerStatus")
-def broker_status(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
+@command("brokerStatus")
+async def broker_status(target: Target) -> None:
     """Show the figures of a broker, or of all masters of a cluster."""
-    one_of(broker, cluster)
-
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.masters(broker, cluster):
-            figures = await admin.api.runtime_info(address)
-            output.facts({**({"broker": address} if broker is None else {}), **dict(sorted(figures.items()))})
-
-    administer(namesrv, work)
+    for address in await target.masters():
+        figures = await target.admin.api.runtime_info(address)
+        output.facts({**({"broker": address} if target.broker is None else {}), **dict(sorted(figures.items()))})
 
 
-@app.command("getBrokerConfig")
-def get_broker_config(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
+@command("getBrokerConfig")
+async def get_broker_config(target: Target) -> None:
     """Show the options of a broker, or of all masters of a cluster."""
-    one_of(broker, cluster)
-
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.masters(broker, cluster):
-            options = await admin.api.broker_config(address)
-            output.facts({**({"broker": address} if broker is None else {}), **dict(sorted(options.items()))})
-
-    administer(namesrv, work)
+    for address in await target.masters():
+        options = await target.admin.api.broker_config(address)
+        output.facts({**({"broker": address} if target.broker is None else {}), **dict(sorted(options.items()))})
 
 
-@app.command("updateBrokerConfig")
-def update_broker_config(
-    namesrv: Namesrv,
+@command("updateBrokerConfig")
+async def update_broker_config(
+    target: Target,
     key: Annotated[
         str,
         typer.Option(
@@ -84,51 +71,43 @@ def update_broker_config(
         ),
     ],
     value: Annotated[str, typer.Option("-v", "--value", help="New value of the option.", show_default=False)],
-    broker: Broker = None,
-    cluster: Cluster = None,
 ) -> None:
     """Change an option of a broker, or of all masters of a cluster."""
-    one_of(broker, cluster)
-
-    tell_brokers(
-        namesrv,
-        broker,
-        cluster,
-        lambda admin, address: admin.api.change_broker_config(address, {key: value}),
+    await target.change(
+        lambda address: target.admin.api.change_broker_config(address, {key: value}),
         lambda address: f"update broker config success, {address}",
         key=key,
         value=value,
     )
 
 
-@app.command("wipeWritePerm")
-def wipe_write_perm(namesrv: Namesrv, broker_name: BrokerName) -> None:
+@command("wipeWritePerm")
+async def wipe_write_perm(admin: AdminClient, broker_name: BrokerName) -> None:
     """On all name servers, remove the write permission of a broker's topics."""
+    await _change_write_perm(admin, broker_name, "wipe", admin.api.wipe_write_perm)
 
-    _change_write_perm(namesrv, broker_name, "wipe", lambda admin: admin.api.wipe_write_perm)
 
-
-@app.command("addWritePerm")
-def add_write_perm(namesrv: Namesrv, broker_name: BrokerName) -> None:
+@command("addWritePerm")
+async def add_write_perm(admin: AdminClient, broker_name: BrokerName) -> None:
     """Undo wipeWritePerm."""
-    _change_write_perm(namesrv, broker_name, "add", lambda admin: admin.api.add_write_perm)
+    await _change_write_perm(admin, broker_name, "add", admin.api.add_write_perm)
 
 
-@app.command("cleanExpiredCQ")
-def clean_expired_cq(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
+@command("cleanExpiredCQ")
+async def clean_expired_cq(target: AnyTarget) -> None:
     """Remove expired files of the consume queues."""
-    _clean(namesrv, broker, cluster, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+    await _clean(target, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
 
 
-@app.command("deleteExpiredCommitLog")
-def delete_expired_commit_log(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
+@command("deleteExpiredCommitLog")
+async def delete_expired_commit_log(target: AnyTarget) -> None:
     """Remove expired files of the commit log now."""
-    _clean(namesrv, broker, cluster, RequestCode.DELETE_EXPIRED_COMMITLOG)
+    await _clean(target, RequestCode.DELETE_EXPIRED_COMMITLOG)
 
 
-@app.command("brokerConsumeStats")
-def broker_consume_stats(
-    namesrv: Namesrv,
+@command("brokerConsumeStats")
+async def broker_consume_stats(
+    admin: AdminClient,
     broker: Annotated[str, typer.Option("-b", "--brokerAddr", help="Broker, host:port.", show_default=False)],
     level: Annotated[
         int, typer.Option("-l", "--level", help="Only queues with at least this many waiting messages.", min=0)
@@ -138,33 +117,24 @@ def broker_consume_stats(
     """Show the offsets and lag of all groups."""
     ordered_only = switch("-o", order, False)
 
-    async def work(admin: AdminClient) -> None:
-        stats = await admin.api.all_consume_stats(broker, ordered_only)
-        rows = []
-        for entry in stats.consume_stats_list:
-            for group, listed in sorted(entry.items()):
-                for figures in listed:
-                    for queue, wrapper in sorted(figures.offset_table.items()):
-                        diff = wrapper.broker_offset - wrapper.consumer_offset
-                        if diff >= level:
-                            offsets = [wrapper.broker_offset, wrapper.consumer_offset, diff]
-                            last = output.time_text(wrapper.last_timestamp)
-                            rows.append([queue.topic, group, queue.broker_name, queue.queue_id, *offsets, last])
-        columns = ["Topic", "Group", "Broker Name", "QID", "Broker Offset", "Consumer Offset", "Diff", "LastTime"]
-        output.table(columns, rows)
-        output.say(f"Diff Total: {stats.total_diff}", diffTotal=stats.total_diff)
-
-    administer(namesrv, work)
+    stats = await admin.api.all_consume_stats(broker, ordered_only)
+    rows = []
+    for entry in stats.consume_stats_list:
+        for group, listed in sorted(entry.items()):
+            for figures in listed:
+                for queue, wrapper in sorted(figures.offset_table.items()):
+                    diff = wrapper.broker_offset - wrapper.consumer_offset
+                    if diff >= level:
+                        offsets = [wrapper.broker_offset, wrapper.consumer_offset, diff]
+                        last = output.time_text(wrapper.last_timestamp)
+                        rows.append([queue.topic, group, queue.broker_name, queue.queue_id, *offsets, last])
+    columns = ["Topic", "Group", "Broker Name", "QID", "Broker Offset", "Consumer Offset", "Diff", "LastTime"]
+    output.table(columns, rows)
+    output.say(f"Diff Total: {stats.total_diff}", diffTotal=stats.total_diff)
 
 
-def _clean(namesrv: str, broker: str | None, cluster: str | None, code: RequestCode) -> None:
-    tell_brokers(
-        namesrv,
-        broker,
-        cluster,
-        lambda admin, address: admin.api.clean(address, code),
-        lambda address: f"success, {address}",
-    )
+async def _clean(target: AnyTarget, code: RequestCode) -> None:
+    await target.change(lambda address: target.admin.api.clean(address, code), lambda address: f"success, {address}")
 
 
 def _state(figures: dict[str, str]) -> list[object]:
@@ -192,17 +162,14 @@ def _more(figures: dict[str, str]) -> list[int]:
     ]
 
 
-def _change_write_perm(
-    namesrv: str, broker_name: str, change: str, call_of: Callable[[AdminClient], Callable[[str, str], Awaitable[int]]]
+async def _change_write_perm(
+    admin: AdminClient, broker_name: str, change: str, call: Callable[[str, str], Awaitable[int]]
 ) -> None:
-    async def work(admin: AdminClient) -> None:
-        for address in admin.namesrv_addresses:
-            count = await call_of(admin)(address, broker_name)
-            output.say(
-                f"{change} write perm of broker[{broker_name}] in name server[{address}] OK, {count}",
-                broker=broker_name,
-                namesrv=address,
-                topics=count,
-            )
-
-    administer(namesrv, work)
+    for address in admin.namesrv_addresses:
+        count = await call(address, broker_name)
+        output.say(
+            f"{change} write perm of broker[{broker_name}] in name server[{address}] OK, {count}",
+            broker=broker_name,
+            namesrv=address,
+            topics=count,
+        )

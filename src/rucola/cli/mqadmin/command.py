@@ -1,10 +1,9 @@
-"""Common parts of the ``rucola mqadmin`` commands: options, client, and registration."""
+"""Common parts of the ``rucola mqadmin`` commands: options, their values, and the client's configuration."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import fields
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
@@ -14,7 +13,6 @@ import typer
 
 from rucola.cli.mqadmin import output
 from rucola.cli.tool import tool_app
-from rucola.client.admin import AdminClient
 from rucola.client.config import ClientConfig
 from rucola.common.options import parse_options
 from rucola.errors import ConfigError, MissingFileError
@@ -29,7 +27,6 @@ Namesrv = Annotated[
         "-n", "--namesrvAddr", envvar="NAMESRV_ADDR", help="Name servers, host:port separated by ;", show_default=False
     ),
 ]
-Broker = Annotated[str | None, typer.Option("-b", "--brokerAddr", help="Only this broker, host:port.")]
 Cluster = Annotated[str | None, typer.Option("-c", "--clusterName", help="All masters of this cluster.")]
 Topic = Annotated[str, typer.Option("-t", "--topic", help="Topic.", show_default=False)]
 Group = Annotated[str, typer.Option("-g", "--groupName", help="Consumer group.", show_default=False)]
@@ -43,43 +40,6 @@ Switch = str | None
 def options(json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")] = False) -> None:
     """Chooses the output format by ``--json``, which stands before the name of the command."""
     output.JSON.set(json)
-
-
-def administer(namesrv: str, work: Callable[[AdminClient], Awaitable[None]]) -> None:
-    """Runs ``work`` with a client of these name servers."""
-
-    async def session() -> None:
-        async with AdminClient(namesrv, config=client_config()) as admin:
-            await work(admin)
-
-    asyncio.run(session())
-
-
-def tell_brokers(
-    namesrv: str,
-    broker: str | None,
-    cluster: str | None,
-    tell: Callable[[AdminClient, str], Awaitable[object]],
-    done: Callable[[str], str],
-    *,
-    slaves: bool = False,
-    **values: object,
-) -> None:
-    """Makes a change on ``broker``, or on the masters of ``cluster`` or of all clusters. Prints a line for each broker.
-
-    Args:
-        tell: makes the change on the broker at an address.
-        done: returns the line for the broker at an address.
-        slaves: whether to include slaves, for changes that slaves do not copy from their master.
-        values: fields of the JSON output, in addition to the address.
-    """
-
-    async def work(admin: AdminClient) -> None:
-        for address in await (admin.members if slaves else admin.masters)(broker, cluster):
-            await tell(admin, address)
-            output.say(done(address), **values, broker=address)
-
-    administer(namesrv, work)
 
 
 def client_config() -> ClientConfig:
@@ -181,13 +141,3 @@ def switch(option: str, text: str | None, default: bool) -> bool:
     if value is None:
         raise ConfigError(option, text, "true or false")
     return value
-
-
-def one_of(broker: str | None, cluster: str | None) -> None:
-    """Refuses a command that names neither a broker nor a cluster.
-
-    Raises:
-        ConfigError: both are missing.
-    """
-    if broker is None and cluster is None:
-        raise ConfigError("-b or -c", "", "a broker's address or a cluster's name")

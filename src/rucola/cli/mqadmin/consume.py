@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.command import Namesrv, Switch, Topic, administer, app, switch, time_ms
+from rucola.cli.mqadmin.command import Switch, Topic, switch, time_ms
+from rucola.cli.mqadmin.target import command
 from rucola.client.admin import AdminClient
 from rucola.common.hosts import host_text
 from rucola.common.message import MessageExt
@@ -31,9 +32,9 @@ End = Annotated[str | None, typer.Option("-e", "--endTimestamp", help="Milliseco
 PrintBody = Annotated[Switch, typer.Option("-d", "--printBody", help="true or false.")]
 
 
-@app.command("printMsg")
-def print_msg(
-    namesrv: Namesrv,
+@command("printMsg")
+async def print_msg(
+    admin: AdminClient,
     topic: Topic,
     charset: Charset = "UTF-8",
     expression: Expression = "*",
@@ -51,20 +52,17 @@ def print_msg(
     charset = _known_charset(charset)
     bodies = switch("-d", print_body, True)
 
-    async def work(admin: AdminClient) -> None:
-        for queue, address in await admin.readable_queues(topic, parent):
-            first, last = await _range(admin, address, queue, begin, end)
-            output.say(f"minOffset={first}, maxOffset={last}, {_queue_text(queue)}")
-            async for message in _messages(admin, address, queue, first, last, expression):
-                _print_message(message, charset, bodies)
-            output.say(f"{_queue_text(queue)} print msg finished. offset={last}\n{'-' * 56}")
-
-    administer(namesrv, work)
+    for queue, address in await admin.readable_queues(topic, parent):
+        first, last = await _range(admin, address, queue, begin, end)
+        output.say(f"minOffset={first}, maxOffset={last}, {_queue_text(queue)}")
+        async for message in _messages(admin, address, queue, first, last, expression):
+            _print_message(message, charset, bodies)
+        output.say(f"{_queue_text(queue)} print msg finished. offset={last}\n{'-' * 56}")
 
 
-@app.command("printMsgByQueue")
-def print_msg_by_queue(
-    namesrv: Namesrv,
+@command("printMsgByQueue")
+async def print_msg_by_queue(
+    admin: AdminClient,
     topic: Topic,
     broker_name: Annotated[str, typer.Option("-a", "--brokerName", help="Broker of the queue.", show_default=False)],
     queue_id: Annotated[int, typer.Option("-i", "--queueId", help="Queue.", min=0, show_default=False)],
@@ -81,25 +79,22 @@ def print_msg_by_queue(
     shown, bodies = switch("-p", print_messages, False), switch("-d", print_body, False)
     counted = switch("-f", by_tag, False)
 
-    async def work(admin: AdminClient) -> None:
-        queue, address = MessageQueue(topic, broker_name, queue_id), await admin.broker_address(broker_name)
-        first, last = await _range(admin, address, queue, begin, end)
-        tags: Counter[str] = Counter()
-        async for message in _messages(admin, address, queue, first, last, expression):
-            if message.tags:
-                tags[message.tags] += 1
-            if shown:
-                _print_message(message, charset, bodies)
-        if counted:
-            for tag, count in tags.most_common():
-                output.say(f"Tag: {tag:<30} Count: {count}", tag=tag, count=count)
-
-    administer(namesrv, work)
+    queue, address = MessageQueue(topic, broker_name, queue_id), await admin.broker_address(broker_name)
+    first, last = await _range(admin, address, queue, begin, end)
+    tags: Counter[str] = Counter()
+    async for message in _messages(admin, address, queue, first, last, expression):
+        if message.tags:
+            tags[message.tags] += 1
+        if shown:
+            _print_message(message, charset, bodies)
+    if counted:
+        for tag, count in tags.most_common():
+            output.say(f"Tag: {tag:<30} Count: {count}", tag=tag, count=count)
 
 
-@app.command("consumeMessage")
-def consume_message(
-    namesrv: Namesrv,
+@command("consumeMessage")
+async def consume_message(
+    admin: AdminClient,
     topic: Topic,
     broker_name: Annotated[str | None, typer.Option("-b", "--brokerName", help="Only this broker.")] = None,
     queue_id: Annotated[int | None, typer.Option("-i", "--queueId", help="Only this queue.", min=0)] = None,
@@ -121,21 +116,18 @@ def consume_message(
         if text is not None and time_ms(option, text) > now_ms:
             raise ConfigError(option, text, "a time before now")
 
-    async def work(admin: AdminClient) -> None:
-        left = count
-        for queue, address in await admin.readable_queues(topic):
-            if broker_name not in (None, queue.broker_name) or queue_id not in (None, queue.queue_id) or left == 0:
-                continue
-            first, last = await _range(admin, address, queue, begin, end)
-            first = max(first, queue_offset or 0)
-            if last - first > left:
-                output.say(f"The older {left} message of the {queue.queue_id} queue will be provided")
-            async for message in _messages(admin, address, queue, first, min(last, first + left), "*", group):
-                output.say("Consume ok")
-                _print_message(message, "utf-8", True)
-                left -= 1
-
-    administer(namesrv, work)
+    left = count
+    for queue, address in await admin.readable_queues(topic):
+        if broker_name not in (None, queue.broker_name) or queue_id not in (None, queue.queue_id) or left == 0:
+            continue
+        first, last = await _range(admin, address, queue, begin, end)
+        first = max(first, queue_offset or 0)
+        if last - first > left:
+            output.say(f"The older {left} message of the {queue.queue_id} queue will be provided")
+        async for message in _messages(admin, address, queue, first, min(last, first + left), "*", group):
+            output.say("Consume ok")
+            _print_message(message, "utf-8", True)
+            left -= 1
 
 
 async def _range(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.command import Broker, Cluster, Namesrv, administer, app, one_of
+from rucola.cli.mqadmin.target import Target, command
 from rucola.client.admin import AdminClient
 from rucola.common.key_builder import is_dlq_topic, is_retry_topic, is_system_topic
 from rucola.common.subscription_group import SubscriptionGroupConfig
@@ -34,11 +34,9 @@ _CONFIG_KEYS = """
 """
 
 
-@app.command("exportMetadata")
-def export_metadata(
-    namesrv: Namesrv,
-    broker: Broker = None,
-    cluster: Cluster = None,
+@command("exportMetadata")
+async def export_metadata(
+    target: Target,
     folder: Folder = ".",
     topics_only: Annotated[bool, typer.Option("-t", "--topic", help="Topics only.")] = False,
     groups_only: Annotated[bool, typer.Option("-g", "--subscriptionGroup", help="Only consumer groups.")] = False,
@@ -47,58 +45,49 @@ def export_metadata(
     ] = False,
 ) -> None:
     """Write topics and consumer groups to a file; queue counts of several brokers are added up."""
-    one_of(broker, cluster)
-
-    async def work(admin: AdminClient) -> None:
-        topics: dict[str, TopicConfig] = {}
-        groups: dict[str, SubscriptionGroupConfig] = {}
-        for address in await admin.masters(broker, cluster):
-            own = frozenset(await admin.api.system_topics(address))
-            for name, topic in (await admin.api.all_topic_configs(address)).items():
-                if name not in own and not is_system_topic(name) and (special or not _is_special(name)):
-                    topics[name] = _with_queues_of(topic, topics.get(name))
-            for name, group in (await admin.api.all_groups(address)).items():
-                if name not in _OWN_GROUPS and not name.startswith(_OWN_GROUP_PREFIX):
-                    known = groups.get(name)
-                    more = known.retry_queue_nums if known is not None else 0
-                    groups[name] = replace(group, retry_queue_nums=group.retry_queue_nums + more)
-        content: dict[str, Any] = {}
-        if not groups_only:
-            content["topicConfigTable"] = {name: topics[name].to_dict() for name in sorted(topics)}
-        if not topics_only:
-            content["subscriptionGroupTable"] = {name: groups[name].to_dict() for name in sorted(groups)}
-        content["exportTime"] = SystemClock().wall_ms()
-        name = "topic.json" if topics_only else "subscriptionGroup.json" if groups_only else "metadata.json"
-        _write(folder, name, content)
-
-    administer(namesrv, work)
+    topics: dict[str, TopicConfig] = {}
+    groups: dict[str, SubscriptionGroupConfig] = {}
+    for address in await target.masters():
+        own = frozenset(await target.admin.api.system_topics(address))
+        for name, topic in (await target.admin.api.all_topic_configs(address)).items():
+            if name not in own and not is_system_topic(name) and (special or not _is_special(name)):
+                topics[name] = _with_queues_of(topic, topics.get(name))
+        for name, group in (await target.admin.api.all_groups(address)).items():
+            if name not in _OWN_GROUPS and not name.startswith(_OWN_GROUP_PREFIX):
+                known = groups.get(name)
+                more = known.retry_queue_nums if known is not None else 0
+                groups[name] = replace(group, retry_queue_nums=group.retry_queue_nums + more)
+    content: dict[str, Any] = {}
+    if not groups_only:
+        content["topicConfigTable"] = {name: topics[name].to_dict() for name in sorted(topics)}
+    if not topics_only:
+        content["subscriptionGroupTable"] = {name: groups[name].to_dict() for name in sorted(groups)}
+    content["exportTime"] = SystemClock().wall_ms()
+    name = "topic.json" if topics_only else "subscriptionGroup.json" if groups_only else "metadata.json"
+    _write(folder, name, content)
 
 
-@app.command("exportConfigs")
-def export_configs(
-    namesrv: Namesrv,
+@command("exportConfigs")
+async def export_configs(
+    admin: AdminClient,
     cluster: Annotated[str, typer.Option("-c", "--clusterName", help="Cluster.", show_default=False)],
     folder: Folder = ".",
 ) -> None:
     """Write to a file how many brokers and name servers a cluster has, and the main options of its masters."""
-
-    async def work(admin: AdminClient) -> None:
-        configs: dict[str, dict[str, str]] = {}
-        masters = await admin.masters(None, cluster)
-        members = await admin.members(None, cluster)
-        for address in masters:
-            config = await admin.api.broker_config(address)
-            configs[config.get("brokerName", address)] = {
-                key: config[key] for key in sorted(_CONFIG_KEYS.split()) if key in config
-            }
-        scale = {
-            "masterBrokerSize": len(masters),
-            "namesrvSize": len(admin.namesrv_addresses),
-            "slaveBrokerSize": len(members) - len(masters),
+    configs: dict[str, dict[str, str]] = {}
+    masters = await admin.masters(None, cluster)
+    members = await admin.members(None, cluster)
+    for address in masters:
+        config = await admin.api.broker_config(address)
+        configs[config.get("brokerName", address)] = {
+            key: config[key] for key in sorted(_CONFIG_KEYS.split()) if key in config
         }
-        _write(folder, "configs.json", {"brokerConfigs": configs, "clusterScale": scale})
-
-    administer(namesrv, work)
+    scale = {
+        "masterBrokerSize": len(masters),
+        "namesrvSize": len(admin.namesrv_addresses),
+        "slaveBrokerSize": len(members) - len(masters),
+    }
+    _write(folder, "configs.json", {"brokerConfigs": configs, "clusterScale": scale})
 
 
 def _is_special(topic: str) -> bool:

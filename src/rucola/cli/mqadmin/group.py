@@ -7,31 +7,18 @@ from typing import Annotated
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.command import (
-    Broker,
-    Cluster,
-    Group,
-    Namesrv,
-    Switch,
-    administer,
-    app,
-    json_list,
-    one_of,
-    switch,
-    tell_brokers,
-)
+from rucola.cli.mqadmin.command import Group, Switch, json_list, switch
+from rucola.cli.mqadmin.target import Target, command
 from rucola.client.admin import AdminClient
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.errors import ClientError, ConfigError
 from rucola.protocol.bodies.pop import SetMessageRequestModeRequestBody
 
 
-@app.command("updateSubGroup")
-def update_sub_group(
-    namesrv: Namesrv,
+@command("updateSubGroup")
+async def update_sub_group(
+    target: Target,
     group: Group,
-    broker: Broker = None,
-    cluster: Cluster = None,
     consume_enable: Annotated[Switch, typer.Option("-s", "--consumeEnable", help="true or false.")] = None,
     from_min: Annotated[Switch, typer.Option("-m", "--consumeFromMinEnable", help="true or false.")] = None,
     broadcast: Annotated[Switch, typer.Option("-d", "--consumeBroadcastEnable", help="true or false.")] = None,
@@ -46,7 +33,6 @@ def update_sub_group(
 
     As in RocketMQ's tool, -m and -d are false unless given.
     """
-    one_of(broker, cluster)
     config = SubscriptionGroupConfig(
         group,
         consume_enable=switch("-s", consume_enable, True),
@@ -60,35 +46,26 @@ def update_sub_group(
         notify_consumer_ids_changed_enable=switch("-a", notify, True),
     )
 
-    tell_brokers(
-        namesrv,
-        broker,
-        cluster,
-        lambda admin, address: admin.api.change_group(address, config),
+    await target.change(
+        lambda address: target.admin.api.change_group(address, config),
         lambda address: f"create subscription group to {address} success.",
         group=group,
     )
 
 
-@app.command("updateSubGroupList")
-def update_sub_group_list(
-    namesrv: Namesrv,
+@command("updateSubGroupList")
+async def update_sub_group_list(
+    target: Target,
     path: Annotated[
         str,
         typer.Option("-f", "--filename", help="File with a JSON list of SubscriptionGroupConfig.", show_default=False),
     ],
-    broker: Broker = None,
-    cluster: Cluster = None,
 ) -> None:
     """Create or change many consumer groups."""
-    one_of(broker, cluster)
     configs = json_list(path, "SubscriptionGroupConfig", SubscriptionGroupConfig.from_dict)
 
-    tell_brokers(
-        namesrv,
-        broker,
-        cluster,
-        lambda admin, address: admin.api.change_groups(address, configs),
+    await target.change(
+        lambda address: target.admin.api.change_groups(address, configs),
         lambda address: (
             f"submit batch of subscription group config to {address} success, please check the result later."
         ),
@@ -96,28 +73,22 @@ def update_sub_group_list(
     )
 
 
-@app.command("setConsumeMode")
-def set_consume_mode(
-    namesrv: Namesrv,
+@command("setConsumeMode")
+async def set_consume_mode(
+    target: Target,
     topic: Annotated[str, typer.Option("-t", "--topicName", help="Topic.", show_default=False)],
     group: Group,
     mode: Annotated[str, typer.Option("-m", "--mode", help="PULL or POP.", show_default=False)],
     share: Annotated[
         int, typer.Option("-q", "--popShareQueueNum", help="Number of queues that consumers share.", min=0)
     ] = 0,
-    broker: Broker = None,
-    cluster: Cluster = None,
 ) -> None:
     """Set whether a group pulls or pops a topic."""
-    one_of(broker, cluster)
     if mode not in ("PULL", "POP"):
         raise ConfigError("-m", mode, "PULL or POP")
 
-    tell_brokers(
-        namesrv,
-        broker,
-        cluster,
-        lambda admin, address: admin.api.set_request_mode(
+    await target.change(
+        lambda address: target.admin.api.set_request_mode(
             address, SetMessageRequestModeRequestBody(topic, group, mode, share)
         ),
         lambda address: f"set consume mode to {address} success.",
@@ -125,12 +96,10 @@ def set_consume_mode(
     )
 
 
-@app.command("deleteSubGroup")
-def delete_sub_group(
-    namesrv: Namesrv,
+@command("deleteSubGroup")
+async def delete_sub_group(
+    target: Target,
     group: Group,
-    broker: Broker = None,
-    cluster: Cluster = None,
     remove_offset: Annotated[
         Switch,
         typer.Option(
@@ -139,31 +108,23 @@ def delete_sub_group(
     ] = None,
 ) -> None:
     """Delete a consumer group from a broker or from a cluster."""
-    one_of(broker, cluster)
     clean = switch("-r", remove_offset, False)
 
-    tell_brokers(
-        namesrv,
-        broker,
-        cluster,
-        lambda admin, address: admin.delete_group(address, group, clean),
+    await target.change(
+        lambda address: target.admin.delete_group(address, group, clean),
         lambda address: f"delete subscription group [{group}] from broker [{address}] success.",
         group=group,
     )
 
 
-@app.command("getConsumerConfig")
-def get_consumer_config(namesrv: Namesrv, group: Group) -> None:
+@command("getConsumerConfig")
+async def get_consumer_config(admin: AdminClient, group: Group) -> None:
     """Show the configuration of a consumer group on each broker."""
-
-    async def work(admin: AdminClient) -> None:
-        found = False
-        for address in await admin.masters(None, None):
-            config = (await admin.api.all_groups(address)).get(group)
-            if config is not None:
-                found = True
-                output.facts({"broker": address, **config.to_dict()})
-        if not found:
-            raise ClientError(f"no broker knows the group {group}")
-
-    administer(namesrv, work)
+    found = False
+    for address in await admin.masters(None, None):
+        config = (await admin.api.all_groups(address)).get(group)
+        if config is not None:
+            found = True
+            output.facts({"broker": address, **config.to_dict()})
+    if not found:
+        raise ClientError(f"no broker knows the group {group}")

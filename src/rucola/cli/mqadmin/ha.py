@@ -8,33 +8,26 @@ from typing import Annotated
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.command import Broker, Cluster, Namesrv, administer, app, one_of
+from rucola.cli.mqadmin.target import Target, command
 from rucola.client.admin import AdminClient
 
 _COLUMNS = ["#SlaveAddr", "#SlaveAckOffset", "#Diff", "#TransferSpeed(KB/s)", "#Status", "#TransferFromWhere"]
 
 
-@app.command("haStatus")
-def ha_status(
-    namesrv: Namesrv,
-    broker: Broker = None,
-    cluster: Cluster = None,
+@command("haStatus")
+async def ha_status(
+    target: Target,
     interval_s: Annotated[
         int | None, typer.Option("-i", "--interval", help="Repeat, with this many seconds in between.", min=1)
     ] = None,
 ) -> None:
     """Show a master's slaves, or a slave's master."""
-    one_of(broker, cluster)
-
-    async def work(admin: AdminClient) -> None:
-        while True:
-            for address in await admin.masters(broker, cluster):
-                await _show(admin, address)
-            if interval_s is None:
-                return
-            await asyncio.sleep(interval_s)
-
-    administer(namesrv, work)
+    while True:
+        for address in await target.masters():
+            await _show(target.admin, address)
+        if interval_s is None:
+            return
+        await asyncio.sleep(interval_s)
 
 
 async def _show(admin: AdminClient, address: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.command import Namesrv, administer, app
+from rucola.cli.mqadmin.target import command
 from rucola.client.admin import AdminClient, unless
 from rucola.common.key_builder import is_dlq_topic, is_retry_topic, is_system_topic
 from rucola.protocol.codes import ResponseCode
@@ -17,70 +17,48 @@ Key = Annotated[str, typer.Option("-k", "--key", help="Key.", show_default=False
 Value = Annotated[str, typer.Option("-v", "--value", help="Value.", show_default=False)]
 
 
-@app.command("getNamesrvConfig")
-def get_namesrv_config(namesrv: Namesrv) -> None:
+@command("getNamesrvConfig")
+async def get_namesrv_config(admin: AdminClient) -> None:
     """Show the options of the name servers."""
-
-    async def work(admin: AdminClient) -> None:
-        for address in admin.namesrv_addresses:
-            options = await admin.api.namesrv_config(address)
-            output.facts({"name server": address, **dict(sorted(options.items()))})
-
-    administer(namesrv, work)
+    for address in admin.namesrv_addresses:
+        options = await admin.api.namesrv_config(address)
+        output.facts({"name server": address, **dict(sorted(options.items()))})
 
 
-@app.command("updateNamesrvConfig")
-def update_namesrv_config(namesrv: Namesrv, key: Key, value: Value) -> None:
+@command("updateNamesrvConfig")
+async def update_namesrv_config(admin: AdminClient, key: Key, value: Value) -> None:
     """Change an option of the name servers."""
-
-    async def work(admin: AdminClient) -> None:
-        await admin.on_name_servers(lambda address: admin.api.change_namesrv_config(address, {key: value}))
-        output.say(f"update name server config success! {key} : {value}", key=key, value=value)
-
-    administer(namesrv, work)
+    await admin.on_name_servers(lambda address: admin.api.change_namesrv_config(address, {key: value}))
+    output.say(f"update name server config success! {key} : {value}", key=key, value=value)
 
 
-@app.command("updateKvConfig")
-def update_kv_config(namesrv: Namesrv, namespace: Namespace, key: Key, value: Value) -> None:
+@command("updateKvConfig")
+async def update_kv_config(admin: AdminClient, namespace: Namespace, key: Key, value: Value) -> None:
     """Set a value in the name servers' configuration."""
-
-    async def work(admin: AdminClient) -> None:
-        await admin.on_name_servers(lambda address: admin.api.put_kv_config(address, namespace, key, value))
-        output.say("create or update kv config to namespace success.", namespace=namespace, key=key)
-
-    administer(namesrv, work)
+    await admin.on_name_servers(lambda address: admin.api.put_kv_config(address, namespace, key, value))
+    output.say("create or update kv config to namespace success.", namespace=namespace, key=key)
 
 
-@app.command("deleteKvConfig")
-def delete_kv_config(namesrv: Namesrv, namespace: Namespace, key: Key) -> None:
+@command("deleteKvConfig")
+async def delete_kv_config(admin: AdminClient, namespace: Namespace, key: Key) -> None:
     """Delete a value from the name servers' configuration."""
-
-    async def work(admin: AdminClient) -> None:
-        await admin.on_name_servers(lambda address: admin.api.delete_kv_config(address, namespace, key))
-        output.say("delete kv config from namespace success.", namespace=namespace, key=key)
-
-    administer(namesrv, work)
+    await admin.on_name_servers(lambda address: admin.api.delete_kv_config(address, namespace, key))
+    output.say("delete kv config from namespace success.", namespace=namespace, key=key)
 
 
-@app.command("statsAll")
-def stats_all(
-    namesrv: Namesrv,
+@command("statsAll")
+async def stats_all(
+    admin: AdminClient,
     active: Annotated[bool, typer.Option("-a", "--activeTopic", help="Only topics with recent messages.")] = False,
     topic: Annotated[str | None, typer.Option("-t", "--topic", help="Only this topic.")] = None,
 ) -> None:
     """Show the message rates of all topics."""
-
-    async def work(admin: AdminClient) -> None:
-        rows: list[list[object]] = []
-        for name in sorted(await admin.topic_list()):
-            if topic not in (None, name) or is_retry_topic(name) or is_dlq_topic(name) or is_system_topic(name):
-                continue
-            rows += [row for row in await _figures(admin, name) if not active or row[3] or row[4]]
-        output.table(
-            ["Topic", "Consumer Group", "Accumulation", "InTPS", "OutTPS", "InMsg24Hour", "OutMsg24Hour"], rows
-        )
-
-    administer(namesrv, work)
+    rows: list[list[object]] = []
+    for name in sorted(await admin.topic_list()):
+        if topic not in (None, name) or is_retry_topic(name) or is_dlq_topic(name) or is_system_topic(name):
+            continue
+        rows += [row for row in await _figures(admin, name) if not active or row[3] or row[4]]
+    output.table(["Topic", "Consumer Group", "Accumulation", "InTPS", "OutTPS", "InMsg24Hour", "OutMsg24Hour"], rows)
 
 
 async def _figures(admin: AdminClient, topic: str) -> list[list[object]]:

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.command import Cluster, Namesrv, Switch, Topic, administer, app, switch, time_ms
+from rucola.cli.mqadmin.command import Cluster, Switch, Topic, switch, time_ms
+from rucola.cli.mqadmin.target import command
 from rucola.client.admin import AdminClient, unless
 from rucola.common.key_builder import RETRY_GROUP_TOPIC_PREFIX, is_retry_topic
 from rucola.common.message_queue import MessageQueue
@@ -17,68 +18,23 @@ from rucola.protocol.codes import ResponseCode
 _END = -1
 
 
-@app.command("consumerProgress")
-def consumer_progress(
-    namesrv: Namesrv,
+@command("consumerProgress")
+async def consumer_progress(
+    admin: AdminClient,
     group: Annotated[str | None, typer.Option("-g", "--groupName", help="Group. [default: all]")] = None,
     topic: Annotated[str | None, typer.Option("-t", "--topicName", help="Only this topic.")] = None,
 ) -> None:
     """Show the offsets and lag of consumer groups."""
 
-    async def one(admin: AdminClient, name: str) -> None:
-        stats = await admin.consume_stats(name, topic)
-        rows = [
-            [
-                queue.topic,
-                queue.broker_name,
-                queue.queue_id,
-                wrapper.broker_offset,
-                wrapper.consumer_offset,
-                wrapper.broker_offset - wrapper.consumer_offset,
-                wrapper.inflight,
-                output.time_text(wrapper.last_timestamp),
-            ]
-            for queue, wrapper in sorted(stats.offset_table.items())
-        ]
-        columns = ["Topic", "Broker Name", "QID", "Broker Offset", "Consumer Offset", "Diff", "Inflight", "LastTime"]
-        output.table(columns, rows)
-        total, inflight = stats.total_diff(), stats.inflight_diff()
-        output.say(
-            f"Consume TPS: {stats.consume_tps:.2f}\nConsume Diff Total: {total}\nConsume Inflight Total: {inflight}",
-            consumeTps=stats.consume_tps,
-            diffTotal=total,
-            inflightTotal=inflight,
-        )
-
-    async def everyone(admin: AdminClient) -> None:
-        rows = []
-        for name in sorted(filter(is_retry_topic, await admin.topic_list())):
-            known = name.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
-            stats = await admin.consume_stats(known)
-            count, version, kind, model = 0, "OFFLINE", "", ""
-            for data in await admin.brokers_of(name):
-                address = data.broker_addrs[min(data.broker_addrs)]
-                call = admin.api.consumer_connection(address, known)
-                connection = await unless(ResponseCode.CONSUMER_NOT_ONLINE, call)
-                if connection is not None and connection.connection_set:
-                    count = len(connection.connection_set)
-                    version = str(min(client.version for client in connection.connection_set))
-                    kind, model = connection.consume_type, connection.message_model
-            rows.append([known, count, version, kind, model, stats.consume_tps, stats.total_diff()])
-        output.table(["Group", "Count", "Version", "Type", "Model", "TPS", "Diff Total"], rows)
-
-    async def work(admin: AdminClient) -> None:
-        if group is not None:
-            await one(admin, group)
-        else:
-            await everyone(admin)
-
-    administer(namesrv, work)
+    if group is not None:
+        await _progress_of(admin, group, topic)
+    else:
+        await _progress_of_all(admin)
 
 
-@app.command("resetOffsetByTime")
-def reset_offset_by_time(
-    namesrv: Namesrv,
+@command("resetOffsetByTime")
+async def reset_offset_by_time(
+    admin: AdminClient,
     group: Annotated[str, typer.Option("-g", "--group", help="Consumer group.", show_default=False)],
     topic: Topic,
     timestamp: Annotated[
@@ -104,35 +60,32 @@ def reset_offset_by_time(
     if broker is None or queue_id is None:
         if consumer_offset is not None:
             raise ConfigError("-o", str(consumer_offset), "an offset only together with -b and -q")
-        _reset(namesrv, group, topic, moment_ms, switch("-f", force, True), cluster)
+        await _reset(admin, group, topic, moment_ms, switch("-f", force, True), cluster)
         return
 
-    async def work(admin: AdminClient) -> None:
-        queue = MessageQueue(topic, "", queue_id)
-        target = consumer_offset
-        if target is None:
-            target = await admin.api.search_offset(broker, queue, moment_ms)
-        await admin.reset_queue_offset(broker, group, queue, target)
-        output.say(f"reset consumer offset to {target}", broker=broker, queueId=queue_id, offset=target)
-
-    administer(namesrv, work)
+    queue = MessageQueue(topic, "", queue_id)
+    target = consumer_offset
+    if target is None:
+        target = await admin.api.search_offset(broker, queue, moment_ms)
+    await admin.reset_queue_offset(broker, group, queue, target)
+    output.say(f"reset consumer offset to {target}", broker=broker, queueId=queue_id, offset=target)
 
 
-@app.command("skipAccumulatedMessage")
-def skip_accumulated_message(
-    namesrv: Namesrv,
+@command("skipAccumulatedMessage")
+async def skip_accumulated_message(
+    admin: AdminClient,
     group: Annotated[str, typer.Option("-g", "--group", help="Consumer group.", show_default=False)],
     topic: Topic,
     force: Annotated[Switch, typer.Option("-f", "--force", help="true or false.")] = None,
     cluster: Cluster = None,
 ) -> None:
     """Reset a group's offsets to the end of the queues."""
-    _reset(namesrv, group, topic, _END, switch("-f", force, True), cluster)
+    await _reset(admin, group, topic, _END, switch("-f", force, True), cluster)
 
 
-@app.command("cloneGroupOffset")
-def clone_group_offset(
-    namesrv: Namesrv,
+@command("cloneGroupOffset")
+async def clone_group_offset(
+    admin: AdminClient,
     source: Annotated[str, typer.Option("-s", "--srcGroup", help="Group to copy from.", show_default=False)],
     target: Annotated[str, typer.Option("-d", "--destGroup", help="Group to copy to.", show_default=False)],
     topic: Topic,
@@ -143,25 +96,64 @@ def clone_group_offset(
     """Copy the offsets of one group to another."""
     switch("-o", offline, False)
 
-    async def work(admin: AdminClient) -> None:
-        count = await admin.clone_offsets(source, target, topic)
-        output.say(
-            f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}], {count} queues",
-            source=source,
-            target=target,
-            topic=topic,
-            queues=count,
-        )
-
-    administer(namesrv, work)
+    count = await admin.clone_offsets(source, target, topic)
+    output.say(
+        f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}], {count} queues",
+        source=source,
+        target=target,
+        topic=topic,
+        queues=count,
+    )
 
 
-def _reset(namesrv: str, group: str, topic: str, timestamp_ms: int, force: bool, cluster: str | None) -> None:
-    async def work(admin: AdminClient) -> None:
-        table = await admin.reset_offsets(group, topic, timestamp_ms, force, cluster)
-        _show_offsets(table)
+async def _progress_of(admin: AdminClient, group: str, topic: str | None) -> None:
+    stats = await admin.consume_stats(group, topic)
+    rows = [
+        [
+            queue.topic,
+            queue.broker_name,
+            queue.queue_id,
+            wrapper.broker_offset,
+            wrapper.consumer_offset,
+            wrapper.broker_offset - wrapper.consumer_offset,
+            wrapper.inflight,
+            output.time_text(wrapper.last_timestamp),
+        ]
+        for queue, wrapper in sorted(stats.offset_table.items())
+    ]
+    columns = ["Topic", "Broker Name", "QID", "Broker Offset", "Consumer Offset", "Diff", "Inflight", "LastTime"]
+    output.table(columns, rows)
+    total, inflight = stats.total_diff(), stats.inflight_diff()
+    output.say(
+        f"Consume TPS: {stats.consume_tps:.2f}\nConsume Diff Total: {total}\nConsume Inflight Total: {inflight}",
+        consumeTps=stats.consume_tps,
+        diffTotal=total,
+        inflightTotal=inflight,
+    )
 
-    administer(namesrv, work)
+
+async def _progress_of_all(admin: AdminClient) -> None:
+    rows = []
+    for name in sorted(filter(is_retry_topic, await admin.topic_list())):
+        known = name.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+        stats = await admin.consume_stats(known)
+        count, version, kind, model = 0, "OFFLINE", "", ""
+        for data in await admin.brokers_of(name):
+            address = data.broker_addrs[min(data.broker_addrs)]
+            call = admin.api.consumer_connection(address, known)
+            connection = await unless(ResponseCode.CONSUMER_NOT_ONLINE, call)
+            if connection is not None and connection.connection_set:
+                count = len(connection.connection_set)
+                version = str(min(client.version for client in connection.connection_set))
+                kind, model = connection.consume_type, connection.message_model
+        rows.append([known, count, version, kind, model, stats.consume_tps, stats.total_diff()])
+    output.table(["Group", "Count", "Version", "Type", "Model", "TPS", "Diff Total"], rows)
+
+
+async def _reset(
+    admin: AdminClient, group: str, topic: str, timestamp_ms: int, force: bool, cluster: str | None
+) -> None:
+    _show_offsets(await admin.reset_offsets(group, topic, timestamp_ms, force, cluster))
 
 
 def _show_offsets(table: dict[MessageQueue, int]) -> None:

@@ -122,26 +122,6 @@ def match_texts(
     return found
 
 
-def match_spans(
-    program: cython.longlong[::1],
-    pool: cython.const[cython.uchar][::1],
-    doubles: cython.double[::1],
-    work: cython.longlong[::1],
-    work_doubles: cython.double[::1],
-    source: cython.const[cython.uchar][::1],
-) -> int:
-    """Evaluates the expression for values whose positions and lengths in ``source`` are at the start of ``work``.
-
-    Raises:
-        ValueError: a value lies outside ``source``.
-    """
-    i: cython.Py_ssize_t
-    for i in range(program[NAME_COUNT]):
-        if work[2 * i] >= 0 and not (0 <= work[2 * i + 1] <= len(source) - work[2 * i]):
-            raise ValueError(f"value {i} lies outside the buffer")
-    return _run(program, pool, doubles, work, work_doubles, source)
-
-
 @cython.cfunc
 @cython.exceptval(check=False)
 def _find_properties(

@@ -12,7 +12,7 @@ The work array holds position and length of each property's value (position -1 f
 from __future__ import annotations
 
 from array import array
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
@@ -74,7 +74,6 @@ class SqlExpression:
         self._program, self._pool, self._doubles, self._names = layout
         self._work = array("q", bytes(8 * (2 * len(self._names) + _SLOT * (height + 1))))
         self._work_doubles = array("d", bytes(8 * (height + 1)))
-        self._outcomes = bytearray(64)
 
     def match(self, source: bytes | bytearray | memoryview, places: array[int], count: int, outcomes: bytearray) -> int:
         """Evaluates the expression for many messages.
@@ -92,26 +91,6 @@ class SqlExpression:
         """
         return _sql_cy.match_texts(
             self._program, self._pool, self._doubles, self._work, self._work_doubles, source, places, count, outcomes
-        )
-
-    def evaluate_text(self, properties: bytes) -> TruthValue:
-        """Evaluates the expression for one message with this property text."""
-        self.match(properties, array("q", (0, len(properties))), 1, self._outcomes)
-        return TruthValue(self._outcomes[0])
-
-    def evaluate(self, properties: Mapping[str, str]) -> TruthValue:
-        """Evaluates the expression for these properties. Unlike in stored messages, values may be empty or hold
-        separators.
-        """
-        source = bytearray()
-        for index, name in enumerate(self._names):
-            value = properties.get(name)
-            text = b"" if value is None else value.encode("utf-8", "surrogatepass")
-            self._work[2 * index] = -1 if value is None else len(source)
-            self._work[2 * index + 1] = len(text)
-            source += text
-        return TruthValue(
-            _sql_cy.match_spans(self._program, self._pool, self._doubles, self._work, self._work_doubles, bytes(source))
         )
 
 

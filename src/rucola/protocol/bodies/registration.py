@@ -72,15 +72,6 @@ class RegisterBrokerBody(Body):
         _check_density(bytes(source))
         return cls.from_dict(fastjson.load_object(source, cls.__name__))
 
-    def encode_deflated(self) -> bytes:
-        """Returns the compressed form that 5.x brokers write, with an empty list of static topic mappings."""
-        wrapper = self.topic_config_serialize_wrapper
-        topics = wrapper.topic_config_table.values()
-        parts = [_sized(fastjson.dumps(wrapper.data_version.to_dict())), _INT32.pack(len(topics))]
-        parts += [_sized(_topic_text(topic).encode()) for topic in topics]
-        parts += [_sized(fastjson.dumps(self.filter_server_list)), _INT32.pack(0)]
-        return zlib.compress(b"".join(parts))
-
 
 def is_deflated(source: bytes | bytearray | memoryview) -> bool:
     """Whether a body of request 103 has the compressed form; see the top of the module."""
@@ -111,15 +102,6 @@ def _check_density(text: bytes) -> None:
                 f"at most {_PART_BYTES // _COMMA_BYTES_MIN} commas and {_PART_BYTES // _NESTED_BYTES_MIN} objects"
             )
             raise FormatError("RegisterBrokerBody", start, f"{expected} in {_PART_BYTES} bytes", "more")
-
-
-def _sized(text: bytes) -> bytes:
-    return _INT32.pack(len(text)) + text
-
-
-def _topic_text(topic: TopicConfig) -> str:
-    numbers = f"{topic.topic_name} {topic.read_queue_nums} {topic.write_queue_nums} {int(topic.perm)}"
-    return f"{numbers} {topic.topic_filter_type.name} {fastjson.dumps(dict(topic.attributes)).decode()}"
 
 
 def _decode_deflated(source: bytes) -> RegisterBrokerBody:

@@ -136,7 +136,7 @@ def find(
             yield from ((part.store, rows) for rows in find_in(part, wanted, files))
 
 
-def find_id(stores: Sequence[str], message_id: str, files: Files | None = None) -> Iterator[tuple[str, SegmentRows]]:
+def find_id(stores: Sequence[str], message_id: str) -> Iterator[tuple[str, SegmentRows]]:
     """Yields the message with an offset message id, from each store that has it; the id contains broker and physical
     offset.
 
@@ -145,7 +145,7 @@ def find_id(stores: Sequence[str], message_id: str, files: Files | None = None) 
     """
     wanted = parse_offset_message_id(message_id)
     for path in stores:
-        store = OfflineStore(path, files)
+        store = OfflineStore(path)
         rows = store.rows_at(wanted.physical_offset)
         if rows is not None:
             at = rows.table[RecordColumn.STORE_HOST_POS]
@@ -154,9 +154,9 @@ def find_id(stores: Sequence[str], message_id: str, files: Files | None = None) 
         store.close()
 
 
-def count_in(part: SegmentPart, files: Files | None = None) -> tuple[list[Tally], list[DeadLetters]]:
+def count_in(part: SegmentPart) -> tuple[list[Tally], list[DeadLetters]]:
     """Counts the messages of a segment; half messages and other records that belong to no queue are left out."""
-    files = files or Files()
+    files = Files()
     messages: Counter[tuple[bytes, int, bytes, int]] = Counter()
     sizes: Counter[tuple[bytes, int, bytes, int]] = Counter()
     dead: Counter[tuple[str, str, str]] = Counter()

@@ -15,6 +15,7 @@ from rucola.store.dispatch import Dispatcher
 from rucola.store.log.log_end import scan
 from rucola.store.log.mapped_file import MappedFile, readable
 from rucola.store.offline.offline_store import OfflineStore
+from rucola.store.parts import StoreParts
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.quarantine import Quarantine
@@ -39,8 +40,8 @@ def check_end(store: OfflineStore, end: int, synced: int) -> None:
     elif not synced and (behind := _record_behind(store, end)) >= 0:
         problem = f"no whole record at physical offset {end}, yet there is one at {behind}, with a queue entry"
     if problem:
-        file = next((file for file in reversed(store.log.queue.segments) if file.start <= end), None)
-        path, start = (store.log.queue.path, end) if file is None else (file.path, file.start)
+        file = next((file for file in reversed(store.log.segments.files) if file.start <= end), None)
+        path, start = (store.log.segments.path, end) if file is None else (file.path, file.start)
         raise StoreDamagedError(path, end - start, problem, _ADVICE)
 
 
@@ -51,7 +52,7 @@ def _record_behind(store: OfflineStore, end: int) -> int:
     """
     known, newest_ms = store.log.max_offset, _newest_ms(store, end)
     try:
-        for file in store.log.queue.segments:
+        for file in store.log.segments.files:
             store.log.max_offset = file.start + file.size
             for offset in store.log.record_starts(max(end, file.start), file.start + file.size):
                 if _has_entry(store, file, offset, newest_ms):
@@ -63,7 +64,7 @@ def _record_behind(store: OfflineStore, end: int) -> int:
 
 def _newest_ms(store: OfflineStore, end: int) -> int:
     """Store time of the last record before ``end``, if it is in the last segment; otherwise 0."""
-    file = store.log.queue.find(end - 1)
+    file = store.log.segments.find(end - 1)
     return 0 if file is None else scan(store.log, file.start, CHECK_PHYSICAL_OFFSET).store_timestamp_ms
 
 
@@ -81,6 +82,7 @@ def end_of_recovery(files: Files, root: str, store: OfflineStore, marks: StoreMa
     config, log = MessageStoreConfig(), store.log
     # The old queues are replaced by the rebuild, so nothing is derived from them.
     queues = ConsumeQueueStore(files, f"{root}/rebuild/none", store.queue_options(), log, writable=False)
-    dispatcher = Dispatcher(log, queues, None, config)
+    parts = StoreParts(log, queues, None, {})
     with readable():
-        return Recovery(files, Quarantine(files, root), dispatcher, marks, None).find_end().physical_offset
+        recovery = Recovery(files, Quarantine(files, root), parts, Dispatcher(parts, config), marks, None)
+        return recovery.find_end().physical_offset

@@ -16,7 +16,7 @@ from rucola.errors import StoreDamagedError
 from rucola.formats.config_json import UNREADABLE_JSON
 from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.files import Files
-from rucola.store.log.mapped_file_queue import REBUILD_MARK
+from rucola.store.log.segment_list import REBUILD_MARK
 from rucola.store.recovery.watermark import WatermarkFile
 
 PARTS = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index")

@@ -41,7 +41,6 @@ from rucola.store.log.multi_path import log_directories
 from rucola.store.places import check_replaceable, hold_store
 
 SCAN, QUEUES, INDEX = "scan", "queues", "index"
-PHASES = (SCAN, QUEUES, INDEX)
 _GROUPS = 16
 """Largest number of tasks that lay out queues. A queue is never divided between tasks, so tasks may differ in length.
 If there are more tasks than CPUs, a CPU that finishes a short task starts another one.
@@ -152,7 +151,7 @@ class Rebuild:
         self._root = root
         self._staging = f"{root}/{_STAGING}"
         self.new = f"{self._staging}/new"
-        self._work = Staged(files, self._staging, run, progress)
+        self._work = Staged(files, self._staging, task, run, progress)
 
     def finish_exchange(self, commit_log_path: str | None) -> None:
         """Finishes a replacement of queues and index that was interrupted."""

@@ -76,7 +76,7 @@ class RebuildJob:
         """Options for the queues to be written. Units in consume queue extensions get no filter bit map, because the
         filters in use when the messages were stored are unknown.
         """
-        return QueueOptions.of(self.config, self._is_batch_topic, None)
+        return QueueOptions.of(self.config, self._is_batch_topic)
 
     def deleted_to(self) -> dict[bytes, int]:
         """Returns ``deleted`` with topics as bytes."""

@@ -20,7 +20,7 @@ from rucola.runtime.files import Files
 from rucola.store.doctor.rebuild_job import RebuildJob
 from rucola.store.index.index_service import IndexFile
 from rucola.store.log.log_reader import Gap, LogReader
-from rucola.store.log.multi_path import MultiPathMappedFileQueue
+from rucola.store.log.multi_path import MultiPathSegmentList
 from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
 from rucola.store.queue.multi_dispatch import LightEntry, put_light_entry
 from rucola.store.queue.placement import Placement
@@ -115,8 +115,8 @@ class QueueLayout:
         length = job.segments[0][2]
         self._files = files
         self._path = path
-        self._log = log = LogReader(MultiPathMappedFileQueue(files, job.directories, (), length, writable=False))
-        log.queue.load(remove_empty=False)
+        self._log = log = LogReader(MultiPathSegmentList(files, job.directories, (), length, writable=False))
+        log.segments.load(remove_empty=False)
         log.max_offset = job.end
         log.gaps = [Gap(*gap) for gap in job.gaps]
         self._factory = QueueFactory(files, path, log, job.queue_options(), writable=True)
@@ -144,12 +144,12 @@ class QueueLayout:
             queue.close()
             queues += 1
             units += one.count
-        self._log.queue.close()
+        self._log.segments.close()
         return LayoutResult(self._path.rpartition("/")[2], queues, units, 0)
 
     def _put_run(self, queue: ConsumeQueue, work: QueueWork, run: FileRun) -> None:
         plain = not work.light and not self._factory.by_record(queue.topic)
-        fresh = queue.max_offset == queue.min_offset == 0 and not queue.files.segments
+        fresh = queue.max_offset == queue.min_offset == 0 and not queue.segments.files
         if plain and fresh and run.count > 1 and 0 < run.queue_offset < _QUEUE_OFFSET_MAX:
             # The run's second record has the next queue offset, which confirms the first record's queue offset.
             queue.begin_at(run.queue_offset)
@@ -171,7 +171,7 @@ class QueueLayout:
         else:
             row = self._log.row_at(physical_offset, 0)
             if row is None:
-                raise StoreDamagedError(self._log.queue.path, physical_offset, "the record is gone", "start again")
+                raise StoreDamagedError(self._log.segments.path, physical_offset, "the record is gone", "start again")
             properties = self._log.properties_of(physical_offset, row)
             stored_ms = row[RecordColumn.STORE_TIMESTAMP]
             queue.put_record(DispatchRequest(queue_offset, physical_offset, size, tags_code, stored_ms, properties))
@@ -197,7 +197,7 @@ def lay_out_index(files: Files, job: RebuildJob, work: IndexWork, path: str) -> 
     """
     config, directory = job.config, f"{path}/index"
     files.make_directory(directory)
-    file = IndexFile(files, directory, INDEX_NAME, config, True)
+    file = IndexFile(files, directory, INDEX_NAME, config)
     length = file.entries_at + config.max_index_num * UNIT_BYTES
     files.create_segment(file.path, f"{path}/{INDEX_NAME}.tmp", length, file.entries_at)
     file.begin()

@@ -120,14 +120,14 @@ def repair(
         lock.release()
 
 
-def undo(root: str, files: Files | None = None) -> int:
+def undo(root: str) -> int:
     """Reverts the newest repair, even if it was interrupted; returns the number of changes.
 
     Raises:
         StoreLockedError: a broker uses the store.
         StoreDamagedError: there is no repair to revert, or messages were stored after it.
     """
-    files = files if files is not None else Files()
+    files = Files()
     root = hold_store(files, root)
     lock = files.lock_directory(root)
     try:

@@ -61,7 +61,6 @@ from rucola.store.verify.findings import Findings
 from rucola.store.verify.log import load_segments, readable_file
 
 SEARCH, FILL = "search", "fill"
-PHASES = (SEARCH, FILL)
 SEGMENT_BYTES = 1 << 30
 STAGING = ".salvage"
 _COLUMNS = 4
@@ -153,7 +152,6 @@ def salvage(
     run: Runner = run_serially,
     progress: Progress = lambda _phase, _done, _all: None,
     dry_run: bool = False,
-    files: Files | None = None,
 ) -> SalvageReport:
     """Saves the records of ``sources`` into a new store.
 
@@ -171,7 +169,7 @@ def salvage(
         ConfigError: the output exists, or there is no source.
         DiskError: a file cannot be read or written.
     """
-    files = files if files is not None else Files()
+    files = Files()
     expanded = [files.expand(source) for source in sources]
     for source in expanded:
         if files.exists(source) and not files.is_file(source):
@@ -181,7 +179,7 @@ def salvage(
     output = files.expand(output)
     _check_output(files, output, expanded)
     job = _job(files, expanded, segment_bytes, topics)
-    work = Staged(files, output + STAGING, run, progress)
+    work = Staged(files, output + STAGING, task, run, progress)
     work.prepare(json.dumps(asdict(job)))
     with work.trusting_results():
         searches = work.phase(SEARCH, len(job.paths))

@@ -11,48 +11,63 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from rucola.errors import StoreDamagedError
 from rucola.formats.config_json import UNREADABLE_JSON
 from rucola.runtime.files import Files
 from rucola.store.doctor.staged_result import is_whole, read_result, write_result
 
-Runner = Callable[[str, str, Sequence[int], Callable[[], None]], None]
-"""Runs the tasks of a phase: takes the phase, the path of the staging directory, the numbers of the tasks, and a
-function to call from time to time. Calls ``run_task`` for each number; must not return before each task has succeeded
-at least once.
+Work = Callable[[Files, str, str, int, str], dict[str, Any]]
+"""Does one task, and returns what describes its result: takes the phase, the path of the staging directory, the number
+of the task and the name of the attempt, with which the names of all files that it writes begin. A function of a module,
+so that it can be sent to other processes.
+"""
+
+
+class Phase(NamedTuple):
+    """Independent tasks of one kind. Any process may run them, on any machine that can access the staging directory and
+    the tasks' files.
+
+    Attributes:
+        name: the phase.
+        staging: path of the staging directory.
+        work: does a task.
+    """
+
+    name: str
+    staging: str
+    work: Work
+
+    def run(self, number: int, attempt: str) -> None:
+        """Runs one task.
+
+        Args:
+            attempt: the name of this attempt: letters, digits, ``-`` and ``_``. Another attempt at the same task may
+                have this name only if it has ended.
+
+        Raises:
+            StoreDamagedError: a log is damaged.
+            DiskError: a file cannot be read or written.
+        """
+        files, name = Files(), f"{self.name}-{number}.{attempt}"
+        files.hold(self.staging)
+        write_result(files, self.staging, name, self.work(files, self.name, self.staging, number, name))
+
+
+Runner = Callable[[Phase, Sequence[int], Callable[[], None]], None]
+"""Runs tasks of a phase: takes the phase, the numbers of the tasks, and a function to call from time to time. Calls
+``Phase.run`` for each number; must not return before each task has succeeded at least once.
 """
 Progress = Callable[[str, int, int], None]
 """Called with the phase, the number of tasks done and the number of all tasks."""
 
 
-def run_serially(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
+def run_serially(phase: Phase, numbers: Sequence[int], look: Callable[[], None]) -> None:
     """Runs tasks one after another in this process; a ``Runner``."""
     for number in numbers:
-        run_task(phase, staging, number, "local")
+        phase.run(number, "local")
         look()
-
-
-def run_task(phase: str, staging: str, number: int, attempt: str) -> None:
-    """Runs one task. Any process may call this function, on any machine that can access the staging directory and the
-    task's files.
-
-    Args:
-        attempt: the name of this attempt: letters, digits, ``-`` and ``_``. Another attempt at the same task may have
-            this name only if it has ended.
-
-    Raises:
-        StoreDamagedError: a log is damaged.
-        DiskError: a file cannot be read or written.
-    """
-    from rucola.store.doctor import rebuild, salvage  # imported here, because both import this module
-
-    files, name = Files(), f"{phase}-{number}.{attempt}"
-    files.hold(staging)
-    task = salvage.task if phase in salvage.PHASES else rebuild.task
-    result = task(files, phase, staging, number, name)
-    write_result(files, staging, name, result)
 
 
 class Staged:
@@ -61,6 +76,7 @@ class Staged:
     Args:
         files: access to the disk.
         path: path of the staging directory.
+        work: does a task.
         run: runs the tasks.
         progress: called whenever tasks have ended.
 
@@ -68,10 +84,11 @@ class Staged:
         resumed: number of tasks whose results existed already.
     """
 
-    def __init__(self, files: Files, path: str, run: Runner, progress: Progress) -> None:
+    def __init__(self, files: Files, path: str, work: Work, run: Runner, progress: Progress) -> None:
         self.path = path
         self.resumed = 0
         self._files = files
+        self._work = work
         self._run_tasks = run
         self._progress = progress
 
@@ -141,7 +158,7 @@ class Staged:
             self._progress(phase, len(self._results(phase)), count)
 
         if missing:
-            self._run_tasks(phase, self.path, missing, look)
+            self._run_tasks(Phase(phase, self.path, self._work), missing, look)
             known = self._results(phase)
         self._progress(phase, count, count)
         found = []

@@ -178,7 +178,7 @@ def _batches(log: LogReader) -> Iterator[tuple[MappedFile, array[int], int]]:
     """Walks all records; yields a segment, a table and the number of its rows. The next batch overwrites the table."""
     table, physical_offset = new_table(ROWS_MAX), log.min_offset
     while physical_offset < log.max_offset:
-        file = log.queue.find(physical_offset)
+        file = log.segments.find(physical_offset)
         if file is None:
             return
         rows, position, stop = walk_records(

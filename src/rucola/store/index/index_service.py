@@ -24,6 +24,7 @@ from rucola.formats.index_file import (
     INDEX_SLOT,
     ChainBudget,
     IndexHeader,
+    Limits,
     index_file_bytes,
     is_index_name,
     key_hash,
@@ -64,7 +65,7 @@ class IndexFile:
 
     __slots__ = ("_file", "_holes", "entries_at", "entry_max", "name", "on_disk", "slot_count")
 
-    def __init__(self, files: Files, directory: str, name: str, config: MessageStoreConfig, writable: bool) -> None:
+    def __init__(self, files: Files, directory: str, name: str, config: MessageStoreConfig) -> None:
         self.name = name
         self.slot_count = config.max_hash_slot_num
         self.entry_max = config.max_index_num
@@ -73,7 +74,7 @@ class IndexFile:
         self._holes = True
         """Whether slots may lack blocks, as RocketMQ leaves them in a file that it created."""
         size = index_file_bytes(self.slot_count, self.entry_max)
-        self._file = MappedFile(files, f"{directory}/{name}", 0, size, writable, 0, scattered=True)
+        self._file = MappedFile(files, f"{directory}/{name}", 0, size, True, 0, scattered=True)
 
     @property
     def path(self) -> str:
@@ -176,7 +177,7 @@ class IndexFile:
         """
         view = self._file.segment.view
         begin_ms -= _SECOND_MS - 1
-        return query(view, self.slot_count, wanted_hash, count_max, begin_ms, end_ms, budget, self._file.ensure)
+        return query(view, self.slot_count, wanted_hash, Limits(count_max, begin_ms, end_ms), budget, self._file.ensure)
 
     def keys_at_end(self) -> int:
         """Returns how many keys of the newest record are in the file. The file may have become full before the last key
@@ -212,9 +213,7 @@ class IndexService:
             a further crash every file except the newest must be trustworthy.
     """
 
-    def __init__(
-        self, files: Files, clock: Clock, path: str, config: MessageStoreConfig, writable: bool = True
-    ) -> None:
+    def __init__(self, files: Files, clock: Clock, path: str, config: MessageStoreConfig) -> None:
         self.path = path
         self.files: list[IndexFile] = []
         self.full_timestamp_ms = 0
@@ -222,7 +221,6 @@ class IndexService:
         self._files = files
         self._clock = clock
         self._config = config
-        self._writable = writable
         self._end_offset = 0
         self._keys_done = 0
         self._written: dict[IndexFile, int] = {}
@@ -249,9 +247,9 @@ class IndexService:
                     f"{self._config.max_hash_slot_num} and maxIndexNum={self._config.max_index_num} has {size}",
                     "set the numbers with which the store was created, or move the file away",
                 )
-            self.files.append(IndexFile(self._files, self.path, name, self._config, self._writable))
+            self.files.append(IndexFile(self._files, self.path, name, self._config))
             self.files[-1].check()
-        if self.files and self._writable:
+        if self.files:
             self._check_slots(self.files[-1])
         # The newest file by name need not hold the newest record, because the clock may have stepped back.
         self._find_end()
@@ -495,7 +493,7 @@ class IndexService:
             self.files[-1].sync()
         self._files.make_directory(self.path)
         name = next_name(self._clock.wall_ms(), self.files[-1].name if self.files else "")
-        file = IndexFile(self._files, self.path, name, self._config, True)
+        file = IndexFile(self._files, self.path, name, self._config)
         try:
             self._files.create_segment(file.path, f"{self.path}-{name}.tmp", file._file.size, file.entries_at)
             file.begin()

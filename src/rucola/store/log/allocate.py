@@ -10,7 +10,7 @@ from rucola.errors import DiskError
 from rucola.runtime.background import Worker
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
-from rucola.store.log.mapped_file_queue import MappedFileQueue
+from rucola.store.log.segment_list import SegmentList
 from rucola.store.log.warm import SegmentWarmer, Step
 
 logger = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ class SegmentAllocator:
 
     Args:
         files: access to the disk.
-        queue: determines name and directory of the segment; its list of segments is not changed here.
+        segments: determines name and directory of the segment; the list is not changed here.
         on_space: called on the thread when an allocation succeeds after a failure.
         warmer: warms up new segments; None if they are not to be warmed up.
     """
@@ -30,12 +30,12 @@ class SegmentAllocator:
     def __init__(
         self,
         files: Files,
-        queue: MappedFileQueue,
+        segments: SegmentList,
         on_space: Callable[[], None],
         warmer: SegmentWarmer | None = None,
     ) -> None:
         self._files = files
-        self._queue = queue
+        self._segments = segments
         self._on_space = on_space
         self._warmer = warmer
         self._lock = threading.Lock()
@@ -70,7 +70,7 @@ class SegmentAllocator:
         """
         with self._lock:
             try:
-                self._queue.create(start)
+                self._segments.create(start)
             except DiskError:
                 self._wanted, self._failed = start, True
                 raise
@@ -93,7 +93,7 @@ class SegmentAllocator:
             if start is None:
                 return
             try:
-                self._made = made = self._queue.create(start)
+                self._made = made = self._segments.create(start)
                 self._made_start = start
             except DiskError as error:
                 if not self._failed:
@@ -110,7 +110,7 @@ class SegmentAllocator:
     def _while_free(self, step: Step) -> bool:
         """Runs a step on the new segment, unless the segment was taken or the thread should end."""
         with self._lock:
-            if self._ended or self._made is None or self._queue.end > self._made_start:
+            if self._ended or self._made is None or self._segments.end > self._made_start:
                 return False
             step()
             return True

@@ -91,7 +91,7 @@ class CommitService:
             log = self._log
             timestamp_ms, target = log.store_timestamp_ms, log.written_offset
             try:
-                for file in list(log.queue.segments):
+                for file in list(log.segments.files):
                     if file.end > log.max_offset and file.start < target:
                         stop = min(target, file.end)
                         if file.pending is not None:

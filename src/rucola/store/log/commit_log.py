@@ -7,9 +7,7 @@ threads read some of it. Store times never decrease. A record never crosses a se
 blank record.
 
 With a pool (``transient_store_pool``) records go to memory first, and ``CommitService`` raises ``max_offset`` once the
-records are in the file. How a segment is written is decided when its first record is appended. With
-``writeWithoutMmap``, records that are appended together (a run) are built in a ``RunBuffer``; they count as appended
-once system calls have written them to the file.
+records are in the file. How a segment is written is decided when its first record is appended (``write_target``).
 """
 
 from __future__ import annotations
@@ -21,22 +19,21 @@ from contextlib import suppress
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.kernel_columns import FRAME_PHYSICAL_OFFSET, FRAME_RECORD_SIZE
-from rucola.errors import DiskError, DiskFullError
+from rucola.errors import DiskError
 from rucola.formats.checksum import crc32
-from rucola.formats.message import BLANK, MAGIC_BLANK, RecordPlacement, encode_rows, fit_rows, write_blank
+from rucola.formats.message import encode_rows, fit_rows
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
-from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.allocate import SegmentAllocator
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
-from rucola.store.log.multi_path import MultiPathMappedFileQueue
-from rucola.store.log.run_buffer import RunBuffer
+from rucola.store.log.multi_path import MultiPathSegmentList
 from rucola.store.log.store_time import StoreTime
-from rucola.store.log.transient_store_pool import PoolBuffer, TransientStorePool
+from rucola.store.log.transient_store_pool import TransientStorePool
 from rucola.store.log.warm import SegmentWarmer
+from rucola.store.log.write_target import DirectTarget, RunTarget, WriteTarget
 from rucola.store.results import PutMessageStatus
 from rucola.store.row_run import AppendOptions, RowRun
 
@@ -45,8 +42,6 @@ _POPULATE_BYTES = 1 << 20
 """Number of bytes of the segment that are loaded into memory ahead of the appends; loading takes a few tenths of a
 millisecond.
 """
-_START_BYTES = 8
-"""Length in bytes of the size and magic number at the start of a record."""
 _FIXED_MAX = 74 + 20 + 20 + 2 + 20 + 2 + 8
 """Largest number of bytes that a record needs besides topic, body and properties: fixed fields, IPv6 hosts, checksum,
 separators and a blank record.
@@ -67,39 +62,32 @@ class CommitLog(LogReader):
             newest record below the offset.
         pool: lends memory to new segments; None without a transient store pool.
         refusal: why the last ``append_rows`` stopped early.
-        unwritten: whether the last write of a run (records built in a ``RunBuffer``) found no space; another attempt is
-            allowed.
-        failed: whether writing a run, or erasing what a failed write left, failed for a reason other than lack of
-            space; or whether the sync after erasing failed. After such a failure, it is unknown which bytes follow the
-            end of the log, in the file and on disk.
     """
 
     def __init__(
         self, files: Files, clock: Clock, config: MessageStoreConfig, root: str, on_space: Callable[[], None]
     ) -> None:
-        queue = MultiPathMappedFileQueue.of(files, config, root)
-        super().__init__(queue)
+        segments = MultiPathSegmentList.of(files, config, root)
+        super().__init__(segments)
         self.store_host = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
         self.suffix = b""
         self.written_offset = 0
         self.store_timestamp_ms = 0
         self.published_timestamp_ms = 0
         self.pool: TransientStorePool | None = None
-        self._run = RunBuffer(config.mapped_file_size_commit_log) if config.write_without_mmap else None
+        self._run = RunTarget(config.mapped_file_size_commit_log) if config.write_without_mmap else None
         if config.pooled:
             self.pool = TransientStorePool(config.transient_store_pool_size, config.mapped_file_size_commit_log)
         self._direct = self.pool is None
-        self.unwritten = self.failed = False
-        self._left_behind = 0
         self._fail_fast = config.fast_fail_if_no_buffer_in_store_pool
         self.refusal = PutMessageStatus.PUT_OK
         self._time = StoreTime(clock)
-        self._directories = queue
+        self._directories = segments
         self._record_crc = config.enabled_append_prop_crc
         warmer = SegmentWarmer(files, config) if config.warm_maped_file_enable else None
-        self._allocator = SegmentAllocator(files, queue, on_space, warmer)
+        self._allocator = SegmentAllocator(files, segments, on_space, warmer)
         self._file: MappedFile | None = None
-        self._target: MappedSegment | PoolBuffer | RunBuffer | None = None
+        self._target: WriteTarget | None = None
         self._populated_to = 0
         self._request_at = 0
         self._attend_at = 0
@@ -114,10 +102,10 @@ class CommitLog(LogReader):
         if self.pool is not None:
             self.pool.start()
         self._directories.make_directories()
-        file = self.queue.find(self.max_offset)
+        file = self.segments.find(self.max_offset)
         if file is None:
-            start = self.max_offset - self.max_offset % self.queue.segment_bytes
-            file = self.queue.append(start)
+            start = self.max_offset - self.max_offset % self.segments.segment_bytes
+            file = self.segments.append(start)
             if self.pool is not None:
                 file.write_behind(self.pool.borrow())
         else:
@@ -162,7 +150,8 @@ class CommitLog(LogReader):
         """Ends the allocating thread. Nothing may be appended afterwards."""
         self._allocator.stop()
         with suppress(DiskError):  # after a failure, ``sound`` says whether only zeros follow the end of the log
-            self._erase()
+            if self._run is not None:
+                self._run.erase()
 
     def lacks_segment(self) -> bool:
         """True if the allocating thread could not create a segment. The thread keeps trying, and calls ``on_space``
@@ -173,7 +162,17 @@ class CommitLog(LogReader):
     @property
     def sound(self) -> bool:
         """Whether only zeros follow the end of the log."""
-        return not self.failed and not self._left_behind
+        return self._run is None or self._run.sound
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether the last append was refused because a write found no space; another attempt is allowed."""
+        return self._run is not None and self._run.unwritten
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is unknown which bytes follow the end of the log (``RunTarget``)."""
+        return self._run is not None and self._run.failed
 
     def append_rows(
         self,
@@ -202,13 +201,8 @@ class CommitLog(LogReader):
             if not self._make_room(rows, lengths, suffix):
                 return first
         while True:
-            file, target = self._file, self._target
-            assert file is not None and target is not None
-            start = file.start
-            position, limit, run = self.written_offset - start, file.size, self._run
-            if run is not None:
-                start, space = self.written_offset, file.size - position
-                position, limit = 0, min(space, len(run.buffer))
+            target = self._target
+            assert target is not None
             try:
                 done = encode_rows(
                     source,
@@ -218,7 +212,7 @@ class CommitLog(LogReader):
                     last,
                     target.buffer,
                     target.view,
-                    RecordPlacement(position, limit, start, now, self._record_crc),
+                    target.place(self.written_offset, now, self._record_crc),
                     topic,
                     queue_offsets,
                     born_host,
@@ -232,14 +226,12 @@ class CommitLog(LogReader):
                 done = self._encoded(table, first, last)
                 self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
                 return self._advance(table, first, done, queue_offsets, now)
-            if done == last:
-                return self._advance(table, first, done, queue_offsets, now)
-            if run is not None and limit < space:
+            if done < last and target.grow():
                 self._take_back(table, first, done, queue_offsets)
-                run.grow()
                 continue
-            if self._advance(table, first, done, queue_offsets, now) < done:
-                return first
+            reached = self._advance(table, first, done, queue_offsets, now)
+            if reached < done or done == last:
+                return reached
             first = done
             if not self._roll(table, first, first + 1, len(topic) + len(suffix)):
                 return first
@@ -270,8 +262,10 @@ class CommitLog(LogReader):
         if done > first:
             row = (done - 1) * ROW_WIDTH
             end = table[row + FRAME_PHYSICAL_OFFSET] + table[row + FRAME_RECORD_SIZE]
-            if self._run is not None and not self._write(self._run.view[: end - self.written_offset], done - first):
+            target, start = self._target, self.written_offset
+            if target is not None and target.must_write and not target.write(start, end - start, done - first):
                 self._take_back(table, first, done, queue_offsets)
+                self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
                 return first
             self.written_offset = end
             self.store_timestamp_ms = now
@@ -280,58 +274,6 @@ class CommitLog(LogReader):
             if end >= self._attend_at:
                 self._attend(end)
         return done
-
-    def _write(self, content: bytes | memoryview, records: int = 1) -> bool:
-        """Writes ``content`` at the end of the log. Returns False, and sets ``refusal``, if the content could not be
-        written.
-
-        A failed write may leave part of the content in the file. Once other records follow, a recovery must not mistake
-        that part for stored messages, so it is erased before the next write. Readers of the files must not mistake it
-        for messages either. If several records are written, the size and magic number of the first record are therefore
-        written last; until then, readers stop in front of the first record. A single record needs no such order,
-        because a part of it is not a valid record.
-        """
-        file = self._file
-        assert file is not None
-        self.unwritten = False
-        try:
-            self._erase()
-            self._left_behind = len(content)
-            position, hidden = self.written_offset - file.start, _START_BYTES if records > 1 else 0
-            if hidden:
-                file.segment.write(position + hidden, content[hidden:])
-            file.segment.write(position, content[:hidden] if hidden else content)
-        except DiskError as error:
-            event(logger, logging.ERROR, "messages cannot be written", offset=self.written_offset, error=error)
-            self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
-            full = isinstance(error, DiskFullError) and not self.failed
-            self.unwritten = full and self._may_try_again()
-            self.failed = not self.unwritten
-            return False
-        self._left_behind = 0
-        return True
-
-    def _may_try_again(self) -> bool:
-        try:
-            self._erase()
-        except DiskFullError:
-            return not self.failed  # The next write first erases what the failed write left.
-        except DiskError:
-            return False
-        return True
-
-    def _erase(self) -> None:
-        """Overwrites with zeros any bytes that a failed write left after the end of the log, and syncs them."""
-        if self._left_behind:
-            assert self._file is not None
-            segment = self._file.segment
-            segment.write(self.written_offset - self._file.start, bytes(self._left_behind))
-            # The operating system reports a sync error only once. If this sync gets the error, ``failed`` passes it on
-            # to the flush thread.
-            self.failed = True
-            segment.sync()
-            self.failed = False
-            self._left_behind = 0
 
     def _encoded(self, table: array[int], first: int, last: int) -> int:
         expected = self.written_offset
@@ -351,7 +293,7 @@ class CommitLog(LogReader):
             # A slice is faster than one table access per row, and a batch may have 32,768 rows.
             lengths = table[first * ROW_WIDTH + column : last * ROW_WIDTH : ROW_WIDTH]
             need += sum(length for length in lengths if length > 0)
-        if need > self.queue.segment_bytes:
+        if need > self.segments.segment_bytes:
             # RocketMQ returns PUT_OK here, stores nothing, and leaves two segments that end with a blank record.
             self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
             return False
@@ -360,27 +302,23 @@ class CommitLog(LogReader):
         if self._fail_fast and self.pool is not None and not self.pool.free:
             self.refusal = PutMessageStatus.CREATE_MAPPED_FILE_FAILED
             return False
-        position = self.written_offset - file.start
-        self.unwritten = False
+        if self._run is not None:
+            self._run.forget_refusal()
         try:
             self._allocator.take(file.end)
-            following = self.queue.prepare(file.end)
+            following = self.segments.prepare(file.end)
         except DiskError as error:
             event(logger, logging.ERROR, "log has no next segment, messages are refused", start=file.end, error=error)
             self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
             return False
         # Once the blank record is written, nothing may fail: readers of the files may have seen it, so it must stay.
-        if self._run is not None and not self._write(BLANK.pack(file.size - position, MAGIC_BLANK)):
+        if not target.close_segment(self.written_offset):
+            self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
             following.close()
             return False
-        if file.pending is not None:
-            # A buffer still holds the bytes of the segment that used it before.
-            target.view[position:] = bytes(file.size - position)
-        if self._run is None:
-            write_blank(target.buffer, position, file.size - position)
         if self.pool is not None:
             following.write_behind(self.pool.borrow())
-        self.queue.publish(following)
+        self.segments.publish(following)
         self._use(following, following.start)
         self.written_offset = following.start
         if self._direct:
@@ -402,19 +340,22 @@ class CommitLog(LogReader):
             self._attend_at = self._request_at
 
     def _use(self, file: MappedFile, end: int) -> None:
-        self._file, self._target = file, self._run or file.target
+        self._file = file
+        if self._run is not None:
+            self._run.use(file)
+        self._target = self._run or DirectTarget(file)
         # The next segment is requested when this one is half full. So the next segment is ready in time, and small
         # stores never create a second segment.
         self._request_at = file.start + file.size // 2
         self._populated_to = end - (end - file.start) % _POPULATE_BYTES
-        if self._target is not file.segment:
+        if self._run is not None or file.pending is not None:
             self._populated_to = file.end
         self._attend_at = end
         if self._request_at > end:
             self._attend(end)
 
     def _take_back(self, table: array[int], first: int, done: int, queue_offsets: array[int]) -> None:
-        """Makes the queue offsets of rows in a ``RunBuffer`` free again; the rows will be encoded again or refused.
+        """Makes the queue offsets of rows in a ``RunTarget`` free again; the rows will be encoded again or refused.
 
         Rows that were encoded directly into a segment are never taken back.
         """

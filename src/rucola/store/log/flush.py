@@ -109,7 +109,7 @@ class FlushService:
         if target <= self.flushed_offset:
             return committed
         try:
-            for file in list(self._log.queue.segments):
+            for file in list(self._log.segments.files):
                 if file.end > self.flushed_offset and file.start < target:
                     file.sync()
         except DiskError as error:

@@ -58,7 +58,7 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
     table, offset, timestamp_ms, last = new_table(ROWS_MAX), start, 0, -1
     walk = CheckedWalk(table, log.stretches)
     torn: list[tuple[MappedFile, int]] = []
-    while (file := log.queue.find(offset)) is not None:
+    while (file := log.segments.find(offset)) is not None:
         rows, position, stop = walk.walk(file, offset - file.start, check)
         if rows:
             timestamp_ms = table[(rows - 1) * ROW_WIDTH + RecordColumn.STORE_TIMESTAMP]
@@ -75,7 +75,7 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
         if stop == WalkStop.TORN:
             return LogEnd(offset, timestamp_ms, "no whole, undamaged record", False, tuple(torn), last)
         if stop == WalkStop.BLANK:
-            if log.queue.find(file.end) is None:
+            if log.segments.find(file.end) is None:
                 return LogEnd(offset, timestamp_ms, "no segment after this one", False, tuple(torn), last)
             if BLANK.unpack(file.segment.view, position)[0] != file.size - position:
                 torn.append((file, position))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
+from rucola.common.columns import RecordColumn, new_table
 from rucola.formats.checksum import crc32
 from rucola.formats.light_queue import light_queue_offsets
 from rucola.formats.message import (
@@ -19,7 +19,7 @@ from rucola.formats.message import (
     walk_records,
 )
 from rucola.formats.record_search import find_record
-from rucola.store.log.mapped_file_queue import MappedFileQueue
+from rucola.store.log.segment_list import SegmentList
 
 _I32 = Struct(">i")
 _I64 = Struct(">q")
@@ -55,18 +55,18 @@ class RecordIdentity(NamedTuple):
 
 
 class LogReader:
-    """The readable part of a commit log: the segments of ``queue`` up to ``max_offset``.
+    """The readable part of a commit log: ``segments`` up to ``max_offset``.
 
     Attributes:
-        queue: the segments of the log.
+        segments: the segments of the log.
         max_offset: physical offset after the last record.
         gaps: parts of the log whose messages were lost; queue entries that point into a gap count as valid.
         stretches: start and end of each range of physical offsets in which every record was written with a checksum;
             None if none is known (``recovery.checksum_stretches``).
     """
 
-    def __init__(self, queue: MappedFileQueue) -> None:
-        self.queue = queue
+    def __init__(self, segments: SegmentList) -> None:
+        self.segments = segments
         self.max_offset = 0
         self.gaps: list[Gap] = []
         self.stretches: array[int] | None = None
@@ -79,11 +79,11 @@ class LogReader:
     @property
     def min_offset(self) -> int:
         """Physical offset of the first byte that has not expired."""
-        return self.queue.start
+        return self.segments.start
 
     def view(self, physical_offset: int, size: int) -> memoryview | None:
         """Returns ``size`` bytes from ``physical_offset``; None if they do not lie in the same segment of the log."""
-        file = self.queue.find(physical_offset)
+        file = self.segments.find(physical_offset)
         if file is None or size <= 0:
             return None
         end = physical_offset + size
@@ -105,7 +105,7 @@ class LogReader:
 
         The next call overwrites the row.
         """
-        file = self.queue.find(physical_offset)
+        file = self.segments.find(physical_offset)
         if file is None or not self.min_offset <= physical_offset < self.max_offset:
             return None
         limit = min(self.max_offset - file.start, file.size)
@@ -131,7 +131,7 @@ class LogReader:
         A body can contain the bytes of a record, so the caller must check whether the queue that is named in the record
         has an entry for this offset.
         """
-        file = self.queue.find(physical_offset)
+        file = self.segments.find(physical_offset)
         if file is None:
             return
         position, last = physical_offset - file.start, min(end, self.max_offset, file.end) - file.start
@@ -197,7 +197,7 @@ class LogReader:
 
     def properties_of(self, physical_offset: int, row: array[int]) -> bytes:
         """Returns the property text of a row whose record lies in the segment with ``physical_offset``."""
-        file = self.queue.find(physical_offset)
+        file = self.segments.find(physical_offset)
         assert file is not None
         position = row[RecordColumn.PROPERTIES_POS]
         return bytes(file.segment.view[position : position + row[RecordColumn.PROPERTIES_LEN]])
@@ -215,13 +215,9 @@ class LogReader:
                 return gap.start
         return physical_offset
 
-    def topic_of(self, physical_offset: int, row: array[int], first: int = 0) -> bytes:
-        """Returns the topic bytes of a row whose record lies in the segment with ``physical_offset``.
-
-        Args:
-            first: index in the array ``row`` at which the wanted row begins; a multiple of ``ROW_WIDTH``.
-        """
-        file = self.queue.find(physical_offset)
-        assert file is not None and first % ROW_WIDTH == 0
-        position = row[first + RecordColumn.TOPIC_POS]
-        return bytes(file.segment.view[position : position + row[first + RecordColumn.TOPIC_LEN]])
+    def topic_of(self, physical_offset: int, row: array[int]) -> bytes:
+        """Returns the topic bytes of a row whose record lies in the segment with ``physical_offset``."""
+        file = self.segments.find(physical_offset)
+        assert file is not None
+        position = row[RecordColumn.TOPIC_POS]
+        return bytes(file.segment.view[position : position + row[RecordColumn.TOPIC_LEN]])

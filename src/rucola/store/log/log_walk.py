@@ -55,7 +55,7 @@ def _batches(log: LogReader, physical_offset: int) -> Iterator[tuple[MappedFile,
     """
     table = new_table(ROWS_MAX)
     while physical_offset < log.max_offset:
-        file = log.queue.find(physical_offset)
+        file = log.segments.find(physical_offset)
         if file is None:
             return
         rows, position, stop = walk_records(

@@ -23,7 +23,7 @@ _GROUP_BITS = 16
 
 
 class MappedFile:
-    """A segment of a ``MappedFileQueue``.
+    """A segment of a ``SegmentList``.
 
     Attributes:
         path: path of the file.

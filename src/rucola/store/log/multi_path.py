@@ -18,13 +18,13 @@ from rucola.errors import DiskFullError
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.config import MessageStoreConfig, split_paths
-from rucola.store.log.mapped_file_queue import MappedFileQueue
+from rucola.store.log.segment_list import SegmentList
 
 logger = logging.getLogger(__name__)
 _STAGING = "allocating"
 
 
-class MultiPathMappedFileQueue(MappedFileQueue):
+class MultiPathSegmentList(SegmentList):
     """The segments in several directories. When a segment is created, all its blocks are allocated at once.
 
     Args:
@@ -50,7 +50,7 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         self.writable_paths = tuple(sorted(set(paths) - set(read_only)))
 
     @classmethod
-    def of(cls, files: Files, config: MessageStoreConfig, root: str) -> MultiPathMappedFileQueue:
+    def of(cls, files: Files, config: MessageStoreConfig, root: str) -> MultiPathSegmentList:
         """Returns the segments of the commit log of a store in ``root``."""
         configured = split_paths(config.store_path_commit_log)
         read_only = [files.expand(path) for path in split_paths(config.read_only_commit_log_store_paths)]

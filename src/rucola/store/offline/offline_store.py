@@ -28,7 +28,7 @@ from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.log_end import LogEnd, scan
 from rucola.store.log.log_reader import LogReader
-from rucola.store.log.multi_path import MultiPathMappedFileQueue, log_directories
+from rucola.store.log.multi_path import MultiPathSegmentList, log_directories
 from rucola.store.offline.rows import SegmentRows, UnitRows
 from rucola.store.places import hold_store
 from rucola.store.queue.batch_consume_queue import BatchConsumeQueue
@@ -86,7 +86,7 @@ class OfflineStore:
             )
         lengths = (self._segment_bytes(directory, 0) for directory in directories)
         segment_bytes = next(filter(None, lengths), 1 << 30)
-        self.log = LogReader(MultiPathMappedFileQueue(files, directories, (), segment_bytes, writable=False))
+        self.log = LogReader(MultiPathSegmentList(files, directories, (), segment_bytes, writable=False))
         self._queues = ConsumeQueueStore(files, path, self.queue_options(), self.log, writable=False)
         self._load_log(0)
 
@@ -94,7 +94,7 @@ class OfflineStore:
 
     def log_segments(self) -> list[tuple[str, int, int]]:
         """Returns path, physical offset of the first byte, and length of each segment of the log, oldest first."""
-        return [(file.path, file.start, file.size) for file in self.log.queue.segments]
+        return [(file.path, file.start, file.size) for file in self.log.segments.files]
 
     def min_offset(self) -> int:
         """Physical offset of the oldest byte of the log."""
@@ -107,7 +107,7 @@ class OfflineStore:
     def refresh(self) -> int:
         """Searches for records that a running broker has added; returns the new end offset."""
         known = self.log.max_offset
-        self.log.queue.close()
+        self.log.segments.close()
         self._queues.close()
         self._load_log(known)
         return self.log.max_offset
@@ -120,7 +120,7 @@ class OfflineStore:
     def rows_at(self, physical_offset: int) -> SegmentRows | None:
         """Returns the message whose record starts at ``physical_offset``, as a row."""
         row = self.log.row_at(physical_offset, CHECK_ALL)
-        file = self.log.queue.find(physical_offset)
+        file = self.log.segments.find(physical_offset)
         return None if row is None or file is None else SegmentRows(file.segment.view, row, (0,))
 
     def record_at(self, physical_offset: int) -> memoryview | None:
@@ -173,7 +173,7 @@ class OfflineStore:
         queue = self._queue(topic, queue_id)
         if queue is None or isinstance(queue, BatchConsumeQueue):
             return []
-        return [(file.path, file.start // UNIT_BYTES, file.size // UNIT_BYTES) for file in queue.files.segments]
+        return [(file.path, file.start // UNIT_BYTES, file.size // UNIT_BYTES) for file in queue.segments.files]
 
     def units(self, topic: str, queue_id: int, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
         """Yields queue offset, physical offset, size and tags code of the entries from ``first`` to ``last``
@@ -222,7 +222,7 @@ class OfflineStore:
             return self._damaged_entry(topic, queue_id, unit[0], unit[1])
 
         units = self.units(topic, queue_id, first, last)
-        return UnitRows(self.log.queue.find, damaged, self.log.stretches).of(units, self.log.max_offset)
+        return UnitRows(self.log.segments.find, damaged, self.log.stretches).of(units, self.log.max_offset)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Returns the queue offset of the message at a store time; see ``Boundary``."""
@@ -236,13 +236,13 @@ class OfflineStore:
     def close(self) -> None:
         """Unmaps all files."""
         self._queues.close()
-        self.log.queue.close()
+        self.log.segments.close()
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
     def _damaged_entry(self, topic: str, queue_id: int, queue_offset: int, physical_offset: int) -> StoreDamagedError:
-        file = self.log.queue.find(physical_offset)
-        path, start = (file.path, file.start) if file is not None else (self.log.queue.path, 0)
+        file = self.log.segments.find(physical_offset)
+        path, start = (file.path, file.start) if file is not None else (self.log.segments.path, 0)
         return StoreDamagedError(
             path,
             physical_offset - start,
@@ -261,9 +261,9 @@ class OfflineStore:
             known: the end that an earlier search found; the log below this end is not checked again.
         """
         log = self.log
-        log.queue.load()
+        log.segments.load()
         watermark = WatermarkFile(self._files, self.path).read()
-        log.know_stretches(as_pairs(known_stretches(log.queue.segments, watermark)))
+        log.know_stretches(as_pairs(known_stretches(log.segments.files, watermark)))
         log.max_offset = self._find_end(watermark, known)
         self._queues.factory.placement.trusted_to = INT64_MAX if watermark is None else watermark.queues_offset
 
@@ -271,18 +271,18 @@ class OfflineStore:
         """Searches for the end of the log. The search starts at the watermark's flushed offset. Without a watermark, or
         if this offset lies outside of the log, the search starts at the last segment that begins with a record.
         """
-        queue = self.log.queue
-        if known > (watermark.flushed_offset if watermark is not None else 0) and queue.find(known - 1) is not None:
+        segments = self.log.segments
+        if known > (watermark.flushed_offset if watermark is not None else 0) and segments.find(known - 1) is not None:
             return scan(self.log, known, CHECK_ALL | CHECK_TORN_END).physical_offset
-        if watermark is not None and queue.find(watermark.flushed_offset - 1) is not None:
-            start = max(watermark.flushed_offset, queue.start)
+        if watermark is not None and segments.find(watermark.flushed_offset - 1) is not None:
+            start = max(watermark.flushed_offset, segments.start)
             return scan(self.log, start, CHECK_ALL | CHECK_TORN_END).physical_offset
-        for file in reversed(queue.segments):
+        for file in reversed(segments.files):
             end = scan(self.log, file.start, CHECK_ALL, INT64_MAX)
             if end.physical_offset > file.start:
                 self.log.max_offset = end.physical_offset
                 return end.last_record if self._is_being_written(end) else end.physical_offset
-        return queue.start
+        return segments.start
 
     def _is_being_written(self, end: LogEnd) -> bool:
         """Whether the last record is incomplete, that is, whether it has a zero byte at its end, where the property

@@ -23,7 +23,7 @@ from rucola.common.message_const import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import FormatError
 from rucola.formats.compression import decompress
-from rucola.formats.index_file import IndexHeader, is_index_name, key_hash, query
+from rucola.formats.index_file import IndexHeader, Limits, is_index_name, key_hash, query
 from rucola.formats.properties import decode_properties
 from rucola.runtime.files import Files
 from rucola.store.log.mapped_file import MappedFile
@@ -156,7 +156,8 @@ def index_hits(
         for wanted_hash in hashes:
             # An index file truncates times to seconds, so the query begins one second earlier. The exact times are in
             # the records.
-            found.update(query(view, slots, wanted_hash, header.index_count, begin_ms - _INDEX_SECOND_MS, end_ms))
+            limits = Limits(header.index_count, begin_ms - _INDEX_SECOND_MS, end_ms)
+            found.update(query(view, slots, wanted_hash, limits))
     return sorted(found)
 
 

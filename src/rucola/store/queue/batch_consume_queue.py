@@ -66,8 +66,8 @@ class BatchConsumeQueue(ConsumeQueue):
         Raises:
             StoreDamagedError: a file of the queue is not a segment.
         """
-        self.files.load()
-        self.counted = len(self.files.segments)
+        self.segments.load()
+        self.counted = len(self.segments.files)
         with readable():
             end = self._find_end()
             self._synced = end * BATCH_UNIT_BYTES
@@ -96,8 +96,8 @@ class BatchConsumeQueue(ConsumeQueue):
             end -= 1
         self._end_at(end)
         position = end * BATCH_UNIT_BYTES
-        changed = bool(self.files.remove_after(position - 1 if position == 0 else position))
-        file = self.files.find(position)
+        changed = bool(self.segments.remove_after(position - 1 if position == 0 else position))
+        file = self.segments.find(position)
         if file is not None and file.zero(position - file.start):
             file.sync()
             changed = True
@@ -187,7 +187,7 @@ class BatchConsumeQueue(ConsumeQueue):
         position = number * BATCH_UNIT_BYTES
         if number < self._end:
             # An unchanged unit is written, too: a killed process may not have synced it.
-            file = self.files.find(position)
+            file = self.segments.find(position)
             assert file is not None
             file.segment.rewrite(position - file.start, encode_batch_unit(unit))
         else:
@@ -223,9 +223,9 @@ class BatchConsumeQueue(ConsumeQueue):
         self._sync_to(self._end * BATCH_UNIT_BYTES)
 
     def _file_with_room(self, position: int) -> MappedFile:
-        file = self.files.find(position)
+        file = self.segments.find(position)
         if file is None:
-            file = self.files.append(position)
+            file = self.segments.append(position)
         at = position - file.start
         file.allocated = max(file.allocated, at)
         file.allocate_to(at + BATCH_UNIT_BYTES)
@@ -236,7 +236,7 @@ class BatchConsumeQueue(ConsumeQueue):
     def unit_at(self, number: int) -> BatchUnit:
         """Returns the unit with number ``number``; zeros if there is no segment."""
         position = number * BATCH_UNIT_BYTES
-        file = self.files.find(position)
+        file = self.segments.find(position)
         if file is None:
             return _NO_UNIT
         file.ensure(position - file.start, BATCH_UNIT_BYTES)
@@ -293,7 +293,7 @@ class BatchConsumeQueue(ConsumeQueue):
         number = self.number_of(queue_offset)
         if self.unit_at(number).next_offset <= queue_offset:
             number += 1  # ``queue_offset`` lies after the last message of this unit
-        file = self.files.find(number * BATCH_UNIT_BYTES)
+        file = self.segments.find(number * BATCH_UNIT_BYTES)
         if file is None:
             return None
         codes = {code & _LOW_32 for code in tag_codes}
@@ -365,19 +365,19 @@ class BatchConsumeQueue(ConsumeQueue):
         """Returns the numbers of the first and the last unit of one segment. This is the newest segment whose first
         record was stored at or before the time; if there is none, it is the first segment.
         """
-        starts = [file.start // BATCH_UNIT_BYTES for file in self.files.segments]
+        starts = [file.start // BATCH_UNIT_BYTES for file in self.segments.files]
         starts = [start for start in starts if start < self._end]
         chosen = starts[0]
         for start in reversed(starts):
             if self.unit_at(start).store_timestamp_ms <= timestamp_ms:
                 chosen = start
                 break
-        return chosen, min(self._end, chosen + self.files.segment_bytes // BATCH_UNIT_BYTES) - 1
+        return chosen, min(self._end, chosen + self.segments.segment_bytes // BATCH_UNIT_BYTES) - 1
 
     @property
     def _first(self) -> int:
         """Number of the first unit."""
-        return self.files.start // BATCH_UNIT_BYTES
+        return self.segments.start // BATCH_UNIT_BYTES
 
     def _first_from(self, physical_offset: int) -> int:
         """Returns the number of the first unit whose record starts at or after ``physical_offset``; the end of the

@@ -19,7 +19,7 @@ from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT, UNIT_BYTES, PullLi
 from rucola.runtime.files import Files
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile, readable
-from rucola.store.log.mapped_file_queue import MappedFileQueue
+from rucola.store.log.segment_list import SegmentList
 from rucola.store.queue.placement import NOWHERE, Placement
 from rucola.store.results import Boundary
 
@@ -59,12 +59,8 @@ class ConsumeQueue:
         min_offset: queue offset of the oldest entry whose record is still in the log.
         max_offset: queue offset after the newest entry.
         found_offset: ``max_offset`` when the queue was opened; units below this offset were already on disk.
-        touched: whether entries were put since the dispatcher last published its progress.
-        tags_code: the tags code of all entries put since the dispatcher last published its progress, or None if their
-            tags codes differ.
         counted: number of this queue's files that ``ConsumeQueueStore`` has included in its counts.
         placement: decides what happens when a record and its unit do not agree.
-        used: whether units were put or delivered since ``used`` was last set to False.
     """
 
     __slots__ = (
@@ -77,16 +73,13 @@ class ConsumeQueue:
         "_seen_end",
         "_synced",
         "counted",
-        "files",
         "found_offset",
         "max_offset",
         "min_offset",
         "placement",
         "queue_id",
-        "tags_code",
+        "segments",
         "topic",
-        "touched",
-        "used",
     )
 
     unit_bytes = UNIT_BYTES
@@ -106,13 +99,10 @@ class ConsumeQueue:
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.files = MappedFileQueue(files, path, segment_bytes, writable=writable, scattered=True, on_map=self._mapped)
+        self.segments = SegmentList(files, path, segment_bytes, writable=writable, scattered=True, on_map=self._mapped)
         self.min_offset = 0
         self.max_offset = 0
         self.found_offset = 0
-        self.touched = False
-        self.used = False
-        self.tags_code: int | None = 0
         self.counted = 0
         self._on_map = on_map
         self.placement = placement
@@ -132,8 +122,8 @@ class ConsumeQueue:
         Raises:
             StoreDamagedError: a file of the queue is not a segment.
         """
-        self.files.load()
-        self.counted = len(self.files.segments)
+        self.segments.load()
+        self.counted = len(self.segments.files)
         with readable():
             self.max_offset = self.found_offset = end = self._find_end()
             self._synced = end * UNIT_BYTES
@@ -146,7 +136,7 @@ class ConsumeQueue:
         unit and of the units after it are in use nevertheless. Therefore units after the end found by the search are
         checked, newest first. Usually only zeros follow that end.
         """
-        low, high = self.files.start // self.unit_bytes, self.files.end // self.unit_bytes
+        low, high = self.segments.start // self.unit_bytes, self.segments.end // self.unit_bytes
         while low < high:
             middle = (low + high) // 2
             if self._is_entry(middle):
@@ -169,7 +159,7 @@ class ConsumeQueue:
     def _place(self, number: int) -> int:
         """Returns the physical offset in a unit; -1 if there is no segment."""
         position = number * self.unit_bytes
-        file = self.files.find(position)
+        file = self.segments.find(position)
         if file is None:
             return -1
         file.ensure(position - file.start, self.unit_bytes)
@@ -180,7 +170,7 @@ class ConsumeQueue:
         ``number`` on are zeros.
         """
         position = number * self.unit_bytes
-        for file in reversed(self.files.segments):
+        for file in reversed(self.segments.files):
             if file.end <= position:
                 break
             begin = max(position - file.start, 0)
@@ -191,7 +181,7 @@ class ConsumeQueue:
 
     def correct_min_offset(self) -> None:
         """Raises ``min_offset`` to the first entry whose record has not expired."""
-        low, high, log_min = self.files.start // UNIT_BYTES, self.max_offset, self._log.min_offset
+        low, high, log_min = self.segments.start // UNIT_BYTES, self.max_offset, self._log.min_offset
         while low < high:
             middle = (low + high) // 2
             known = self._next_known(middle, high)
@@ -212,7 +202,7 @@ class ConsumeQueue:
             physical_offset, size, _ = self.unit(number)
             if physical_offset >= 0 and 0 < size != PREFILL_SIZE:
                 return number
-            file = self.files.find(number * UNIT_BYTES)
+            file = self.segments.find(number * UNIT_BYTES)
             if file is None:
                 break
             position = number * UNIT_BYTES - file.start
@@ -232,14 +222,14 @@ class ConsumeQueue:
 
         The files stay on disk. The caller must have corrected ``min_offset``.
         """
-        segments, count = self.files.segments, 0
+        segments, count = self.segments.files, 0
         while count < len(segments) - 1:
             file = segments[count]
             file.ensure(file.size - self.unit_bytes, self.unit_bytes)
             if _physical_offset(file.segment.buffer, file.size - self.unit_bytes)[0] >= self._log.min_offset:
                 break
             count += 1
-        self.files.segments = segments[count:]
+        self.segments.files = segments[count:]
         return segments[:count]
 
     def cut(self, physical_end: int) -> bool:
@@ -258,8 +248,8 @@ class ConsumeQueue:
         self._position = self._allocated = 0
         end = self.max_offset * UNIT_BYTES
         # An empty queue keeps no file: RocketMQ would treat the zeros in a new file as an entry.
-        changed = bool(self.files.remove_after(end - 1 if end == 0 else end))
-        file = self.files.find(end)
+        changed = bool(self.segments.remove_after(end - 1 if end == 0 else end))
+        file = self.segments.find(end)
         if file is not None and file.zero(end - file.start):
             file.sync()
             changed = True
@@ -290,7 +280,7 @@ class ConsumeQueue:
     @property
     def begins_at(self) -> int:
         """Queue offset of the first unit in the files, whether it is an entry or not."""
-        return self.files.start // self.unit_bytes
+        return self.segments.start // self.unit_bytes
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
         """Returns the physical offset and the size in the unit at ``queue_offset``, which may lie after the last entry.
@@ -302,7 +292,7 @@ class ConsumeQueue:
         """Returns the number of the first unit that points to ``physical_offset`` or beyond. The search also covers
         what the files hold after the last entry.
         """
-        low = self.files.start // UNIT_BYTES
+        low = self.segments.start // UNIT_BYTES
         high = max(self.max_offset, self._seen_end)
         while low < high:
             middle = (low + high) // 2
@@ -367,7 +357,7 @@ class ConsumeQueue:
         done, there = 0, min(count, self.max_offset - queue_offset)
         while done < there:
             position = (queue_offset + done) * UNIT_BYTES
-            room = self.files.segment_bytes - position % self.files.segment_bytes
+            room = self.segments.segment_bytes - position % self.segments.segment_bytes
             take = min(there - done, room // UNIT_BYTES)
             again = units[done * UNIT_BYTES : (done + take) * UNIT_BYTES]
             if not self._may_replace(position, again):
@@ -381,7 +371,7 @@ class ConsumeQueue:
         """True if the units from byte ``start`` on may be overwritten, because none of them is the entry of a different
         record. All these units must lie in the same segment.
         """
-        file = self.files.find(start)
+        file = self.segments.find(start)
         if file is None:
             return True
         at = start - file.start
@@ -470,7 +460,7 @@ class ConsumeQueue:
         Unchanged units are written, too. An earlier process may have been killed before it synced them, and after a
         failed sync the system may treat unsynced pages as written.
         """
-        file = self.files.find(start)
+        file = self.segments.find(start)
         if file is not None:
             file.segment.rewrite(start - file.start, units)
             self._synced = min(self._synced, start)
@@ -481,10 +471,10 @@ class ConsumeQueue:
         RocketMQ 5.3.3, ``ConsumeQueue#putMessagePositionInfo``.
         """
         start = queue_offset * UNIT_BYTES
-        segment_start = start - start % self.files.segment_bytes
-        if self.files.find(segment_start) is None:
-            self.files.remove_after(-1)
-            self.files.append(segment_start)
+        segment_start = start - start % self.segments.segment_bytes
+        if self.segments.find(segment_start) is None:
+            self.segments.remove_after(-1)
+            self.segments.append(segment_start)
         self._file = None
         self._position = self._allocated = 0
         self.max_offset = segment_start // UNIT_BYTES
@@ -495,9 +485,9 @@ class ConsumeQueue:
     def _extend(self) -> int:
         """Makes room for one unit after ``max_offset``; returns its position in the segment."""
         end = self.max_offset * UNIT_BYTES
-        file = self.files.find(end)
+        file = self.segments.find(end)
         if file is None:
-            file = self.files.append(end - end % self.files.segment_bytes)
+            file = self.segments.append(end - end % self.segments.segment_bytes)
         position = end - file.start
         if self._file is not file:
             file.allocated = max(file.allocated, position)
@@ -515,7 +505,7 @@ class ConsumeQueue:
         # ``_synced`` is set before the sync, because a put during the sync may lower ``_synced``; the next sync then
         # covers that put.
         first, self._synced = self._synced, end
-        for file in list(self.files.segments):
+        for file in list(self.segments.files):
             if file.end > first and file.start < end:
                 file.sync()
 
@@ -537,7 +527,7 @@ class ConsumeQueue:
         self._buffer = None
         self._position = self._allocated = 0
         unsynced = keep_unsynced and self.unsynced
-        return sum(file.park(unsynced) for file in self.files.segments)
+        return sum(file.park(unsynced) for file in self.segments.files)
 
     def _mapped(self) -> None:
         if self._on_map is not None:
@@ -548,14 +538,14 @@ class ConsumeQueue:
         self._file = None
         self._buffer = None
         self._position = self._allocated = 0
-        self.files.close()
+        self.segments.close()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def unit(self, queue_offset: int) -> tuple[int, int, int]:
         """Returns physical offset, size and tags code of a unit; (0, 0, 0) if there is no segment."""
         position = queue_offset * UNIT_BYTES
-        file = self.files.find(position)
+        file = self.segments.find(position)
         if file is None:
             return 0, 0, 0
         file.ensure(position - file.start, UNIT_BYTES)
@@ -564,7 +554,7 @@ class ConsumeQueue:
     def read_units(self, queue_offset: int, count: int) -> bytes:
         """The bytes of ``count`` units; fewer at the end of a segment, none without a segment."""
         position = queue_offset * UNIT_BYTES
-        file = self.files.find(position)
+        file = self.segments.find(position)
         if file is None:
             return b""
         at, size = position - file.start, min(count * UNIT_BYTES, file.end - position)
@@ -592,7 +582,7 @@ class ConsumeQueue:
             units without a record; None if there is no such segment.
         """
         position = queue_offset * UNIT_BYTES
-        file = self.files.find(position)
+        file = self.segments.find(position)
         if file is None:
             return None
         start = file.start

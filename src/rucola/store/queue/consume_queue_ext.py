@@ -8,7 +8,6 @@ valid only once dispatch has put the unit's record again.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 
 from rucola.formats.consume_queue import UNIT, UNIT_BYTES, PullLimits, select_units
 from rucola.formats.consume_queue_ext import (
@@ -25,25 +24,22 @@ from rucola.formats.consume_queue_ext import (
 from rucola.runtime.files import Files
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile, readable
-from rucola.store.log.mapped_file_queue import MappedFileQueue
+from rucola.store.log.segment_list import SegmentList
 from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
 from rucola.store.queue.placement import NOWHERE, Placement
-
-BitMap = Callable[[bytes, bytes], bytes]
-"""Makes the bloom filter bits of a record from the record's topic and property text; empty for no bits."""
 
 
 class ConsumeQueueExt:
     """The segments of one extension.
 
     Attributes:
-        files: the segments.
+        segments: the segments.
         end: position after the last unit.
         unit_bytes_max: length in bytes of the longest possible unit.
     """
 
     def __init__(self, files: Files, path: str, segment_bytes: int, writable: bool = True) -> None:
-        self.files = MappedFileQueue(files, path, segment_bytes, writable=writable, scattered=True)
+        self.segments = SegmentList(files, path, segment_bytes, writable=writable, scattered=True)
         self.end = 0
         self.unit_bytes_max = min(EXT_UNIT_BYTES_MAX, segment_bytes - END_BYTES)
         self._files = files
@@ -55,7 +51,7 @@ class ConsumeQueueExt:
             DiskError: the disk cannot read the unit.
         """
         position = position_of(address)
-        file = self.files.find(position)
+        file = self.segments.find(position)
         return None if file is None else self._unit(file, position - file.start)
 
     def _unit(self, file: MappedFile, at: int) -> ExtUnit | None:
@@ -70,15 +66,15 @@ class ConsumeQueueExt:
         """
         data = encode_ext_unit(unit)
         position = self.end
-        file = self.files.find(position)
+        file = self.segments.find(position)
         if file is not None and len(data) > file.end - position - END_BYTES:
             at = position - file.start
             file.allocate_to(file.size)
             file.segment.view[at : at + len(END_MARK)] = END_MARK
             position = file.end
-            file = self.files.find(position)
+            file = self.segments.find(position)
         if file is None:
-            file = self.files.append(position)
+            file = self.segments.append(position)
         at = position - file.start
         file.allocated = max(file.allocated, at)
         file.allocate_to(at + len(data))
@@ -89,7 +85,7 @@ class ConsumeQueueExt:
     def rewrite(self, address: int, size: int) -> None:
         """Writes the unit at ``address`` again, unchanged, so that the next sync includes this unit."""
         position = position_of(address)
-        file = self.files.find(position)
+        file = self.segments.find(position)
         if file is not None:
             at = position - file.start
             file.ensure(at, size)
@@ -97,9 +93,9 @@ class ConsumeQueueExt:
 
     def find_end(self) -> None:
         """Determines ``end`` from the sizes of the units in the last segment. Raises ``DiskError`` as ``read`` does."""
-        self.end = self.files.start
-        if self.files.segments:
-            file = self.files.segments[-1]
+        self.end = self.segments.start
+        if self.segments.files:
+            file = self.segments.files[-1]
             at = 0
             while (unit := self._unit(file, at)) is not None:
                 at += unit.size
@@ -109,8 +105,8 @@ class ConsumeQueueExt:
         """Overwrites everything after ``end`` with zeros and removes later segments; returns whether any byte was
         nonzero.
         """
-        changed = bool(self.files.remove_after(self.end))
-        file = self.files.find(self.end)
+        changed = bool(self.segments.remove_after(self.end))
+        file = self.segments.find(self.end)
         if file is not None:
             at = self.end - file.start
             if bytes(file.segment.view[at : at + len(END_MARK)]) == END_MARK:
@@ -122,17 +118,17 @@ class ConsumeQueueExt:
 
     def remove_before(self, position: int) -> None:
         """Removes the segments that end before ``position``, oldest first."""
-        segments = self.files.segments
+        segments = self.segments.files
         while segments and segments[0].end < position:
             file = segments[0]
-            self.files.segments = segments = segments[1:]
+            self.segments.files = segments = segments[1:]
             file.close()
             self._files.remove(file.path)
-            self._files.sync_directory(self.files.path)
+            self._files.sync_directory(self.segments.path)
 
     def sync(self) -> None:
         """Syncs all mapped segments; segments that are not mapped were not written."""
-        for file in list(self.files.segments):
+        for file in list(self.segments.files):
             file.sync()
 
 
@@ -141,11 +137,10 @@ class ExtendedConsumeQueue(ConsumeQueue):
 
     Args:
         ext: the extension, which is not loaded yet.
-        bit_map: makes the bit maps of records.
         extending: whether new records get a unit in the extension; if False, the extension is only read.
     """
 
-    __slots__ = ("_bit_map", "_ext", "_extending", "_opened")
+    __slots__ = ("_ext", "_extending", "_opened")
 
     def __init__(
         self,
@@ -158,12 +153,10 @@ class ExtendedConsumeQueue(ConsumeQueue):
         placement: Placement,
         writable: bool,
         ext: ConsumeQueueExt,
-        bit_map: BitMap | None,
         extending: bool,
     ) -> None:
         super().__init__(files, path, segment_bytes, topic, queue_id, log, placement, writable)
         self._ext = ext
-        self._bit_map = bit_map
         self._extending = extending
         self._opened = False
 
@@ -171,7 +164,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
 
     def open(self) -> None:
         """See ``ConsumeQueue.open``."""
-        self._ext.files.load()
+        self._ext.segments.load()
         super().open()
         with readable():
             self._find_ext_end()
@@ -206,7 +199,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
         unit.
         """
         if queue_offset <= self.min_offset:
-            return self._ext.files.start
+            return self._ext.segments.start
         address = self.unit(queue_offset - 1)[2]
         unit = self._ext.read(address) if is_address(address) else None
         return None if unit is None else position_of(address) + unit.size
@@ -231,11 +224,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
             if self._put_again(request):
                 return
             self._take_back(request.queue_offset)
-        bits = self._bit_map(self.topic, request.properties) if self._bit_map is not None else b""
-        unit = ExtUnit(request.tags_code, request.store_timestamp_ms, bits)
-        if unit.size > self._ext.unit_bytes_max:
-            super().put_record(request)  # without an extension unit, as in RocketMQ
-            return
+        unit = ExtUnit(request.tags_code, request.store_timestamp_ms, b"")
         end = self._ext.end
         address = self._ext.append(unit)
         try:
@@ -278,7 +267,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
 
     def close(self) -> None:
         """Unmaps the segments."""
-        self._ext.files.close()
+        self._ext.segments.close()
         super().close()
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -309,7 +298,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
         """See ``ConsumeQueue.select``. An entry whose extension unit is missing counts as a match."""
         if not len(tag_codes):
             return super().select(queue_offset, chosen, tag_codes, max_messages, max_bytes, scan_bytes_max, limits)
-        file = self.files.find(queue_offset * UNIT_BYTES)
+        file = self.segments.find(queue_offset * UNIT_BYTES)
         if file is None:
             return None
         last = min(self.max_offset, file.end // UNIT_BYTES, queue_offset + -(-scan_bytes_max // UNIT_BYTES))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
 from rucola.common.numbers import INT32_MAX
@@ -61,6 +61,7 @@ class ConsumeQueueStore:
         first_counts: for each of those tables, the sum of its offsets when the table was created.
         maps_max: largest number of mapped segments. Beyond this number, queues are unmapped in the order in which they
             were mapped; ``park_idle`` moves a queue that it has checked to the end of this order.
+        used: the queues that were written or read since ``park_idle`` looked at them.
         maps_made: number of segments mapped so far.
         maps_awaited: whether the next dispatch must map a segment to put appended messages. Each dispatch sets
             ``maps_awaited`` to False, unless the dispatch is paused (``Dispatcher.paused``).
@@ -92,6 +93,7 @@ class ConsumeQueueStore:
         self._map_count = 0
         self.maps_made = 0
         self.maps_awaited = False
+        self.used: set[ConsumeQueue] = set()
         self._held: dict[ConsumeQueue, int] = {}
         self._held_count = 0
         self._looks_left = 0
@@ -271,6 +273,7 @@ class ConsumeQueueStore:
             if not known and (count := len(self._files.list_sizes(self.directory(topic, int(name)), is_segment_name))):
                 self.queue_count -= 1
                 self.later_files -= count - 1
+        self.used.difference_update(opened.values())
         with self._lock:
             for queue in opened.values():
                 self._map_count -= self._maps.pop(queue, 0)
@@ -286,18 +289,18 @@ class ConsumeQueueStore:
 
     def names_of_files(self) -> set[tuple[bytes, int]]:
         """Returns topic and queue id of the open queues that have files."""
-        return {(queue.topic, queue.queue_id) for queue in self.open_queues() if queue.files.segments}
+        return {(queue.topic, queue.queue_id) for queue in self.open_queues() if queue.segments.files}
 
-    def written(self, queues: list[ConsumeQueue]) -> None:
+    def written(self, queues: Collection[ConsumeQueue]) -> None:
         """Notes that units were put into ``queues``, which may have created files."""
+        self.used.update(queues)
         for queue in queues:
-            queue.used = True
-            if len(queue.files.segments) != queue.counted:
+            if len(queue.segments.files) != queue.counted:
                 self.recount(queue)
 
     def recount(self, queue: ConsumeQueue) -> None:
         """Notes that ``queue`` may have gained or lost files."""
-        self._count(queue, len(queue.files.segments))
+        self._count(queue, len(queue.segments.files))
 
     def _count(self, queue: ConsumeQueue, count: int) -> None:
         self.queue_count += bool(count) - bool(queue.counted)
@@ -349,6 +352,7 @@ class ConsumeQueueStore:
         self._held.clear()
         self._map_count = self._held_count = self._looks_left = 0
         self._unseen.clear()
+        self.used.clear()
         self._listed.clear()
 
     def _mapped(self, queue: ConsumeQueue) -> None:
@@ -391,8 +395,8 @@ class ConsumeQueueStore:
             if queue not in self._maps:
                 continue
             with self._lock:
-                if queue.used or queue is self._syncing or (queue.unsynced and self._error is None):
-                    queue.used = False
+                if queue in self.used or queue is self._syncing or (queue.unsynced and self._error is None):
+                    self.used.discard(queue)
                     self._maps[queue] = self._maps.pop(queue)
                 else:
                     self._park_one(queue)
@@ -406,6 +410,7 @@ class ConsumeQueueStore:
         if held := queue.park(keep_unsynced=self._error is None):
             self._held[queue] = held
         self._held_count += held - before
+        self.used.discard(queue)
         self._map_count -= self._maps.pop(queue)
 
     def _sync_now(self, queue: ConsumeQueue) -> None:

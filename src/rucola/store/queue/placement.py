@@ -249,8 +249,8 @@ class Placement:
         Once all calls together have read as many bytes as the log has, the result is always ``NOWHERE``.
         """
         log, table, first = self._log, new_table(ROWS_MAX), True
-        while self._walked <= log.queue.end - log.queue.start:
-            file = log.queue.find(physical_offset)
+        while self._walked <= log.segments.end - log.segments.start:
+            file = log.segments.find(physical_offset)
             if file is None or physical_offset >= log.max_offset:
                 break
             segment, limit, at = file.segment, min(log.max_offset - file.start, file.size), physical_offset - file.start
@@ -276,12 +276,12 @@ class Placement:
     def _found(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, found: int) -> int:
         if found != queue_offset and physical_offset not in self._reported and len(self._reported) < _REPORTED_MAX:
             self._reported.add(physical_offset)
-            file = self._log.queue.find(physical_offset)
+            file = self._log.segments.find(physical_offset)
             event(
                 logger,
                 logging.WARNING,
                 "record does not agree with its queue",
-                path=self._log.queue.path if file is None else file.path,
+                path=self._log.segments.path if file is None else file.path,
                 position=physical_offset if file is None else physical_offset - file.start,
                 topic=queue.topic,
                 queue_id=queue.queue_id,

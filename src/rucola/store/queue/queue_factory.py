@@ -27,10 +27,10 @@ from rucola.formats.segment_name import is_segment_name, segment_name
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.log_reader import LogReader
-from rucola.store.log.mapped_file_queue import MappedFileQueue, Place
+from rucola.store.log.segment_list import Place, SegmentList
 from rucola.store.queue.batch_consume_queue import BatchConsumeQueue
 from rucola.store.queue.consume_queue import ConsumeQueue
-from rucola.store.queue.consume_queue_ext import BitMap, ConsumeQueueExt, ExtendedConsumeQueue
+from rucola.store.queue.consume_queue_ext import ConsumeQueueExt, ExtendedConsumeQueue
 from rucola.store.queue.placement import Placement
 
 _QUEUE_OFFSET_MAX = 1 << 48
@@ -51,7 +51,6 @@ class QueueOptions:
         ext_segment_bytes: length in bytes of the segments of extensions.
         extending: whether records get a unit in the extension of their queue.
         is_batch_topic: returns whether the type of a topic is BatchCQ; None for an unknown topic.
-        bit_map: computes the bit maps of the extension.
     """
 
     segment_bytes: int
@@ -59,12 +58,9 @@ class QueueOptions:
     ext_segment_bytes: int
     extending: bool = False
     is_batch_topic: IsBatchTopic | None = None
-    bit_map: BitMap | None = None
 
     @classmethod
-    def of(
-        cls, config: MessageStoreConfig, is_batch_topic: IsBatchTopic | None, bit_map: BitMap | None
-    ) -> QueueOptions:
+    def of(cls, config: MessageStoreConfig, is_batch_topic: IsBatchTopic | None) -> QueueOptions:
         """Returns the queue options that a configuration contains."""
         return cls(
             config.consume_queue_segment_bytes,
@@ -72,7 +68,6 @@ class QueueOptions:
             config.mapped_file_size_consume_queue_ext,
             config.enable_consume_queue_ext,
             is_batch_topic,
-            bit_map,
         )
 
 
@@ -168,7 +163,7 @@ class QueueFactory:
                 self._writable,
                 self._on_map,
             )
-            queue.files.expect(self._checked.pop(directory, None))
+            queue.segments.expect(self._checked.pop(directory, None))
             return queue
         return ExtendedConsumeQueue(
             files,
@@ -180,7 +175,6 @@ class QueueFactory:
             self.placement,
             self._writable,
             ConsumeQueueExt(files, f"{self._ext_path}/{ext_name}", options.ext_segment_bytes, self._writable),
-            options.bit_map,
             extending,
         )
 
@@ -287,7 +281,7 @@ class QueueFactory:
         ):
             for topic, queue_id in self._names(path):
                 directory = f"{path}/{self.name(topic)}/{queue_id}"
-                queue = MappedFileQueue(self._files, directory, segment_bytes, writable=False)
+                queue = SegmentList(self._files, directory, segment_bytes, writable=False)
                 places = queue.places()
                 queue.expect(places)
                 queue.load()

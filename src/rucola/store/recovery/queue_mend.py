@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
@@ -23,9 +23,10 @@ from rucola.common.sysflag import PREPARED_BIT
 from rucola.formats.consume_queue import UNIT_BYTES, gather_units
 from rucola.formats.message import CHECK_ALL, ROWS_MAX
 from rucola.runtime.logs import event
-from rucola.store.dispatch import SCHEDULE_TOPIC, Dispatcher, due_time
+from rucola.store.dispatch import SCHEDULE_TOPIC, due_time
 from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.mapped_file import MappedFile
+from rucola.store.parts import StoreParts
 from rucola.store.queue.consume_queue import ConsumeQueue
 
 logger = logging.getLogger(__name__)
@@ -48,17 +49,19 @@ class _Entry(NamedTuple):
 
 
 class QueueMend:
-    """Compares a part of the log with its queue entries. Each object is used once. The queues of ``dispatcher`` must be
-    opened again afterwards.
+    """Compares a part of the log with its queue entries. Each object is used once. The queues must be opened again
+    afterwards.
 
     Args:
+        levels_ms: the delay of each level of the schedule topic.
         known: topic and queue id of the queues that exist.
     """
 
-    def __init__(self, dispatcher: Dispatcher, known: Container[tuple[bytes, int]]) -> None:
-        self._dispatcher = dispatcher
-        self._log = dispatcher.log
-        self._queues = dispatcher.queues
+    def __init__(self, parts: StoreParts, levels_ms: Sequence[int], known: Container[tuple[bytes, int]]) -> None:
+        self._log = parts.log
+        self._queues = parts.queues
+        self._deleted = parts.deleted
+        self._levels_ms = levels_ms
         self._known = known
         self._table = new_table(ROWS_MAX)
         self._units = bytearray(ROWS_MAX * UNIT_BYTES)
@@ -101,7 +104,7 @@ class QueueMend:
 
     def _search(self, start: int, end: int) -> None:
         walk, records, offset = CheckedWalk(self._table), 0, start
-        while offset < end and (file := self._log.queue.find(offset)) is not None:
+        while offset < end and (file := self._log.segments.find(offset)) is not None:
             rows, position, stop = walk.walk(file, offset - file.start, 0)
             first = 0
             while first < rows:
@@ -130,7 +133,7 @@ class QueueMend:
             last += 1
         position = table[first * ROW_WIDTH + RecordColumn.TOPIC_POS]
         topic = bytes(view[position : position + table[first * ROW_WIDTH + RecordColumn.TOPIC_LEN]])
-        deleted_to = self._dispatcher.deleted.get(topic, 0) - file.start
+        deleted_to = self._deleted.get(topic, 0) - file.start
         for queue_id in set(table[first * ROW_WIDTH + RecordColumn.QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH]):
             self._runs += 1
             if (topic, queue_id) not in self._known or topic.startswith(_LIGHT):
@@ -163,5 +166,5 @@ class QueueMend:
 
     def _tags_code(self, topic: bytes, file: MappedFile, table: array[int], row: int) -> int:
         if topic == SCHEDULE_TOPIC:
-            return due_time(file.segment.view, table, row, self._dispatcher.levels_ms)
+            return due_time(file.segment.view, table, row, self._levels_ms)
         return table[row + RecordColumn.TAGS_CODE]

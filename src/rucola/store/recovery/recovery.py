@@ -34,6 +34,7 @@ from rucola.store.index.index_audit import sound_files
 from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.log_end import LogEnd, scan
 from rucola.store.log.mapped_file import MappedFile
+from rucola.store.parts import StoreParts
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.queue_mend import QueueMend
@@ -58,7 +59,8 @@ class Recovery:
 
     Args:
         quarantine: keeps the bytes that are cut away.
-        dispatcher: holds the log, the queues and the index to recover.
+        parts: the log, the queues and the index to recover.
+        dispatcher: adds records of this log to these queues and this index.
         marks: the files that the last run left.
         watermark: the watermark of the last run; None if Rucola did not write the store, or the file was lost.
         replay_from: records from this offset on may lack their units, whatever the watermark says; None if there is no
@@ -69,6 +71,7 @@ class Recovery:
         self,
         files: Files,
         quarantine: Quarantine,
+        parts: StoreParts,
         dispatcher: Dispatcher,
         marks: StoreMarks,
         watermark: Watermark | None,
@@ -79,9 +82,10 @@ class Recovery:
         self.mended = 0
         self._files = files
         self._quarantine = quarantine
-        self._log = dispatcher.log
-        self._queues = dispatcher.queues
-        self._index = dispatcher.index_service
+        self._parts = parts
+        self._log = parts.log
+        self._queues = parts.queues
+        self._index = parts.index
         self._dispatcher = dispatcher
         self._marks = marks
         self._watermark = watermark
@@ -101,7 +105,7 @@ class Recovery:
             synced_ms = self._marks.read_checkpoint().physic_msg_timestamp_ms - _CHECKPOINT_LAG_MS
             # A crash may lose bytes that were not synced. It cannot lose a file if a file that was created later still
             # exists.
-            is_lost = log.queue.find(end.physical_offset) is None
+            is_lost = log.segments.find(end.physical_offset) is None
             self._refuse_hole(end, INT64_MAX if is_lost else synced_ms)
         elif watermark is None:
             # As RocketMQ would, this checks the structure of the whole log and the checksums in the last segment.
@@ -153,7 +157,7 @@ class Recovery:
         """Checks that the disk can read the log from ``start`` to ``end``. The search for the end of the log did not
         read these records. Dispatch will read them through the memory map, where a read error would kill the process.
         """
-        for file in self._log.queue.segments:
+        for file in self._log.segments.files:
             first, last = max(start, file.start), min(end, file.end)
             if first < last:
                 position = file.segment.readable_end(first - file.start, last - file.start)
@@ -192,7 +196,7 @@ class Recovery:
         Raises:
             StoreDamagedError: this damage cannot be moved.
         """
-        log, queues = self._log.queue, self._queues
+        log, queues = self._log.segments, self._queues
         directory, _, name = error.path.rpartition("/")
         start = segment_start(name)
         if directory.rpartition("/")[2].isdigit() and directory in queues.directories():
@@ -216,16 +220,16 @@ class Recovery:
         """
         log = self._log
         log.max_offset = end.physical_offset
-        log.queue.remove_empty()
+        log.segments.remove_empty()
         # Later segments may exist after a clean stop too: a segment that was created but could not be mapped is not
         # removed.
-        later = [file for file in log.queue.segments if file.start > end.physical_offset]
+        later = [file for file in log.segments.files if file.start > end.physical_offset]
         for file in reversed(later):
             self._set_aside(file, 0, end)
-        log.queue.remove_after(end.physical_offset)
+        log.segments.remove_after(end.physical_offset)
         if self.trusted:
             return
-        last = log.queue.find(end.physical_offset)
+        last = log.segments.find(end.physical_offset)
         if last is not None:
             position = end.physical_offset - last.start
             self._set_aside(last, position, end)
@@ -235,7 +239,7 @@ class Recovery:
             for file, at in end.torn_blanks:
                 file.segment.view[at : at + BLANK.size] = BLANK.pack(file.size - at, MAGIC_BLANK)
             self._write_again(end.physical_offset)
-        for file in log.queue.segments:
+        for file in log.segments.files:
             file.sync()
         self._sync_directories()
 
@@ -273,7 +277,7 @@ class Recovery:
                     event(logger, logging.INFO, "queue cut", topic=queue.topic, queue_id=queue.queue_id)
                 queue.correct_min_offset()
             if self.unclean and watermark is not None:
-                mend = QueueMend(self._dispatcher, known | self._queues.names_of_files())
+                mend = QueueMend(self._parts, self._dispatcher.levels_ms, known | self._queues.names_of_files())
                 self.mended = mend.run(self._synced_segment(), min(queues_from, physical_end))
         self._dispatcher.publish()
         self._dispatcher.sync()
@@ -299,7 +303,7 @@ class Recovery:
         newest segment whose first record was synced together with its units, according to the times in the checkpoint.
         """
         synced_ms, table = self._marks.read_checkpoint().min_timestamp_ms, new_table(1)
-        for file in reversed(self._log.queue.segments):
+        for file in reversed(self._log.segments.files):
             rows, _, _ = CheckedWalk(table).walk(file, 0, CHECK_PHYSICAL_OFFSET)
             if rows and table[RecordColumn.STORE_TIMESTAMP] <= synced_ms:
                 return file.start
@@ -325,18 +329,18 @@ class Recovery:
 
     def _segment_start(self, offset: int) -> int:
         """Returns the start of the segment that holds ``offset``, or of the nearest segment if none does."""
-        queue = self._log.queue
-        file = queue.find(offset)
+        segments = self._log.segments
+        file = segments.find(offset)
         if file is not None:
             return file.start
-        return queue.start if offset < queue.start or not queue.segments else queue.segments[-1].start
+        return segments.start if offset < segments.start or not segments.files else segments.files[-1].start
 
     def _refuse_hole(self, end: LogEnd, synced_ms: int) -> None:
         """Raises ``StoreDamagedError`` if a segment after ``end`` begins with a synced record: the bad record at
         ``end`` is then damage, not the end of the log.
         """
         table = new_table(1)
-        for file in self._log.queue.segments:
+        for file in self._log.segments.files:
             if file.start > end.physical_offset:
                 rows, _, _ = CheckedWalk(table, self._log.stretches).walk(file, 0, CHECK_ALL)
                 if rows and table[RecordColumn.STORE_TIMESTAMP] <= synced_ms:
@@ -344,8 +348,8 @@ class Recovery:
 
     def _refuse(self, end: LogEnd, proof: str) -> None:
         offset = end.physical_offset
-        file = self._log.queue.find(offset)
-        path, position = (self._log.queue.path, offset) if file is None else (file.path, offset - file.start)
+        file = self._log.segments.find(offset)
+        path, position = (self._log.segments.path, offset) if file is None else (file.path, offset - file.start)
         raise StoreDamagedError(path, position, f"{end.problem} at physical offset {offset}, yet {proof}", _ADVICE)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
@@ -365,7 +369,7 @@ class Recovery:
         """Syncs directories, because a killed process may have created files in them without a sync."""
         # The log's directories are always synced, because the first segment is created before the abort file: a process
         # killed in between leaves no sign of a crash.
-        places = iter(self._log.queue.paths)
+        places = iter(self._log.segments.paths)
         if self.unclean:
             places = chain(places, self._queues.directories(), () if self._index is None else (self._index.path,))
         for directory in places:
@@ -384,7 +388,7 @@ class Recovery:
             offset = self._segment_start(end - 1)
         else:
             offset = max(self._watermark.flushed_offset, self._log.min_offset)
-        while offset < end and (file := self._log.queue.find(offset)) is not None:
+        while offset < end and (file := self._log.segments.find(offset)) is not None:
             start = offset - file.start
             stop = min(end - file.start, file.size, start + _COPY_BYTES)
             file.segment.rewrite(start, bytes(file.segment.view[start:stop]))

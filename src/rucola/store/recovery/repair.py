@@ -34,7 +34,7 @@ from rucola.runtime.mapped_segment import PAGE_BYTES
 from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.log_reader import Gap, LogReader
 from rucola.store.log.mapped_file import MappedFile
-from rucola.store.log.mapped_file_queue import REBUILD_MARK, MappedFileQueue
+from rucola.store.log.segment_list import REBUILD_MARK, SegmentList
 from rucola.store.recovery.quarantine import Quarantine
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def filler(size: int, physical_offset: int, store_timestamp_ms: int) -> bytes:
 FILLER_BYTES_MIN = len(encode_message(StoreMessage(_TOPIC, 0, b"", b"", 0, _HOST, sys_flag=_ROLLBACK), 0, 0, 0, _HOST))
 
 
-def repair_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) -> None:
+def repair_layout(files: Files, queue: SegmentList, quarantine: Quarantine) -> None:
     """Makes the directories of the log hold consecutive whole segments: moves unknown files away, and creates empty
     segments for missing ones.
     """
@@ -116,16 +116,16 @@ class LogRepair:
             durable_to: physical offset up to which the log was synced. If no sound record follows the damage, the log
                 continues in the first later segment that begins at or after this offset.
         """
-        queue = self._log.queue
-        if not queue.segments:
+        segments = self._log.segments
+        if not segments.files:
             # The whole log is gone. The new one begins at an offset that was never used.
-            queue.append(durable_to - durable_to % -queue.segment_bytes)
-            self._fill_record(Gap(0, queue.start), reason)
+            segments.append(durable_to - durable_to % -segments.segment_bytes)
+            self._fill_record(Gap(0, segments.start), reason)
             return
         while True:
-            file = queue.find(damaged_at)
+            file = segments.find(damaged_at)
             if file is None:
-                file = queue.append(damaged_at)
+                file = segments.append(damaged_at)
             position = damaged_at - file.start
             following = self._next_sound(file, position + FILLER_BYTES_MIN)
             if following is not None:
@@ -133,10 +133,10 @@ class LogRepair:
                 return
             self._end_segment(file, position, reason)
             damaged_at = file.end
-            following_file = queue.find(damaged_at)
+            following_file = segments.find(damaged_at)
             if following_file is None and damaged_at >= durable_to:
                 # A blank record at the end of the last segment would be overwritten by the next append.
-                queue.append(damaged_at)
+                segments.append(damaged_at)
                 return
             if following_file is not None:
                 if self._is_sound(following_file, 0):
@@ -171,10 +171,10 @@ class LogRepair:
         return CheckedWalk(new_table(1), self._log.stretches).walk(file, position, CHECK_ALL)[0] == 1
 
     def _sound_behind(self, offset: int) -> bool:
-        return any(file.start >= offset and self._is_sound(file, 0) for file in self._log.queue.segments)
+        return any(file.start >= offset and self._is_sound(file, 0) for file in self._log.segments.files)
 
     def _fill_record(self, gap: Gap, reason: str) -> None:
-        file = self._log.queue.find(gap.start)
+        file = self._log.segments.find(gap.start)
         if file is not None:
             first, last = gap.start - file.start, gap.end - file.start
             self._quarantine.keep(gap.start, _read_around(file, first, last), gap.start, reason)

@@ -23,7 +23,7 @@ from rucola.formats.timer import (
 from rucola.runtime.files import Files
 from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.log.mapped_file import MappedFile
-from rucola.store.log.mapped_file_queue import MappedFileQueue
+from rucola.store.log.segment_list import SegmentList
 
 _CHAIN_STEP = 4096
 _MAGIC = Struct(">i")
@@ -61,7 +61,7 @@ class TimerLog:
     """
 
     def __init__(self, files: Files, path: str, segment_bytes: int) -> None:
-        self.files = MappedFileQueue(files, path, segment_bytes)
+        self.segments = SegmentList(files, path, segment_bytes)
         self.end = 0
         self._files = files
         self._synced = 0
@@ -74,7 +74,7 @@ class TimerLog:
         Raises:
             StoreDamagedError: a file is not a segment, or a segment is missing.
         """
-        self.files.load()
+        self.segments.load()
 
     def recover(
         self, position: int, wheel: MappedSegment, precision_ms: int, physical_end: int, seen_from: int
@@ -93,11 +93,11 @@ class TimerLog:
         """
         seen: set[int] = set()
         last = -1
-        self.end = self.files.start
+        self.end = self.segments.start
         room = array("q", bytes(8 * (_PIECE_UNITS + 1)))
-        for file in list(self.files.segments):
+        for file in list(self.segments.files):
             whole = True
-            if file.end > position or file is self.files.segments[-1]:
+            if file.end > position or file is self.segments.files[-1]:
                 # A killed process may have left bytes of the segment in memory only. The segment is mapped here, so
                 # that the next sync covers these bytes.
                 _ = file.segment
@@ -116,7 +116,7 @@ class TimerLog:
                         break
             if not whole:
                 break
-            if file is not self.files.segments[-1]:
+            if file is not self.segments.files[-1]:
                 self.end = file.end
         self._cut()
         return seen, last
@@ -136,16 +136,16 @@ class TimerLog:
         Raises:
             DiskFullError: no space; nothing was changed.
         """
-        file = self.files.find(self.end)
+        file = self.segments.find(self.end)
         if file is not None and TIMER_UNIT_BYTES + TIMER_BLANK.size > file.end - self.end:
             at = self.end - file.start
             if file.size - at >= TIMER_BLANK.size:
                 self._allocate(file, at + TIMER_BLANK.size)
                 TIMER_BLANK.struct.pack_into(file.segment.view, at, file.size - at, 0, TIMER_BLANK_MAGIC)
             self.end = file.end
-            file = self.files.find(self.end)
+            file = self.segments.find(self.end)
         if file is None:
-            file = self.files.append(self.end)
+            file = self.segments.append(self.end)
         at = self.end - file.start
         self._allocate(file, at + TIMER_UNIT_BYTES)
         TIMER_UNIT.struct.pack_into(
@@ -172,7 +172,7 @@ class TimerLog:
         units = array("q")
         out = array("q", bytes(8 * UNIT_COLUMNS * _CHAIN_STEP))
         while 0 <= position < self.end:
-            file = self.files.find(position)
+            file = self.segments.find(position)
             if file is None:
                 break
             count, following = chain_units(file.segment.buffer, file.start, position, out)
@@ -186,7 +186,7 @@ class TimerLog:
         """Returns up to ``count`` units from ``position`` on, in the order in which they were appended."""
         units: list[LoggedUnit] = []
         while len(units) < count and position < self.end:
-            file = self.files.find(position)
+            file = self.segments.find(position)
             if file is None:
                 break
             at = position - file.start
@@ -202,7 +202,7 @@ class TimerLog:
 
     def set_magic(self, position: int, magic: int) -> None:
         """Changes the magic of a unit. The change reaches the disk with the pages of the file, without a sync."""
-        file = self.files.find(position)
+        file = self.segments.find(position)
         if file is not None:
             at = position - file.start
             _MAGIC.pack_into(file.segment.view, at + _MAGIC_AT, magic)
@@ -214,7 +214,7 @@ class TimerLog:
             DiskError: the units may not have reached the disk.
         """
         end = self.end
-        for file in list(self.files.segments):
+        for file in list(self.segments.files):
             if file.end > self._synced:
                 file.sync()
         self._synced = end
@@ -227,18 +227,18 @@ class TimerLog:
         Raises:
             DiskError: a file cannot be removed.
         """
-        while len(self.files.segments) > 1:
-            file = self.files.segments[0]
+        while len(self.segments.files) > 1:
+            file = self.segments.files[0]
             if TIMER_UNIT.unpack(file.segment.view, self._last_unit)[5] >= min_offset:
                 break
-            self.files.segments = self.files.segments[1:]
+            self.segments.files = self.segments.files[1:]
             file.close()
             self._files.remove(file.path)
-            self._files.sync_directory(self.files.path)
+            self._files.sync_directory(self.segments.path)
 
     def close(self) -> None:
         """Unmaps all files."""
-        self.files.close()
+        self.segments.close()
 
     def _allocate(self, file: MappedFile, position: int) -> None:
         file.allocated = max(file.allocated, self.end - file.start)
@@ -246,8 +246,8 @@ class TimerLog:
 
     def _cut(self) -> None:
         """Overwrites the bytes after ``end`` with zeros and removes later segments."""
-        self.files.remove_after(self.end)
-        file = self.files.find(self.end)
+        self.segments.remove_after(self.end)
+        file = self.segments.find(self.end)
         if file is not None:
             file.zero(self.end - file.start)
         self._synced = 0

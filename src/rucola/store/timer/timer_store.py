@@ -138,7 +138,7 @@ class TimerStore:
         self._log.load()
         checkpoint = self._read_checkpoint()
         self._read_metrics()
-        there = self._files.exists(self._wheel.path) or bool(self._log.files.segments)
+        there = self._files.exists(self._wheel.path) or bool(self._log.segments.files)
         resume = 0 if checkpoint is None else min(checkpoint.queue_offset, checkpoint.master_queue_offset)
         resume = min(max(resume, queue.min_offset), queue.max_offset)
         flush_position = 0 if checkpoint is None else checkpoint.log_flush_position
@@ -153,7 +153,7 @@ class TimerStore:
             self.taken_offset, self.taken_time_ms = resume, self.read_time_ms
             self._written = checkpoint
         self._safe = self.read_time_ms, self.queue_offset, self._log.end
-        self._passed = self._log.files.start
+        self._passed = self._log.segments.start
         event(
             logger,
             logging.INFO,
@@ -221,7 +221,7 @@ class TimerStore:
         Args:
             min_offset: physical offset where the commit log begins; older records are lost.
         """
-        self._passed = max(self._passed, self._log.files.start)
+        self._passed = max(self._passed, self._log.segments.start)
         for _ in range(_PASSED_MAX // _PASSED_AT_ONCE):
             units = self._log.units_from(self._passed, _PASSED_AT_ONCE)
             for unit in units:

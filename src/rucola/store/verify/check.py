@@ -109,7 +109,8 @@ def verify(
     for place, kind in foreign.items():
         found.add(FindingKind.STRAY_FILE, place, 0, f"{kind}; a store has only files and directories")
     try:
-        return _verify(root, files, progress, commit_log_path, locked_here, found)
+        live = not locked_here and files.lock_held(root)
+        return _StoreCheck(root, files, progress, commit_log_path, live, found).run()
     except ForeignEntryError:
         if not foreign:
             raise
@@ -117,95 +118,105 @@ def verify(
         return VerifyReport(root, 0, 0, 0, 0, 0, found.affected, found.counts, found.listed(), found.notes)
 
 
-def _verify(
-    root: str,
-    files: Files,
-    progress: Progress,
-    commit_log_path: str | None,
-    locked_here: bool,
-    found: Findings,
-) -> VerifyReport:
-    live = not locked_here and files.lock_held(root)
-    watermark = WatermarkFile(files, root).read()
-    unclean = files.exists(f"{root}/abort")
-    dispatched = watermark.queues_offset if watermark is not None else 0
-    if live:
-        found.note("a broker is using the store: only records that were complete when the check began are checked")
-    elif unclean:
-        found.note("the store was not stopped (file 'abort' exists): the next start recovers it")
-    directory, *others = log_directories(files, root, commit_log_path)
-    segments = load_segments(files, directory, found, others=others)
-    total = segments[-1].end - segments[0].start if segments else 0
-    end = _live_end(files, root, commit_log_path) if live else -1
-    stretches = as_pairs(known_stretches(segments, watermark))
-    log = LogCheck(segments, found, unclean, end, lambda done: progress(done, total), stretches)
-    gaps = files.exists(f"{root}/quarantine/gaps.json")
-    checkpoint = CheckpointCheck(files, f"{root}/checkpoint", found, log, gaps, live)
-    fields = FieldChecks(found, log)
-    identities = RecordIdentities(found, log)
-    batch = BatchQueueChecks(
-        files, f"{root}/batchconsumequeue", found, log, identities, live=live, dispatched=dispatched
-    )
-    ext = ExtUnits(files, f"{root}/consumequeue_ext", found)
-    names = _queue_names(files, root)
-    segment_bytes = _queue_segment_bytes(files, root, names)
-    queues = QueueChecks(
-        files,
-        f"{root}/consumequeue",
-        found,
-        log,
-        identities,
-        segment_bytes,
-        batch,
-        ext,
-        live=live,
-        dispatched=dispatched,
-        deleted=_deleted_topics(files, root),
-    )
-    index = IndexChecks(files, f"{root}/index", found, log, identities, live, unclean)
+class _StoreCheck:
+    """One check of a store, in three steps: opens the parts, walks the log past all of them, compares what remains."""
 
-    def leads_to(topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
-        return (batch if topic in batch.topics else queues).leads_to(topic, queue_id, queue_offset, place)
+    def __init__(
+        self, root: str, files: Files, progress: Progress, commit_log_path: str | None, live: bool, found: Findings
+    ) -> None:
+        self._root = root
+        self._files = files
+        self._found = found
+        self._live = live
+        self._watermark = WatermarkFile(files, root).read()
+        unclean = files.exists(f"{root}/abort")
+        if live:
+            found.note("a broker is using the store: only records that were complete when the check began are checked")
+        elif unclean:
+            found.note("the store was not stopped (file 'abort' exists): the next start recovers it")
+        self._directory, *others = log_directories(files, root, commit_log_path)
+        segments = load_segments(files, self._directory, found, others=others)
+        total = segments[-1].end - segments[0].start if segments else 0
+        end = _live_end(files, root, commit_log_path) if live else -1
+        stretches = as_pairs(known_stretches(segments, self._watermark))
+        self._log = log = LogCheck(segments, found, unclean, end, lambda done: progress(done, total), stretches)
+        gaps = files.exists(f"{root}/quarantine/gaps.json")
+        self._checkpoint = CheckpointCheck(files, f"{root}/checkpoint", found, log, gaps, live)
+        self._fields = FieldChecks(found, log)
+        self._identities = identities = RecordIdentities(found, log, self._leads_to)
+        dispatched = self._watermark.queues_offset if self._watermark is not None else 0
+        directory = f"{root}/batchconsumequeue"
+        self._batch = BatchQueueChecks(files, directory, found, log, identities, live=live, dispatched=dispatched)
+        self._ext = ExtUnits(files, f"{root}/consumequeue_ext", found)
+        self._names = _queue_names(files, root)
+        self._queues = QueueChecks(
+            files,
+            f"{root}/consumequeue",
+            found,
+            log,
+            identities,
+            _queue_segment_bytes(files, root, self._names),
+            self._batch,
+            self._ext,
+            live=live,
+            dispatched=dispatched,
+            deleted=_deleted_topics(files, root),
+        )
+        self._index = IndexChecks(files, f"{root}/index", found, log, identities, live, unclean)
 
-    identities.leads_to = leads_to
+    def _leads_to(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
+        queues = self._batch if topic in self._batch.topics else self._queues
+        return queues.leads_to(topic, queue_id, queue_offset, place)
 
-    try:
+    def run(self) -> VerifyReport:
+        """Checks the store."""
+        try:
+            self._walk_log()
+            self._finish_parts()
+            tables = self._check_tables()
+        finally:
+            for part in (self._log, self._queues, self._batch, self._ext, self._index):
+                part.close()
+        found = self._found
+        units = self._queues.units + self._batch.units
+        listed = found.affected, found.counts, found.listed(), found.notes
+        return VerifyReport(self._root, self._log.records, self._log.end, units, self._index.entries, tables, *listed)
+
+    def _walk_log(self) -> None:
+        """Shows each record to all checks."""
+        log = self._log
         for file, table, rows in log.batches():
-            checkpoint.rows(table, rows)
-            fields.rows(file, table, rows)
-            queues.rows(file, table, rows)
-            index.rows(file, table, rows)
-        if watermark is not None and not live and log.end < watermark.flushed_offset:
+            self._checkpoint.rows(table, rows)
+            self._fields.rows(file, table, rows)
+            self._queues.rows(file, table, rows)
+            self._index.rows(file, table, rows)
+        watermark = self._watermark
+        if watermark is not None and not self._live and log.end < watermark.flushed_offset:
             detail = f"the log ends at physical offset {log.end}, it was synced up to {watermark.flushed_offset}"
-            found.add(FindingKind.LOG_SHORT, directory, log.end, detail)
-        queues.finish(names)
+            self._found.add(FindingKind.LOG_SHORT, self._directory, log.end, detail)
+
+    def _finish_parts(self) -> None:
+        """Checks entries that belong to no record, and what the parts say of each other."""
+        queues, batch, root = self._queues, self._batch, self._root
+        queues.finish(self._names)
         batch.finish()
-        identities.finish()
-        index.finish()
-        _check_last_segments(found, log, directory, max(queues.named_end, batch.named_end), live)
-        checkpoint.finish()
-        if checkpoint.index_ms and not live and not files.list_files(f"{root}/index"):
-            detail = f"there is no index file, but the checkpoint has the end time of one: {checkpoint.index_ms}"
-            found.add(FindingKind.KEYS_MISSING, f"{root}/index", 0, detail)
-        ends = {name: queue.next for name, queue in queues.queues.items() if queue.next >= 0}
-        ends |= {name: queue.next for name, queue in batch.queues.items() if queue.next >= 0}
-        topics = {topic for topic, _ in (*names, *queues.queues, *batch.queues)}
-        tables = check_tables(files, f"{root}/config", found, ends, len(topics), live)
-    finally:
-        for part in (log, queues, batch, ext, index):
-            part.close()
-    return VerifyReport(
-        root,
-        log.records,
-        log.end,
-        queues.units + batch.units,
-        index.entries,
-        tables,
-        found.affected,
-        found.counts,
-        found.listed(),
-        found.notes,
-    )
+        self._identities.finish()
+        self._index.finish()
+        named_end = max(queues.named_end, batch.named_end)
+        _check_last_segments(self._found, self._log, self._directory, named_end, self._live)
+        self._checkpoint.finish()
+        index_ms = self._checkpoint.index_ms
+        if index_ms and not self._live and not self._files.list_files(f"{root}/index"):
+            detail = f"there is no index file, but the checkpoint has the end time of one: {index_ms}"
+            self._found.add(FindingKind.KEYS_MISSING, f"{root}/index", 0, detail)
+
+    def _check_tables(self) -> int:
+        """Checks the tables in ``config``; returns their number."""
+        queues, batch = self._queues.queues, self._batch.queues
+        ends = {name: queue.next for name, queue in queues.items() if queue.next >= 0}
+        ends |= {name: queue.next for name, queue in batch.items() if queue.next >= 0}
+        topics = {topic for topic, _ in (*self._names, *queues, *batch)}
+        return check_tables(self._files, f"{self._root}/config", self._found, ends, len(topics), self._live)
 
 
 def _check_last_segments(found: Findings, log: LogCheck, directory: str, named_end: int, live: bool) -> None:

@@ -32,12 +32,14 @@ class RecordIdentities:
     Attributes:
         topics: the correct topic of each record that states a wrong topic, queue id or queue offset; the key is the
             record's physical offset.
+
+    Args:
         leads_to: tells whether an entry points to a given record.
     """
 
-    def __init__(self, found: Findings, log: LogCheck) -> None:
+    def __init__(self, found: Findings, log: LogCheck, leads_to: LeadsTo) -> None:
         self.topics: dict[int, bytes] = {}
-        self.leads_to: LeadsTo = lambda *_: False
+        self._leads_to = leads_to
         self._found = found
         self._log = log
         self._waiting: dict[int, tuple[FindingKind, str, int, str, int]] = {}
@@ -75,7 +77,7 @@ class RecordIdentities:
         wrong = (said != topic) + (said_id != queue_id) + (said_offset != queue_offset)
         if wrong == 0:
             return self._has_wrong_state(file, row, queue_offset)
-        if wrong > 1 or self.leads_to(said, said_id, said_offset, place):
+        if wrong > 1 or self._leads_to(said, said_id, said_offset, place):
             return False
         self.topics[place[0]] = topic
         if said != topic:

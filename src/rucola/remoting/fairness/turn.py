@@ -9,15 +9,9 @@ requests wait for a later turn.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Generator
-from typing import TypeVar
+from collections.abc import Callable
 
 from rucola.runtime.clock import thread_cpu_s
-
-T = TypeVar("T")
-Steps = Generator[None, None, T]
-"""Work in steps: other requests may be served at each ``yield``. Such a request may change what the next step reads."""
 
 TURN_S = 0.01
 """Seconds of one turn, for all connections together. A request that has begun is always finished."""
@@ -38,12 +32,6 @@ COSTLY_S = 0.002
 same connection used more than this number of seconds of processor time. Otherwise, each of many connections could get
 one costly request served per turn.
 """
-RESUMED_A_TURN = 1
-"""Largest number of requests that continue in one turn after they have waited for the same event, such as an import.
-Each of these requests may take 20 ms.
-"""
-PIECE_S = 0.005
-"""Seconds in each turn for work that is done in steps (``in_turns``)."""
 _LOOK_S = 0.001
 """Minimum number of seconds between two queries of the processor time: a query costs as much as a short request."""
 _UNSEEN_S = 0.001
@@ -73,13 +61,18 @@ class Turn:
         self._reads = 0
         self._first_read_s = float("-inf")
         self._slice_ends_s = float("inf")
+        self._listener: Callable[[], None] | None = None
         self.is_crowded = False
         """True if ``note_read`` returned True in this turn. Further reads should then be small, because reading and
         keeping requests that must wait takes time, too.
         """
 
+    def on_reads(self, listener: Callable[[], None]) -> None:
+        """Calls ``listener`` at the first read of a turn, but not more often than turns are measured."""
+        self._listener = listener
+
     def begin(self) -> None:
-        """Begins a turn. ``DeferredReads`` calls this in a callback that the previous turn scheduled, so the previous
+        """Begins a turn. ``PostponedReads`` calls this in a callback that the previous turn scheduled, so the previous
         turn is over. If a call of ``_end`` from the previous turn has not run yet, that call will do nothing.
         """
         self._number += 1
@@ -113,6 +106,8 @@ class Turn:
         if now_s - self._first_read_s > _UNSEEN_READS_S:
             self._first_read_s, self._reads = now_s, 1
             loop.call_soon(self._end_reads)
+            if self._listener is not None:
+                self._listener()
         return False
 
     def was_costly(self, took_s: float, loop: asyncio.AbstractEventLoop) -> bool:
@@ -151,52 +146,3 @@ class Turn:
     def _end_reads(self) -> None:
         self._reads = 0
         self.is_crowded = False
-
-
-class Resumed:
-    """Spreads requests that waited for the same event, such as an import, over several turns: ``RESUMED_A_TURN`` of
-    them continue in each turn. Event loop only.
-    """
-
-    def __init__(self) -> None:
-        self._held: deque[asyncio.Future[None]] = deque()
-
-    async def turn(self) -> None:
-        """Waits until the caller may go on. Callers go on in the order of their calls."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        self._held.append(future)
-        if len(self._held) == 1:
-            loop.call_soon(self._next, loop)
-        await future
-
-    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        for _ in range(min(RESUMED_A_TURN, len(self._held))):
-            future = self._held.popleft()
-            if not future.done():  # cancelled meanwhile
-                future.set_result(None)
-        if self._held:
-            loop.call_soon(self._next, loop)
-
-
-def at_once(steps: Steps[T]) -> T:
-    """Runs ``steps`` without a pause between them; returns their result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-
-
-async def in_turns(steps: Steps[T]) -> T:
-    """Runs ``steps`` for ``PIECE_S`` in each turn of the event loop; returns their result."""
-    time = asyncio.get_running_loop().time
-    ends_s = time() + PIECE_S
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        if time() >= ends_s:
-            await asyncio.sleep(0)
-            ends_s = time() + PIECE_S

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.unit.remoting.test_server import connect, read_command, request
 
-from rucola.remoting.outbound import Outbound
+from rucola.remoting.fairness.unsent_bytes import UnsentBytes
 from rucola.remoting.server import RemotingServer, ServerOptions
 from rucola.testing.event_loop import run_stepped, settle
 
@@ -17,25 +17,25 @@ class Unsent:
 
 
 def test_those_with_the_most_are_closed_until_a_quarter_is_free() -> None:
-    outbound: Any = Outbound(100)
+    unsent: Any = UnsentBytes(100)
     channels = [Unsent(size) for size in (10, 50, 30, 5)]
     for channel in channels:
-        assert outbound.grew(channel, channel.buffered_bytes) == []
-    assert outbound.total_bytes == 95
+        assert unsent.grew(channel, channel.buffered_bytes) == []
+    assert unsent.total_bytes == 95
     last = Unsent(20)
-    assert outbound.grew(last, 20) == [channels[1]]
-    outbound.ended(channels[1])
-    assert outbound.total_bytes == 65
-    outbound.ended(channels[1])
-    assert outbound.total_bytes == 65
+    assert unsent.grew(last, 20) == [channels[1]]
+    unsent.ended(channels[1])
+    assert unsent.total_bytes == 65
+    unsent.ended(channels[1])
+    assert unsent.total_bytes == 65
 
 
 def test_what_was_sent_meanwhile_does_not_count() -> None:
-    outbound: Any = Outbound(100)
+    unsent: Any = UnsentBytes(100)
     sent, other = Unsent(90), Unsent(20)
-    assert outbound.grew(sent, 90) == []
+    assert unsent.grew(sent, 90) == []
     sent.buffered_bytes = 0
-    assert outbound.grew(other, 20) == [] and outbound.total_bytes == 20
+    assert unsent.grew(other, 20) == [] and unsent.total_bytes == 20
 
 
 def test_connections_that_read_no_answers_share_a_limit(handler: Any) -> None:

@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from rucola.client.supervisor import ClientTasks
+from rucola.client.client_tasks import ClientTasks
 from rucola.testing.event_loop import SteppedEventLoop, advance, run_stepped, settle
 
 

@@ -13,7 +13,7 @@ from rucola.errors import BrokerError
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.fastjson import ReadBody
-from rucola.remoting.turn import Resumed
+from rucola.remoting.fairness.resumed import Resumed
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

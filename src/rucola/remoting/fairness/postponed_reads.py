@@ -14,7 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from rucola.remoting.turn import TURN_S, Turn
+from rucola.remoting.fairness.turn import TURN_S, Turn
 from rucola.runtime.clock import thread_cpu_s
 
 SLICE_S = 0.001
@@ -35,7 +35,7 @@ class _Group:
         self.used_s = 0.0
 
 
-class DeferredReads:
+class PostponedReads:
     """The connections that wait for a later turn. Event loop only.
 
     Args:

@@ -10,10 +10,9 @@ peer that begins large frames and does not continue therefore delays others by a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from rucola.remoting.channel import Channel
+Connection = TypeVar("Connection")
 
 GRACE_S = 2.0
 """Seconds that a large frame always gets, even while other large frames wait for memory."""
@@ -53,7 +52,7 @@ class _BegunFrame:
         return not self.waits and elapsed_s > self.grace_s and self.size - self.since_size < RATE_MIN * elapsed_s
 
 
-class LargeFrames:
+class LargeFrames(Generic[Connection]):
     """The memory that large frames may use. Event loop only.
 
     Args:
@@ -63,7 +62,7 @@ class LargeFrames:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._shared_max = bytes_max * 3 // 4
-        self._frames: dict[Channel, _BegunFrame] = {}
+        self._frames: dict[Connection, _BegunFrame] = {}
         self._total = 0
         self._smallest_next = True
 
@@ -77,7 +76,7 @@ class LargeFrames:
         """Number of connections that wait for memory."""
         return sum(frame.waits for frame in self._frames.values())
 
-    def grew(self, channel: Channel, size: int, needed: int, now_s: float) -> bool:
+    def grew(self, channel: Connection, size: int, needed: int, now_s: float) -> bool:
         """Notes that ``size`` of the ``needed`` bytes of a large frame have arrived from ``channel``; returns whether
         there is memory for more.
         """
@@ -88,16 +87,16 @@ class LargeFrames:
         frame.size = size
         if not (frame.let_in or self._total <= self._shared_max or len(self._frames) == 1):
             frame.waits = True
-        # A channel whose frame waits calls this method again after it has served its deferred requests.
+        # A channel whose frame waits calls this method again after it has served its postponed requests.
         return not frame.waits
 
-    def ended(self, channel: Channel) -> None:
+    def ended(self, channel: Connection) -> None:
         """Releases the memory of a frame that is complete, or whose connection has closed."""
         frame = self._frames.pop(channel, None)
         if frame is not None:
             self._total -= frame.size
 
-    def slow(self, now_s: float) -> list[Channel]:
+    def slow(self, now_s: float) -> list[Connection]:
         """Connections whose large frames arrive too slowly while other connections wait for memory; the caller must
         close them.
         """
@@ -105,14 +104,14 @@ class LargeFrames:
             return []
         return [channel for channel, frame in self._frames.items() if frame.is_slow(now_s)]
 
-    def admit(self, now_s: float) -> list[Channel]:
+    def admit(self, now_s: float) -> list[Connection]:
         """The waiting connections that may be read again, because there is memory for the rest of their frames."""
         waiting = [channel for channel, frame in self._frames.items() if frame.waits]
         by_size = sorted(waiting, key=lambda channel: self._frames[channel].missing, reverse=True)
         by_age = waiting[::-1]  # frames are listed in the order in which they began
         free = self._bytes_max - self._total
         free -= sum(frame.missing for frame in self._frames.values() if frame.let_in)
-        admitted: list[Channel] = []
+        admitted: list[Connection] = []
         while by_size:
             order = by_size if self._smallest_next else by_age
             channel = order.pop()

@@ -26,12 +26,12 @@ Place = tuple[str, str, int]
 """Directory, name and length of a file; -1 as the length of other people's files."""
 
 
-class MappedFileQueue:
+class SegmentList:
     """The segments of one directory, oldest first. One thread changes the list; other threads may read and sync its
     members.
 
     Attributes:
-        path: the directory, or the first of several directories (``MultiPathMappedFileQueue``).
+        path: the directory, or the first of several directories (``MultiPathSegmentList``).
         paths: all directories.
         writable_paths: the directories that may get new segments.
         full_paths: those of ``writable_paths`` that are too full; set by the thread that watches the disks.
@@ -57,12 +57,12 @@ class MappedFileQueue:
         "_scattered",
         "_staging",
         "_writable",
+        "files",
         "full_paths",
         "known",
         "path",
         "paths",
         "segment_bytes",
-        "segments",
         "writable_paths",
     )
 
@@ -83,7 +83,7 @@ class MappedFileQueue:
         self.writable_paths: tuple[str, ...] = self.paths
         self.full_paths: frozenset[str] = frozenset()
         self.segment_bytes = segment_bytes
-        self.segments: list[MappedFile] = []
+        self.files: list[MappedFile] = []
         self.known: list[Place] | None = None
         self._files = files
         self._writable = writable
@@ -135,7 +135,7 @@ class MappedFileQueue:
                     file.path, 0, f"the segment before it, {segment_name(segments[-1].end)}, is missing", "restore it"
                 )
             segments.append(file)
-        self.segments = segments
+        self.files = segments
         if remove_empty:
             self.remove_empty()
 
@@ -168,16 +168,16 @@ class MappedFileQueue:
     @property
     def start(self) -> int:
         """Offset of the first byte; 0 if there are no segments."""
-        return self.segments[0].start if self.segments else 0
+        return self.files[0].start if self.files else 0
 
     @property
     def end(self) -> int:
         """Offset after the last segment; 0 if there are no segments."""
-        return self.segments[-1].end if self.segments else 0
+        return self.files[-1].end if self.files else 0
 
     def find(self, offset: int) -> MappedFile | None:
         """Returns the segment that holds ``offset``; None if there is none."""
-        segments = self.segments
+        segments = self.files
         if not segments:
             return None
         index = (offset - segments[0].start) // self.segment_bytes
@@ -243,14 +243,14 @@ class MappedFileQueue:
         Raises:
             StoreDamagedError: the segment does not follow the last one, so ``find`` would return wrong segments.
         """
-        if self.segments and self.segments[-1].end != file.start:
+        if self.files and self.files[-1].end != file.start:
             raise StoreDamagedError(
                 file.path,
                 0,
-                f"the segment is not the one that follows {self.segments[-1].path}",
+                f"the segment is not the one that follows {self.files[-1].path}",
                 "run rucola store verify",
             )
-        self.segments.append(file)
+        self.files.append(file)
 
     def remove_after(self, offset: int) -> list[str]:
         """Removes the segments that start after ``offset``, last first; returns their paths.
@@ -258,8 +258,8 @@ class MappedFileQueue:
         Each removal is synced before the next one, so that a crash cannot leave a hole.
         """
         removed = []
-        while self.segments and self.segments[-1].start > offset:
-            file = self.segments.pop()
+        while self.files and self.files[-1].start > offset:
+            file = self.files.pop()
             file.close()
             self._files.remove(file.path)
             self._files.sync_directory(file.path.rpartition("/")[0])
@@ -270,20 +270,20 @@ class MappedFileQueue:
         """Removes from the list the segments that end at or before ``offset``, but never the last segment. Their files
         stay.
         """
-        segments = self.segments
+        segments = self.files
         count = sum(1 for file in segments[:-1] if file.end <= offset)
-        self.segments = segments[count:]
+        self.files = segments[count:]
         return segments[:count]
 
     def set_read_ahead(self, ahead: bool) -> None:
         """Calls ``MappedFile.set_read_ahead`` for all segments, including those added later."""
         self._ahead = ahead
-        for file in list(self.segments):
+        for file in list(self.files):
             file.set_read_ahead(ahead)
 
     def close(self) -> None:
         """Unmaps all segments."""
-        for file in self.segments:
+        for file in self.files:
             file.close()
 
     def _check(self, directory: str, name: str, length: int) -> MappedFile:

@@ -15,22 +15,22 @@ from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.shared_reader import SMALL_READ_BYTES
-from rucola.remoting import turn
 from rucola.remoting.channel import Channel
-from rucola.remoting.deferred_reads import SLICE_S, DeferredReads
+from rucola.remoting.fairness import turn
+from rucola.remoting.fairness.postponed_reads import SLICE_S, PostponedReads
+from rucola.remoting.fairness.turn import COSTLY_S, LONG_S, SERVED_READS, TOO_LONG_S, TURN_S, Turn
 from rucola.remoting.server import RemotingServer
-from rucola.remoting.turn import COSTLY_S, LONG_S, SERVED_READS, TOO_LONG_S, TURN_S, Turn
 from rucola.testing.event_loop import advance, run_stepped, settle
 
 
 class Turns:
-    """Deferred reads of several connections, on an event loop whose clock the test sets."""
+    """Postponed reads of several connections, on an event loop whose clock the test sets."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
         self.calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.turn = Turn()
-        self.deferred = DeferredReads(self.turn, cpu_s=self.time)
+        self.postponed = PostponedReads(self.turn, cpu_s=self.time)
         self.served: list[str] = []
         self.loop: Any = self
 
@@ -41,7 +41,7 @@ class Turns:
         self.calls.append((call, arguments))
 
     def wait(self, name: str, requests: int, request_s: float, begun: bool = True, costly: bool = False) -> None:
-        """Adds a connection with ``requests`` deferred requests, each of which takes ``request_s`` seconds."""
+        """Adds a connection with ``requests`` postponed requests, each of which takes ``request_s`` seconds."""
 
         def serve() -> None:
             nonlocal requests
@@ -52,9 +52,9 @@ class Turns:
                 if self.turn.note_request(self.loop):
                     break
             if requests:
-                self.deferred.add(serve, self.loop, begun=True, costly=costly)
+                self.postponed.add(serve, self.loop, begun=True, costly=costly)
 
-        self.deferred.add(serve, self.loop, begun=begun, costly=costly)
+        self.postponed.add(serve, self.loop, begun=begun, costly=costly)
 
     def run_turn(self, read_s: float = 0.0) -> list[str]:
         """Runs one turn of the event loop; returns the names of the connections that it serves.
@@ -71,7 +71,7 @@ class Turns:
         return self.served
 
     def read(self, duration_s: float) -> None:
-        """Serves the requests of a new read, which take ``duration_s`` seconds and are not deferred."""
+        """Serves the requests of a new read, which take ``duration_s`` seconds and are not postponed."""
         if duration_s:
             self.turn.note_request(self.loop)
             self.now_s += duration_s
@@ -100,9 +100,9 @@ def test_one_wide_read_alone_has_the_whole_turn() -> None:
     assert 10 <= len(turns.run_turn()) <= 12
 
 
-def test_new_reads_that_fill_every_turn_do_not_hold_up_deferred_ones() -> None:
-    """Before the fix, a producer waited for up to 8 s: at the start of each turn, its deferred request seemed to belong
-    to the turn before, whose time was up.
+def test_new_reads_that_fill_every_turn_do_not_hold_up_postponed_ones() -> None:
+    """Before the fix, a producer waited for up to 8 s: at the start of each turn, its postponed request seemed to
+    belong to the turn before, whose time was up.
     """
     turns = Turns()
     turns.run_turn()
@@ -120,7 +120,7 @@ request of the connection was costly.
 @pytest.mark.parametrize("others", GROUPS)
 @pytest.mark.parametrize("one", GROUPS)
 def test_no_group_takes_all_the_time_of_another(one: str, others: str) -> None:
-    """Before the fix, a deferred request waited for thousands of connections with many deferred requests each."""
+    """Before the fix, a postponed request waited for thousands of connections with many postponed requests each."""
     if one == others:
         return
     turns = Turns()
@@ -151,8 +151,8 @@ def test_cheap_requests_get_half_of_the_time_that_all_need() -> None:
 
 
 def test_who_is_alone_in_a_group_has_its_turn_to_itself() -> None:
-    """Before the fix, a producer with many deferred requests got a millisecond only after each of 300 other connections
-    had got one, and never caught up.
+    """Before the fix, a producer with many postponed requests got a millisecond only after each of 300 other
+    connections had got one, and never caught up.
     """
     turns = Turns()
     for number in range(300):
@@ -233,11 +233,11 @@ def test_requests_of_a_read_in_a_long_turn_wait_and_answers_in_it_do_not(monkeyp
     seen: list[tuple[str, int]] = []
 
     class Notes:
-        """Records for each request whether it was read at once or was deferred."""
+        """Records for each request whether it was read at once or was postponed."""
 
         def __init__(self) -> None:
             self.frames_received = partial(self.note, "at once")
-            self.rest_received = partial(self.note, "later")
+            self.serve_rows = partial(self.note, "later")
 
         def note(self, how: str, channel: Channel, batch: Any, *_: int) -> None:
             for row in range(batch.count):
@@ -264,7 +264,7 @@ def test_requests_of_a_read_in_a_long_turn_wait_and_answers_in_it_do_not(monkeyp
         assert [answer.code for answer in await asyncio.gather(*asked)] == [0, 0]
         assert sorted(seen) == [("at once", 7), ("later", 7)]
         server.turn.is_crowded = True
-        assert [len(each.get_buffer(-1)) for each in channels] == [SMALL_READ_BYTES] * 2
+        assert [len(each.inbound.get_buffer(-1)) for each in channels] == [SMALL_READ_BYTES] * 2
         for writer in writers:
             writer.close()
         await server.close()
@@ -280,12 +280,12 @@ def test_connections_of_a_server_take_turns() -> None:
         """A request processor that needs the time of two event-loop turns for each request."""
 
         def frames_received(self, channel: Channel, batch: Any) -> None:
-            self.rest_received(channel, batch, 0)
+            self.serve_rows(channel, batch, 0)
 
-        def rest_received(self, channel: Channel, batch: Any, first: int) -> None:
+        def serve_rows(self, channel: Channel, batch: Any, first: int) -> None:
             for row in range(first, batch.count):
                 if (row > first or channel.costly) and channel.note_request():
-                    channel.put_off(batch, row)
+                    channel.postpone(batch, row)
                     return
                 served.append(batch.table[row * ROW_WIDTH + int(FrameColumn.OPAQUE)])
                 advance(2 * TURN_S)
@@ -318,12 +318,12 @@ def test_few_requests_that_are_left_do_not_wait_among_the_rests_of_wide_reads(co
     seen: list[bool] = []
 
     class One:
-        """A handler that serves the first request of each read, and defers the other requests once."""
+        """A handler that serves the first request of each read, and postpones the other requests once."""
 
         def frames_received(self, channel: Channel, batch: Any) -> None:
-            channel.put_off(batch, 1)
+            channel.postpone(batch, 1)
 
-        def rest_received(self, *_: Any) -> None:
+        def serve_rows(self, *_: Any) -> None:
             pass
 
         def channel_closed(self, _channel: Channel) -> None:
@@ -331,13 +331,13 @@ def test_few_requests_that_are_left_do_not_wait_among_the_rests_of_wide_reads(co
 
     async def play() -> None:
         server = RemotingServer(One(), "127.0.0.1", 0)
-        add = server.deferred.add
+        add = server.postponed.add
 
         def noted(serve: Callable[[], None], loop: Any, **group: bool) -> None:
             seen.append(group["begun"])
             add(serve, loop, **group)
 
-        server.deferred.add = noted  # type: ignore[method-assign, assignment]
+        server.postponed.add = noted  # type: ignore[method-assign, assignment]
         await server.start()
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(RemotingCommand(RequestCode.HEART_BEAT, 1).encode() * count)

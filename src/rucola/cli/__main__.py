@@ -1,5 +1,0 @@
-"""``python -m rucola.cli``: the command line."""
-
-from rucola.cli.main import run
-
-run()
