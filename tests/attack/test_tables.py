@@ -9,19 +9,21 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
 from tests.brokers import Cluster, run
 from tests.tables import Tables
 
+from rucola.broker import waiting_requests
 from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
-from rucola.broker.longpolling import connection_share
 from rucola.broker.processor import client_manage
 from rucola.broker.shares import Shares
 from rucola.protocol.bodies.heartbeat import SubscriptionData
 from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.testing.clock import ManualClock
+from rucola.testing.manual_loop import ManualLoop
 
 SOURCE = Path(__file__).parents[2] / "src" / "rucola"
 PACKAGES = ("broker", "remoting", "namesrv")
@@ -66,6 +68,8 @@ TABLES = {
     "broker/client/registrations:Registrations._ids": SHARE,
     "broker/cold_data_flow:ColdDataFlow.thresholds": ADMINISTRATORS,
     "broker/cold_data_flow:ColdDataFlow._accounts": NAMES,
+    "broker/cold_reads:ColdReads._running": WAITING_PULLS,
+    "broker/cold_reads:ColdReads._served": WAITING_PULLS,
     "broker/config_files:ConfigFiles._unread": NONE,
     "broker/filter/consumer_filter_manager:ConsumerFilterManager._table": REGISTERED,
     "broker/filter/consumer_filter_manager:ConsumerFilterManager._compiled": REGISTERED,
@@ -73,25 +77,17 @@ TABLES = {
     "broker/filter/sql_expressions:SqlExpressions._kept": CACHE,
     "broker/filter/sql_expressions:SqlExpressions._resuming": SHARE,
     "broker/flush_waiters:FlushWaiters._waiting": WAITING_SENDS,
-    "broker/longpolling/cold_reads:ColdReads._running": WAITING_PULLS,
-    "broker/longpolling/cold_reads:ColdReads._served": WAITING_PULLS,
-    "broker/longpolling/connection_share:ConnectionShare._requests": CONNECTION,
-    "broker/longpolling/connection_share:ConnectionShare._accounts": CONNECTION,
-    "broker/longpolling/deadlines:Deadlines._moments": WAITING_PULLS,
-    "broker/longpolling/deadlines:Deadlines._order": WAITING_PULLS,
-    "broker/longpolling/pull_request_hold:PullRequestHold._woken": WAITING_PULLS,
-    "broker/longpolling/pull_request_hold:PullRequestHold._waiting": WAITING_PULLS,
     "broker/offset/consumer_offset_manager:ConsumerOffsetManager._listeners": NONE,
     "broker/offset/consumer_offset_manager:ConsumerOffsetManager.table": NAMES,
     "broker/offset/consumer_offset_manager:ConsumerOffsetManager.pulled": NAMES,
     "broker/offset/offset_resets:OffsetResets.table": ADMINISTRATORS,
     "broker/outer_api:BrokerOuterApi._failing": NONE,
     "broker/outer_api:BrokerOuterApi._missed": NONE,
+    "broker/pop/hold:_Waiting.heaps": WAITING_PULLS,
+    "broker/pop/hold:PopHold._queues": WAITING_PULLS,
+    "broker/pop/hold:PopHold._retry_queues": WAITING_PULLS,
     "broker/pop/order_info:OrderInfoManager.table": NAMES,
     "broker/pop/order_locks:OrderLocks._timers": NAMES,
-    "broker/pop/pop_hold:_Waiting.heaps": WAITING_PULLS,
-    "broker/pop/pop_hold:PopHold._queues": WAITING_PULLS,
-    "broker/pop/pop_hold:PopHold._retry_queues": WAITING_PULLS,
     "broker/pop/pop_offsets:PopOffsets._popped": NAMES,
     "broker/pop/pop_offsets:PopOffsets._marks": BYTES,
     "broker/pop/receipt:PopInfo._starts": OWN,
@@ -106,8 +102,10 @@ TABLES = {
     "broker/pop/revive_service:ReviveService._copies": BYTES,
     "broker/pop/revive_service:ReviveService._undecided": NONE,
     "broker/pop/revive_service:ReviveService._done": BYTES,
-    "broker/processor/pull_admission:PullAdmissions._kept": CACHE,
     "broker/processor/whole_table:WholeTable._waiting": ADMINISTRATORS,
+    "broker/pull/admission:PullAdmissions._kept": CACHE,
+    "broker/pull/request:PullRequestHold._due": WAITING_PULLS,
+    "broker/pull/request:PullRequestHold._queues": WAITING_PULLS,
     "broker/registration:Registration._under_way": NONE,
     "broker/running:RunningBroker._periodic": NONE,
     "broker/schedule/schedule_message_service:ScheduleMessageService._offsets": NONE,
@@ -133,6 +131,10 @@ TABLES = {
     "broker/transaction/half_messages:HalfMessages._marks": BYTES,
     "broker/transaction/transactional_message_service:TransactionalMessageService._named": BYTES,
     "broker/transaction/transactional_message_service:TransactionalMessageService._outcomes": CACHE,
+    "broker/waiting_requests:WaitingRequests._connections": CONNECTION,
+    "broker/waiting_requests:WaitingRequests._accounts": CONNECTION,
+    "broker/waiting_requests:Deadlines._moments": WAITING_PULLS,
+    "broker/waiting_requests:Deadlines._order": WAITING_PULLS,
     "remoting/outbound:Outbound._parts": CONNECTION,
     "remoting/channel:Channel.attributes": CONNECTION,
     "remoting/client:RemotingClient.processors": OWN,
@@ -216,23 +218,36 @@ def test_filters_of_topics_that_do_not_exist_end_with_their_consumers() -> None:
     assert (set(filters._table), set(filters._compiled)) == ({"there"}, {("there", "g")})
 
 
+class WaitingRequest:
+    def __init__(self, channel: str) -> None:
+        self.channel, self.deadline_s = channel, 1.0
+
+
 def test_one_account_does_not_take_the_places_of_waiting_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_share, "ACCOUNT_MAX", 3)
-    accounts: dict[object, str] = {name: name[0] for name in ("a1", "a2", "b1", "")[:3]}
-    share = connection_share.ConnectionShare[int](lambda channel: accounts[channel])  # type: ignore[index]
-    channels: Any = ("a1", "a2", "b1")
-    first, second, other = channels
-    assert [share.enter(first, 1), share.enter(second, 2), share.enter(first, 3)] == [True] * 3
-    assert not share.enter(second, 4) and not share.enter(first, 4)
-    assert share.enter(other, 5), "another account"
+    monkeypatch.setattr(waiting_requests, "ACCOUNT_MAX", 3)
+    accounts = {"a1": "a", "a2": "a", "b1": "b"}
+    clock = ManualClock()
+    loop = ManualLoop(clock)
+    waiting: Any = waiting_requests.WaitingRequests(
+        clock.monotonic,
+        loop.call_later,
+        lambda _: None,
+        lambda channel: accounts[cast(Any, channel)],
+    )
+    one, two, three, four, five, six, seven = (
+        WaitingRequest(channel) for channel in ("a1", "a2", "a1", "a1", "b1", "a1", "a2")
+    )
+    assert [waiting.add(one), waiting.add(two), waiting.add(three)] == [True] * 3
+    assert not waiting.add(seven) and not waiting.add(four)
+    assert waiting.add(five), "another account"
     accounts["a1"] = "b"
-    share.leave(first, 1)
-    assert share.enter(first, 6) and not share.enter(second, 7), "counted for the account with which it began to wait"
-    for channel, number in ((first, 3), (first, 6), (second, 2), (other, 5)):
-        share.leave(channel, number)
-    assert (len(share), share._accounts, share._shares.count) == (0, {}, 0)
+    waiting.remove(one)
+    assert waiting.add(six) and not waiting.add(seven), "counted for the account with which it began to wait"
+    for request in (three, six, two, five):
+        waiting.remove(request)
+    assert (waiting.count, waiting._connections, waiting._accounts, waiting._shares.count) == (0, {}, {}, 0)
     accounts["a1"] = ""
-    assert all(share.enter(first, number) for number in range(10)), "without accounts, connections have limits only"
+    assert all(waiting.add(WaitingRequest("a1")) for _ in range(10)), "without accounts, connections have limits only"
 
 
 def test_a_registered_client_costs_little_however_long_its_heartbeat_is(tmp_path: Path) -> None:

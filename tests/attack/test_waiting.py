@@ -15,7 +15,7 @@ from tests.unit.broker.test_cold_reads import Disk
 from tests.unit.broker.test_limits import OVERLOAD, reply_that_waits
 from tests.unit.broker.test_pop import NOTIFICATION, POP, pop_fields
 
-from rucola.broker.longpolling import connection_share
+from rucola.broker import waiting_requests
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
@@ -119,7 +119,7 @@ def test_s07_requests_that_wait_for_messages(tmp_path: Path, monkeypatch: pytest
     """If too many pulls of one connection wait, further pulls are refused. Its other requests and other connections are
     still served.
     """
-    monkeypatch.setattr(connection_share, "REQUESTS_MAX", 5)
+    monkeypatch.setattr(waiting_requests, "REQUESTS_MAX", 5)
 
     async def work() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -150,9 +150,9 @@ def test_s07_requests_that_wait_for_messages(tmp_path: Path, monkeypatch: pytest
             other = asyncio.ensure_future(cluster.client.invoke(cluster.broker.address, waits(), 60_000))
             await until(lambda: len(hold) == 6, "the request of the other")
             connection.close()
-            await until(lambda: len(hold) == len(hold._share) == 1, "the end of the connection")
+            await until(lambda: len(hold) == len(hold._requests._connections) == 1, "the end of the connection")
             await cluster.send("T", b"next", queue_id=0 if kind == "pull" else 1)
             assert (await other).code == 0
-            assert len(hold._share) == 0
+            assert hold._requests._connections == {}
 
     run(work())

@@ -31,7 +31,8 @@ _ANSWERS = "answers that waited for the disk"
 
 
 class Dispatching:
-    """The functions that the store calls after appends and syncs.
+    """The functions that the store calls after appends and syncs. They decide when the store's ``Dispatcher`` makes
+    messages visible.
 
     Args:
         listeners: called after each dispatch.

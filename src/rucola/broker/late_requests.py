@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.broker.cold_reads import ColdReads
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.fairness.json_bodies import JsonBodies
 from rucola.remoting.server import Channel

@@ -11,7 +11,7 @@ from rucola.remoting.channel import Channel
 
 if TYPE_CHECKING:
     from rucola.broker.config_files import ConfigFiles
-    from rucola.broker.pop.pop_hold import PopHold
+    from rucola.broker.pop.hold import PopHold
     from rucola.broker.pop.pop_offsets import PoppedQueue
     from rucola.protocol.bodies.heartbeat import SubscriptionData
     from rucola.store.message_store import MessageStore

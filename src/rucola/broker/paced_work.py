@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.broker.cold_reads import ColdReads
 from rucola.runtime.supervision import Supervisor
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 

@@ -8,21 +8,20 @@ from functools import cached_property
 from typing import Any
 
 from rucola.broker.lazy_pop_services import MODES, ORDERS
+from rucola.broker.pop.ack_processor import PopAckProcessor
+from rucola.broker.pop.hold import PopHold
+from rucola.broker.pop.look_processor import Peeker, PopLookProcessor
 from rucola.broker.pop.order_info import OrderInfoManager
 from rucola.broker.pop.order_locks import OrderLocks
-from rucola.broker.pop.peek import Peeker
-from rucola.broker.pop.pop_hold import PopHold
 from rucola.broker.pop.pop_offsets import PopOffsets, PoppedQueue
-from rucola.broker.pop.pop_read import PopReader
+from rucola.broker.pop.processor import PopMessageProcessor
 from rucola.broker.pop.queue_walk import QueueWalk
+from rucola.broker.pop.read import PopReader
 from rucola.broker.pop.request_age import RequestAges
 from rucola.broker.pop.request_mode import RequestModeManager
 from rucola.broker.pop.revive_log import ReviveLog
 from rucola.broker.pop.revive_service import ReviveService
 from rucola.broker.processor.assignment import AssignmentProcessor
-from rucola.broker.processor.pop import PopMessageProcessor
-from rucola.broker.processor.pop_ack import PopAckProcessor
-from rucola.broker.processor.pop_look import PopLookProcessor
 from rucola.broker.running_services import RunningServices
 from rucola.broker.topic_queues import TopicQueues
 from rucola.remoting.channel import Channel

@@ -11,11 +11,11 @@ from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rucola.broker.cold_reads import ColdReads
 from rucola.broker.flush_waiters import FlushWaiters
 from rucola.broker.late_requests import LateRequests
-from rucola.broker.longpolling.cold_reads import ColdReads
-from rucola.broker.processor.pull import PullMessageProcessor
 from rucola.broker.processor.send import SendMessageProcessor
+from rucola.broker.pull.processor import PullMessageProcessor
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind
 from rucola.common.mq_version import MQVersion
 from rucola.errors import BrokerError

@@ -13,9 +13,9 @@ from typing import Any
 from rucola.broker.broker_stats import SAMPLE_INTERVAL_S
 from rucola.broker.client.client_channel import SCAN_INTERVAL_S
 from rucola.broker.dispatching import Dispatching
-from rucola.broker.longpolling.pull_request_hold import RECHECK_INTERVAL_S
 from rucola.broker.processor.send import SendMessageProcessor
 from rucola.broker.processor.send_rewrite import Rewriter
+from rucola.broker.pull.request import RECHECK_INTERVAL_S
 from rucola.broker.registration import REGISTER_AGAIN_S
 from rucola.broker.request_handler import RequestHandler
 from rucola.broker.requests import register_requests

@@ -7,8 +7,8 @@ import asyncio
 from rucola.broker.client.group_changes import GroupChanges
 from rucola.broker.flush_waiters import FlushWaiters
 from rucola.broker.outer_api import BrokerOuterApi
-from rucola.broker.processor.pull import PullMessageProcessor
 from rucola.broker.processor.send_response import flush_not_confirmed
+from rucola.broker.pull.processor import PullMessageProcessor
 from rucola.broker.registration import Registration
 from rucola.broker.schedule.delivery import DelayedDelivery
 from rucola.broker.services import BrokerServices

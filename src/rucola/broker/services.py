@@ -19,12 +19,12 @@ from rucola.broker.client.registrations import (
     Registrations,
 )
 from rucola.broker.cold_data_flow import ColdDataFlow
+from rucola.broker.cold_reads import ColdReads
 from rucola.broker.config import BrokerConfig
 from rucola.broker.config_files import ConfigFiles
 from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rucola.broker.filter.sql_expressions import SqlExpressions
 from rucola.broker.lazy_pop_services import LazyPopServices, Pops
-from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.offset import offset_resets
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.offset.offset_resets import OffsetResets

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from array import array
+from typing import Protocol
 
 from rucola.protocol import header_binary
 from rucola.protocol._answer_cy import encode_send_answers, send_answers_bytes_max
@@ -56,49 +57,46 @@ class SendAnswers:
         return self._out[:end]
 
 
-def encode_pull_header(
-    opaque: int,
-    serialize: int,
-    code: int,
-    next_begin_offset: int,
-    min_offset: int,
-    max_offset: int,
-    suggest_broker_id: int,
-    body_len: int,
-    remark: str,
-    topic_sys_flag: int = 0,
-    group_sys_flag: int = 0,
-) -> bytes:
-    """Returns the response to a pull without its body; the body's ``body_len`` bytes must follow.
+class PullOffsets(Protocol):
+    """What the header of a response to a pull says about the queue.
+
+    Attributes:
+        next_offset: queue offset at which the next pull begins.
+        min_offset: smallest queue offset in the queue.
+        max_offset: queue offset of the next message to be stored.
+        message_bytes: length of the body.
+    """
+
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    message_bytes: int
+
+
+def encode_pull_header(opaque: int, serialize: int, code: int, remark: str, offsets: PullOffsets) -> bytes:
+    """Returns the response to a pull without its body; the body's ``message_bytes`` must follow. The broker to pull
+    from next is always the master, number 0, and the sysFlags of topic and group are 0.
 
     Args:
         opaque: correlation id of the request.
         serialize: serialize type of the request.
         code: 0 with a body; 19, 20 or 21 without a body.
-        next_begin_offset: queue offset at which the next pull begins.
-        min_offset: smallest queue offset in the queue.
-        max_offset: queue offset of the next message to be stored.
-        suggest_broker_id: the broker to pull from next; 0 is the master.
-        body_len: length of the body in bytes.
         remark: ASCII name of the ``GetMessageStatus``.
-        topic_sys_flag: ``topicSysFlag`` of the topic.
-        group_sys_flag: ``groupSysFlag`` of the subscription group.
     """
     if serialize == BINARY:
         fields = {
-            "suggestWhichBrokerId": str(suggest_broker_id),
-            "nextBeginOffset": str(next_begin_offset),
-            "minOffset": str(min_offset),
-            "maxOffset": str(max_offset),
-            "topicSysFlag": str(topic_sys_flag),
-            "groupSysFlag": str(group_sys_flag),
+            "suggestWhichBrokerId": "0",
+            "nextBeginOffset": str(offsets.next_offset),
+            "minOffset": str(offsets.min_offset),
+            "maxOffset": str(offsets.max_offset),
+            "topicSysFlag": "0",
+            "groupSysFlag": "0",
         }
         header = RemotingCommand(code, opaque, FLAG_RESPONSE, remark, fields, serialize=BINARY).encode_header()
     else:
         header = (
-            f'{{"code":{code},"extFields":{{"groupSysFlag":"{group_sys_flag}","maxOffset":"{max_offset}",'
-            f'"minOffset":"{min_offset}","nextBeginOffset":"{next_begin_offset}",'
-            f'"suggestWhichBrokerId":"{suggest_broker_id}","topicSysFlag":"{topic_sys_flag}'
-            f'{_PULL_MIDDLE}{opaque},"remark":"{remark}"{_PULL_TAIL}'
+            f'{{"code":{code},"extFields":{{"groupSysFlag":"0","maxOffset":"{offsets.max_offset}",'
+            f'"minOffset":"{offsets.min_offset}","nextBeginOffset":"{offsets.next_offset}",'
+            f'"suggestWhichBrokerId":"0","topicSysFlag":"0{_PULL_MIDDLE}{opaque},"remark":"{remark}"{_PULL_TAIL}'
         ).encode("ascii")
-    return frame_prefix(len(header), body_len, serialize) + header
+    return frame_prefix(len(header), offsets.message_bytes, serialize) + header

@@ -17,7 +17,7 @@ from tests.brokers import Cluster, properties_text, run
 from tests.crash.broker_promises import Clients, Promises, empty_disk
 from tests.unit.broker.test_cold_reads import Disk
 
-from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.broker.cold_reads import ColdReads
 from rucola.errors import DiskError
 from rucola.formats.message_id import offset_message_id
 from rucola.protocol.codes import RequestCode

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from tests.brokers import SUBSCRIPTION, SUSPEND, Cluster, properties_text, run
 
-from rucola.broker.longpolling.pull_request_hold import Admission, PullRequest, PullRequestHold
+from rucola.broker.pull.admission import Admission, RepeatedFields
+from rucola.broker.pull.request import PullRequest, PullRequestHold
 from rucola.common.topic_config import TopicConfig, TopicFilterType
 from rucola.formats.message import decode_messages
 from rucola.protocol.bodies.heartbeat import HeartbeatData, ProducerData
@@ -70,10 +71,12 @@ def test_count_of_held_pulls() -> None:
     one, other = object(), object()
     for number, channel in enumerate([one, one, other, other, other]):
         queue_id = number % 2
-        admission = Admission((), (f"g{number}", "T", queue_id), (b"T", queue_id))
-        hold.hold(PullRequest(channel, 1, 0, admission, 5, 32, 1000))
+        fields = RepeatedFields(b"T", b"g%d" % number, queue_id, 11, None, b"*", b"TAG")
+        request = PullRequest(channel, 1, 0, fields, 5, 32, 2, 0, 1000)
+        request.admission = Admission((f"g{number}", "T", queue_id), (b"T", queue_id))
+        hold.hold(request, clock.monotonic() + 1, 5)
     assert len(hold) == 5
-    hold.wake(b"T", 0, "g0")
+    hold.end(b"T", 0, "g0")
     assert (len(hold), [request.admission.consumer[0] for request in left]) == (4, ["g0"])
     hold.channel_closed(other)
     assert len(hold) == 1

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.broker.cold_reads import ColdReads
 from rucola.broker.paced_work import PacedWork
 from rucola.runtime.supervision import Supervisor
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError

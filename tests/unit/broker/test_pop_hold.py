@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import random
 import time
+from functools import partial
 
 import pytest
 
-from rucola.broker.pop.pop_hold import ALL_QUEUES, HeldPop, PopHold
+from rucola.broker.pop.hold import ALL_QUEUES, HeldPop, HeldRequest, PopHold
+from rucola.broker.waiting_requests import WaitState
 from rucola.testing.clock import ManualClock
 from rucola.testing.manual_loop import ManualLoop
 
@@ -22,7 +24,8 @@ class Scene:
     def __init__(self, waiting_max: int = 200_000) -> None:
         self.clock = ManualClock(0)
         self.loop = ManualLoop(self.clock)
-        self.resumed: list[HeldPop] = []
+        self.resumed: list[HeldRequest] = []
+        self.given_up: list[str] = []
         self.hold = PopHold(self.clock.monotonic, self.loop.call_later, waiting_max, waiting_max)
 
     def held(
@@ -33,15 +36,21 @@ class Scene:
         tags: set[int] | None = None,
         question: bool = False,
         channel: Connection | None = None,
-    ) -> HeldPop:
+        text: str = "*",
+    ) -> HeldRequest:
         wanted = None if tags is None else frozenset(tags)
-        deadline_ms = self.clock.wall_ms() + after_ms
-        pop = HeldPop(channel or Connection(), "T", group, queue_id, deadline_ms, lambda: None, wanted, question)
-        pop.resume = lambda: self.resumed.append(pop)
-        assert self.hold.hold(pop, self.clock.wall_ms())
-        return pop
+        deadline_s = self.clock.monotonic() + after_ms / 1000
+        place = (channel or Connection(), "T", group, queue_id, deadline_s, lambda: self.resumed.append(request))
+        request: HeldRequest
+        if question:
+            request = HeldRequest(*place)
+        else:
+            give_up = partial(self.given_up.append, text)
+            request = HeldPop(*place, wanted, expression=("TAG", text), give_up=give_up)
+        assert self.hold.hold(request)
+        return request
 
-    def passes(self, milliseconds: int = 0) -> list[HeldPop]:
+    def passes(self, milliseconds: int = 0) -> list[HeldRequest]:
         """Lets time pass; returns the requests that are resumed meanwhile."""
         before = len(self.resumed)
         self.clock.advance(milliseconds)
@@ -79,25 +88,20 @@ def test_a_tag_wakes_the_first_whom_it_concerns(scene):
 
 
 def test_another_expression_of_a_client_ends_its_pops_with_the_old_one(scene):
-    client, given_up = Connection(), []
-    pops = {}
-    for name, group, text, channel in (
-        ("old", "g", "a", client),
-        ("same", "g", "b", client),
-        ("group", "h", "a", client),
-        ("client", "g", "a", Connection()),
-    ):
-        pops[name] = scene.held(group, tags={1}, channel=channel)
-        pops[name].expression, pops[name].give_up = ("TAG", text), lambda name=name: given_up.append(name)
-    scene.held("g", question=True, channel=client)
-    scene.hold.subscribed(client, "g", {"U": ("TAG", "b")})
-    assert given_up == []
+    client = Connection()
+    scene.held(tags={1}, channel=client, text="old")
+    scene.held(tags={1}, channel=client, text="same")
+    scene.held("h", tags={1}, channel=client, text="old")
+    scene.held(tags={1}, text="old")
+    scene.held(question=True, channel=client)
+    scene.hold.subscribed(client, "g", {"U": ("TAG", "same")})
+    assert scene.given_up == []
     for _ in range(2):
-        scene.hold.subscribed(client, "g", {"T": ("TAG", "b"), "U": ("TAG", "a")})
-        assert given_up == ["old"]
+        scene.hold.subscribed(client, "g", {"T": ("TAG", "same"), "U": ("TAG", "old")})
+        assert scene.given_up == ["old"]
     assert len(scene.hold) == 4
-    scene.hold.subscribed(client, "g", {"T": ("SQL92", "b")})
-    assert given_up == ["old", "same"]
+    scene.hold.subscribed(client, "g", {"T": ("SQL92", "same")})
+    assert scene.given_up == ["old", "same"]
 
 
 @pytest.mark.parametrize("retry_topic", [b"%RETRY%g_T", b"%RETRY%g+T"])
@@ -133,7 +137,7 @@ def test_a_closed_connection_is_forgotten(scene):
     assert (len(scene.hold), scene.hold.count("T", "g", ALL_QUEUES)) == (1, 1)
     scene.hold.arrived(b"T", 0, None)
     assert scene.passes(60_000) == [other]
-    assert (scene.hold._queues, scene.hold._retry_queues, len(scene.hold._share)) == ({}, {}, 0)
+    assert (scene.hold._queues, scene.hold._retry_queues, scene.hold._requests._connections) == ({}, {}, {})
 
 
 @pytest.mark.parametrize("reason", ["message", "deadline", "stop"])
@@ -150,17 +154,17 @@ def test_one_that_cannot_be_resumed_keeps_nobody_else_waiting(scene, caplog, rea
         elif reason == "stop":
             scene.hold.release_all()
         assert scene.passes(1000) == [sound] if reason != "stop" else scene.resumed == [sound]
-    assert (len(scene.hold), len(scene.hold._share)) == (0, 0)
+    assert (len(scene.hold), scene.hold._requests._connections) == (0, {})
     assert [record.rucola_event for record in caplog.records] == ["pop not resumed"]
     assert caplog.records[0].rucola_fields == {"peer": "10.0.0.1:2"}
 
 
 def test_whatever_happens_the_order_and_the_counts_are_those_of_a_list(scene):
     """Compares order and counts with those of a list that is searched, which is correct but slow."""
-    chooser, waiting = random.Random(7), list[HeldPop]()
+    chooser, waiting = random.Random(7), list[HeldRequest]()
     for _ in range(3000):
         scene.passes(chooser.randrange(30))
-        waiting = [pop for pop in waiting if pop.waits]
+        waiting = [pop for pop in waiting if pop.state is WaitState.HELD]
         action = chooser.randrange(4)
         if action < 2:
             tags = chooser.choice([None, {1}, {2}, {1, 2}])
@@ -171,8 +175,8 @@ def test_whatever_happens_the_order_and_the_counts_are_those_of_a_list(scene):
             tag = chooser.choice([None, 1, 2, 3])
             passing = [pop for pop in waiting if tag is None or pop.tag_codes is None or tag in pop.tag_codes]
             scene.hold.arrived(b"T", 0, tag)
-            assert scene.passes() == ([min(passing, key=lambda pop: pop.deadline_ms)] if passing else [])
-        waiting = [pop for pop in waiting if pop.waits]
+            assert scene.passes() == ([min(passing, key=lambda pop: pop.deadline_s)] if passing else [])
+        waiting = [pop for pop in waiting if pop.state is WaitState.HELD]
         assert len(scene.hold) == scene.hold.count("T", "g", ALL_QUEUES) == len(waiting)
         heaps = scene.hold._queues[("T", ALL_QUEUES)][("g", False)].heaps.values() if waiting else []
         assert all(len(heap) <= 2 * len(waiting) + 17 + len(waiting) for heap in heaps)

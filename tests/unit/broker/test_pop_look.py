@@ -26,7 +26,7 @@ from tests.unit.broker.test_pop import (
     send,
 )
 
-from rucola.broker.pop.peek import Peek, Peeker
+from rucola.broker.pop.look_processor import Peek, Peeker
 from rucola.broker.pop.pop_offsets import PoppedQueue
 from rucola.protocol import fastjson
 from rucola.protocol.command import RemotingCommand

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from rucola.broker.longpolling.deadlines import STEP_S
-from rucola.broker.longpolling.pull_request_hold import AT_ONCE_MAX, Admission, PullRequest, PullRequestHold
+from rucola.broker.pull.admission import Admission, RepeatedFields
+from rucola.broker.pull.request import AT_ONCE_MAX, PullRequest, PullRequestHold
+from rucola.broker.waiting_requests import STEP_S, WaitState
 from rucola.testing.clock import ManualClock
 from rucola.testing.manual_loop import ManualLoop
 
@@ -50,9 +51,10 @@ class Scene:
         channel: Any = None,
     ) -> PullRequest:
         wanted = None if tags is None else frozenset(tags)
-        admission = Admission((), ("g", "T", queue_id), (b"T", queue_id), wanted)
-        request = PullRequest(channel or Connection(), 1, 0, admission, queue_offset, 32, timeout_ms=timeout_ms)
-        assert self.hold.hold(request)
+        fields = RepeatedFields(b"T", b"g", queue_id, 11, None, b"*", b"TAG")
+        request = PullRequest(channel or Connection(), 1, 0, fields, queue_offset, 32, 2, 0, timeout_ms)
+        request.admission = Admission(("g", "T", queue_id), (b"T", queue_id), tag_codes=wanted)
+        assert self.hold.hold(request, self.clock.monotonic() + timeout_ms / 1000, queue_offset)
         return request
 
     def turns(self) -> list[int]:
@@ -113,14 +115,14 @@ def test_the_recheck_moves_on_who_waits_behind_filtered_messages(scene):
     assert scene.resumed == []
     scene.ends[b"T", 0] = 6
     scene.hold.recheck()
-    assert (scene.resumed, request.timeout_ms) == ([request], 0)
+    assert (scene.resumed, request.state) == ([request], WaitState.FINAL)
 
 
 def test_a_deadline_resumes_once_and_in_its_time(scene):
     request = scene.held(timeout_ms=15_000)
     assert scene.passes(14_999) == []
     assert scene.passes(1) == [request]
-    assert request.timeout_ms == 0
+    assert request.state is WaitState.FINAL
     scene.hold.arrived(b"T", 0, 6, None)
     assert scene.passes(60_000) == []
     assert scene.resumed == [request]
@@ -169,7 +171,7 @@ def test_the_stop_releases_everybody(scene):
     assert scene.passes(60_000) == []
 
 
-@pytest.mark.parametrize("reason", ["message", "deadline", "recheck", "stop", "wake"])
+@pytest.mark.parametrize("reason", ["message", "deadline", "recheck", "stop", "reset"])
 def test_one_that_cannot_be_resumed_keeps_nobody_else_waiting(scene, caplog, reason):
     broken, sound, later = scene.held(), scene.held(), scene.held(queue_id=1)
     scene.broken.add(broken)
@@ -185,11 +187,11 @@ def test_one_that_cannot_be_resumed_keeps_nobody_else_waiting(scene, caplog, rea
         elif reason == "stop":
             scene.hold.release_all()
         else:
-            scene.hold.wake(b"T", 0, "g")
-            scene.hold.wake(b"T", 1, "g")
+            scene.hold.end(b"T", 0, "g")
+            scene.hold.end(b"T", 1, "g")
     assert scene.resumed == [sound, later]
     assert len(scene.hold) == 0
-    assert len(scene.hold._share) == 0
+    assert scene.hold._requests._connections == {}
     assert [record.rucola_event for record in caplog.records] == ["pull not resumed"]
     assert caplog.records[0].rucola_fields == {"peer": "10.0.0.1:2"}
 

@@ -25,13 +25,11 @@ EVERY = [*REQUESTS.values(), *ACCOUNT_REQUESTS.values(), *USER_REQUESTS.values()
 CARRIED = {
     "dead_letter",
     "inner_batch",
-    "pull",
-    "pull_admission",
     "send",
     "send_response",
     "send_rewrite",
 }
-"""Modules that a first send and a first pull load: their processors, and what these need."""
+"""Modules that a first send loads: its processor, and what this needs."""
 
 
 def test_every_request_is_served_by_a_method_of_its_family(tmp_path: Path) -> None:

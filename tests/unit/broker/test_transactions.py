@@ -17,7 +17,7 @@ from tests.tables import keep_nothing
 
 from rucola.broker.client.client_channel import ClientChannel
 from rucola.broker.client.producer_manager import ProducerManager
-from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.broker.cold_reads import ColdReads
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.senders import Senders
 from rucola.broker.timer.timer_rewrite import TimerRewriter

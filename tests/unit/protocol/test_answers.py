@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -169,19 +169,21 @@ def test_forms_agree_and_answers_read_back(rows: list[dict[str, int]], keys: str
 
 @pytest.mark.parametrize("serialize", [0, 1])
 def test_pull_header(serialize: int) -> None:
-    head = encode_pull_header(-5, serialize, 21, 1 << 40, 2, 3, 1, 4, "OFFSET_OVERFLOW_BADLY", group_sys_flag=9)
+    offsets = SimpleNamespace(next_offset=1 << 40, min_offset=2, max_offset=3, message_bytes=4)
+    head = encode_pull_header(-5, serialize, 21, "OFFSET_OVERFLOW_BADLY", offsets)
     command = decode_frame(head + b"body")
     assert (command.code, command.opaque, command.flag, command.remark) == (21, -5, 1, "OFFSET_OVERFLOW_BADLY")
     assert (command.serialize, command.body, command.version) == (serialize, b"body", 479)
     assert PullMessageResponseHeader.from_ext_fields(command.ext_fields) == PullMessageResponseHeader(
-        1, 1 << 40, 2, 3, topic_sys_flag=0, group_sys_flag=9
+        0, 1 << 40, 2, 3, topic_sys_flag=0, group_sys_flag=0
     )
 
 
 def test_fields_are_those_of_the_official_broker() -> None:
     """Our responses to sends and pulls have the same ext fields as recorded ones."""
     ours = split(SendAnswers(HOST4, "R").encode(bytearray(b"K"), table_of([{"UNIQ_KEY_LEN": 1}]), 0, 1))[0]
-    pull = decode_frame(encode_pull_header(1, 0, 0, 1, 0, 1, 0, 0, "FOUND"))
+    offsets = SimpleNamespace(next_offset=1, min_offset=0, max_offset=1, message_bytes=0)
+    pull = decode_frame(encode_pull_header(1, 0, 0, "FOUND", offsets))
     seen = 0
     for recorded in all_frames():
         record = recorded.record

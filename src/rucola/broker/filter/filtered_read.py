@@ -22,8 +22,9 @@ FILTER_S = 0.01
 """Seconds that one request may take. When its time is up, the request returns the messages found so far and the offset
 at which to continue.
 """
+READ_BYTES_MAX = 128 * 1024 * 1024
+"""The number of bytes that pulls and pops ask the store for. The store has limits of its own."""
 _ROWS_MAX = 256
-_BYTES_MAX = 128 * 1024 * 1024
 _POSITION = int(RecordColumn.RECORD_POS)
 _SIZE = int(RecordColumn.RECORD_SIZE)
 _QUEUE_OFFSET = int(RecordColumn.QUEUE_OFFSET)
@@ -31,57 +32,57 @@ _PROPERTIES_POS = int(RecordColumn.PROPERTIES_POS)
 _PROPERTIES_LEN = int(RecordColumn.PROPERTIES_LEN)
 
 
-class FilterTime:
-    """The time that one request may take. It is checked only between two reads of the store; no read is cut short."""
+class FilteredRead:
+    """Reads queues for one request, which wants only the messages that match its expression.
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    The time that the request may take is checked only between two reads of the store; no read is cut short.
+
+    Args:
+        monotonic: returns monotonic seconds; the time of the request begins now.
+    """
+
+    def __init__(self, store: MessageStore, expression: sql.SqlExpression, monotonic: Callable[[], float]) -> None:
+        self._store = store
+        self._expression = expression
         self._monotonic = monotonic
         self._ends_s = monotonic() + FILTER_S
 
-    def is_up(self) -> bool:
+    def is_time_up(self) -> bool:
         """Whether the request should be answered with the messages found so far."""
         return self._monotonic() >= self._ends_s
 
+    def get_message(
+        self, topic: bytes, queue_id: int, queue_offset: int, max_messages: int, may_block: bool
+    ) -> GetMessageResult:
+        """``MessageStore.get_message`` for messages that match. If no message matches, the result tells up to which
+        offset the queue was examined.
 
-def read_filtered(
-    store: MessageStore,
-    expression: sql.SqlExpression,
-    topic: bytes,
-    queue_id: int,
-    queue_offset: int,
-    max_messages: int,
-    may_block: bool,
-    time: FilterTime,
-) -> GetMessageResult:
-    """``MessageStore.get_message`` for messages that match ``expression``. If no message matches, the result tells up
-    to which offset the queue was examined.
-
-    A message that is not in memory ends the read, as a limit does. If the first message is not in memory, the read
-    waits for the disk with ``may_block``; without ``may_block``, the result reports the message in ``cold``.
-    """
-    found = _Found(expression, max_messages, store.config.max_transfer_bytes_on_message_in_memory)
-    units_max = max(store.config.max_filter_message_size // UNIT_BYTES, max_messages)
-    end = queue_offset + units_max
-    first = queue_offset
-    result = store.get_message(topic, queue_id, queue_offset, max_messages, _BYTES_MAX, may_block=may_block)
-    while result.status is GetMessageStatus.FOUND and result.cold is None:
-        queue_offset = result.next_offset
-        for view in result.views:
-            stopped_at = found.take(view)
-            if stopped_at is not None:
-                queue_offset = stopped_at
+        A message that is not in memory ends the read, as a limit does. If the first message is not in memory, the read
+        waits for the disk with ``may_block``; without ``may_block``, the result reports the message in ``cold``.
+        """
+        store = self._store
+        found = _Found(self._expression, max_messages, store.config.max_transfer_bytes_on_message_in_memory)
+        units_max = max(store.config.max_filter_message_size // UNIT_BYTES, max_messages)
+        end = queue_offset + units_max
+        first = queue_offset
+        result = store.get_message(topic, queue_id, queue_offset, max_messages, READ_BYTES_MAX, may_block=may_block)
+        while result.status is GetMessageStatus.FOUND and result.cold is None:
+            queue_offset = result.next_offset
+            for view in result.views:
+                stopped_at = found.take(view)
+                if stopped_at is not None:
+                    queue_offset = stopped_at
+                    break
+            if found.full or queue_offset >= min(end, result.max_offset) or self.is_time_up():
                 break
-        if found.full or queue_offset >= min(end, result.max_offset) or time.is_up():
-            break
-        result = store.get_message(topic, queue_id, queue_offset, max_messages, _BYTES_MAX, may_block=False)
-    low, high = result.min_offset, result.max_offset
-    if found.views:
-        return GetMessageResult(
-            GetMessageStatus.FOUND, queue_offset, low, high, found.views, found.count, found.size, result.suggest_slave
-        )
-    if result.status is not GetMessageStatus.FOUND or (result.cold is not None and queue_offset == first):
-        return result
-    return GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
+            result = store.get_message(topic, queue_id, queue_offset, max_messages, READ_BYTES_MAX, may_block=False)
+        low, high = result.min_offset, result.max_offset
+        if found.views:
+            status, slave = GetMessageStatus.FOUND, result.suggest_slave
+            return GetMessageResult(status, queue_offset, low, high, found.views, found.count, found.size, slave)
+        if result.status is not GetMessageStatus.FOUND or (result.cold is not None and queue_offset == first):
+            return result
+        return GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
 
 
 class _Found:

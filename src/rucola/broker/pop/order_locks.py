@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rucola.broker.longpolling.deadlines import Timer
+from rucola.broker.pop.hold import PopHold
 from rucola.broker.pop.order_info import OrderInfoManager
-from rucola.broker.pop.pop_hold import PopHold
 from rucola.broker.pop.pop_offsets import PoppedQueue
+from rucola.broker.waiting_requests import Timer
 
 
 class OrderLocks:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from rucola.broker.client.client_channel import LAST_HEARTBEAT, ClientChannel
 from rucola.broker.client.consumer_manager import CONSUME_ACTIVELY, ConsumerGroup
 from rucola.broker.filter.consumer_filter_manager import SQL92
-from rucola.broker.processor.pull_admission import check_expression_type
 from rucola.broker.processor.responses import success
+from rucola.broker.pull.admission import check_expression_type
 from rucola.broker.registration import answer_when_told
 from rucola.broker.services import BrokerServices
 from rucola.common.key_builder import retry_topic

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.broker.cold_reads import ColdReads
 from rucola.broker.processor.responses import success
 from rucola.broker.senders import Senders
 from rucola.broker.transaction.check_service import TransactionCheckService

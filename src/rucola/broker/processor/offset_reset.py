@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from rucola.broker.client.client_channel import ClientChannel
-from rucola.broker.longpolling.pull_request_hold import PullRequestHold
 from rucola.broker.offset.offset_resets import Reset
+from rucola.broker.pull.request import PullRequestHold
 from rucola.broker.services import BrokerServices
 from rucola.common.message_queue import MessageQueue
 from rucola.common.mq_version import version_name
@@ -54,7 +54,7 @@ class OffsetResetProcessor:
         self._consumers = services.consumers
         self._offsets = services.offsets
         self._resets = services.resets
-        self._wake = hold.wake
+        self._end = hold.end
         self._cold_reads = services.cold_reads
         self._one = asyncio.Lock()
 
@@ -73,7 +73,7 @@ class OffsetResetProcessor:
             for queue_id, offset in table.items():
                 self._offsets.reset(header.group, header.topic, queue_id, offset)
                 self._resets.add(header.group, header.topic, queue_id, Reset(offset))
-                self._wake(header.topic.encode(), queue_id, header.group)
+                self._end(header.topic.encode(), queue_id, header.group)
             return command.answer(ResponseCode.SUCCESS, body=await _encoded(self._body(header.topic, table)))
 
     def _topic(self, header: ResetOffsetRequestHeader) -> TopicConfig:

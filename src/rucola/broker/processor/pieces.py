@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.broker.cold_reads import ColdReads
 from rucola.protocol.bodies import Body
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import partial
 
-from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.broker.cold_reads import ColdReads
 from rucola.broker.processor.responses import success
 from rucola.broker.retry_owner import is_for
 from rucola.common.key_builder import is_retry_topic

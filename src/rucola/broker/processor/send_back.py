@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from rucola.broker.cold_reads import ColdReads
 from rucola.broker.config import BrokerConfig
-from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.processor.dead_letter import DLQ_QUEUES, HONOURS_MAX_RECONSUME_TIMES
 from rucola.broker.processor.responses import success
 from rucola.broker.refusals import group_missing

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Awaitable
 from dataclasses import replace
 
-from rucola.broker.longpolling.pull_request_hold import PullRequestHold
 from rucola.broker.processor.responses import success
 from rucola.broker.processor.whole_table import Encode, WholeTable
+from rucola.broker.pull.request import PullRequestHold
 from rucola.broker.registration import answer_when_told
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_attributes import MIXED, change_attributes

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.broker.cold_reads import ColdReads
 from rucola.broker.paced_work import PacedWork
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
 from rucola.runtime.supervision import PeriodicWork, Supervisor

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.broker.cold_reads import ColdReads
 from rucola.broker.paced_work import PacedWork
 from rucola.broker.timer.timer_message_service import TimerMessageService
 from rucola.broker.timer.timer_rewrite import TimerRewriter

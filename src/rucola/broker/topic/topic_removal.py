@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 
 from rucola.broker.client.consumer_manager import BROADCASTING
-from rucola.broker.longpolling.pull_request_hold import PullRequestHold
 from rucola.broker.offset.offset_resets import Reset
+from rucola.broker.pull.request import PullRequestHold
 from rucola.broker.services import BrokerServices
 
 

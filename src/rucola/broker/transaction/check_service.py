@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.broker.cold_reads import ColdReads
 from rucola.broker.transaction.half_messages import HalfMessages
 from rucola.broker.transaction.transactional_message_service import TransactionalMessageService
 from rucola.runtime.supervision import PeriodicWork, Supervisor

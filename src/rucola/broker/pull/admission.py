@@ -8,13 +8,13 @@ while everything else stays the same.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rucola.broker.client.consumer_manager import BROADCASTING, CONSUME_ACTIVELY
 from rucola.broker.config import BrokerConfig
 from rucola.broker.filter.consumer_filter_manager import SQL92
-from rucola.broker.longpolling.pull_request_hold import Admission
 from rucola.broker.refusals import FAQ, topic_missing
 from rucola.broker.services import BrokerServices
 from rucola.broker.subscription.subscription_group_manager import is_system_group
@@ -52,6 +52,26 @@ class RepeatedFields(NamedTuple):
     sub_version: int | None
     expression: bytes
     expression_type: bytes
+
+
+@dataclass(slots=True, eq=False)
+class Admission:
+    """The part of a queue that a consumer may read."""
+
+    consumer: tuple[str, str, int]
+    """Group, topic, queue id."""
+    queue: tuple[bytes, int]
+    """Topic, queue id."""
+    lite: bool = False
+    """Whether only ``litePullMessageEnable`` permits it."""
+    tag_codes: frozenset[int] | None = None
+    """Tag codes that match; None matches everything."""
+    expression: sql.SqlExpression | None = None
+    """The SQL92 expression; if it is set, ``tag_codes`` is None."""
+    version: int = -1
+    """Version of topics, groups and subscriptions at the time of the check; -1 if it is unknown whether the check is
+    still valid.
+    """
 
 
 class ForbiddenType(IntEnum):
@@ -93,67 +113,65 @@ class PullAdmissions:
         self._groups = services.groups
         self._consumers = services.consumers
         self._filters = services.filters
-        self._kept: dict[tuple[Any, ...], Admission] = {}
+        self._kept: dict[RepeatedFields, Admission] = {}
         self._expressions = services.expressions
         self._changes = 0
         services.topics.on_change(self._changed)
         services.groups.on_change(self._changed)
 
-    def find(self, asked: tuple[Any, ...], channel: Channel) -> Admission:
+    def find(self, fields: RepeatedFields, channel: Channel) -> Admission:
         """Returns the part of a queue that a request on ``channel`` may read.
-
-        Args:
-            asked: the fields of a ``RepeatedFields``.
 
         Raises:
             BrokerError: the request is refused, with the reason.
             NotCompiledError: the request must wait until its expression is compiled.
         """
-        admission = self._kept.get(asked)
+        admission = self._kept.get(fields)
         if admission is None or not self.stands(admission):
-            admission = self._admit(RepeatedFields(*asked), channel)
+            admission = self._admit(fields, channel)
         if self._config.reject_pull_consumer_enable:
             self._refuse_active(admission.consumer[0], channel)
         return admission
 
     def stands(self, admission: Admission) -> bool:
         """Whether ``admission`` is still valid. For a filter by properties this is unknown, so the answer is False."""
-        if admission.state != self._changes + self._consumers.changes:
+        if admission.version != self._changes + self._consumers.changes:
             return False
-        return self._config.lite_pull_message_enable or admission.asked[3] != _LITE
+        return self._config.lite_pull_message_enable or not admission.lite
 
     def _changed(self) -> None:
         self._changes += 1
 
-    def _admit(self, asked: RepeatedFields, channel: Channel) -> Admission:
+    def _admit(self, fields: RepeatedFields, channel: Channel) -> Admission:
         """Runs every check; takes the group's subscription if the request has none of its own."""
-        topic, group = _text(asked.topic), _text(asked.group)
-        self._check(asked, group, topic, channel)
-        admission = Admission(asked, (group, topic, asked.queue_id), (topic.encode(), asked.queue_id))
-        if asked.sub_version is not None:
-            self._take_subscribed(admission, asked.sub_version)
-        elif asked.expression_type == TAG:
-            if len(asked.expression) > _CHEAP_EXPRESSION_BYTES:
+        topic, group = _text(fields.topic), _text(fields.group)
+        self._check(fields, group, topic, channel)
+        queue_id = fields.queue_id
+        admission = Admission((group, topic, queue_id), (topic.encode(), queue_id), fields.code == _LITE)
+        if fields.sub_version is not None:
+            self._take_subscribed(admission, fields.sub_version)
+        elif fields.expression_type == TAG:
+            if len(fields.expression) > _CHEAP_EXPRESSION_BYTES:
                 channel.costly = True
-            admission.tag_codes = _tag_codes(_text(asked.expression))
+            admission.tag_codes = _tag_codes(_text(fields.expression))
         else:
-            admission.expression = self._sql_expression(asked.expression, asked.expression_type)
+            admission.expression = self._sql_expression(fields.expression, fields.expression_type)
         if admission.expression is None:
-            admission.state = self._changes + self._consumers.changes
-            if len(asked.expression) <= _KEPT_EXPRESSION_BYTES_MAX:
+            admission.version = self._changes + self._consumers.changes
+            if len(fields.expression) <= _KEPT_EXPRESSION_BYTES_MAX:
                 if len(self._kept) >= _KEPT_MAX:
                     self._kept.clear()
-                self._kept[asked] = admission
+                self._kept[fields] = admission
         return admission
 
-    def _check(self, asked: RepeatedFields, group: str, topic: str, channel: Channel) -> None:
+    def _check(self, fields: RepeatedFields, group: str, topic: str, channel: Channel) -> None:
         """Refuses invalid pulls; makes the checks in RocketMQ's order (protocol.md 3.4)."""
         config = self._config
         if not config.broker_permission & _READ:
             raise PullForbiddenError(
                 ForbiddenType.BROKER_FORBIDDEN, f"the broker[{config.client_host}] pulling message is forbidden"
             )
-        if asked.code == _LITE and not config.lite_pull_message_enable:
+        if fields.code == _LITE and not config.lite_pull_message_enable:
             raise PullForbiddenError(
                 ForbiddenType.BROKER_FORBIDDEN, f"the broker[{config.client_host}] for lite pull consumer is forbidden"
             )
@@ -170,10 +188,10 @@ class PullAdmissions:
             raise topic_missing(topic)
         if not int(topic_config.perm) & _READ:  # the operators of enum members are slow
             raise PullForbiddenError(ForbiddenType.TOPIC_FORBIDDEN, f"the topic[{topic}] pulling message is forbidden")
-        if not 0 <= asked.queue_id < topic_config.read_queue_nums:
+        if not 0 <= fields.queue_id < topic_config.read_queue_nums:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
-                f"queueId[{asked.queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
+                f"queueId[{fields.queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
                 f"[{topic_config.read_queue_nums}] consumer:[{channel.remote_address}]",
             )
 

@@ -1,9 +1,20 @@
 """Holds pops that found no message, and requests that only ask whether there is one (RocketMQ 5.3.3,
 ``PopLongPollingService``). Event loop only.
 
-The key of a waiting request is its topic, group and queue id; queue id -1 means all queues. A message resumes at most
-two requests for each key: one pop, because further pops would find nothing, and one request that only asks whether
-there are messages. In both cases, the request with the earliest deadline is resumed.
+The key of a waiting request is its topic, group and queue id; queue id -1 means all queues. A message wakes at most two
+requests for each key: one pop, because further pops would find nothing, and one request that only asks whether there
+are messages. In both cases, the request with the earliest deadline is woken.
+
+The table says what may happen to a request in which state. A dash means that it cannot happen; the method then raises
+``TransitionError``. A woken request runs in a later iteration of the event loop. If it must wait again, it does so as a
+new request.
+
+    happens    new     held    woken   done    because
+    ---------  ------  ------  ------  ------  ---------------------------------------------------------------------
+    hold       held    -       -       -       no message was found
+    wake       -       woken   -       -       a message, a free queue, its deadline, a deleted topic, a stop
+    finish     -       done    done    -       it runs again; or its connection is closed, its client subscribes to
+                                               something else, or too many requests wait
 """
 
 from __future__ import annotations
@@ -11,12 +22,11 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from rucola.broker.longpolling.connection_share import ConnectionShare
-from rucola.broker.longpolling.deadlines import Deadlines, Timer
 from rucola.broker.pop.receipt import pop_retry_topic
+from rucola.broker.waiting_requests import Timer, TransitionError, WaitingRequests, WaitState
 from rucola.remoting.channel import Channel
 from rucola.runtime.logs import event
 
@@ -27,6 +37,7 @@ ANSWER_AHEAD_MS = 50
 """Milliseconds between the response to a waiting request and the moment when the request's client gives up."""
 _REMOVED_MIN = 16
 """A heap is cleaned up only when more than this number of its requests no longer wait."""
+_NEW, _HELD, _WOKEN, _DONE = WaitState.NEW, WaitState.HELD, WaitState.WOKEN, WaitState.DONE
 _Queue = tuple[str, int]
 """Topic and queue id."""
 _Place = tuple[str, bool]
@@ -34,31 +45,54 @@ _Place = tuple[str, bool]
 
 
 @dataclass(slots=True, eq=False)
-class HeldPop:
-    """A waiting request, which pops messages or only asks whether there are any.
+class HeldRequest:
+    """A request that only asks whether there are messages, or a ``HeldPop``. Only the methods change ``state``.
 
     Attributes:
+        deadline_s: monotonic time at which the request must be answered.
         resume: runs the request again.
         tag_codes: the tag codes of the messages that the request wants; None: it wants all messages.
-        question: whether the request only asks and does not pop.
-        expression: type and text of the filter; None if the request has none.
-        give_up: answers that there is no message, without a look; None if the request only asks.
-        moment: key of the deadline in ``Deadlines``.
-        waits: whether the request is waiting.
     """
 
     channel: Channel
     topic: str
     group: str
     queue_id: int
-    deadline_ms: int
+    deadline_s: float
     resume: Callable[[], None]
     tag_codes: frozenset[int] | None = None
-    question: bool = False
-    expression: tuple[str, str] | None = None
-    give_up: Callable[[], None] | None = None
-    moment: int = 0
-    waits: bool = False
+    state: WaitState = _NEW
+
+    def hold(self) -> None:
+        """Begins to wait."""
+        if self.state is not _NEW:
+            raise TransitionError(self.state, "hold")
+        self.state = _HELD
+
+    def wake(self) -> None:
+        """Ends the wait; the request runs again soon."""
+        if self.state is not _HELD:
+            raise TransitionError(self.state, "wake")
+        self.state = _WOKEN
+
+    def finish(self) -> None:
+        """Ends the life of this object: the request runs again, is answered, or is forgotten."""
+        if self.state is not _HELD and self.state is not _WOKEN:
+            raise TransitionError(self.state, "finish")
+        self.state = _DONE
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class HeldPop(HeldRequest):
+    """A waiting pop.
+
+    Attributes:
+        expression: type and text of its filter.
+        give_up: answers that there is no message, without a look.
+    """
+
+    expression: tuple[str, str]
+    give_up: Callable[[], None]
 
 
 class _Waiting:
@@ -70,22 +104,22 @@ class _Waiting:
 
     def __init__(self) -> None:
         self.count = 0
-        self.heaps: dict[frozenset[int] | None, list[tuple[int, int, HeldPop]]] = {}
+        self.heaps: dict[frozenset[int] | None, list[tuple[float, int, HeldRequest]]] = {}
 
-    def add(self, pop: HeldPop, number: int) -> None:
+    def add(self, request: HeldRequest, number: int) -> None:
         """Adds a request. ``number`` rises with each call, so with equal deadlines the oldest request is first."""
         self.count += 1
-        heap = self.heaps.setdefault(pop.tag_codes, [])
-        heapq.heappush(heap, (pop.deadline_ms, number, pop))
+        heap = self.heaps.setdefault(request.tag_codes, [])
+        heapq.heappush(heap, (request.deadline_s, number, request))
         if len(heap) > 2 * self.count + _REMOVED_MIN:
-            heap[:] = [entry for entry in heap if entry[2].waits]
+            heap[:] = [entry for entry in heap if entry[2].state is _HELD]
             heapq.heapify(heap)
 
-    def first(self, tags_code: int | None) -> HeldPop | None:
+    def first(self, tags_code: int | None) -> HeldRequest | None:
         """The request with the earliest deadline among those that want messages with ``tags_code``."""
-        found: tuple[int, int, HeldPop] | None = None
+        found: tuple[float, int, HeldRequest] | None = None
         for wanted, heap in list(self.heaps.items()):
-            while heap and not heap[0][2].waits:
+            while heap and heap[0][2].state is not _HELD:
                 heapq.heappop(heap)
             if not heap:
                 del self.heaps[wanted]
@@ -103,7 +137,7 @@ class PopHold:
         waiting_max: maximum number of waiting requests.
         queue_max: a pop may not wait if more pops than this number already wait for the same topic, group and queue id.
             The same limit applies to requests that only ask whether there are messages.
-        account_of: see ``ConnectionShare``.
+        account_of: see ``WaitingRequests``.
 
     Attributes:
         stopped: whether the broker is stopping; if so, no request may wait.
@@ -123,14 +157,12 @@ class PopHold:
         self._queues: dict[_Queue, dict[_Place, _Waiting]] = {}
         self._retry_queues: dict[str, dict[_Queue, dict[_Place, None]]] = {}
         """Maps each retry topic to the topics and groups whose pops read it."""
-        self._count = 0
         self._numbers = itertools.count()
-        self._share = ConnectionShare[HeldPop](account_of)
-        self._deadlines = Deadlines[HeldPop](monotonic, call_later, self._leave)
+        self._requests = WaitingRequests[HeldRequest](monotonic, call_later, self._wake, account_of)
         self.stopped = False
 
     def __len__(self) -> int:
-        return self._count
+        return self._requests.count
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
         """Number of pops that wait for the queue."""
@@ -147,24 +179,22 @@ class PopHold:
             for place in ((group, False), (group, True))
         )
 
-    def hold(self, pop: HeldPop, now_ms: int) -> bool:
+    def hold(self, request: HeldRequest) -> bool:
         """Holds the request until its deadline; returns False if too many requests wait or the broker is stopping."""
-        queue, place = (pop.topic, pop.queue_id), (pop.group, pop.question)
+        queue, place = _key(request)
         waiting = self._queues.get(queue, {}).get(place)
-        if self.stopped or self._count >= self._waiting_max:
+        is_full = self._requests.count >= self._waiting_max
+        if self.stopped or is_full or (waiting is not None and waiting.count > self._queue_max):
             return False
-        if waiting is not None and waiting.count > self._queue_max:
-            return False
-        if not self._share.enter(pop.channel, pop):
+        request.hold()
+        if not self._requests.add(request):
+            request.finish()
             return False
         if waiting is None:
             waiting = self._queues.setdefault(queue, {})[place] = _Waiting()
-            for retry_topic in _retry_topics(pop):
+            for retry_topic in _retry_topics(request):
                 self._retry_queues.setdefault(retry_topic, {}).setdefault(queue, {})[place] = None
-        self._count += 1
-        pop.waits = True
-        waiting.add(pop, next(self._numbers))
-        pop.moment = self._deadlines.add(pop, max(pop.deadline_ms - now_ms, 0) / 1000)
+        waiting.add(request, next(self._numbers))
         return True
 
     def arrived(self, topic: bytes, queue_id: int, tags_code: int | None) -> None:
@@ -174,23 +204,23 @@ class PopHold:
         name = topic.decode("utf-8", "replace")
         for queue in ((name, ALL_QUEUES), (name, queue_id)):
             for place in list(self._queues.get(queue, ())):
-                self._resume_one(queue, place, tags_code)
+                self._wake_one(queue, place, tags_code)
         for queue, places in list(self._retry_queues.get(name, {}).items()):
             for place in list(places):
-                self._resume_one(queue, place, None)
+                self._wake_one(queue, place, None)
 
     def wake(self, topic: str, group: str, queue_id: int = ALL_QUEUES) -> None:
-        """Resumes requests of a group that wait for this queue or for all queues, because the group can get messages
-        again. For each key, at most one pop and one request that only asks are resumed.
+        """Wakes requests of a group that wait for this queue or for all queues, because the group can get messages
+        again. For each key, at most one pop and one request that only asks are woken.
         """
         for waiting_for in {ALL_QUEUES, queue_id}:
-            self._resume_one((topic, waiting_for), (group, False), None)
-            self._resume_one((topic, waiting_for), (group, True), None)
+            self._wake_one((topic, waiting_for), (group, False), None)
+            self._wake_one((topic, waiting_for), (group, True), None)
 
     def end(self, topic: str) -> None:
-        """Resumes all requests for a deleted topic."""
-        for pop in [pop for pop in self._all() if pop.topic == topic]:
-            self._leave(pop)
+        """Wakes all requests for a deleted topic."""
+        for request in [request for request in self._requests.all() if request.topic == topic]:
+            self._wake(request)
 
     def subscribed(self, channel: Channel, group: str, expressions: Mapping[str, tuple[str, str]]) -> None:
         """Answers the waiting pops of a client that now subscribes to their topics with other expressions. They would
@@ -199,67 +229,67 @@ class PopHold:
         Args:
             expressions: type and text of the filter of each subscribed topic.
         """
-        for pop in self._share.of(channel):
-            is_other = pop.group == group and expressions.get(pop.topic, pop.expression) != pop.expression
-            if is_other and pop.give_up is not None:
+        for pop in self._requests.of(channel):
+            if not isinstance(pop, HeldPop) or pop.group != group:
+                continue
+            if expressions.get(pop.topic, pop.expression) != pop.expression:
                 self._remove(pop)
+                pop.finish()
                 pop.give_up()
 
     def channel_closed(self, channel: Channel) -> None:
         """Forgets the requests of a closed connection."""
-        for pop in self._share.of(channel):
-            self._remove(pop)
+        for request in self._requests.of(channel):
+            self._remove(request)
+            request.finish()
 
     def release_all(self) -> None:
-        """Resumes all requests, because the broker is stopping."""
+        """Runs all requests now, because the broker is stopping."""
         self.stopped = True
-        for pop in list(self._all()):
-            self._remove(pop)
-            self._resume(pop)
+        requests = self._requests.all()
+        for request in requests:
+            self._remove(request)
+            request.wake()
+        for request in requests:
+            self._resume(request)
 
-    def _resume_one(self, queue: _Queue, place: _Place, tags_code: int | None) -> None:
+    def _wake_one(self, queue: _Queue, place: _Place, tags_code: int | None) -> None:
         waiting = self._queues.get(queue, {}).get(place)
-        pop = None if waiting is None else waiting.first(tags_code)
-        if pop is not None:
-            self._leave(pop)
+        request = None if waiting is None else waiting.first(tags_code)
+        if request is not None:
+            self._wake(request)
 
-    def _all(self) -> Iterator[HeldPop]:
-        for places in self._queues.values():
-            for waiting in places.values():
-                for heap in waiting.heaps.values():
-                    yield from (pop for _, _, pop in heap if pop.waits)
-
-    def _leave(self, pop: HeldPop) -> None:
-        """Resumes a request in a separate iteration of the event loop. A pop appends to the log, and the caller may be
-        in the middle of dispatching the log.
+    def _wake(self, request: HeldRequest) -> None:
+        """Wakes a request, which runs in a later iteration of the event loop: a pop appends to the log, and the caller
+        may be in the middle of dispatching the log.
         """
-        self._remove(pop)
-        self._call_later(0, self._resume, pop)
+        self._remove(request)
+        request.wake()
+        self._call_later(0, self._resume, request)
 
-    def _resume(self, pop: HeldPop) -> None:
-        if pop.channel.closed:  # the connection was closed in the meantime; the message goes to another request
-            self._resume_one((pop.topic, pop.queue_id), (pop.group, pop.question), None)
+    def _resume(self, request: HeldRequest) -> None:
+        request.finish()
+        if request.channel.closed:  # the connection was closed in the meantime; the message goes to another request
+            self._wake_one(*_key(request), None)
             return
         try:
-            pop.resume()
+            request.resume()
         except Exception as error:  # noqa: BLE001 - a defect in one request must not keep the others waiting
-            event(logger, logging.ERROR, "pop not resumed", error, peer=pop.channel.remote_address)
+            event(logger, logging.ERROR, "pop not resumed", error, peer=request.channel.remote_address)
 
-    def _remove(self, pop: HeldPop) -> None:
-        queue, place = (pop.topic, pop.queue_id), (pop.group, pop.question)
+    def _remove(self, request: HeldRequest) -> None:
+        """Removes a request from the waiting ones; the caller changes its state."""
+        queue, place = _key(request)
         places = self._queues[queue]
         waiting = places[place]
-        pop.waits = False
         waiting.count -= 1
-        self._count -= 1
-        self._share.leave(pop.channel, pop)
-        self._deadlines.remove(pop, pop.moment)
+        self._requests.remove(request)
         if waiting.count:
             return
         del places[place]
         if not places:
             del self._queues[queue]
-        for retry_topic in _retry_topics(pop):
+        for retry_topic in _retry_topics(request):
             queues = self._retry_queues[retry_topic]
             del queues[queue][place]
             if not queues[queue]:
@@ -268,6 +298,11 @@ class PopHold:
                     del self._retry_queues[retry_topic]
 
 
-def _retry_topics(pop: HeldPop) -> set[str]:
+def _key(request: HeldRequest) -> tuple[_Queue, _Place]:
+    """Under which keys a request waits."""
+    return (request.topic, request.queue_id), (request.group, not isinstance(request, HeldPop))
+
+
+def _retry_topics(request: HeldRequest) -> set[str]:
     """The retry topics that a pop also reads."""
-    return {pop_retry_topic(pop.topic, pop.group, v2) for v2 in (False, True)}
+    return {pop_retry_topic(request.topic, request.group, v2) for v2 in (False, True)}

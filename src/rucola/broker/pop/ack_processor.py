@@ -47,10 +47,7 @@ class PopAckProcessor:
         locks: OrderLocks,
         when_safe: WhenSafe,
     ) -> None:
-        self._store = services.store
-        self._topics = services.topics
-        self._offsets = services.offsets
-        self._resets = services.resets
+        self._services = services
         self._orders = orders
         self._log = log
         self._locks = locks
@@ -166,8 +163,8 @@ class PopAckProcessor:
         if following > before:
             done = PopAck(PopKey(*queue, IN_ORDER, receipt.pop_time_ms, receipt.broker_name), (following - 1,))
             end = self._log.put_ack(done, 0, queue.queue_id % self._log.queues)
-        if self._resets.find(queue.group, queue.topic, queue.queue_id) is None:
-            self._offsets.commit(queue.group, queue.topic, queue.queue_id, following)
+        if self._services.resets.find(queue.group, queue.topic, queue.queue_id) is None:
+            self._services.offsets.commit(queue.group, queue.topic, queue.queue_id, following)
         self._locks.changed(queue)
         return end
 
@@ -184,11 +181,12 @@ class PopAckProcessor:
         )
 
     def _committed(self, queue: PoppedQueue) -> int:
-        return self._offsets.query(queue.group, queue.topic, queue.queue_id) or 0
+        return self._services.offsets.query(queue.group, queue.topic, queue.queue_id) or 0
 
     def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
         name = topic.encode()
-        return self._store.min_queue_offset(name, queue_id), self._store.max_queue_offset(name, queue_id)
+        store = self._services.store
+        return store.min_queue_offset(name, queue_id), store.max_queue_offset(name, queue_id)
 
     def _check_topic_is_same(self, topic: str, receipt: Receipt) -> None:
         """Refuses receipts of a topic that was deleted and created again: their offsets belong to other messages now.
@@ -200,10 +198,10 @@ class PopAckProcessor:
             raise BrokerError(ResponseCode.NO_MESSAGE, f"the topic[{topic}] was deleted after the pop")
 
     def _is_of_former_topic(self, topic: str, pop_time_ms: int) -> bool:
-        return pop_time_ms < self._store.deleted_ms(topic.encode())
+        return pop_time_ms < self._services.store.deleted_ms(topic.encode())
 
     def _check_queue(self, channel: Channel, topic: str, queue_id: int) -> None:
-        config = self._topics.get(topic)
+        config = self._services.topics.get(topic)
         if config is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
         if not 0 <= queue_id < config.read_queue_nums:

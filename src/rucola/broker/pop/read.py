@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rucola.broker.filter.filtered_read import FilterTime, read_filtered
+from rucola.broker.filter.filtered_read import READ_BYTES_MAX, FilteredRead
 from rucola.broker.offset.offset_resets import OffsetResets
 from rucola.broker.pop.order_info import OrderInfoManager
 from rucola.broker.pop.order_locks import OrderLocks
@@ -27,7 +27,6 @@ from rucola.protocol.headers.pop import PopMessageRequestHeader
 from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageResult, GetMessageStatus
 
-_MAX_BYTES = 128 * 1024 * 1024
 _MOVED = {
     GetMessageStatus.OFFSET_TOO_SMALL,
     GetMessageStatus.OFFSET_OVERFLOW_BADLY,
@@ -51,6 +50,7 @@ class Pop:
         moved: whether the filter skipped all messages that were read from a queue.
         cold: fetches the missing messages of the first queue whose messages were not in memory; any thread may
             call it.
+        filtered: reads the queues of a pop with an expression.
     """
 
     header: PopMessageRequestHeader
@@ -69,7 +69,7 @@ class Pop:
     """Queues that give no messages until their last pop is acknowledged."""
     moved: bool = False
     cold: Callable[[], None] | None = None
-    filter_time: FilterTime | None = None
+    filtered: FilteredRead | None = None
 
     def again(self, now_ms: int) -> Pop:
         """A new pop for the same request, to be run after ``cold`` was called; ``now_ms`` is its pop time."""
@@ -120,7 +120,7 @@ class PopReader:
         if header.order and self._is_blocked(queue, header):
             pop.blocked.append(queue)
             return
-        if pop.count >= header.max_msg_nums or (pop.filter_time is not None and pop.filter_time.is_up()):
+        if pop.count >= header.max_msg_nums or (pop.filtered is not None and pop.filtered.is_time_up()):
             pop.rest += max(self._store.max_queue_offset(topic.encode(), queue_id) - start, 0)
             return
         result = self._read(pop, queue, start)
@@ -169,11 +169,11 @@ class PopReader:
         where = (queue.topic.encode(), queue.queue_id, start, pop.header.max_msg_nums - pop.count)
         may_block = queue in pop.waited_for
         if pop.expression is not None:
-            if pop.filter_time is None:
-                pop.filter_time = FilterTime(self._monotonic)
-            result = read_filtered(self._store, pop.expression, *where, may_block=may_block, time=pop.filter_time)
+            if pop.filtered is None:
+                pop.filtered = FilteredRead(self._store, pop.expression, self._monotonic)
+            result = pop.filtered.get_message(*where, may_block=may_block)
         else:
-            result = self._store.get_message(*where, _MAX_BYTES, pop.tag_codes, may_block=may_block)
+            result = self._store.get_message(*where, READ_BYTES_MAX, pop.tag_codes, may_block=may_block)
         if result.cold is not None and pop.cold is None:
             pop.cold = result.cold
             pop.waited_for.add(queue)

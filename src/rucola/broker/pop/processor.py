@@ -7,13 +7,13 @@ from __future__ import annotations
 import itertools
 from functools import partial
 
+from rucola.broker.pop.checks import check_place, if_still_reading
+from rucola.broker.pop.hold import ANSWER_AHEAD_MS, HeldPop, PopHold
 from rucola.broker.pop.order_locks import OrderLocks
-from rucola.broker.pop.pop_hold import ANSWER_AHEAD_MS, HeldPop, PopHold
-from rucola.broker.pop.pop_read import Pop, PopReader
 from rucola.broker.pop.queue_walk import BEGINS, QueueWalk
+from rucola.broker.pop.read import Pop, PopReader
 from rucola.broker.pop.receipt import ORDER_REVIVE_QUEUE
 from rucola.broker.pop.request_age import BORN_TIME, RequestAges
-from rucola.broker.processor.pop_checks import check_place, if_still_reading
 from rucola.broker.services import BrokerServices
 from rucola.common.numbers import POP_MESSAGES_MAX
 from rucola.common.sysflag import PermName
@@ -47,21 +47,14 @@ class PopMessageProcessor:
         revive_queues: int,
         ages: RequestAges,
     ) -> None:
-        self._config = services.config
-        self._store = services.store
-        self._topics = services.topics
-        self._groups = services.groups
+        self._services = services
         self._reader = reader
         self._hold = hold
         self._locks = locks
         self._walk = walk
-        self._cold_reads = services.cold_reads
-        self._senders = services.senders
         self._revive_queues = itertools.cycle(range(revive_queues))
         self._now_ms = services.store.now_ms
         self._ages = ages
-        self._random_below = services.random_below
-        self._expressions = services.expressions
 
     def pop(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """Request 200050: pops messages; None if the request waits."""
@@ -75,15 +68,15 @@ class PopMessageProcessor:
         try:
             self._check(channel, header, began_ms)
             text = _sql_text(header)
-            if self._expressions.must_wait([text]):
+            if self._services.expressions.must_wait([text]):
                 again = partial(serve_again, channel, command, partial(self._pop, began_ms=began_ms))
-                self._expressions.start(channel, text, again)
+                self._services.expressions.start(channel, text, again)
                 return None
             tag_codes, expression = self._filter(header)
         except BrokerError as refusal:
             return command.answer(refusal.code, refusal.remark, PopMessageResponseHeader().to_ext_fields())
         revive_queue = ORDER_REVIVE_QUEUE if header.order else next(self._revive_queues)
-        begin = self._random_below(BEGINS)
+        begin = self._services.random_below(BEGINS)
         pop = Pop(header, self._now_ms(), revive_queue, tag_codes, expression, began_ms, begin)
         return self._serve(channel, command, pop)
 
@@ -102,11 +95,11 @@ class PopMessageProcessor:
         code, remark = ResponseCode.SUCCESS, "FOUND"
         if pop.count:
             if pop.cold is not None:  # so that the next pop finds the messages in memory
-                self._cold_reads.start(channel, pop.cold, _nobody_waits)
+                self._services.cold_reads.start(channel, pop.cold, _nobody_waits)
             if pop.rest > 0:
                 self._hold.wake(header.topic, header.consumer_group, header.queue_id)
         elif pop.cold is not None:
-            if self._cold_reads.start(channel, pop.cold, partial(self._fetched, channel, command, pop)):
+            if self._services.cold_reads.start(channel, pop.cold, partial(self._fetched, channel, command, pop)):
                 return None
             code, remark = ResponseCode.SYSTEM_BUSY, OVERLOAD
         else:
@@ -118,21 +111,27 @@ class PopMessageProcessor:
 
     def _check(self, channel: Channel, header: PopMessageRequestHeader, began_ms: int) -> None:
         """Refuses invalid pops; makes the checks in RocketMQ's order."""
-        broker = f"the broker[{self._config.client_host}]"
+        services, config = self._services, self._services.config
+        broker = f"the broker[{config.client_host}]"
         if self._ages.is_too_late(began_ms, header.poll_time):
             raise BrokerError(ResponseCode.POLLING_TIMEOUT, f"{broker} pop message is timeout too much")
-        if not self._config.broker_permission & PermName.READ:
+        if not config.broker_permission & PermName.READ:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"{broker} pop message is forbidden")
         if header.max_msg_nums > POP_MESSAGES_MAX:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER, f"{broker} pop message's num is greater than {POP_MESSAGES_MAX}"
             )
-        if not self._store.config.timer_wheel_enable:
+        if not services.store.config.timer_wheel_enable:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR, f"{broker} pop message is forbidden because timerWheelEnable is false"
             )
         check_place(
-            self._topics, self._groups, header.topic, header.queue_id, header.consumer_group, channel.remote_address
+            services.topics,
+            services.groups,
+            header.topic,
+            header.queue_id,
+            header.consumer_group,
+            channel.remote_address,
         )
 
     def _filter(self, header: PopMessageRequestHeader) -> _Filter:
@@ -140,7 +139,7 @@ class PopMessageProcessor:
             if (header.exp_type or _TAG) == _TAG:
                 return parse_tags(header.exp), None
             text = _sql_text(header)
-            return None, self._expressions.compile(text) if text else None
+            return None, self._services.expressions.compile(text) if text else None
         except FormatError:
             raise BrokerError(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
@@ -148,23 +147,24 @@ class PopMessageProcessor:
 
     def _wait(self, channel: Channel, command: RemotingCommand, pop: Pop) -> bool:
         """Holds the request; returns False if it may not wait."""
-        header, now_ms, deadline_ms = pop.header, self._ages.now_ms(), _deadline_ms(pop)
-        if deadline_ms <= now_ms:
+        header, deadline_ms = pop.header, _deadline_ms(pop)
+        if deadline_ms <= self._ages.now_ms():
             return False
         serve = partial(self._pop, began_ms=pop.began_ms)
-        again = if_still_reading(self._senders, self._senders.proof(channel), serve)
+        senders = self._services.senders
+        again = if_still_reading(senders, senders.proof(channel), serve)
         held = HeldPop(
             channel,
             header.topic,
             header.consumer_group,
             header.queue_id,
-            deadline_ms,
+            deadline_ms / 1000,
             lambda: serve_again(channel, command, again),
             pop.tag_codes,
             expression=(header.exp_type or _TAG, header.exp or _ALL),
             give_up=lambda: serve_again(channel, command, lambda _, request: _no_message(request, pop)),
         )
-        if not self._hold.hold(held, now_ms):
+        if not self._hold.hold(held):
             return False
         for queue in pop.blocked:
             self._locks.changed(queue)

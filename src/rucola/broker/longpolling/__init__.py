@@ -1,1 +1,0 @@
-"""Requests that wait for an event."""

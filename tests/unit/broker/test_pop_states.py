@@ -1,0 +1,167 @@
+"""The states of a waiting pop: every event in every state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.unit.broker.test_pop_hold import Connection, Scene
+from tests.unit.broker.test_pull_states import cells
+
+from rucola.broker.pop import hold as pop_hold
+from rucola.broker.pop.hold import ALL_QUEUES, HeldPop, HeldRequest
+from rucola.broker.waiting_requests import TransitionError, WaitState
+
+AFTER_MS = 3000
+TABLE = cells(pop_hold.__doc__ or "")
+HAPPENS: dict[str, Callable[[HeldRequest], None]] = {
+    "hold": HeldRequest.hold,
+    "wake": HeldRequest.wake,
+    "finish": HeldRequest.finish,
+}
+
+
+def nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize("kind", [HeldRequest, HeldPop])
+@pytest.mark.parametrize(("happens", "before", "after"), TABLE)
+def test_the_table_of_states_is_true(kind: type, happens: str, before: str, after: str) -> None:
+    place = (Connection(), "T", "g", 0, 1.0, nothing)
+    more = {"expression": ("TAG", "*"), "give_up": nothing} if kind is HeldPop else {}
+    request: HeldRequest = kind(*place, **more)
+    assert request.state is WaitState.NEW
+    request.state = WaitState(before)
+    if after == "-":
+        with pytest.raises(TransitionError, match=f"{happens}: impossible for a request that is {before}"):
+            HAPPENS[happens](request)
+    else:
+        HAPPENS[happens](request)
+    assert request.state is WaitState(before if after == "-" else after)
+
+
+def test_the_table_has_every_state_and_every_method() -> None:
+    states = {"new", "held", "woken", "done"}
+    assert {(happens, before) for happens, before, _ in TABLE} == {(h, s) for h in HAPPENS for s in states}
+
+
+def close(scene: Scene, request: HeldRequest) -> None:
+    request.channel.closed = True
+    scene.hold.channel_closed(request.channel)
+
+
+def fail(scene: Scene, request: HeldRequest) -> None:
+    def broken() -> None:
+        raise ValueError("a defect")
+
+    request.resume = broken
+    scene.hold.arrived(b"T", 0, 1)
+
+
+EVENTS: dict[str, Callable[[Scene, HeldRequest], None]] = {
+    "message": lambda scene, _: scene.hold.arrived(b"T", 0, 1),
+    "other tag": lambda scene, _: scene.hold.arrived(b"T", 0, 2),
+    "mixed tags": lambda scene, _: scene.hold.arrived(b"T", 0, None),
+    "other queue": lambda scene, _: scene.hold.arrived(b"T", 5, 1),
+    "retry topic": lambda scene, _: scene.hold.arrived(b"%RETRY%g_T", 0, 2),
+    "free queue": lambda scene, _: scene.hold.wake("T", "g", 0),
+    "deadline": lambda scene, _: scene.clock.advance(AFTER_MS),
+    "deleted topic": lambda scene, _: scene.hold.end("T"),
+    "other deleted": lambda scene, _: scene.hold.end("U"),
+    "expression": lambda scene, it: scene.hold.subscribed(it.channel, "g", {"T": ("SQL92", "*")}),
+    "same expression": lambda scene, it: scene.hold.subscribed(it.channel, "g", {"T": ("TAG", "*")}),
+    "closed": close,
+    "stop": lambda scene, _: scene.hold.release_all(),
+    "defect": fail,
+}
+OUTCOMES = {
+    # event: (a held pop, a held question, a woken pop)
+    "message": ("runs", "runs", "runs"),
+    "other tag": ("waits", "runs", "runs"),
+    "mixed tags": ("runs", "runs", "runs"),
+    "other queue": ("waits", "waits", "runs"),
+    "retry topic": ("runs", "runs", "runs"),
+    "free queue": ("runs", "runs", "runs"),
+    "deadline": ("runs", "runs", "runs"),
+    "deleted topic": ("runs", "runs", "runs"),
+    "other deleted": ("waits", "waits", "runs"),
+    "expression": ("gives up", "waits", "runs"),
+    "same expression": ("waits", "waits", "runs"),
+    "closed": ("gone", "gone", "gone"),
+    "stop": ("runs", "runs", "runs"),
+    "defect": ("gone", "gone", "gone"),
+}
+
+
+@pytest.mark.parametrize("happens", EVENTS)
+@pytest.mark.parametrize("state", ["held", "question", "woken"])
+def test_every_event_in_every_state(state: str, happens: str) -> None:
+    scene = Scene()
+    is_question = state == "question"
+    tags = None if is_question else {1}
+    request = scene.held(queue_id=0, after_ms=AFTER_MS, tags=tags, question=is_question)
+    if state == "woken":
+        scene.hold.arrived(b"T", 0, 1)
+        assert (len(scene.hold), request.state, scene.resumed) == (0, WaitState.WOKEN, [])
+    EVENTS[happens](scene, request)
+    scene.loop.run()
+    expected = OUTCOMES[happens][["held", "question", "woken"].index(state)]
+    assert scene.resumed == [request] * (expected == "runs")
+    assert scene.given_up == ["*"] * (expected == "gives up")
+    assert request.state is (WaitState.HELD if expected == "waits" else WaitState.DONE)
+    assert len(scene.hold) == (expected == "waits")
+    scene.passes(2 * AFTER_MS)
+    assert scene.resumed == [request] * (expected in ("runs", "waits")), "it runs once"
+    assert request.state is WaitState.DONE
+    assert (scene.hold._queues, scene.hold._retry_queues, scene.hold._requests._connections) == ({}, {}, {})
+
+
+def test_after_a_stop_nobody_waits() -> None:
+    scene = Scene()
+    scene.hold.release_all()
+    late = HeldRequest(Connection(), "T", "g", 0, 9.0, nothing)  # type: ignore[arg-type]
+    assert not scene.hold.hold(late)
+    assert (len(scene.hold), late.state) == (0, WaitState.NEW)
+
+
+def test_a_request_beyond_the_share_of_its_connection_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rucola.broker.waiting_requests.REQUESTS_MAX", 1)
+    scene = Scene()
+    first = scene.held()
+    late = HeldRequest(first.channel, "T", "h", 0, 9.0, nothing)
+    assert not scene.hold.hold(late)
+    assert (len(scene.hold), late.state) == (1, WaitState.DONE)
+    assert ("T", 0) not in scene.hold._queues
+
+
+def test_more_requests_than_a_queue_or_the_broker_may_hold_do_not_wait() -> None:
+    scene = Scene(waiting_max=2)
+    scene.held()
+    scene.held()
+    late = HeldRequest(Connection(), "T", "g", ALL_QUEUES, 9.0, nothing)  # type: ignore[arg-type]
+    assert not scene.hold.hold(late)
+    assert late.state is WaitState.NEW
+
+
+def test_a_message_that_comes_while_a_pop_runs_wakes_the_next_one() -> None:
+    scene = Scene()
+    first, second = scene.held(after_ms=1000), scene.held(after_ms=2000)
+    resume = first.resume
+
+    def run_and_arrive() -> None:
+        resume()
+        scene.hold.arrived(b"T", 0, 1)
+
+    first.resume = run_and_arrive
+    scene.hold.arrived(b"T", 0, 1)
+    assert scene.passes() == [first, second]
+
+
+def test_a_stop_runs_all_even_if_one_closes_the_connection_of_the_next() -> None:
+    scene = Scene()
+    first, second, third = (scene.held(after_ms=1000 * number) for number in (1, 2, 3))
+    first.resume = lambda: close(scene, second)
+    scene.hold.release_all()
+    assert scene.resumed == [third]
+    assert (len(scene.hold), second.state) == (0, WaitState.DONE)
