@@ -66,7 +66,7 @@ def test_s07_sends_that_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
             size = store.max_offset - begin - taken
             assert taken < 3000 * size
             monkeypatch.undo()
-            cluster.broker._serving.dispatching.flushed()
+            cluster.broker._serving.scheduler.flushed()
             assert (await other).code == 0
             assert set(await answers(connection, 4000)) == {0}
             assert not channel.inbound.reasons & OWED

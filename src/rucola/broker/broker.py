@@ -102,7 +102,7 @@ class Broker:
     @property
     def ready(self) -> bool:
         """Whether messages are accepted and delivered."""
-        return self.store.state is StoreState.RUNNING and not self._serving.dispatching.failed
+        return self.store.state is StoreState.RUNNING and not self._serving.scheduler.failed
 
     @property
     def connections(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rucola.broker.broker_stats import SAMPLE_INTERVAL_S
 from rucola.broker.client.client_channel import SCAN_INTERVAL_S
-from rucola.broker.dispatching import Dispatching
+from rucola.broker.dispatch_scheduler import DispatchScheduler
 from rucola.broker.processor.send import SendMessageProcessor
 from rucola.broker.processor.send_rewrite import Rewriter
 from rucola.broker.pull.request import RECHECK_INTERVAL_S
@@ -43,7 +43,7 @@ class RunningBroker:
     Attributes:
         running: the services that need loop or address.
         processors: the processors of all requests except sends and pulls.
-        dispatching: what the store calls.
+        scheduler: what the store calls.
         handler: what the remoting server calls.
     """
 
@@ -53,20 +53,20 @@ class RunningBroker:
         self.running = running
         self.processors = ProcessorTable(config.admin_broker_thread_pool_queue_capacity)
         register_requests(running, self.processors)
-        self.dispatching = Dispatching(running, listeners)
+        self.scheduler = DispatchScheduler(running, listeners)
         self.handler = RequestHandler(
             store,
             SendMessageProcessor(services, _rewriter(services), running.waiters),
             running.pull,
             self.processors,
-            self.dispatching.dispatch_scheduled,
+            self.scheduler.dispatch_scheduled,
             running.waiters,
             config.send_thread_pool_queue_capacity,
             services.clock.monotonic,
             services.cold_reads,
             services.access.guard if services.access is not None else None,
         )
-        store.listen(self.dispatching.appended, self.dispatching.flushed_in_thread)
+        store.listen(self.scheduler.appended, self.scheduler.flushed_in_thread)
         for holder in (services.timers, services.schedule, running.transaction_checks, services.pops):
             store.add_holder(holder)
         self._periodic: list[PeriodicWork] = []

@@ -40,7 +40,7 @@ def test_more_sends_than_may_wait_for_the_disk_are_refused(tmp_path, monkeypatch
             refused = await cluster.client.invoke(cluster.broker.address, odd, 5000)
             assert (refused.code, refused.remark) == OVERLOAD
             monkeypatch.undo()
-            cluster.broker._serving.dispatching.flushed()
+            cluster.broker._serving.scheduler.flushed()
             assert [(await send).code for send in waiting] == [0, 0]
             assert await cluster.bodies() == [b"0", b"1", b"2"]
 

@@ -4,5 +4,5 @@
 - ``admission`` decides what the consumer may read, and which messages it wants.
 - ``request`` has the request, the table of its states, its one response, and the hold where it waits.
 
-``broker.dispatching`` tells the hold of new messages.
+``broker.dispatch_scheduler`` tells the hold of new messages.
 """

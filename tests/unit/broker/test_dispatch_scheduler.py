@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from rucola.broker.dispatching import MAPS_A_TURN, ROWS_A_TURN, Dispatching
+from rucola.broker.dispatch_scheduler import MAPS_A_TURN, ROWS_A_TURN, DispatchScheduler
 from rucola.broker.timer.timer_rewrite import TIMER
 from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.runtime.supervision import Supervisor
@@ -70,7 +70,7 @@ class Scene:
             delivery=SimpleNamespace(arrived=lambda: self._tell("delayed")),
         )
         self.listeners: list[Callable[[], None]] = []
-        self.dispatching = Dispatching(cast("Any", running), self.listeners)
+        self.scheduler = DispatchScheduler(cast("Any", running), self.listeners)
 
     def _tell(self, what: str) -> None:
         if what in self.broken:
@@ -91,20 +91,20 @@ class Scene:
 
 def test_a_waiter_that_throws_keeps_nobody_else_from_its_messages(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene((b"Bad", 0, 1, None), (b"T", 1, 5, 7))
-    scene.dispatching._dispatch()
+    scene.scheduler._dispatch()
     assert scene.heard == [("pull", b"T", 1, 5, 7), ("pop", b"T", 1, 7)]
     assert {record.rucola_event for record in caplog.records} == {"work failed and continues"}
     assert scene.supervisor.failures == {"waking of pulls": 1, "waking of pops": 1}
-    assert not scene.dispatching.failed
+    assert not scene.scheduler.failed
 
 
 @pytest.mark.parametrize(("topic", "what"), [(SCHEDULE, "delayed"), (TIMER, "timed")])
 def test_a_delivery_that_throws_keeps_nobody_else_from_its_messages(topic: bytes, what: str) -> None:
     scene = Scene((topic, 2, 1, 3), (b"T", 1, 5, 7))
-    scene.dispatching._dispatch()
+    scene.scheduler._dispatch()
     assert what in scene.heard
     scene.arrivals, scene.broken = [(topic, 2, 1, 3), (b"T", 1, 6, 7)], {what}
-    scene.dispatching._dispatch()
+    scene.scheduler._dispatch()
     assert scene.heard[-1] == ("pop", b"T", 1, 7)
     assert sum(scene.supervisor.failures.values()) == 1
 
@@ -112,9 +112,9 @@ def test_a_delivery_that_throws_keeps_nobody_else_from_its_messages(topic: bytes
 def test_what_arrived_before_dispatch_failed_is_told() -> None:
     scene = Scene((b"T", 0, 1, None))
     scene.error = ValueError("the store")
-    scene.dispatching._dispatch()
+    scene.scheduler._dispatch()
     assert scene.heard[0] == ("pull", b"T", 0, 1, None)
-    assert scene.dispatching.failed
+    assert scene.scheduler.failed
     assert scene.supervisor.failures["dispatch"] == 1
 
 
@@ -123,7 +123,7 @@ def test_answers_that_cannot_be_sent_keep_nobody_from_the_messages(state: StoreS
     scene = Scene((b"T", 0, 1, None))
     scene.store.state = state
     scene.broken = {"flushed 7"}
-    scene.dispatching.flushed()
+    scene.scheduler.flushed()
     scene.loop.run()
     assert ("failed" in scene.heard) is (state is StoreState.IO_ERROR)
     assert ("pull", b"T", 0, 1, None) in scene.heard
@@ -133,7 +133,7 @@ def test_nobody_is_looked_for_where_nobody_waits() -> None:
     scene = Scene((b"Bad", 0, 1, None))
     Hold.waiting = 0
     try:
-        scene.dispatching._dispatch()
+        scene.scheduler._dispatch()
     finally:
         Hold.waiting = 1
     assert sum(scene.supervisor.failures.values()) == 0
@@ -142,7 +142,7 @@ def test_nobody_is_looked_for_where_nobody_waits() -> None:
 def test_a_paused_dispatch_continues_in_the_next_turn() -> None:
     scene = Scene((b"T", 0, 1, None))
     scene.store.dispatch_paused = True
-    scene.dispatching._dispatch()
+    scene.scheduler._dispatch()
     assert ("pull", b"T", 0, 1, None) in scene.heard, "what was dispatched is told at once"
     scene.heard.clear()
     scene.store.dispatch_paused = False

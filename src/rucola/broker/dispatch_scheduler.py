@@ -30,7 +30,7 @@ _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _ANSWERS = "answers that waited for the disk"
 
 
-class Dispatching:
+class DispatchScheduler:
     """The functions that the store calls after appends and syncs. They decide when the store's ``Dispatcher`` makes
     messages visible.
 
