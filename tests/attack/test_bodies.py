@@ -180,7 +180,7 @@ def test_a_heartbeat_whose_connection_ended_while_it_was_read_registers_nobody(
         read_on.set()
 
 
-def test_what_accounts_may_do_with_a_long_body_is_judged_when_it_was_read(tmp_path: Path, readers: list[str]) -> None:
+def test_rights_for_a_long_body_are_judged_when_it_was_read(tmp_path: Path, readers: list[str]) -> None:
     def queues(topic: str, group: str = "GA") -> bytes:
         names = [{"topic": topic, "brokerName": "b", "queueId": number} for number in range(400)]
         return orjson.dumps({"consumerGroup": group, "clientId": "c", "mqSet": names})

@@ -174,7 +174,7 @@ def test_a_check_back_goes_to_the_account_that_sent_also_after_a_restart(tmp_pat
     run(body())
 
 
-def test_who_only_publishes_decides_without_the_body_if_the_sender_is_unknown(tmp_path: Path) -> None:
+def test_accounts_that_only_publish_decide_without_the_body_if_the_sender_is_unknown(tmp_path: Path) -> None:
     """Half messages of a store from before the accounts, or from another broker, have no mark."""
 
     async def body() -> None:
@@ -321,7 +321,7 @@ def consumer_beat(group: str, client_id: str) -> RemotingCommand:
     return RemotingCommand(34, body=orjson.dumps(beat))
 
 
-def test_who_guesses_a_client_id_neither_keeps_its_client_away_nor_gets_its_replies(tmp_path: Path) -> None:
+def test_a_guessed_client_id_neither_keeps_its_client_away_nor_gets_its_replies(tmp_path: Path) -> None:
     async def body() -> None:
         async with guarded(tmp_path, auto_create_subscription_group=True) as cluster:
             alice, newer = cluster.actor(ALICE, "asker"), cluster.actor(ALICE, "asker")

@@ -105,7 +105,7 @@ def test_a_long_body_is_hashed_in_several_turns_and_sends_keep_their_order(
     run(scene())
 
 
-def test_whoever_is_not_known_for_sure_is_refused_after_the_whole_body(tmp_path: Path, pieces: list[int]) -> None:
+def test_unproven_accounts_are_refused_after_the_whole_body(tmp_path: Path, pieces: list[int]) -> None:
     async def scene() -> None:
         async with Guarded(tmp_path) as cluster:
             await cluster.made("A")

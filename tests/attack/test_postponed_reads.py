@@ -150,7 +150,7 @@ def test_cheap_requests_get_half_of_the_time_that_all_need() -> None:
     assert used_s["begun"] / total_s == pytest.approx(0.25, abs=0.02)
 
 
-def test_who_is_alone_in_a_group_has_its_turn_to_itself() -> None:
+def test_a_connection_alone_in_a_group_has_its_turn_to_itself() -> None:
     """Before the fix, a producer with many postponed requests got a millisecond only after each of 300 other
     connections had got one, and never caught up.
     """

@@ -196,9 +196,7 @@ def test_postponed_requests_go_on_once_a_turn(tmp_path: Path, postponed: list[in
         run(play())
 
 
-def test_who_asks_what_takes_long_waits_for_a_turn_with_time_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_costly_connections_wait_for_a_turn_with_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many connections send costly requests, a turn of the event loop whose time is used up serves only one."""
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)

@@ -57,7 +57,7 @@ def user(*policies: dict[str, Any]) -> User:
     return User("someone", b"", rules=found)
 
 
-def test_what_mqadmin_sends(tmp_path: Path) -> None:
+def test_requests_of_mqadmin_are_understood(tmp_path: Path) -> None:
     """The requests create a user with rules, and then remove the rules and the user. The responses equal the recorded
     ones, but contain no passwords.
     """

@@ -10,7 +10,7 @@ from tests.crash.broker_kills import kill_rounds
 from tests.crash.kill_ledger import Decision, Ledger, Lie
 
 
-def test_what_was_answered_holds(tmp_path: Path) -> None:
+def test_answers_hold_after_a_kill(tmp_path: Path) -> None:
     ledger = kill_rounds(tmp_path, 3, [True, False, False])
     assert ledger.sent
     assert ledger.due_ms

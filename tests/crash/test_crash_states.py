@@ -35,7 +35,7 @@ def test_states_say_what_was_kept() -> None:
     assert choices["kept: page 0 of /known (older version 1)"]["/known"] == b"b" * 10
 
 
-def test_what_the_sample_always_has_is_among_them() -> None:
+def test_the_fixed_part_of_the_sample_is_among_them() -> None:
     disk = uncertain_disk()
     images = [state.image for state in all_states(disk)]
     assert all(state.image in images for state in crash_states(disk, Random(1), 0))

@@ -155,7 +155,7 @@ def test_a_table_that_is_replaced_is_the_old_one_or_the_new_one() -> None:
     assert len(seen) == 2 * (len(contents) - 1)
 
 
-def test_what_a_killed_process_leaves_is_what_processes_see() -> None:
+def test_a_killed_process_leaves_the_bytes_that_processes_see() -> None:
     life = StoreLife(empty_disk(), config(True))
     WORKLOADS["queues"](life, Random(SEED))
     first = next(crash_states(life.disk, Random(SEED), 0))

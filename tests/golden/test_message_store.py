@@ -83,7 +83,7 @@ def test_a_stray_file_is_passed_over_though_the_reference_refuses_it(tmp_path: P
     assert (tmp_path / "commitlog/notes.txt").read_bytes() == case.files["commitlog/notes.txt"]
 
 
-def test_what_the_reference_refuses_is_refused(tmp_path: Path) -> None:
+def test_refusals_are_those_of_the_reference(tmp_path: Path) -> None:
     case = unpack("refused_wrong_length", tmp_path)
     with pytest.raises(StoreDamagedError):
         MessageStore(config_of(case, tmp_path), Files(), ManualClock()).load()

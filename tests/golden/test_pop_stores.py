@@ -34,7 +34,7 @@ async def popped(client: RemotingClient, broker: Broker, clock: LaterClock, pati
 
 
 @pytest.mark.parametrize("name", ["pop_clean", "pop_killed"])
-def test_what_must_come_comes_once(name: str, tmp_path: Path) -> None:
+def test_due_messages_come_once(name: str, tmp_path: Path) -> None:
     async def work() -> None:
         broker, clock = broker_of(name, tmp_path)
         await broker.start()

@@ -300,7 +300,7 @@ def test_searches_by_time_find_what_the_reference_finds(case: Case, tmp_path: Pa
     store.shutdown()
 
 
-def test_what_lies_behind_the_end_is_zeroed_and_kept_aside(case: Case, tmp_path: Path) -> None:
+def test_bytes_behind_the_end_are_zeroed_and_kept_aside(case: Case, tmp_path: Path) -> None:
     """P-11 and P-15: after a crash, a later run must not find bytes of an earlier one, and no byte is lost."""
     unpack(case.name, tmp_path)
     opened(case, tmp_path).shutdown()

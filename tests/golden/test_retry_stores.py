@@ -27,7 +27,7 @@ def held(broker: Broker, topic: str) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("name", ["retry_clean", "retry_killed"])
-def test_what_must_come_comes_once(name: str, tmp_path: Path) -> None:
+def test_due_messages_come_once(name: str, tmp_path: Path) -> None:
     async def work() -> None:
         broker, _ = broker_of(name, tmp_path)
         await broker.start()

@@ -50,7 +50,7 @@ async def read_all(consumer: PullConsumer, topic: str) -> list[tuple[MessageQueu
     return found
 
 
-def test_what_is_sent_can_be_pulled(tmp_path):
+def test_sent_messages_can_be_pulled(tmp_path):
     async def scene() -> None:
         async with (
             cluster(tmp_path) as names,

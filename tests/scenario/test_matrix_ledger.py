@@ -141,7 +141,7 @@ def test_the_ledger_notices(plant: Callable[[Run], None], word: Promise, finding
 
 
 @pytest.mark.parametrize("plant", [lost, never_finished, not_again])
-def test_what_is_outstanding_is_known(plant: Callable[[Run], None]):
+def test_outstanding_messages_are_known(plant: Callable[[Run], None]):
     run = Run()
     plant(run)
     assert len(run.ledger.outstanding()) == 1

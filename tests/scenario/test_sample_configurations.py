@@ -65,7 +65,7 @@ def _masked(line: str, store: Path) -> str:
 
 
 @pytest.mark.parametrize("name", blocks())
-def test_what_the_start_says(name: str) -> None:
+def test_the_start_says_these_lines(name: str) -> None:
     entries, expected = blocks()[name]
     # The directory is removed at once, because each of these stores has a segment of 1 GiB.
     with tempfile.TemporaryDirectory() as directory:

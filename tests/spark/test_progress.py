@@ -55,7 +55,7 @@ def test_a_stream_is_seen_as_a_consumer(spark: SparkSession, shared_broker: Brok
         publisher.close()
 
 
-def test_what_mqadmin_shows_and_a_broker_that_is_away(own_broker: BrokerProcess) -> None:
+def test_mqadmin_shows_progress_also_without_a_broker(own_broker: BrokerProcess) -> None:
     with own_broker.producer() as producer:
         for _ in range(7):
             producer.send(Message("watched", b"x"), MessageQueue("watched", "broker-a", 0) if _ else None)

@@ -269,7 +269,7 @@ def sent_by(producer: Scripted, *bodies: bytes, **given: str) -> dict[int, Rucol
     return asyncio.run(sender.send([Message("t", body) for body in bodies]))
 
 
-def test_what_is_stored_but_not_safe_is_sent_again() -> None:
+def test_messages_stored_but_not_safe_are_sent_again() -> None:
     producer = Scripted(stored(SendStatus.FLUSH_DISK_TIMEOUT), stored())
     assert sent_by(producer, b"a") == {}
     assert producer.sent == [[b"a"], [b"a"]]
@@ -296,7 +296,7 @@ def test_an_account_that_is_refused_fails_the_task_at_once() -> None:
     assert len(producer.sent) == 1
 
 
-def test_what_may_pass_is_waited_for() -> None:
+def test_passing_failures_are_waited_for() -> None:
     producer = Scripted(refuse(16), stored())
     assert sent_by(producer, b"a") == {}
     refused = sent_by(Scripted(refuse(16)), b"a", retryTimeoutMs="0")

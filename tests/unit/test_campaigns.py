@@ -53,7 +53,7 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["one_step a", "one_step b"]
 
 
-def test_what_has_passed_is_not_run_again(steps: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passed_steps_are_not_run_again(steps: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = tmp_path / "ran"
     assert campaigns.run("x", steps, results=tmp_path) == 3
     assert campaigns.run("x", steps, results=tmp_path) == 3 and ran.read_text() == "abb"

@@ -69,7 +69,7 @@ def test_a_sound_repository_passes(tree: Path) -> None:
         ("docs/a.md", "`reference/lost.md` and `store.md`\n", "docs/a.md:1: reference/lost.md"),
     ],
 )
-def test_what_leads_nowhere_is_named(tree: Path, name: str, text: str, told: str) -> None:
+def test_dead_citations_are_named(tree: Path, name: str, text: str, told: str) -> None:
     path = tree / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)

@@ -63,7 +63,7 @@ def test_a_sound_repository_passes(tree: Path) -> None:
         ("CHANGELOG.md", f"# C\n\n## 2\n{31 * '- x' + chr(10)}{31 * ('- x' + chr(10))}", "CHANGELOG.md:1: its first"),
     ],
 )
-def test_what_is_wrong_is_named(tree: Path, name: str, text: str, told: str) -> None:
+def test_faults_are_named(tree: Path, name: str, text: str, told: str) -> None:
     (tree / name).write_text(text)
     found = check(check_docs.main, "--root", str(tree))
     assert any(line.startswith(told) for line in found), found

@@ -100,7 +100,7 @@ def test_generated_modules_are_not_read(tmp_path: Path) -> None:
     assert [one.name for one in house.modules(tmp_path)] == ["c", "store/b"]
 
 
-def test_what_must_not_be_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_forbidden_counts_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.py").write_text(f"class A: ...\ndef f({FEW}, h): ...\n")
     assert house.main(["--check"], tmp_path) == 0
     (tmp_path / "b.py").write_text("class A:\n    def is_late(self): self.n = 1\n")

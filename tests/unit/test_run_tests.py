@@ -63,7 +63,7 @@ def test_another_package_is_a_change(tree: Path, monkeypatch: pytest.MonkeyPatch
     assert run(tree) == 2
 
 
-def test_what_failed_was_partial_or_changed_meanwhile_runs_again(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_partial_and_changed_runs_are_run_again(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_tests.main(["sh", "-c", "exit 3"], tree) == 3
     assert [run(tree, "echo run >> runs; exit 1"), run(tree, "echo run >> runs; echo 2 > src/a.py")] == [1, 2]
     monkeypatch.setenv("PYTEST_ADDOPTS", "-k one")

@@ -10,10 +10,9 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import orjson
-
 from rucola.broker.reference_keys import REFERENCE_KEYS, without_effect
 from rucola.common.hosts import check_bind_address, is_loopback, join_address
+from rucola.common.json_library import orjson
 from rucola.common.key_builder import TRACE_TOPIC
 from rucola.common.options import ConfigProblems, check_options, option, parse_options, unknown_keys
 from rucola.common.tls_config import TlsConfig

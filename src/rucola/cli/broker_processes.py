@@ -13,11 +13,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import orjson
-
 from rucola.cli.exit_codes import BrokerStartError
 from rucola.cli.serve import LogOptions
 from rucola.common.java import format_properties
+from rucola.common.json_library import orjson
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)

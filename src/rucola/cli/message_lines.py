@@ -8,11 +8,10 @@ from array import array
 from binascii import b2a_base64
 from functools import lru_cache
 
-import orjson
-
 from rucola.cli.store_text import body_text, shown, time_text
 from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.common.hosts import host_text
+from rucola.common.json_library import orjson
 from rucola.common.sysflag import MessageSysFlag
 from rucola.formats._columns_cy import properties_json
 from rucola.formats.properties import decode_properties

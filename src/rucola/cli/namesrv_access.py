@@ -12,14 +12,13 @@ import secrets
 import socket
 from collections.abc import Callable
 
-import orjson
-
 from rucola.broker.acl.access import RELOAD_INTERVAL_S
 from rucola.broker.acl.freshness import Freshness
 from rucola.broker.acl.guard import AccessGuard
 from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import Account, AclSnapshot
 from rucola.broker.acl.plain_manager import PlainPermissionManager
+from rucola.common.json_library import orjson
 from rucola.errors import ConfigError, FormatError
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.signature import ACCESS_KEY

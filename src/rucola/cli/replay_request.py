@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import orjson
 import typer
 
 from rucola.cli.lines import print_json_line, print_text
 from rucola.cli.times import time_ms
+from rucola.common.json_library import orjson
 from rucola.errors import ConfigError
 from rucola.runtime.files import Files
 from rucola.spark.options import SourceOptions, parse_options

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import orjson
 import typer
 
 from rucola.arrow.json_shape import TimeUnit
@@ -21,6 +20,7 @@ from rucola.cli.config_file import read_broker_conf
 from rucola.cli.lines import print_json_line, print_text
 from rucola.cli.store_arguments import Config
 from rucola.cli.tool import Master
+from rucola.common.json_library import orjson
 from rucola.errors import ConfigError
 from rucola.lake import Step, TableFormat
 from rucola.lake.archiver import MESSAGES_PER_COMMIT

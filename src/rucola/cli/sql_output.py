@@ -14,9 +14,9 @@ from decimal import Decimal
 from io import TextIOWrapper
 from typing import IO, Any, BinaryIO
 
-import orjson
 import pyarrow as pa
 
+from rucola.common.json_library import orjson
 from rucola.errors import ConfigError, DiskError
 from rucola.places.place import Place
 from rucola.places.storage import open_place, scheme_of

@@ -10,8 +10,6 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 
-import orjson
-
 from rucola.broker import Broker
 from rucola.broker.config import broker_options
 from rucola.cli.broker_server import BrokerServers, broker_values
@@ -21,6 +19,7 @@ from rucola.cli.exit_codes import BrokerStartError, ExitCode
 from rucola.cli.namesrv_server import NamesrvServer, namesrv_config
 from rucola.cli.serve import LogOptions, Stop, run_servers, temporary_store
 from rucola.cli.servers import UpOptions, UpServers
+from rucola.common.json_library import orjson
 from rucola.errors import ConfigError
 from rucola.runtime.machine import process_id
 

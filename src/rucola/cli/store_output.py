@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
-import orjson
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -28,6 +27,7 @@ from rucola.cli.lines import print_json_line, shown_json
 from rucola.cli.message_lines import json_lines, text_lines
 from rucola.cli.store_text import shown, time_text
 from rucola.cli.terminal import Terminal
+from rucola.common.json_library import orjson
 
 if TYPE_CHECKING:
     from rucola.formats.annotate import AnnotatedField

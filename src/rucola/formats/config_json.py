@@ -13,8 +13,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
-import orjson
-
+from rucola.common.json_library import orjson
 from rucola.errors import FormatError
 
 DEPTH_MAX: Final = 32

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import orjson
-
+from rucola.common.json_library import orjson
 from rucola.common.numbers import INT32_MAX, POP_MESSAGES_MAX
 from rucola.errors import FormatError
 

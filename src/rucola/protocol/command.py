@@ -12,8 +12,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
+from rucola.common.json_library import orjson
 from rucola.errors import FormatError
 from rucola.protocol import header_binary
 from rucola.protocol.codes import PROTOCOL_VERSION, LanguageCode

@@ -14,8 +14,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Self
 
-import orjson
-
+from rucola.common.json_library import orjson
 from rucola.errors import FormatError
 
 DEPTH_MAX = 32

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 from array import array
 
-import orjson
-
 from rucola.common.columns import ROW_WIDTH, FrameKind, new_table
+from rucola.common.json_library import orjson
 from rucola.common.kernel_columns import (
     FRAME_BODY_LEN,
     FRAME_BODY_POS,

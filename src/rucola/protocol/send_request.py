@@ -12,9 +12,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 
-import orjson
-
 from rucola.common import message_const
+from rucola.common.json_library import orjson
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError
 from rucola.protocol._send_request_cy import encode_properties, encode_send_head, read_send_answers

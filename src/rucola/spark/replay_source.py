@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from rucola.arrow.catalog import checked_ranges, ending_offsets, starting_offsets
 from rucola.arrow.offsets import QueueOffsets, from_document, to_document
 from rucola.arrow.ranges import LogRange, QueueRange, RecordRange, SourceRange
 from rucola.arrow.read_options import BodyForm, ReadOptions, SchemaStyle
 from rucola.arrow.reading import open_catalog, read_range
+from rucola.common.json_library import orjson
 from rucola.common.message_const import KEY_SEPARATOR
 from rucola.errors import ConfigError
 from rucola.runtime.files import Files

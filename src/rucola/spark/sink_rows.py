@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import pyarrow as pa
 
 from rucola.common import message_const
+from rucola.common.json_library import orjson
 from rucola.common.message import Message
 from rucola.common.system_properties import NOT_FORWARDED
 from rucola.errors import ClientError, RucolaError

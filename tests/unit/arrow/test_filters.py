@@ -101,7 +101,7 @@ def test_columns() -> None:
     assert columns_of(parse_filter(pc.field("a", "b") == 1)) is None
 
 
-def test_what_is_no_expression_lets_everything_through() -> None:
+def test_a_text_that_is_no_expression_lets_everything_through() -> None:
     node = parse_filter(object())
     assert may_match(node, {"queueId": (1, 1)})
     assert (values_of(node, "keys"), columns_of(node)) == (None, None)

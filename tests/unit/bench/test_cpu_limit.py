@@ -139,7 +139,7 @@ def test_a_failure_leaves_no_group(plant: Callable[..., Tree]) -> None:
     assert not tree.groups()
 
 
-def test_what_a_killed_run_left_is_removed(plant: Callable[..., Tree]) -> None:
+def test_the_rest_of_a_killed_run_is_removed(plant: Callable[..., Tree]) -> None:
     tree = plant(1, "1:cpu:/\n")
     tree.add("")
     ended = tree.add(f"{PREFIX}0-one")

@@ -46,7 +46,7 @@ def test_a_message_acknowledged_and_not_received_is_missing(tmp_path: Path) -> N
     assert again.different() == (4, 3)
 
 
-def test_what_was_pulled_is_counted_once_and_again(tmp_path: Path) -> None:
+def test_pulled_messages_are_counted_once_and_again(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger", (2, 1, 10))
     taken = Taken(ledger, 1)
     taken.take(record(3, 1_000) + record(4, 2_000), since_ns=1_500)

@@ -81,7 +81,7 @@ def test_address_patterns(pattern: str, inside: list[str], outside: list[str]) -
     ["10.10.103.1*", "256.0.0.1", "10.0.0", "10.0.0.2-1", "10.0.0.1-300", "10.0.0{1,2}", "10.0.0.{1,2", "10.*.0.1",
      "10.-.0.1", "-1.0.0.0", "name.example", "10.0.0.1,", "10.0.0.*,10.0.1.*", "10.0.0.{1,999}", "::*::", "1:2:*"],
 )  # fmt: skip
-def test_what_is_no_address_pattern(pattern: str) -> None:
+def test_other_texts_are_no_address_patterns(pattern: str) -> None:
     with pytest.raises(ValueError, match="not an address pattern"):
         parse_addresses(pattern)
 

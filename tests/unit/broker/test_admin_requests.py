@@ -70,7 +70,7 @@ def test_progress_of_topics_and_groups(tmp_path: Path) -> None:
     run(scene())
 
 
-def test_what_was_fetched_and_is_not_consumed_yet(tmp_path: Path) -> None:
+def test_fetched_messages_that_are_not_consumed_are_counted(tmp_path: Path) -> None:
     async def scene() -> None:
         async with administered(tmp_path) as there:
 
@@ -118,7 +118,7 @@ def test_units_of_a_queue(tmp_path: Path) -> None:
     run(scene())
 
 
-def test_who_is_connected(tmp_path: Path) -> None:
+def test_connected_clients_are_listed(tmp_path: Path) -> None:
     async def scene() -> None:
         async with administered(tmp_path) as there:
             connection = ConsumerConnection.decode((await there.ask(203, consumerGroup="G_live")).body)

@@ -268,7 +268,7 @@ def record_of(body: bytes, sys_flag: int = 0xC0) -> bytes:
 @pytest.mark.parametrize(
     "cut", [BATCH[:-1], BATCH[:50], BATCH[:3], b"\0\0\0\x05" + BATCH[4:], BATCH[:16] + b"\xff" + BATCH[17:]]
 )
-def test_what_holds_no_messages_stays_as_it_is(cut: bytes) -> None:
+def test_batches_without_messages_stay_as_they_are(cut: bytes) -> None:
     whole = record_of(b"plain", 0)
     assert split_inner_batches(whole + record_of(cut) + whole, 0) == whole + record_of(cut) + whole
     damaged = bytearray(record_of(BATCH))

@@ -147,7 +147,7 @@ def waiting() -> Iterator[Waiting]:
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
-def test_what_was_accepted_comes(change: str, killed: bool, waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepted_messages_come(change: str, killed: bool, waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting.fill()
     waiting.send_back()
     CHANGES[change](waiting.broker, monkeypatch)
@@ -161,7 +161,7 @@ def test_what_was_accepted_comes(change: str, killed: bool, waiting: Waiting, mo
 
 
 @pytest.mark.parametrize("topic", ["W", "%RETRY%cg"])
-def test_what_waits_for_a_topic_with_fewer_queues_comes_in_one_that_is_read(topic: str, waiting: Waiting) -> None:
+def test_waiting_messages_of_a_topic_with_fewer_queues_come_in_one_that_is_read(topic: str, waiting: Waiting) -> None:
     """First the writes end, then, when everything is consumed, the reads; the messages that wait are due later."""
     topics, broker = waiting.broker.broker.topics, waiting.broker
     groups = broker.broker.groups

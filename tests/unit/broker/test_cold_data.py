@@ -194,7 +194,7 @@ def test_the_log_is_read_ahead_or_not(tmp_path: Path, monkeypatch: pytest.Monkey
     run(scene())
 
 
-def test_what_the_system_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_advice_to_the_system_follows_the_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "segment"
     path.write_bytes(bytes(100))
     segment = Files().open_segment(str(path))

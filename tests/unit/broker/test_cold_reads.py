@@ -137,7 +137,7 @@ def test_queries_wait_beside_the_loop(kind, tmp_path, monkeypatch):
     run(scene())
 
 
-def test_what_the_disk_cannot_read_is_not_found(tmp_path, monkeypatch):
+def test_unreadable_messages_are_not_found(tmp_path, monkeypatch):
     async def scene() -> None:
         await leave_behind(tmp_path)
         monkeypatch.setattr(MappedSegment, "read_resident", lambda *_: False)
@@ -169,7 +169,7 @@ def test_more_queries_than_may_wait_are_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["pull", "pop"])
-def test_what_fails_when_it_was_fetched_is_answered_all_the_same(tmp_path, monkeypatch, kind):
+def test_a_failure_after_a_fetch_is_answered_all_the_same(tmp_path, monkeypatch, kind):
     """Before the fix, an error after a fetch was raised in a callback of the event loop: the client waited forever."""
 
     async def scene() -> None:

@@ -294,7 +294,7 @@ def test_judged_by_a_message_that_is_fetched_first(account, code, tmp_path, monk
     run(scene())
 
 
-def test_what_a_broker_does_by_itself(monkeypatch):
+def test_a_broker_works_by_itself(monkeypatch):
     """Delivery of due messages, revival of popped ones, and checks of producers each happen once, and only after the
     messages were fetched from the disk.
     """

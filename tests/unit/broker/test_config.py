@@ -115,7 +115,7 @@ def test_everything_that_is_refused_is_refused_at_once():
         ("bindAddress=nowhere", "bindAddress", "nowhere"),
     ],
 )
-def test_what_is_not_allowed_names_key_and_value(text, key, value):
+def test_refusals_name_key_and_value(text, key, value):
     with pytest.raises(ConfigError) as caught:
         options_of(text)
     assert (caught.value.key, caught.value.value) == (key, value)

@@ -109,7 +109,7 @@ def test_a_delivery_that_throws_keeps_nobody_else_from_its_messages(topic: bytes
     assert sum(scene.supervisor.failures.values()) == 1
 
 
-def test_what_arrived_before_dispatch_failed_is_told() -> None:
+def test_arrivals_before_a_failed_dispatch_are_told() -> None:
     scene = Scene((b"T", 0, 1, None))
     scene.error = ValueError("the store")
     scene.scheduler._dispatch()

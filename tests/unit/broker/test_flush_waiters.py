@@ -111,7 +111,7 @@ def test_a_refused_answer_keeps_all_but_code_and_remark(serialize):
         assert command.ext_fields == fields
 
 
-def test_who_waits_for_less_leaves_with_those_before(waiters):
+def test_a_send_that_waits_for_less_leaves_with_those_before(waiters):
     """A response, such as that to a recall, may wait for a smaller flushed offset than an earlier response. Both are
     sent together.
     """

@@ -77,7 +77,7 @@ def test_many_changes_are_told_once_to_each_member() -> None:
     assert len(members[0].frames) == 2, "nothing has changed since"
 
 
-def test_who_has_left_is_not_told_and_the_last_one_leaves_nobody_to_tell() -> None:
+def test_members_that_left_are_not_told_and_the_last_one_leaves_nobody_to_tell() -> None:
     room = Room()
     stays, leaves = Member(), Member()
     room.join(stays)

@@ -65,7 +65,7 @@ def test_not_even_an_administrator_does(tmp_path: Path) -> None:
     run(scene())
 
 
-def test_who_reads() -> None:
+def test_accounts_that_may_read_are_listed() -> None:
     for needed in (SUB, ANY, PUB):
         assert topic("TRANS_CHECK_MAX_TIME_TOPIC", needed) is NOTHING
     for name in HELD:

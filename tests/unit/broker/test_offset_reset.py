@@ -111,7 +111,7 @@ def test_a_waiting_pull_hears_of_it_at_once(tmp_path):
         ({"group": "none"}, 26, "Group none does not exist"),
     ],
 )
-def test_what_is_reset(tmp_path, more, code, answered):
+def test_offsets_are_reset(tmp_path, more, code, answered):
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
             await fill(cluster)
@@ -305,7 +305,7 @@ async def begun(looks: list[int]) -> None:
         await asyncio.sleep(0)
 
 
-def test_what_happens_while_a_reset_looks_at_the_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_while_a_reset_looks_at_the_queues_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         async with wide(tmp_path, monkeypatch) as (cluster, looks):
             removal = TopicRemoval(cluster.broker.services, cluster.broker.running.hold)

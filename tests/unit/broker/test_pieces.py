@@ -95,7 +95,7 @@ def test_unused_topics_are_removed_in_pieces(tmp_path: Path, monkeypatch: pytest
     run(scene())
 
 
-def test_what_steps_return_comes_in_one_piece_when_there_is_time() -> None:
+def test_results_of_steps_come_in_one_piece_when_there_is_time() -> None:
     def steps() -> Iterator[None]:
         yield
         yield

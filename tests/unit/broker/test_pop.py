@@ -133,7 +133,7 @@ def test_tags_choose_messages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sync_flush", [False, True])
-def test_what_nobody_acknowledges_comes_again_and_nothing_else(tmp_path: Path, sync_flush: bool) -> None:
+def test_unacknowledged_messages_come_again_and_no_others(tmp_path: Path, sync_flush: bool) -> None:
     async def work() -> None:
         async with Cluster(tmp_path, sync_flush, **QUICK) as cluster:
             await send(cluster, 4)
@@ -200,7 +200,7 @@ def test_a_long_batch_is_acknowledged_in_steps(tmp_path: Path, monkeypatch: pyte
     run(work())
 
 
-def test_what_comes_again_is_counted_from_the_start_of_its_pop(tmp_path: Path) -> None:
+def test_redeliveries_are_counted_from_the_start_of_their_pop(tmp_path: Path) -> None:
     """A checkpoint stores the distance of each message from the first message of the same pop; here, this first message
     is not the first of the queue.
     """
@@ -317,7 +317,7 @@ def test_nothing_acknowledged_comes_again_after_a_crash(tmp_path: Path, sync_flu
     run(work())
 
 
-def test_what_came_again_before_a_crash_does_not_come_twice(tmp_path: Path) -> None:
+def test_redeliveries_before_a_crash_do_not_come_twice(tmp_path: Path) -> None:
     async def work() -> None:
         async with Cluster(tmp_path / "store", flush_consumer_offset_interval_ms=600_000, **QUICK) as first:
             await send(first, 2)

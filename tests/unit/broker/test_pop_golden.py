@@ -72,7 +72,7 @@ def contents(message: MessageExt) -> tuple[str, int, int, bytes, int]:
     return message.topic, message.queue_id, message.queue_offset, message.body, message.reconsume_times
 
 
-def test_what_an_official_client_asked(tmp_path: Path) -> None:
+def test_requests_of_an_official_client_are_answered(tmp_path: Path) -> None:
     async def work() -> None:
         async with Cluster(tmp_path) as cluster:
             await cluster.broker.topics.update(TopicConfig("T_pop_api", 2, 2))
@@ -95,7 +95,7 @@ def test_what_an_official_client_asked(tmp_path: Path) -> None:
     run(work())
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_refusals_have_codes(tmp_path: Path) -> None:
     async def work() -> None:
         options = {"broker_ip1": "127.0.0.1", "auto_create_subscription_group": False}
         async with Cluster(tmp_path, **options) as cluster:

@@ -159,7 +159,7 @@ def test_one_that_cannot_be_resumed_keeps_nobody_else_waiting(scene, caplog, rea
     assert caplog.records[0].rucola_fields == {"peer": "10.0.0.1:2"}
 
 
-def test_whatever_happens_the_order_and_the_counts_are_those_of_a_list(scene):
+def test_order_and_counts_are_always_those_of_a_list(scene):
     """Compares order and counts with those of a list that is searched, which is correct but slow."""
     chooser, waiting = random.Random(7), list[HeldRequest]()
     for _ in range(3000):

@@ -109,7 +109,7 @@ def test_a_peek_that_begins_anew_where_the_queue_does_has_the_room_that_is_left(
     assert (peek.count, len(peek.views), peek.rest) == (6, 6, 10)
 
 
-def test_what_may_not_be_looked_at(tmp_path: Path) -> None:
+def test_forbidden_looks_are_refused(tmp_path: Path) -> None:
     async def work() -> None:
         async with Cluster(tmp_path, auto_create_subscription_group=False, **QUICK) as cluster:
             await send(cluster, 1)
@@ -248,7 +248,7 @@ def test_others_are_served_while_the_disk_is_waited_for(
     run(work())
 
 
-def test_what_is_in_memory_does_not_wait_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_in_memory_do_not_wait_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages in memory are returned at once; the disk is read meanwhile, so that the queue with old messages gets its
     turn.
     """

@@ -126,7 +126,7 @@ def test_messages_given_out_again_are_counted() -> None:
         assert answer.order_counts == expected
 
 
-def test_what_could_not_be_written_is_written_with_the_next_look() -> None:
+def test_failed_writes_are_repeated_with_the_next_look() -> None:
     """The thread writes the table as it was when the write began, without later acknowledgements."""
     files: list[bytes] = []
     full = [True]

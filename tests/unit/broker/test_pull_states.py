@@ -430,7 +430,7 @@ def test_a_pull_that_waits_again_keeps_its_deadline_and_tells_how_far_it_got() -
     assert client.answers[0].ext_fields["nextBeginOffset"] == "2"
 
 
-def test_what_a_pull_has_skipped_is_not_forgotten_when_it_waits_again() -> None:
+def test_skipped_messages_are_not_forgotten_when_a_pull_waits_again() -> None:
     request = request_in("new")
     for queue_offset, skipped in ((5, False), (6, True), (6, True)):
         request.hold(1.0, queue_offset)

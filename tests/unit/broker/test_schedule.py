@@ -160,7 +160,7 @@ def test_a_due_time_further_away_than_the_delay_comes_at_once(life):
     assert life.delivered() == [b"x"]
 
 
-def test_what_cannot_be_delivered_is_passed_over(life):
+def test_undeliverable_messages_are_passed_over(life):
     """A message cannot be delivered if its queue does not exist, or if its topic is the half topic, which consumers
     must not read.
     """

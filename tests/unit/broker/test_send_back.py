@@ -142,7 +142,7 @@ def test_where_the_origin_is_believed(topic, more, kept):
     assert returned["RETRY_TOPIC"] == ("Origin" if kept else topic)
 
 
-def test_who_decides_how_often(tmp_path):
+def test_the_number_of_retries_is_decided_in_order(tmp_path):
     """The maximum number of attempts is set by clients of V3_4_9 or later; for older clients, by the group. Below the
     maximum, a message that is sent back waits in the schedule topic.
     """

@@ -364,7 +364,7 @@ def test_no_room_is_lost_by_requests_that_are_refused() -> None:
         assert expressions._waiting.count == 0
 
 
-def test_what_ends_while_it_waits_for_another_request_leaves_its_room() -> None:
+def test_a_request_that_ends_while_it_waits_leaves_its_room() -> None:
     async def scene() -> None:
         expressions = SqlExpressions(Senders)
         before = asyncio.get_running_loop().create_future()

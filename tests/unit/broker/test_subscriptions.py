@@ -160,7 +160,7 @@ CHANGES: dict[str, tuple[Callable[[Broker], object], int]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_is_known_of_a_consumer_goes_with_what_it_relies_on(tmp_path: Path, change: str) -> None:
+def test_knowledge_of_a_consumer_goes_with_its_grounds(tmp_path: Path, change: str) -> None:
     act, code = CHANGES[change]
 
     async def scene() -> None:
@@ -203,7 +203,7 @@ def test_new_tags_count_with_the_next_pull(tmp_path: Path) -> None:
     run(scene())
 
 
-def test_what_is_known_of_consumers_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_knowledge_of_consumers_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull_admission, "_KEPT_MAX", 3)
 
     async def scene() -> None:

@@ -110,7 +110,7 @@ def test_many_changes_share_a_write_and_the_table_rests_after_it() -> None:
     assert len(written) == 2
 
 
-def test_what_is_left_is_written_at_the_stop_and_takes_the_place_of_a_write_that_did_not_begin() -> None:
+def test_unwritten_tables_are_written_at_the_stop_in_place_of_writes_that_did_not_begin() -> None:
     written: list[bytes] = []
     tables = Tables(written.append)
     topics = TopicConfigManager(BrokerConfig(), tables.keep, lambda: 1)

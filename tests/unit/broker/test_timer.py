@@ -342,7 +342,7 @@ def test_clock_set_back_and_forth(life, clock):
     assert life.bodies() == [b"first", b"second"]
 
 
-def test_what_cannot_be_delivered_is_passed_over(life, clock):
+def test_undeliverable_messages_are_passed_over(life, clock):
     """Messages without a valid queue id, due time or topic are skipped; other messages are delivered."""
     now = clock.wall_ms()
     life.wait(b"bad", now, REAL_QID="x")

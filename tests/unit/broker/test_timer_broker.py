@@ -63,7 +63,7 @@ def test_when_it_is_due(properties, out_ms):
     ],
     ids=str,
 )
-def test_what_is_refused(properties, options, code):
+def test_refusals_have_codes(properties, options, code):
     with pytest.raises(BrokerError) as caught:
         rewriter(**options).schedule("T", 0, dict(properties))
     assert caught.value.code == code
@@ -180,7 +180,7 @@ def test_withdrawal_is_off_unless_it_is_asked_for(tmp_path):
     run(scene())
 
 
-def test_what_a_slave_asks_for(tmp_path):
+def test_requests_of_a_slave_are_answered(tmp_path):
     """Requests 60 and 61 of a slave get the checkpoint as 56 bytes, and the number of waiting messages by topic."""
 
     async def scene() -> None:

@@ -266,7 +266,7 @@ def test_a_clock_that_jumps_ahead_gives_nothing_up_unasked(life):
     assert (life.bodies(), life.bodies(GIVEN_UP, 0)) == ([b"E"], [b"F"])
 
 
-def test_what_nobody_decides_is_kept_until_its_segment_expires(tmp_path):
+def test_undecided_transactions_are_kept_until_their_segment_expires(tmp_path):
     small = {"mapped_file_size_commit_log": 1 << 20, "max_hash_slot_num": 100, "max_index_num": 400}
     life = Life(tmp_path, ManualClock(), {**small, "file_reserved_time_h": 5})
     life.prepare("E")
@@ -279,7 +279,7 @@ def test_what_nobody_decides_is_kept_until_its_segment_expires(tmp_path):
     life.kill()
 
 
-def test_what_went_with_its_segment_is_waited_for_no_longer(life, monkeypatch):
+def test_transactions_that_went_with_their_segment_are_waited_for_no_longer(life, monkeypatch):
     life.prepare("E")
     life.clock.advance(7000)
     life.check()
@@ -292,7 +292,7 @@ def test_what_went_with_its_segment_is_waited_for_no_longer(life, monkeypatch):
     assert (life.halves.pending, channel.questions) == ({}, [])
 
 
-def test_what_waits_for_an_absent_producer_is_not_read(life, monkeypatch):
+def test_transactions_of_absent_producers_are_not_read(life, monkeypatch):
     """Before the fix, each round of checks read all 83,000 half messages of an absent producer."""
     life.prepare("E")
     life.halves.scan()
@@ -391,7 +391,7 @@ def given_up_at(life: Life) -> int:
 
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("ops_written", [True, False])
-def test_what_was_given_up_is_put_back(tmp_path, killed, ops_written):
+def test_abandoned_checks_are_put_back(tmp_path, killed, ops_written):
     """A half message that was given up is resumed (RESUME_CHECK_HALF_MESSAGE). The broker checks it again, up to the
     same limit, and it is committed only once, even after a restart.
     """

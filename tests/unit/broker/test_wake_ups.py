@@ -237,7 +237,7 @@ def test_a_blocked_queue_has_one_timer_however_often_its_time_changes(broker: St
     assert waiting.answer is None
 
 
-def test_whoever_waits_longer_is_woken_by_the_end_of_the_next_pop(broker: SteppedBroker) -> None:
+def test_longer_waits_are_woken_by_the_end_of_the_next_pop(broker: SteppedBroker) -> None:
     sent(broker, 1)
     pop_in_order(broker, "a", invisible_ms=1000)
     second = pop_in_order(broker, "b", 20_000, invisible_ms=2000)

@@ -101,7 +101,7 @@ def test_it_is_answered_also_when_the_disk_takes_too_long(
     run(scene())
 
 
-def test_who_asked_for_no_answer_gets_none(tmp_path: Path) -> None:
+def test_oneway_requests_get_no_answer(tmp_path: Path) -> None:
     async def scene() -> None:
         disk = Disk()
         async with Cluster(tmp_path, sync_flush=True, files=disk.files()) as cluster:

@@ -93,7 +93,7 @@ def test_the_lag_of_a_wide_topic_is_counted_in_steps(tmp_path: Path) -> None:
     run(play())
 
 
-def test_what_is_listed_is_bounded_and_the_rest_counted(tmp_path: Path) -> None:
+def test_listed_series_are_bounded_and_the_rest_counted(tmp_path: Path) -> None:
     async def play() -> None:
         async with administered(tmp_path) as there:
             broker = there.cluster.broker

@@ -123,7 +123,7 @@ def test_accounts(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPat
     run(body())
 
 
-def test_who_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_made_as_the_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
     assert client_config().access_key == ""
     monkeypatch.setenv("ROCKETMQ_HOME", str(tmp_path))

@@ -148,7 +148,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["up", "--name", "1"], ["up", "--brokers", "0"], ["broker", "--port", "1"]])
-def test_what_is_not_understood_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_usage_are_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith("rucola: ") and error.count("\n") == 1

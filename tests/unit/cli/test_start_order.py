@@ -16,7 +16,7 @@ READY_TEXT = "rucola.cli.ready_text"
 
 @pytest.mark.parametrize("command", ["up", "broker", "namesrv"])
 @pytest.mark.parametrize("json", [False, True])
-def test_what_the_text_for_people_needs_is_imported_before_the_servers_start(
+def test_modules_of_the_text_for_people_are_imported_before_the_servers_start(
     monkeypatch: pytest.MonkeyPatch, command: str, json: bool
 ) -> None:
     """Before the fix, the import came when the broker served already: a turn of 50 to 300 ms at every start."""

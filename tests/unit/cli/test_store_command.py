@@ -130,7 +130,7 @@ def test_bodies_are_given_as_stored_and_shown_unpacked(tmp_path: Path, capsys: p
     assert text(capsys, "cat", tmp_path, "--topic", topic).count(f"{topic}/") == len(sizes)
 
 
-def test_what_a_store_holds_cannot_act_on_the_terminal(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_content_of_a_store_cannot_act_on_the_terminal(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = text(capsys, "cat", store, "--topic", "Odd")
     assert "\x1b" not in shown
     assert "\\x1b[0m[bold]" in shown
@@ -264,7 +264,7 @@ def test_verify(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "record_without_unit" in shown and "6 findings" in shown and "was not stopped" in shown
 
 
-def test_what_no_message_has(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_that_no_message_has_find_nothing(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command gets more messages than can exist, and words that are not UTF-8, as the shell passes them."""
     assert main(["store", "cat", str(store), "--topic", "\udcff", "--max", "9" * 20]) == 2
     assert r"option --topic: '\udcff' is not allowed" in capsys.readouterr().err
@@ -297,7 +297,7 @@ def test_wrong_usage_is_2_and_one_line(arguments: list[str], store: Path, capsys
     assert output.err.startswith("rucola: ") and output.err.count("\n") == 1
 
 
-def test_what_cannot_be_read_is_5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreadable_store_ends_with_5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unpack("refused_stray_file", tmp_path / "stray")
     (tmp_path / "stray/commitlog/notes.txt").rename(tmp_path / "stray/commitlog" / f"{7:020d}")
     (tmp_path / "file").write_text("no directory")

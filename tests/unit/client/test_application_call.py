@@ -52,7 +52,7 @@ def test_a_result_is_returned_as_it_is():
 
 
 @pytest.mark.parametrize("error", OWN, ids=by_name)
-def test_what_a_plain_function_raises_is_a_failed_call(error):
+def test_an_exception_of_a_plain_function_is_a_failed_call(error):
     outcomes = [called(raiser(error), 1), in_thread(raiser(error), 1)]
     assert all(isinstance(outcome, FailedCall) and outcome.error is error for outcome in outcomes)
 
@@ -70,7 +70,7 @@ def test_a_plain_function_that_raises_cancelled_error_while_its_task_is_cancelle
 
 @pytest.mark.parametrize("error", OWN, ids=by_name)
 @pytest.mark.parametrize("when", ["at once", "later"])
-def test_what_a_coroutine_function_raises_is_a_failed_call(error, when):
+def test_an_exception_of_a_coroutine_function_is_a_failed_call(error, when):
     async def fails(message):
         if when == "later":
             await asyncio.sleep(0)

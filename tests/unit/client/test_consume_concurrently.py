@@ -176,7 +176,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("outcome", "delay_level"), FAILURES, ids=str)
-def test_what_failed_goes_back(outcome, delay_level, caplog):
+def test_failed_messages_go_back(outcome, delay_level, caplog):
     async def scene() -> None:
         async def listener(message):
             if isinstance(outcome, BaseException):
@@ -246,7 +246,7 @@ def test_the_rest_of_a_batch_goes_back(ack_index, back):
     run_stepped(scene())
 
 
-def test_what_cannot_be_sent_back_comes_again_here_after_5_s():
+def test_messages_that_cannot_be_sent_back_come_again_here_after_5_s():
     async def scene() -> None:
         got = []
 

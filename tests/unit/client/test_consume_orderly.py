@@ -107,7 +107,7 @@ def test_queues_do_not_wait_for_each_other_but_share_the_calls():
 @pytest.mark.parametrize(
     "failure", [ValueError("no"), ReconsumeLater(), SUSPEND, False, asyncio.CancelledError()], ids=str
 )
-def test_what_failed_comes_again_before_anything_else(failure):
+def test_failed_messages_come_again_before_anything_else(failure):
     async def scene() -> None:
         got = []
 
@@ -202,7 +202,7 @@ def test_without_a_limit_it_comes_for_ever():
     run_stepped(scene())
 
 
-def test_what_cannot_become_a_dead_letter_comes_again():
+def test_messages_that_cannot_become_dead_letters_come_again():
     async def scene() -> None:
         async def listener(message):
             raise ReconsumeLater

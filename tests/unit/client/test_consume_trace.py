@@ -65,7 +65,7 @@ async def consume(kind: str, namesrv: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CODES)
-def test_what_was_given_and_what_came_of_it(kind, tmp_path):
+def test_deliveries_and_their_results_are_traced(kind, tmp_path):
     async def scene() -> None:
         async with Cluster(tmp_path, trace_topic_enable=True) as there:
             async with Producer("pg", there.namesrv.address) as producer:

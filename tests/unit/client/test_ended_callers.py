@@ -29,7 +29,7 @@ def failing(error: BaseException | None) -> Any:
 
 @pytest.mark.parametrize("waits", ["poll", "loop"])
 @pytest.mark.parametrize("end", ["error", "cancel", "success"])
-def test_what_an_ended_task_has_polled_goes_to_who_waits(tmp_path, waits, end):
+def test_messages_polled_by_an_ended_task_go_to_one_that_waits(tmp_path, waits, end):
     async def work(servers: Cluster, producer: Producer) -> None:
         got: list[bytes] = []
         go = asyncio.Event()

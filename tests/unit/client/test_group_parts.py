@@ -85,7 +85,7 @@ class Owner:
         """Does nothing: this test does not need to know of changed queues."""
 
 
-def test_what_is_not_divided_yet_is_tried_again_after_a_second_and_the_rest_after_20():
+def test_undivided_topics_are_tried_again_after_a_second_and_the_rest_after_20():
     async def scene() -> None:
         async def route(topic: str) -> Any:
             return SimpleNamespace(subscribe_queues=(QUEUE,))

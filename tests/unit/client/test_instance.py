@@ -51,7 +51,7 @@ def test_the_name_of_an_instance():
     assert client_id("10.0.0.1", PullConsumerConfig(instance_name="mine"), clock) == "10.0.0.1@mine"
 
 
-def test_who_wants_a_route_at_the_same_time_shares_one_request(broker):
+def test_callers_that_want_a_route_at_the_same_time_share_one_request(broker):
     async def scene() -> None:
         async with broker(topics={"T": 2, "U": 1}) as one, broker("names", {}) as names:
             names.peers = [one]

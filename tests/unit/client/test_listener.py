@@ -94,7 +94,7 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 @pytest.mark.parametrize("consumer", [PushConsumer, BlockingPushConsumer])
-def test_what_cannot_work_is_refused_at_once(what, consumer):
+def test_impossible_listeners_are_refused_at_once(what, consumer):
     function, batch, text = WRONG[what]
     with pytest.raises(ClientError) as refused:
         consumer("G", "127.0.0.1:9876").register_message_listener(function, batch=batch)
@@ -137,7 +137,7 @@ RIGHT = [
 
 
 @pytest.mark.parametrize(("function", "batch"), RIGHT, ids=range(len(RIGHT)))
-def test_what_can_work_is_accepted(function, batch):
+def test_possible_listeners_are_accepted(function, batch):
     PushConsumer("G", "127.0.0.1:9876").register_message_listener(function, batch=batch)
 
 

@@ -120,7 +120,7 @@ FORMS = ["coroutine", "at once", "function", "function that returns a coroutine"
 @pytest.mark.parametrize("error", [*RAISED, KeyboardInterrupt])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_listener_raises_fails_its_message_and_nothing_else(kind, form, error, caplog):
+def test_an_exception_of_a_listener_fails_its_message_and_nothing_else(kind, form, error, caplog):
     if error is KeyboardInterrupt and form != "function":
         pytest.skip("on the event loop, Ctrl-C passes")
     got: list[int] = []
@@ -506,7 +506,7 @@ def test_an_error_that_cannot_be_inspected_is_a_failure(kind, form):
 
 @pytest.mark.parametrize("form", ["coroutine", "function"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_is_inside_a_call(kind, form):
+def test_the_caller_knows_that_it_is_inside_a_call(kind, form):
     async def scene() -> None:
         seen: list[bool] = []
         loop = asyncio.get_running_loop()

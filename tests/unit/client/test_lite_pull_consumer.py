@@ -74,7 +74,7 @@ def test_subscribed_messages_are_polled_and_progress_follows(tmp_path):
     asyncio.run(scene())
 
 
-def test_what_the_last_poll_gave_is_consumed_unless_the_block_failed(tmp_path):
+def test_messages_of_the_last_poll_are_consumed_unless_the_block_failed(tmp_path):
     async def scene() -> None:
         async with filled(tmp_path) as (servers, _, queue):
 
@@ -312,7 +312,7 @@ def test_progress_of_a_queue_that_goes_is_stored_at_once(broker, auto_commit, st
     run_stepped(scene())
 
 
-def test_what_is_asked(broker):
+def test_requests_have_these_fields(broker):
     async def scene() -> None:
         async with scripted(broker) as it:
             it.offset = 3

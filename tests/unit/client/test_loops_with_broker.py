@@ -335,7 +335,7 @@ def test_a_poll_settles_only_what_its_task_polled(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["seek", "pause", "unsubscribe"])
-def test_whatever_makes_room_lets_other_queues_be_pulled(tmp_path, way):
+def test_any_room_lets_other_queues_be_pulled(tmp_path, way):
     async def work(servers: Cluster, producer: Producer) -> None:
         one = made("lite", servers, pull_threshold_for_all=COUNT // 2, pull_batch_size=COUNT)
         async with one:

@@ -122,7 +122,7 @@ def test_a_pop_that_ends_early_for_the_next_call_is_followed_by_another_one():
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_what_a_cancelled_call_asked_for_is_hidden_as_the_next_call_asks(waits):
+def test_messages_of_a_cancelled_call_are_hidden_as_the_next_call_asks(waits):
     async def scene() -> None:
         async with popping() as (consumer, broker):
             first = await started(consumer.receive(32, 600_000, 8_000))
@@ -146,7 +146,7 @@ def test_what_a_cancelled_call_asked_for_is_hidden_as_the_next_call_asks(waits):
     run_stepped(scene())
 
 
-def test_what_nobody_takes_is_given_back_after_a_second():
+def test_messages_that_nobody_takes_are_given_back_after_a_second():
     async def scene() -> None:
         async with popping() as (consumer, broker):
             waiting = await started(consumer.receive())
@@ -696,7 +696,7 @@ def test_messages_that_are_just_being_hidden_are_given_back_at_the_shutdown():
     run_stepped(scene())
 
 
-def test_what_was_fetched_and_not_given_is_given_back_at_the_shutdown():
+def test_fetched_messages_are_given_back_at_the_shutdown():
     async def scene() -> None:
         async with popping() as (consumer, broker):
             broker.ready = [popped(5, 6, 7)]
@@ -707,7 +707,7 @@ def test_what_was_fetched_and_not_given_is_given_back_at_the_shutdown():
     run_stepped(scene())
 
 
-def test_what_expires_before_it_is_given_is_forgotten():
+def test_messages_that_expire_before_they_are_given_are_forgotten():
     async def scene() -> None:
         async with popping() as (consumer, broker):
             broker.ready = [popped(5, 6)]

@@ -14,7 +14,7 @@ from rucola.client.process_queue import DeliveryQueue, FlowLimits, OrderlyProces
 ROOMY = FlowLimits(1000, 1 << 30, 2000)
 
 
-def test_what_is_held_already_stays_as_it_is():
+def test_held_messages_stay_as_they_are():
     queue = ProcessQueue(QUEUE, 0.0)
     held = messages(5, 6)
     queue.put(held)
@@ -72,7 +72,7 @@ def test_an_offset_given_again_comes_before_what_is_held():
     assert (len(queue), queue.progress, queue.span_ends) == (3, 3, (3, 5))
 
 
-def test_what_is_not_held_is_passed_over():
+def test_other_messages_are_passed_over():
     queue = ProcessQueue(QUEUE, 0.0)
     queue.remove(messages(1))
     assert queue.progress is None

@@ -110,7 +110,7 @@ def test_topic_without_any_route(run, broker):
     run(scene())
 
 
-def test_what_nobody_waits_for_when_its_route_comes_is_not_sent(broker):
+def test_abandoned_sends_are_not_sent_when_their_route_comes(broker):
     """Three sends wait for a route. When the route arrives, cancelled and expired messages are not sent."""
 
     async def scene() -> None:
@@ -314,7 +314,7 @@ def test_answer_with_a_binary_header(run, broker, answer_stored):
 
 
 @pytest.mark.parametrize("marks", [{}, {"odd": 'a "quoted" text'}])
-def test_what_an_answer_says(run, broker, answer_stored, marks):
+def test_answers_become_results(run, broker, answer_stored, marks):
     """Responses have a form that the fast path reads, or one that only the general path reads."""
 
     async def scene() -> None:

@@ -23,7 +23,7 @@ RAISED = [OSError("x"), SystemExit(1), asyncio.CancelledError(), StopIteration()
 
 @pytest.mark.parametrize("known", [True, False], ids=["known route", "unknown route"])
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
-def test_whatever_a_selector_raises_is_the_failure_of_its_send_alone(run, broker, error, known):
+def test_every_exception_of_a_selector_fails_its_send_alone(run, broker, error, known):
     def selector(queues, message):
         raise error
 
@@ -177,7 +177,7 @@ def test_an_iterable_that_raises_half_way(run, broker):
 
 
 @pytest.mark.parametrize("messages", [5, [5], ["text"], [None]])
-def test_what_is_no_message_is_refused(run, broker, messages):
+def test_other_values_are_no_messages(run, broker, messages):
     async def scene() -> None:
         async with broker(topics={"T": 1}) as one, Producer("pg", one.address, PATIENT) as producer:
             with pytest.raises((ClientError, SendManyError), match="must be"):

@@ -136,7 +136,7 @@ def test_a_lite_pull_consumer_knows_queues_and_their_offsets(rocketmq: RocketMQ)
     run(work)
 
 
-def test_what_a_simple_consumer_did_not_acknowledge_comes_again_after_its_end(rocketmq: RocketMQ) -> None:
+def test_messages_unacknowledged_by_a_simple_consumer_come_again_after_its_end(rocketmq: RocketMQ) -> None:
     async def work() -> None:
         rocketmq.create_topic("work", queues=1)
         await _send(rocketmq, "work", b"kept", b"done")

@@ -103,7 +103,7 @@ async def scripted(broker: Any, listener: Any = None, /, **options: Any) -> Asyn
             await consumer.shutdown()
 
 
-def test_what_is_asked_from_start_to_end(broker):
+def test_requests_from_start_to_end_are_these(broker):
     async def scene() -> None:
         async with scripted(broker, ignore) as it:
             it.offset = 3
@@ -519,7 +519,7 @@ def test_a_reset_begins_the_queue_where_the_administrator_says(broker):
     run_stepped(scene())
 
 
-def test_what_administrators_ask(broker):
+def test_requests_of_administrators_are_answered(broker):
     async def scene() -> None:
         async def listener(message):
             if message.body == b"bad":

@@ -170,7 +170,7 @@ def test_a_loop_over_messages(tmp_path, orderly):
     asyncio.run(scene())
 
 
-def test_what_a_loop_had_in_hand_when_it_failed_comes_again(tmp_path):
+def test_messages_in_the_hands_of_a_failed_loop_come_again(tmp_path):
     async def scene() -> None:
         async with cluster(tmp_path) as (servers, producer):
             await send(producer, b"0", b"1")

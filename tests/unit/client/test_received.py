@@ -43,7 +43,7 @@ def test_attributes_can_be_set_and_stay():
     assert message.body is message.body
 
 
-def test_what_is_no_attribute_is_none():
+def test_other_names_are_no_attributes():
     (message,) = received_messages(record(3), ORIGIN)
     with pytest.raises(AttributeError, match="'ReceivedMessage' object has no attribute 'bodie'"):
         _ = message.bodie

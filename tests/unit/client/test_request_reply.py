@@ -94,7 +94,7 @@ def test_a_reply_to_somebody_who_is_gone_is_refused(tmp_path):
     run_plain(scene())
 
 
-def test_what_goes_over_the_wire(broker):
+def test_frames_of_request_and_reply_are_these(broker):
     """The client sends a heartbeat to all brokers before the request. It accepts compressed replies, and also late
     replies and replies to unknown requests.
     """

@@ -54,7 +54,7 @@ def test_receive_and_acknowledge(tmp_path):
     asyncio.run(scene())
 
 
-def test_what_is_not_acknowledged_comes_again(tmp_path):
+def test_unacknowledged_messages_come_again(tmp_path):
     async def scene() -> None:
         async with cluster(tmp_path, revive_interval_ms=20, pop_from_retry_probability=100) as (servers, producer):
             await send(producer, b"0")
@@ -234,7 +234,7 @@ def test_an_old_broker_is_named(broker):
     run_stepped(scene())
 
 
-def test_what_is_asked(broker):
+def test_requests_have_these_fields(broker):
     async def scene() -> None:
         async with scripted(broker, popped(5, 6)) as (script, one):
             first, second = await one.receive(7, 20_000, 3_000)

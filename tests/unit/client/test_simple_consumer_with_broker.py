@@ -152,7 +152,7 @@ def test_only_consumers_of_the_group_that_received_a_message_can_acknowledge_or_
 
 
 @pytest.mark.parametrize("old", ["a", "*"])
-def test_what_is_sent_after_a_change_of_the_filter_comes_by_the_new_filter(rocketmq: RocketMQ, old: str) -> None:
+def test_messages_sent_after_a_change_of_the_filter_come_by_the_new_filter(rocketmq: RocketMQ, old: str) -> None:
     async def scene() -> None:
         rocketmq.create_topic("T", queues=1)
         consumer = SimpleConsumer("cg", rocketmq.namesrv)

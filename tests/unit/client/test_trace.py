@@ -86,7 +86,7 @@ def test_every_member_of_a_batch_is_found(broker):
     run_stepped(scene())
 
 
-def test_what_leaves_no_record(broker):
+def test_calls_without_a_record_are_named(broker):
     """There is no record if tracing is off, the broker wants no traces, a send is refused, or the application sends
     traces itself.
     """

@@ -55,7 +55,7 @@ class Raising:
 
 @pytest.mark.parametrize("error", [*RAISED, KeyboardInterrupt()], ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("kind", ["plain", "coroutine", "function that returns a coroutine"])
-def test_whatever_a_listener_raises_is_a_failed_call(broker, kind, error):
+def test_every_exception_of_a_listener_is_a_failed_call(broker, kind, error):
     """The state is UNKNOW, the broker asks again, and the producer goes on. KeyboardInterrupt is a failed call in a
     thread; on the application's event loop it passes.
     """

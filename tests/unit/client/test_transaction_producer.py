@@ -162,7 +162,7 @@ def test_the_blocking_face(tmp_path):
         server.join()
 
 
-def test_what_the_broker_is_told(broker):
+def test_the_end_of_a_transaction_reaches_the_broker(broker):
     async def scene() -> None:
         async with broker(topics={"T": 1}) as one:
             config = ProducerConfig(send_msg_timeout_ms=3_600_000, retry_backoff_ms=1)

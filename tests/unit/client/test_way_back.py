@@ -57,7 +57,7 @@ def test_a_producer_leaves_a_connection_that_swallows_everything(broker):
     run_stepped(scene())
 
 
-def test_what_else_was_on_its_way_is_sent_again_at_once(broker):
+def test_other_sends_on_their_way_are_sent_again_at_once(broker):
     """When one request expires, the other requests on its connection are sent again at once, and do not wait for their
     own timeouts.
     """

@@ -24,12 +24,12 @@ from rucola.runtime.files import Files
         ("a:b", "a:b"),
     ],
 )
-def test_what_is_on_this_machine(given: str, path: str) -> None:
+def test_paths_on_this_machine_are_local(given: str, path: str) -> None:
     assert local_path("table", given) == path
 
 
 @pytest.mark.parametrize("given", ["s3://b/t", "s3:/b/t", "hdfs://h:1/t", "abfss://a@b/t", "gs://b", "file://host/t"])
-def test_what_is_elsewhere(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_urls_are_not_local(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="file:///path"):
         Files().expand(given)

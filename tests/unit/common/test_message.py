@@ -181,7 +181,7 @@ def test_every_property_of_the_system_has_a_role_and_a_meaning() -> None:
             refuse_reserved({"h": "1", name: "x"})
 
 
-def test_what_java_reserves_is_in_the_table() -> None:
+def test_reserved_names_of_java_are_in_the_table() -> None:
     """The names that ``Message#putUserProperty`` of RocketMQ 5.3.3 refuses."""
     java = """
         TRACE_ON MSG_REGION KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET

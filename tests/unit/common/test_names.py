@@ -15,12 +15,12 @@ def test_names(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "/", "a/b", "a\\b", "../x", "/etc/passwd", "a\0b", "a\nb", "\x7f", "x" * 256, "ä" * 128]
 )
-def test_what_is_no_name(name: str) -> None:
+def test_other_texts_are_no_names(name: str) -> None:
     assert not is_plain_name(name)
 
 
 @pytest.mark.parametrize(
     "path", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/..", "./a", "a/./b", "s3:/\n/b", "file:///a/b", "a/b\0"]
 )
-def test_what_leads_elsewhere(path: str) -> None:
+def test_paths_that_lead_elsewhere_are_refused(path: str) -> None:
     assert not is_path_below(path)

@@ -60,7 +60,7 @@ def test_types_and_missing_fields() -> None:
         b'{"carrier": 7}', b'{"carrier": {"a": 1}}', b'{"time_hour": "tomorrow"}', b'{"time_hour": 5}',
     ],
 )  # fmt: skip
-def test_what_is_no_flight(poison: bytes | None) -> None:
+def test_other_rows_are_no_flights(poison: bytes | None) -> None:
     for bodies in ([poison], [GOOD, poison], [poison, GOOD, GOOD], [GOOD] * 5 + [poison] * 2 + [GOOD]):
         table, places = columns.decode(bodies)
         assert places == [place for place, body in enumerate(bodies) if body is GOOD]

@@ -11,7 +11,7 @@ from demo.flights.deadline import deadline
 from demo.flights.processes import DemoError
 
 
-def test_what_takes_too_long_is_interrupted() -> None:
+def test_long_work_is_interrupted() -> None:
     with (
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as sleeper,
         pytest.raises(DemoError, match="starting Spark took longer than 0 s"),
@@ -23,7 +23,7 @@ def test_what_takes_too_long_is_interrupted() -> None:
             sleeper.kill()
 
 
-def test_what_ends_in_time_is_left_alone() -> None:
+def test_work_that_ends_in_time_is_left_alone() -> None:
     before = signal.getsignal(signal.SIGALRM)
     with deadline("nothing", 30.0):
         pass

@@ -61,7 +61,7 @@ def test_a_broker_that_never_gets_ready(tmp_path: Path, monkeypatch: pytest.Monk
         BrokerProcess(children, tmp_path).start()
 
 
-def test_whatever_runs_is_ended_with_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_process_is_ended_with_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _scripted(monkeypatch, READY)
     started: list[subprocess.Popen[bytes]] = []
     with pytest.raises(KeyboardInterrupt), Processes() as children:

@@ -116,7 +116,7 @@ def test_errors_name_the_position(text, position, expected):
     ],
     ids=["parentheses", "too deep", "not", "long list", "long text", "doubling", "comment", "quotes"],
 )
-def test_what_costs_too_much_is_refused(text):
+def test_costly_expressions_are_refused(text):
     assert compiled(text) is None
 
 

@@ -195,7 +195,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
-def test_what_does_not_fit(batches: ModuleType, form: str, change: Callable[[Message], None]) -> None:
+def test_too_long_batches_are_refused(batches: ModuleType, form: str, change: Callable[[Message], None]) -> None:
     kinds = [PlanKind.INT32, PlanKind.INT64, PlanKind.TEXT, PlanKind.REPEATED]
     message = Message(form, kinds, [b"a", None, b"three"], repeated=[b"topic"])
     assert message.read(batches)[2:] == [["a", None, "three"], ["topic"] * 3]

@@ -283,7 +283,9 @@ def test_rows_of_other_topics_are_not_marked(columns: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("rows", "starts", "marks", "place"), [(10, 2, 10, 1), (-1, 2, 9, 1), (9, 1, 9, 1), (9, 2, 8, 1), (9, 2, 9, 2)]
 )
-def test_what_does_not_fit_is_not_marked(columns: ModuleType, rows: int, starts: int, marks: int, place: int) -> None:
+def test_rows_that_do_not_fit_are_not_marked(
+    columns: ModuleType, rows: int, starts: int, marks: int, place: int
+) -> None:
     segment, table = rows_of_a_topic(b"flights")
     table[RecordColumn.TOPIC_POS] = place
     with pytest.raises(ValueError, match=r"fit|outside"):

@@ -255,7 +255,7 @@ def test_a_chain_that_is_not_as_it_was_put_is_found(index: ModuleType) -> None:
         index.find_broken_chain(file, SLOTS, ENTRIES, array("i", bytes(4 * SLOTS - 4)))
 
 
-def test_what_does_not_fit_is_refused(index: ModuleType) -> None:
+def test_too_long_values_are_refused(index: ModuleType) -> None:
     file = new_file()
     with pytest.raises(ValueError, match="do not hold"):
         index.put_key(file[:-1], SLOTS, ENTRIES, TOPIC, b"k", 0, 1, 0, 0)

@@ -257,7 +257,7 @@ class TestEncode:
             {"source": bytearray(70)},
         ],
     )
-    def test_what_cannot_be_is_refused_before_a_byte_is_written(
+    def test_impossible_values_are_refused_before_a_byte_is_written(
         self, records: ModuleType, changes: dict[str, Any]
     ) -> None:
         segment = bytearray(65536)
@@ -539,7 +539,7 @@ messages = st.builds(
 
 
 @given(st.lists(messages, min_size=1, max_size=5), hosts, hosts, st.booleans(), st.integers(0, 2**62))
-def test_what_is_encoded_is_decoded(
+def test_encoded_records_are_decoded(
     sent: list[StoreMessage], born_host: bytes, store_host: bytes, record_crc: bool, base_offset: int
 ) -> None:
     segments = []

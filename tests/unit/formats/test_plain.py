@@ -183,7 +183,7 @@ class TestProperties:
         assert decode_properties(encode_properties(properties)) == properties
 
     @pytest.mark.parametrize("properties", [{"": "x"}, {"a\x01": "x"}, {"a": "x\x02"}, {"a\x02b": "\x01"}])
-    def test_what_would_not_be_read_again_is_refused(self, properties: dict[str, str]) -> None:
+    def test_properties_that_would_not_be_read_again_are_refused(self, properties: dict[str, str]) -> None:
         with pytest.raises(ValueError, match="property"):
             encode_properties(properties)
 

@@ -61,12 +61,12 @@ def test_a_batch_ack_names_all_its_messages() -> None:
     "body",
     [b"", b"[]", b'{"t":"t"}', b'{"t":"t","c":7}', b'{"t":"t","c":"c","q":"1"}', b'{"t":"t","c":"c","d":[-1]}'],
 )
-def test_what_is_no_checkpoint(body: bytes) -> None:
+def test_other_texts_are_no_checkpoints(body: bytes) -> None:
     with pytest.raises(FormatError):
         PopCheckpoint.decode(body)
 
 
 @pytest.mark.parametrize("body", [b"{", b'{"c":"c"}', b'{"t":"t","c":"c","aol":["1"]}', b'{"t":"t","c":"c","ao":1.5}'])
-def test_what_is_no_acknowledgement(body: bytes) -> None:
+def test_other_texts_are_no_acknowledgements(body: bytes) -> None:
     with pytest.raises(FormatError):
         PopAck.decode(body)

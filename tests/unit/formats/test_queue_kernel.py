@@ -210,7 +210,7 @@ class TestGatherUnits:
     def test_an_entry_that_is_not_the_next(self, queue: ModuleType, first: int, queue_offset: int) -> None:
         assert self.units(queue, first, 6, 1, queue_offset)[1] == -1
 
-    def test_what_does_not_fit_is_refused(self, queue: ModuleType) -> None:
+    def test_too_long_values_are_refused(self, queue: ModuleType) -> None:
         table = record_rows(*self.ROWS)
         with pytest.raises(ValueError, match="do not fit"):
             queue.gather_units(table, 0, 6, 1, 7, 0, bytearray(119))
@@ -242,7 +242,7 @@ class TestSlices:
         assert self.merged(queue, 0, 1000, records=(100, 10, 50, 10)) == ([100, 10], 1, 10)  # may be in an earlier part
         assert self.merged(queue, 0, 1000, records=(100, -1, 100, 5)) == ([100, 5], 2, 5)
 
-    def test_what_cannot_be_is_refused(self, queue: ModuleType) -> None:
+    def test_impossible_values_are_refused(self, queue: ModuleType) -> None:
         for first, end, room in ((-1, 1000, 6), (7, 1000, 6), (0, 1000, 5), (0, 100, 6)):
             with pytest.raises(ValueError, match="record"):
                 self.merged(queue, first, end, room)

@@ -80,7 +80,7 @@ def test_units_find_their_slots(timer):
     ],
     ids=range(9),
 )
-def test_what_is_no_unit_ends_the_walk(timer, bad):
+def test_bytes_that_are_no_unit_end_the_walk(timer, bad):
     wheel = bytearray(32 * SLOTS)
     assert scan(timer, unit(-1, 9, 100) + bad, wheel, end=1000) == (52, STOP_AT_NO_UNIT, 100, [100])
     assert sum(any(wheel[at : at + 32]) for at in range(0, len(wheel), 32)) == 1

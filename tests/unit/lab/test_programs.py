@@ -155,7 +155,7 @@ def test_warmed_pages_do_not_fault(tmp_path: Path) -> None:
     assert fresh > 10 and warm < fresh / 4
 
 
-def test_what_is_not_committed_is_in_memory_only(tmp_path: Path) -> None:
+def test_uncommitted_bytes_are_in_memory_only(tmp_path: Path) -> None:
     one = Run.of([message(0, 1024)])
     never = {"wake_commit_when_put_message": False, "commit_interval_commit_log_ms": 600_000}
     with open_store(tmp_path / "pool", **never, **transient_pool.WAYS[transient_pool.POOL]) as store:  # type: ignore[arg-type]

@@ -99,7 +99,7 @@ def test_records_that_share_a_fault_are_counted() -> None:
         ([100, 150, 370, 200, 500], "Does not", ["twice as long. A lone sender waits no longer"]),
     ],
 )
-def test_what_group_commit_adds(engine: list[float], verdict: str, sentences: list[str]) -> None:
+def test_the_gain_of_group_commit_is_stated(engine: list[float], verdict: str, sentences: list[str]) -> None:
     plain = [109.0, 162, 178, 217, 412]
     wait = {
         group_commit.PLAIN: dict(zip(group_commit.GROUPS, plain, strict=True)),
@@ -118,7 +118,7 @@ def test_what_group_commit_adds(engine: list[float], verdict: str, sentences: li
         (100, 1070, "Holds", "without the index, all messages before the wanted one are read"),
     ],
 )
-def test_what_the_index_saves(index: float, partition: float, verdict: str, sentence: str) -> None:
+def test_the_saving_of_the_index_is_stated(index: float, partition: float, verdict: str, sentence: str) -> None:
     disk = {kafka_reading.ENGINE: {kafka_reading.BY_KEY: index}, kafka_reading.KAFKA: {kafka_reading.BY_KEY: partition}}
     text = said(kafka_reading.LESSON, 3, {"disk": disk})  # type: ignore[dict-item]
     assert text.startswith(f"**{verdict}") and sentence in text
@@ -143,7 +143,7 @@ def test_what_the_index_saves(index: float, partition: float, verdict: str, sent
         ),
     ],
 )
-def test_what_a_filter_takes_from_sendfile(
+def test_the_cost_of_a_filter_for_sendfile_is_stated(
     before: tuple[float, float], after: tuple[float, float], verdict: str, sentence: str
 ) -> None:
     ways = to_the_socket.SENDFILE, to_the_socket.GATHER
@@ -162,7 +162,7 @@ def test_what_a_filter_takes_from_sendfile(
         (1.1, 1.1, "hardly more than with queue files that are still dirty"),
     ],
 )
-def test_what_dirty_queue_files_save(clean: float, dirty: float, sentence: str) -> None:
+def test_the_saving_of_dirty_queue_files_is_stated(clean: float, dirty: float, sentence: str) -> None:
     sizes = {kafka_writing.CLEAN: clean, kafka_writing.PLAIN: dirty, kafka_writing.KAFKA: 4.0}
     text = said(kafka_writing.LESSON, 4, {"pages": {name: {1: 1.1, 10_000: kib} for name, kib in sizes.items()}})
     assert sentence in text and f"makes {clean} KiB of pages dirty" in text
@@ -182,7 +182,7 @@ def test_from_how_many_queues_on_it_matters() -> None:
     assert text.startswith("**Does not") and text.endswith("takes more than three times as long in these cases: none.")
 
 
-def test_what_a_crash_takes_is_said_with_and_without_losses() -> None:
+def test_losses_of_a_crash_are_stated_also_if_there_are_none() -> None:
     rows = {SYNC.value: 191.0, ASYNC.value: 191.0}
     for lost, killed, sentences in (
         (

@@ -50,7 +50,7 @@ def test_each_cell_has_a_test() -> None:
     assert {len(columns) for columns in tests.values()} == {5}
 
 
-def test_what_is_missing_is_found() -> None:
+def test_missing_rows_of_the_page_are_found() -> None:
     text, tests = PAGE.read_text(encoding="utf-8"), tomllib.loads(TESTS.read_text(encoding="utf-8"))
     assert problems(text.replace("| killed |", "| drowned |"), tests) == [
         "drowned has no tests, or no row",

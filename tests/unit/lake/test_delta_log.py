@@ -63,7 +63,7 @@ def test_a_commit_is_on_the_disk_when_it_is_reported(
     assert list((tmp_path / "table" / LOG).glob("*.checkpoint.parquet"))
 
 
-def test_what_another_run_committed_is_on_the_disk_before_the_next_commit(
+def test_commits_of_another_run_are_on_the_disk_before_the_next_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other run was killed between its commit and its sync."""

@@ -132,7 +132,7 @@ def test_an_iceberg_table_with_deleted_rows_is_refused(
         open_table(tmp_path / "table", "iceberg").snapshot()
 
 
-def test_what_a_catalog_names_is_on_the_disk(
+def test_files_named_by_a_catalog_are_on_the_disk(
     tmp_path: Path, store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The catalog itself is SQLite's, which syncs it."""

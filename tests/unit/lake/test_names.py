@@ -259,7 +259,7 @@ class TestThroughBrokers:
         assert flow.begun == {self.EAST, other}
         assert self.go_on(seen, bounds, {self.EAST: 20, other: 20}, {other: False}).begun == frozenset()
 
-    def test_what_is_left_must_follow_the_mark(self) -> None:
+    def test_the_rest_of_a_name_must_follow_the_mark(self) -> None:
         flow = self.go_on({self.EAST: (5, Mark(4000, 9999))}, {self.EAST: Bounds(7, 9)}, {})
         assert isinstance(flow.troubles[self.EAST], AnotherLogError)
         assert not self.go_on({self.EAST: (5, Mark(4000, 400))}, {self.EAST: Bounds(7, 9)}, {}).troubles

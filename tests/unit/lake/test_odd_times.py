@@ -52,7 +52,7 @@ def micros(rows: pa.Table, name: str) -> list[int | None]:
     return found
 
 
-def test_what_no_column_can_have_is_null_in_every_reader(tmp_path: Path, store: MessageStore) -> None:
+def test_values_that_no_column_can_have_are_null_in_every_reader(tmp_path: Path, store: MessageStore) -> None:
     born = [1000 * one if shown else None for one, shown in zip(BORN, SHOWN, strict=True)]
     stored = [1000 * PLAIN if number < 4 else None for number in range(len(BORN))]
     rows = TopicDataset(topic_options(tmp_path / "store", "flights", "")).to_table()

@@ -164,7 +164,7 @@ def test_long_registrations_are_read_in_a_thread_and_keep_their_order(monkeypatc
     asyncio.run(scene())
 
 
-def test_what_else_can_be_asked():
+def test_other_requests_are_answered():
     async def scene() -> None:
         async with asking() as asker:
             await asker.register()

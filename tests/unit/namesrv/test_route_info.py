@@ -175,7 +175,7 @@ def test_a_slave_that_becomes_master_registers_in_full_first(routes):
     assert routes.route("T").broker_datas[0].broker_addrs == {0: "s:2"}
 
 
-def test_who_may_not_have_an_id_is_unknown_from_then_on(routes):
+def test_a_broker_refused_an_id_is_unknown_from_then_on(routes):
     routes.register(MASTER, topics("T", "U"), DataVersion(5, 1, 1), "m")
     routes.register(SLAVE, topics("T", "U"), V1, "s")
     routes.register(SLAVE._replace(broker_id=0), topics("T", "U"), V1, "s")
@@ -354,7 +354,7 @@ def test_the_member_with_the_smallest_id_says_the_cluster_of_its_group(routes):
     assert (routes.clusters(), routes.brokers()) == ({}, {})
 
 
-def test_what_topics_allow_comes_back_with_the_permission_to_write(routes):
+def test_permissions_of_topics_come_back_with_the_permission_to_write(routes):
     perms = {"both": 6, "read": 4, "write": 2}
     table = {name: TopicConfig(name, 4, 4, perm) for name, perm in perms.items()}
     routes.register(MASTER, table, V1, "ch")
@@ -387,7 +387,7 @@ def test_the_permission_to_write_does_not_come_back_to_a_group_without_a_master(
     assert routes.route("T").queue_datas[0].perm == 4
 
 
-def test_who_lost_its_id_to_another_address_is_unknown(routes):
+def test_a_broker_that_lost_its_id_to_another_address_is_unknown(routes):
     """Each registration belongs to a member of a group; what has lost its place does not count as a broker."""
     routes.register(MASTER, topics("T", "U"), V1, "old")
     moved = MASTER._replace(address="10.0.0.7:10911")

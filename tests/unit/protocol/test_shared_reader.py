@@ -229,7 +229,7 @@ def test_reads_are_small_while_many_frames_wait_aside(monkeypatch: pytest.Monkey
     assert space.kept_bytes == 0 and len(other.buffer()) == len(space.source)
 
 
-def test_what_is_no_frame_is_refused_with_its_batch() -> None:
+def test_bytes_that_are_no_frame_are_refused_with_their_batch() -> None:
     reader = SharedFrameReader(ReadSpace())
     with pytest.raises(FormatError) as caught:
         batches(reader, SMALL + (FRAME_BYTES_MAX - 3).to_bytes(4, "big"))

@@ -87,7 +87,7 @@ def test_newer_clients_may_say_more():
         "Nothing\x011\x02",
     ],
 )
-def test_what_cannot_be_read_is_passed_over(text):
+def test_unreadable_records_are_passed_over(text):
     assert decode_trace(text) == []
     assert decode_trace(text + "\x02" + CONSUMED) == decode_trace(CONSUMED)
 

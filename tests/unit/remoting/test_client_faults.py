@@ -15,7 +15,7 @@ from rucola.testing.event_loop import run_stepped, settle
 
 
 @pytest.mark.parametrize("error", [RuntimeError("odd"), OverflowError("port"), TypeError()], ids=repr)
-def test_whatever_keeps_a_connection_from_opening_is_a_connect_error(error, monkeypatch):
+def test_every_failure_to_open_a_connection_is_a_connect_error(error, monkeypatch):
     async def scene() -> None:
         loop = asyncio.get_running_loop()
         create_connection, failures = loop.create_connection, [error]

@@ -416,7 +416,7 @@ def test_a_connection_shows_its_progress() -> None:
     assert progress.active and server.transport.written == [b"x"]
 
 
-def test_what_is_owed_has_two_thresholds() -> None:
+def test_debts_have_two_thresholds() -> None:
     """Reading pauses above ``outbound_bytes_high``, and resumes at a quarter of it; each request counts 512 bytes."""
     server = Server()
     for _ in range(19):
@@ -489,7 +489,7 @@ def test_a_peer_that_accepts_too_little_is_cut() -> None:
     assert server.refusals == ["overrun"] and server.transport.closing
 
 
-def test_what_is_no_frame_ends_the_postponed_requests_too() -> None:
+def test_bytes_that_are_no_frame_end_the_postponed_requests_too() -> None:
     server = Server()
     server.postpone_before = {ROWS_MAX - 1}
     server.receive(frames(*range(ROWS_MAX)) + b"\xff" * 40)

@@ -117,7 +117,7 @@ def test_parts_sent_later_leave_in_order(run, handler):
         b"\0\0\0\x08\x00\0\0\x04nope",
     ],
 )
-def test_what_is_no_frame_closes_the_connection(run, handler, rubbish):
+def test_bytes_that_are_no_frame_close_the_connection(run, handler, rubbish):
     async def scene() -> None:
         scripted = handler({ECHO: echo})
         server = RemotingServer(scripted, "127.0.0.1", 0)

@@ -30,7 +30,7 @@ def test_those_with_the_most_are_closed_until_a_quarter_is_free() -> None:
     assert unsent.total_bytes == 65
 
 
-def test_what_was_sent_meanwhile_does_not_count() -> None:
+def test_bytes_sent_meanwhile_do_not_count() -> None:
     unsent: Any = UnsentBytes(100)
     sent, other = Unsent(90), Unsent(20)
     assert unsent.grew(sent, 90) == []

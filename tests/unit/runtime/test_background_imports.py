@@ -52,7 +52,7 @@ def test_the_loop_goes_on_and_knows_that_a_module_is_not_ready(place: Path) -> N
     asyncio.run(scene())
 
 
-def test_what_somebody_waits_for_comes_before_what_is_only_begun(place: Path) -> None:
+def test_awaited_imports_come_before_those_only_begun(place: Path) -> None:
     async def scene() -> None:
         imports = BackgroundImports()
         imports.begin(["background_a", "background_b", "background_c"])
@@ -86,7 +86,7 @@ def test_a_module_that_cannot_be_imported_is_an_error_and_is_tried_again(place: 
     asyncio.run(scene())
 
 
-def test_what_is_there_is_not_imported_again() -> None:
+def test_loaded_modules_are_not_imported_again() -> None:
     async def scene() -> None:
         imports = BackgroundImports()
         imports.begin(["asyncio", "json"])

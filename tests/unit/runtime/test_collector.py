@@ -25,7 +25,7 @@ def as_before() -> Iterator[None]:
     gc.callbacks.remove(collector._freeze)
 
 
-def test_what_survived_is_not_looked_at_again() -> None:
+def test_survivors_are_not_looked_at_again() -> None:
     freeze_survivors()
     kept = [Node() for _ in range(1000)]
     gc.collect(1)

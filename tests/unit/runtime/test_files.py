@@ -278,7 +278,7 @@ def test_copies_of_parts_of_a_file(files: Files, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell which pages are in memory")
-def test_what_was_just_written_is_in_memory(tmp_path: Path) -> None:
+def test_fresh_bytes_are_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(b"written")
     with path.open("rb") as file:

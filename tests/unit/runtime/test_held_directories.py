@@ -79,7 +79,7 @@ STRANGERS: dict[str, Callable[[Path, Path], None]] = {
 
 @pytest.mark.parametrize("kind", STRANGERS)
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_what_is_no_file_is_not_opened(operation: str, kind: str, tree: tuple[Files, Path, Path]) -> None:
+def test_only_files_are_opened(operation: str, kind: str, tree: tuple[Files, Path, Path]) -> None:
     files, root, victim = tree
     STRANGERS[kind](root / "inside/it", victim)
     before = seen(victim)
@@ -176,7 +176,7 @@ def test_a_tree_that_is_too_deep_is_left(tree: tuple[Files, Path, Path]) -> None
 
 
 @pytest.mark.parametrize("made", STRANGERS)
-def test_what_lies_at_the_path_of_a_temporary_is_never_written_to(made: str, tree: tuple[Files, Path, Path]) -> None:
+def test_an_entry_at_the_path_of_a_temporary_is_never_written_to(made: str, tree: tuple[Files, Path, Path]) -> None:
     files, root, victim = tree
     before = seen(victim)
     STRANGERS[made](root / "inside/file.tmp", victim)
@@ -299,7 +299,7 @@ def test_a_private_file_stays_private(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["a symbolic link", "a FIFO"])
 @pytest.mark.parametrize("operation", ["read_file", "read_at", "write_at", "write_file", "open_segment"])
-def test_what_takes_the_place_of_a_file_after_the_look_is_not_used(
+def test_an_entry_that_replaces_a_file_after_the_look_is_not_used(
     operation: str, kind: str, tree: tuple[Files, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, root, victim = tree

@@ -98,7 +98,7 @@ def test_filters_use_the_index_only_when_told(directory: Path) -> None:
     assert scanned[1] < scanned[0] // 10
 
 
-def test_what_is_looked_up() -> None:
+def test_keys_are_looked_up() -> None:
     plain, told = options_of(Path("d")), options_of(Path("d"), useIndex="true")
     by_key = Wanted(keys=frozenset({"a b"}), msg_ids=frozenset({"u"}))
     assert lookup(by_key, plain) is None

@@ -83,7 +83,7 @@ def passes(one: Filter, row: dict[str, Any]) -> bool:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(filters(), max_size=4), st.booleans())
-def test_what_passes_is_read(chosen: list[Filter], steps: bool) -> None:
+def test_matching_rows_are_read(chosen: list[Filter], steps: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if not steps:
             patch.setattr(pushdown, "CLOCK_STEP_MS", 0)
@@ -99,7 +99,7 @@ def test_what_passes_is_read(chosen: list[Filter], steps: bool) -> None:
             assert (queue, at) in kept or not all(passes(one, row) for one in chosen)
 
 
-def test_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_rows_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cut() == cut(IsNotNull(("topic",)), StringStartsWith(("topic",), "t")) == cut(Not(of("queueId", 0)))
     assert len(cut()) == 8
     both = [of("topic", ["t", "x"], In), of("brokerName", "b"), of("queueId", 1)]

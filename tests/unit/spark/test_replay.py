@@ -191,7 +191,7 @@ def test_a_checkpoint_continues_where_a_run_failed(
     assert "these values differ: to" in capsys.readouterr().err
 
 
-def test_what_a_checkpoint_needs_must_still_be_there(store: Path) -> None:
+def test_messages_after_a_checkpoint_must_still_be_there(store: Path) -> None:
     options = parse_options({"storePath": str(store), "topic": "in"})
     plan = plan_replay(options)
     lost = Done(dict.fromkeys(plan.end, COUNT), dict.fromkeys(plan.end, 2 * COUNT))

@@ -56,7 +56,7 @@ def test_every_message_of_the_topic_is_counted_once(store: Path, order: str, exp
     assert (rows == COUNT // 4) is (expression == "*")
 
 
-def test_what_an_index_finds_is_counted(store: Path) -> None:
+def test_messages_found_by_an_index_are_counted(store: Path) -> None:
     plan = plan_replay(parse_options({"storePath": str(store), "topic": "flights"}), ["k28"])
     counts: list[int] = []
     assert sum(batch.num_rows for batch in read_plan(plan, ["queueId"], counts.append)) == 1
@@ -82,7 +82,7 @@ class Pulls:
 
 
 @pytest.mark.parametrize("filters", ["true", "false"])
-def test_what_brokers_skip_is_counted(filters: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_brokers_skip_are_counted(filters: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without ``enablePropertyFilter``, RocketMQ's default, a broker refuses SQL92: the reader filters, at once."""
     with RocketMQ({"enablePropertyFilter": filters}) as running:
         running.create_topic("counted", queues=1)

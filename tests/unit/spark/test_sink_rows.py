@@ -152,7 +152,7 @@ def test_a_time_to_deliver_at() -> None:
     assert chunk.messages[0].deliver_at == when
 
 
-def test_what_brokers_wrote_into_a_message_is_not_sent_again() -> None:
+def test_properties_written_by_brokers_are_not_sent_again() -> None:
     text = '{"TAGS":"T","UNIQ_KEY":"U","MSG_REGION":"r","DELAY":"3","origin":"NYC","WAIT":"true"}'
     (chunk,) = chunks_of("body string, properties string", [("b", text), ("b", "[1]"), ("b", "{")])
     assert chunk.messages[0].properties == {"TAGS": "T", "origin": "NYC"}

@@ -299,7 +299,7 @@ def test_findings_are_those_of_verify(directory: Path) -> None:
         checkpoint.write_bytes(whole)
 
 
-def test_what_does_not_fit_into_memory_goes_into_a_temporary_directory(
+def test_more_than_fits_into_memory_goes_into_a_temporary_directory(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DuckDB itself would fill the current directory, which nobody gave to the command."""

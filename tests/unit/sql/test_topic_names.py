@@ -75,7 +75,7 @@ def test_topics_with_the_names_of_views(tmp_path: Path, caplog: pytest.LogCaptur
         assert len(found) == 6
 
 
-def test_who_names_the_schema_needs_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_named_schema_needs_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with connect(filled(tmp_path / "store", ["keys"])) as session:
         assert column(session, "select key from rucola.keys") == ["keys"]
     assert "is a topic here" not in caplog.text

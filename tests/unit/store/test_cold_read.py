@@ -67,7 +67,7 @@ def resident(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MappedSegment, "read_resident", read_resident)
 
 
-def test_what_is_in_memory_is_copied_at_once(
+def test_records_in_memory_are_copied_at_once(
     places: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened(tmp_path)
@@ -83,7 +83,7 @@ def test_what_is_in_memory_is_copied_at_once(
     store.shutdown()
 
 
-def test_what_is_not_is_told_and_read_by_who_may_wait(
+def test_other_records_are_told_and_read_by_callers_that_may_wait(
     places: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened(tmp_path)
@@ -96,7 +96,7 @@ def test_what_is_not_is_told_and_read_by_who_may_wait(
     store.shutdown()
 
 
-def test_what_was_written_since_the_start_comes_from_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_since_the_start_come_from_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(tmp_path)
     monkeypatch.setattr(MappedSegment, "read", None)
     evicted(monkeypatch)
@@ -106,7 +106,7 @@ def test_what_was_written_since_the_start_comes_from_the_map(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("check", list(CheckOnRead))
-def test_what_the_disk_cannot_read_costs_that_message_only(
+def test_a_record_that_the_disk_cannot_read_costs_that_message_only(
     check: CheckOnRead, places: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened(tmp_path, check_on_read=check)

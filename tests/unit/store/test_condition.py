@@ -66,7 +66,7 @@ def test_a_recovery_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     assert [(fields["unclean"], fields["records_checked"]) for fields in loaded] == [(False, 0), (True, 1)]
 
 
-def test_what_was_not_missing_is_not_told(condition: StoreCondition, told: list[StoreState]) -> None:
+def test_space_that_was_not_missing_is_not_told(condition: StoreCondition, told: list[StoreState]) -> None:
     condition.judged(False)
     condition.segment_made()
     condition.try_again()

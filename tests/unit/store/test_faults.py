@@ -122,7 +122,7 @@ def test_a_full_disk_met_in_dispatch_stops_it_there_and_goes_on_later(tmp_path: 
     assert not (tmp_path / "abort").exists()
 
 
-def test_what_arrived_before_a_full_disk_ended_dispatch_is_told(tmp_path: Path) -> None:
+def test_arrivals_before_a_full_disk_ended_dispatch_are_told(tmp_path: Path) -> None:
     disk = SmallDisk()
     store = opened(tmp_path, disk)
     store.put_message(message(0))

@@ -173,7 +173,7 @@ def test_a_gap_that_was_lost_with_a_part_of_the_log_stays(tmp_path: Path) -> Non
     running.shutdown()
 
 
-def test_what_was_filled_is_not_delivered_for_its_place(tmp_path: Path) -> None:
+def test_filled_records_are_not_delivered_for_their_place(tmp_path: Path) -> None:
     """A bit in the size of a queue's first record is flipped. The queue delivers all records except the first."""
     store = base("rocketmq_4_9_7_clean")
     number = next(

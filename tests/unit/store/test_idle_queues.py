@@ -66,7 +66,7 @@ def test_queues_in_use_keep_their_files(tmp_path: Path) -> None:
     store.shutdown()
 
 
-def test_what_waits_for_its_sync_stays_open(tmp_path: Path) -> None:
+def test_queues_that_wait_for_their_sync_stay_open(tmp_path: Path) -> None:
     store = filled(tmp_path)
     store.put_message(message(1, b"T", 8))
     store.dispatch()

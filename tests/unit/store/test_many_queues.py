@@ -109,7 +109,7 @@ def test_few_are_mapped_and_all_are_served(how: str, mapped: set[str], tmp_path:
 
 
 @pytest.mark.parametrize("held_max", [3, 20, 60])
-def test_what_was_stored_through_a_map_given_up_is_synced(
+def test_entries_stored_through_a_map_given_up_are_synced(
     held_max: int, mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_before = len(open_files())

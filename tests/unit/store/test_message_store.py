@@ -42,7 +42,7 @@ def column(table: array[int], name: FrameColumn) -> list[int]:
     return list(table[name::ROW_WIDTH])
 
 
-def test_what_was_put_is_read_over_many_segments_and_restarts(tmp_path: Path) -> None:
+def test_messages_are_read_over_many_segments_and_restarts(tmp_path: Path) -> None:
     store = opened(tmp_path)
     fill(store, 1500)
     seen = everything(store)

@@ -132,7 +132,7 @@ def test_dispatch_that_fails_half_way_leaves_what_it_wrote_to_be_synced() -> Non
 
 
 @pytest.mark.parametrize("new_queue", [False, True])
-def test_what_is_dispatched_while_the_keeper_syncs_is_recorded_after_its_own_sync(new_queue: bool) -> None:
+def test_records_dispatched_while_the_keeper_syncs_count_after_their_own_sync(new_queue: bool) -> None:
     life = StoreLife(empty_disk(), CONFIG)
     life.open()
     for number in range(3):

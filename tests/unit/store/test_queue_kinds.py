@@ -195,7 +195,7 @@ def test_searches_in_a_batch_queue(tmp_path: Path) -> None:
     store.shutdown()
 
 
-def test_what_cannot_be_an_inner_batch_is_refused(tmp_path: Path) -> None:
+def test_malformed_inner_batches_are_refused(tmp_path: Path) -> None:
     store = opened(tmp_path)
     for wrong in (
         inner_batch(0, 2, topic=b"Simple"),

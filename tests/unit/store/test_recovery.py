@@ -136,7 +136,7 @@ def test_a_blank_record_that_lost_its_size_is_whole_again(image: Path) -> None:
     assert verify(with_topics(image), Files()).findings == []
 
 
-def test_what_can_be_read_once_only_is_not_cut(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_can_be_read_once_only_are_not_cut(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recovery reads the end of the log twice. If the disk fails only the second time, the log is not truncated."""
     scan = recovery.scan
 
@@ -480,7 +480,7 @@ def test_the_marker_of_a_killed_process_is_synced_before_appends(image: Path) ->
     store.shutdown()
 
 
-def test_what_lies_above_the_watermark_is_written_again_before_it_counts(
+def test_records_above_the_watermark_are_written_again_before_they_count(
     image: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a failed sync, the system may consider pages clean that never reached the disk, so data above the watermark

@@ -74,7 +74,7 @@ def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
-def test_what_cannot_be_repaired_is_left_and_reported(tmp_path: Path) -> None:
+def test_other_damage_is_left_and_reported(tmp_path: Path) -> None:
     damaged("log body", tmp_path)
     path = tmp_path / "commitlog/00000000000000000000"
     finding = verify(str(tmp_path)).findings[0]

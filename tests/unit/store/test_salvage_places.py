@@ -162,7 +162,7 @@ def test_an_output_in_a_source_is_refused(below: str, tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_what_cannot_become_the_output_is_refused_before_the_work(tmp_path: Path) -> None:
+def test_impossible_outputs_are_refused_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(record(0, 0))
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "fifo")

@@ -99,7 +99,7 @@ def test_a_clock_set_back_once_more_is_waited_for_from_there(caplog: pytest.LogC
     assert told == [30_000, HOUR_MS + 25_000, HOUR_MS + 29_000]
 
 
-def test_what_a_time_server_corrects_is_not_told_and_each_jump_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_corrections_of_a_time_server_are_not_told_and_each_jump_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     scene = Scene()
     scene.set_back(999)

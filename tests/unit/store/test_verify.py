@@ -97,7 +97,7 @@ def test_an_empty_store_and_one_without_queues_or_index(tmp_path: Path) -> None:
     assert verify(str(made(tmp_path / "b", message_index_enable=False))).index_entries == 0
 
 
-def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+def test_other_directories_are_no_stores(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("no store")
     with pytest.raises(StoreDamagedError):
         verify(str(tmp_path))

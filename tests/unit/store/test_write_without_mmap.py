@@ -84,7 +84,7 @@ def test_a_run_larger_than_the_memory_for_it(tmp_path: Path) -> None:
     store.shutdown()
 
 
-def test_what_was_answered_is_in_the_file_when_the_process_ends(tmp_path: Path) -> None:
+def test_answered_messages_are_in_the_file_when_the_process_ends(tmp_path: Path) -> None:
     # A log written by write calls ignores the option of the pool.
     store = writing(tmp_path / "store", transient_store_pool_enable=True)
     fill(store, 400)
@@ -157,7 +157,7 @@ def test_a_full_disk_refuses_and_ends_by_itself(
     then.shutdown()
 
 
-def test_what_a_full_disk_keeps_from_being_erased_is_erased_before_the_next_write(
+def test_bytes_left_on_a_full_disk_are_erased_before_the_next_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = writing(tmp_path / "store")

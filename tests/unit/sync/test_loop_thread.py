@@ -153,7 +153,7 @@ def test_a_selector_that_calls_back(producer: rucola.sync.Producer) -> None:
 @pytest.mark.parametrize(
     "error", [*RAISED, StopIteration(), asyncio.CancelledError()], ids=lambda one: type(one).__name__
 )
-def test_whatever_a_selector_raises_is_the_error_of_the_send(
+def test_every_exception_of_a_selector_is_the_error_of_the_send(
     producer: rucola.sync.Producer, error: BaseException
 ) -> None:
     def selector(queues: Any, message: Message) -> Any:
@@ -172,7 +172,7 @@ def test_whatever_a_selector_raises_is_the_error_of_the_send(
 
 
 @pytest.mark.parametrize("error", RAISED, ids=lambda one: type(one).__name__)
-def test_whatever_a_callback_raises_the_other_callbacks_are_called(
+def test_other_callbacks_are_called_after_any_exception_of_one(
     producer: rucola.sync.Producer, caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
     called: list[str] = []
@@ -196,7 +196,7 @@ def test_whatever_a_callback_raises_the_other_callbacks_are_called(
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), BaseException("anything")], ids=str)
-def test_what_work_on_the_loop_raises_reaches_the_caller_as_an_error(thread: LoopThread, error: BaseException) -> None:
+def test_exceptions_of_work_on_the_loop_reach_the_caller_as_errors(thread: LoopThread, error: BaseException) -> None:
     async def work() -> None:
         raise error
 

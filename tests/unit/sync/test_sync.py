@@ -97,7 +97,7 @@ def test_several_threads_share_one_loop(broker):
     assert shared_loop() is shared_loop()
 
 
-def test_what_is_cancelled_before_it_begins_is_not_begun(broker):
+def test_calls_cancelled_before_they_begin_are_not_begun(broker):
     complaints: list[object] = []
     gate = threading.Event()
 
@@ -117,7 +117,7 @@ def test_what_is_cancelled_before_it_begins_is_not_begun(broker):
     assert not broker.bodies
 
 
-def test_what_is_cancelled_on_the_loop_is_cancelled_for_who_waits():
+def test_calls_cancelled_on_the_loop_are_cancelled_for_those_that_wait():
     loop = shared_loop()
     work: list[asyncio.Future[int]] = []
 

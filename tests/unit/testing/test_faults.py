@@ -153,7 +153,7 @@ def test_nothing_passes_a_blackhole_and_no_connection_ends_before_it(servers: Ro
     assert _bodies(servers, "hole") == [b"before", b"after"]
 
 
-def test_what_waits_at_the_broker_hears_nothing_through_a_blackhole(servers: RocketMQ) -> None:
+def test_waiting_requests_hear_nothing_through_a_blackhole(servers: RocketMQ) -> None:
     servers.create_topic("later", queues=1)
 
     async def work() -> None:

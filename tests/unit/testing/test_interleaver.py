@@ -75,7 +75,7 @@ def test_threads_that_wait_for_each_other_are_told() -> None:
     threads.drop()
 
 
-def test_what_a_thread_raises_reaches_the_first_one() -> None:
+def test_exceptions_of_a_thread_reach_the_first_one() -> None:
     threads = Interleaver(Random(1), 1.0)
 
     def work() -> None:

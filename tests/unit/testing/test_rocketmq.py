@@ -269,7 +269,7 @@ def test_wait_goes_on_over_a_kill() -> None:
         assert [message.body for message in waiting.result()] == [b"before", b"after"]
 
 
-def test_what_a_broker_that_is_away_cannot_do() -> None:
+def test_calls_that_need_a_broker_fail_while_it_is_away() -> None:
     with RocketMQ() as servers:
         with pytest.raises(RuntimeError, match="the broker is running"):
             servers.start()

@@ -62,7 +62,7 @@ def test_delays_of_both_kinds_are_over_when_it_returns(servers: RocketMQ) -> Non
     assert servers.delayed("later") == []
 
 
-def test_what_waits_is_told_under_its_own_topic_and_not_when_it_was_withdrawn() -> None:
+def test_waiting_messages_are_told_under_their_own_topic_and_not_after_a_withdrawal() -> None:
     with RocketMQ({"recallMessageEnable": "true"}) as servers:
         _send(servers, Message("other", b"other", delay_level=3))
         with BlockingProducer("pg", servers.namesrv) as producer:

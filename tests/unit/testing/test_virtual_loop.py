@@ -141,7 +141,7 @@ def test_a_thread_that_waits_for_something_else_has_to_tell():
     assert run(wait()) == pytest.approx(60.0)
 
 
-def test_what_a_peer_outside_of_the_loop_has_not_answered_may_be_under_way():
+def test_requests_to_a_peer_outside_of_the_loop_may_be_under_way():
     async def look() -> tuple[bool, bool, bool]:
         loop: Any = asyncio.get_running_loop()
         with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -11,11 +11,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-import orjson
-
 from rucola.broker.acl.auth_model import User, merge_rules, policy_type_of, read_rules, read_user, show_rules
 from rucola.broker.acl.permission import AclSnapshot
 from rucola.broker.acl.plain_file import is_weak_secret
+from rucola.common.json_library import orjson
 from rucola.errors import BrokerError, ConfigError, DiskError, FormatError
 from rucola.protocol.codes import ResponseCode
 from rucola.runtime.files import Files

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import orjson
-
 from rucola.broker.acl.address_strategy import address_of
 from rucola.broker.acl.replay import WINDOW_S, NonceTable
 from rucola.common.hosts import is_loopback, split_address
+from rucola.common.json_library import orjson
 from rucola.errors import FormatError
 from rucola.protocol.signature import SIGN_NONCE, SIGN_TARGET, SIGN_TIME, TOO_EARLY
 from rucola.remoting.server import Channel

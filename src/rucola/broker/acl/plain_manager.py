@@ -16,8 +16,6 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import orjson
-
 from rucola.broker.acl.address_strategy import parse_addresses
 from rucola.broker.acl.permission import AclSnapshot, Sender
 from rucola.broker.acl.plain_file import (
@@ -27,6 +25,7 @@ from rucola.broker.acl.plain_file import (
     read_global_addresses,
     write_document,
 )
+from rucola.common.json_library import orjson
 from rucola.errors import BrokerError, DiskError, FormatError
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from rucola.broker.acl.permission import PUB, SUB, Account
 from rucola.broker.acl.plain_manager import UPDATE_FAILED, PlainPermissionManager
 from rucola.broker.config import BrokerConfig
+from rucola.common.json_library import orjson
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand

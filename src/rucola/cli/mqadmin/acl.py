@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import orjson
 import typer
 
 from rucola.cli.mqadmin import output
 from rucola.cli.mqadmin.command import Switch, switch
 from rucola.cli.mqadmin.target import Target, command
+from rucola.common.json_library import orjson
 from rucola.errors import ConfigError, FormatError
 from rucola.protocol.headers.auth import CreateAccessConfigRequestHeader, GetBrokerAclConfigResponseHeader
 

@@ -8,12 +8,12 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
-import orjson
 import typer
 
 from rucola.cli.mqadmin import output
 from rucola.cli.tool import tool_app
 from rucola.client.config import ClientConfig
+from rucola.common.json_library import orjson
 from rucola.common.options import parse_options
 from rucola.errors import ConfigError, MissingFileError
 from rucola.runtime.clock import SystemClock

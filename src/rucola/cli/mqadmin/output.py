@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 
-import orjson
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +14,7 @@ from rucola.cli.fitted_table import print_fitted
 from rucola.cli.lines import print_json_line
 from rucola.cli.store_text import shown
 from rucola.cli.terminal import Terminal
+from rucola.common.json_library import orjson
 
 JSON: ContextVar[bool] = ContextVar("json", default=False)
 _PIPE_COLUMNS = 1000

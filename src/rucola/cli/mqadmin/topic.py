@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import orjson
 import typer
 
 from rucola.cli.mqadmin import output
 from rucola.cli.mqadmin.command import Switch, Topic, json_list, named, switch
 from rucola.cli.mqadmin.target import AnyTarget, Target, command
 from rucola.client.admin import ORDER_TOPIC_CONFIG, AdminClient
+from rucola.common.json_library import orjson
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import ConfigError
 from rucola.protocol.codes import RequestCode
