@@ -22,7 +22,7 @@ import ast
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,11 +107,24 @@ def set_later(found: list[Module]) -> Iterator[Place]:
     owners = _left_open(found)
     seen = set()
     for module in found:
+        made = _made_inside(module, owners)
         for target in _targets(module.tree):
             is_own = isinstance(target.value, ast.Name) and target.value.id in ("self", "cls")
+            is_own = is_own or id(target) in made.get(target.attr, ())
             if not is_own and target.attr in owners and target.attr not in seen:
                 seen.add(target.attr)
                 yield Place(module.name, target.lineno, f"{ast.unparse(target)}, of {' or '.join(owners[target.attr])}")
+
+
+def _made_inside(module: Module, owners: Mapping[str, list[str]]) -> dict[str, set[int]]:
+    """The assignments in the body of the class itself, which makes or copies its own objects there."""
+    inside: dict[str, set[int]] = {}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef):
+            for target in _targets(node):
+                if node.name in owners.get(target.attr, ()):
+                    inside.setdefault(target.attr, set()).add(id(target))
+    return inside
 
 
 def _left_open(found: list[Module]) -> dict[str, list[str]]:
@@ -252,7 +265,7 @@ PLACES = {
     "long": long_functions,
     "circles": circles,
 }
-NEVER = ("names", "questions", "circles")
+NEVER = ("arguments", "names", "questions", "circles")
 SUMS: dict[str, Callable[[list[Module]], Counter[str]]] = {"statements": statements, "words": lambda _: words()}
 
 

@@ -31,6 +31,16 @@ CASES: dict[str, tuple[Count, str, list[str]]] = {
         "class A:\n    x: int\n    def f(self): self.x = 1\n@dataclass\nclass B:\n    y: int\ndef f(a): a.x = a.y = 1",
         [],
     ),
+    "made inside": (
+        house.set_later,
+        "class A:\n    x: int\n    def copied(self):\n        made = A()\n        made.x = 1\n        return made",
+        [],
+    ),
+    "made inside another": (
+        house.set_later,
+        "class A:\n    x: int\nclass B:\n    def f(self, a): a.x = 1",
+        ["broker/a:4 a.x, of A"],
+    ),
     "question": (house.acting_questions, "def is_late(self): self.n += 1", ["broker/a:1 is_late sets self.n"]),
     "private question": (
         house.acting_questions,

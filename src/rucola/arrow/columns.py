@@ -149,8 +149,7 @@ class BatchBuilder:
         if None in plain:
             kept = np.array([body is not None for body in plain], np.bool_)
             made = pa.Array.from_buffers(pa.binary(), len(plain), [bits(kept), *made.buffers()[1:]])
-        rows.plain_bodies = made
-        return self._build(rows, filled)
+        return self._build(rows.with_plain(made), filled)
 
     def _build(self, rows: Rows, filled: FilledColumns) -> pa.RecordBatch:
         if self._is_complete(rows, filled):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from copy import copy
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,6 +77,12 @@ class Rows:
         """Decompressed bodies of the compressed rows, in order, if the query wants them."""
         self._walked = walked
         self._facts = facts
+
+    def with_plain(self, bodies: pa.Array) -> Rows:
+        """Returns the same rows with these decompressed bodies."""
+        rows = copy(self)
+        rows.plain_bodies = bodies
+        return rows
 
     @cached_property
     def view(self) -> npt.NDArray[np.int64]:

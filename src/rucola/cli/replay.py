@@ -43,7 +43,7 @@ def replay(request: on.ReplayRequest) -> None:
     def send(going: on.Run) -> ReplayTally:
         from rucola.spark.replay_rows import COLUMNS, replay_batches
 
-        progress.total = None if request.keys else going.plan.count
+        progress.expect(None if request.keys else going.plan.count)
         if request.where is not None:
             batches = _where(going.plan, request.where, COLUMNS, progress)
         else:

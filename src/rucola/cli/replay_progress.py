@@ -40,6 +40,10 @@ class ReplayProgress:
         self._scanned = self._matched = 0
         self.total: int | None = None
 
+    def expect(self, total: int | None) -> None:
+        """Sets ``total``, when the replay is planned."""
+        self.total = total
+
     def scanned(self, messages: int) -> None:
         """Adds messages that were passed, whether they are chosen or not."""
         self._scanned += messages

@@ -23,7 +23,7 @@ from rucola.client.message_selector import ExpressionType
 from rucola.client.pop_call import LOOK_S, RENEWAL, STRAGGLERS_S, Place, PopCall, PopTerms, Source
 from rucola.client.pop_receipt import PopReceipt, give_receipts
 from rucola.client.pop_requests import PopRequests
-from rucola.client.received import PullOrigin, received_messages
+from rucola.client.received import PullOrigin, ReceivedMessage
 from rucola.client.subscription import selected
 from rucola.common import message_const
 from rucola.common.message import MessageExt
@@ -406,7 +406,7 @@ class PopService:
         if not records:
             return None
         visible_at = loop.time() + key.invisible_ms / 1000
-        messages = received_messages(records, PullOrigin(broker_name, 0, 0, self._group))
+        messages = ReceivedMessage.of_records(records, PullOrigin(broker_name, 0, 0, self._group))
         give_receipts(messages, topic, header)
         wanted = list(selected(messages, subscription))
         if len(wanted) < len(messages):

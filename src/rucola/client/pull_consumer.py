@@ -17,7 +17,7 @@ from rucola.client.local_offset_store import LocalFileOffsetStore
 from rucola.client.message_selector import MessageSelector, message_selector
 from rucola.client.producer import tracing
 from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
-from rucola.client.received import PullOrigin, received_messages
+from rucola.client.received import PullOrigin, ReceivedMessage
 from rucola.common import message_const
 from rucola.common.hosts import host_text
 from rucola.common.message import MessageExt
@@ -172,7 +172,7 @@ class PullConsumer(Asynchronous):
         selector = message_selector(expression)
         raw = await self.pull_raw(queue, queue_offset, max_messages, selector, suspend_timeout_ms=suspend_timeout_ms)
         origin = PullOrigin(queue.broker_name, raw.min_offset, raw.max_offset)
-        messages = received_messages(raw.body, origin, queue_offset)
+        messages = ReceivedMessage.of_records(raw.body, origin, queue_offset)
         wanted = selector.tags
         if wanted:
             # brokers compare only the hashes of tags
@@ -372,7 +372,7 @@ class PullConsumer(Asynchronous):
         messages: list[MessageExt] = []
         for broker_name in sorted({queue.broker_name for queue in route.subscribe_queues}):
             answer = await self._instance.api.query_message(routes.broker(broker_name), header)
-            decoded = received_messages(answer.records, PullOrigin(broker_name))
+            decoded = ReceivedMessage.of_records(answer.records, PullOrigin(broker_name))
             messages += [message for message in decoded if message.topic == header.topic]
         return sorted(messages, key=lambda message: message.store_timestamp_ms)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rucola.client.instance import ClientInstance
 from rucola.client.message_selector import ExpressionType
 from rucola.client.pull_result import PullStatus
-from rucola.client.received import PullOrigin, received_messages
+from rucola.client.received import PullOrigin, ReceivedMessage
 from rucola.client.subscription import selected
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
@@ -123,7 +123,7 @@ class Puller:
         messages: Sequence[MessageExt] = ()
         if answer.body and answer.code == ResponseCode.SUCCESS:
             origin = PullOrigin(queue.broker_name, found.min_offset, found.max_offset)
-            messages = selected(received_messages(answer.body, origin, queue_offset), subscription)
+            messages = selected(ReceivedMessage.of_records(answer.body, origin, queue_offset), subscription)
         return Pulled(_STATUS[answer.code], found.next_begin_offset, messages)
 
     def forget(self, queue: MessageQueue) -> None:

@@ -68,7 +68,7 @@ class ReceivedMessage(MessageExt):
 
     In addition to the stored properties, a pulled message has MIN_OFFSET and MAX_OFFSET of the queue at that time. A
     body that cannot be decompressed raises ``UnreadableBodyError`` whenever it is read; all other attributes can be
-    read. ``received_messages`` makes the objects.
+    read. ``of_records`` makes the objects.
     """
 
     __slots__ = ("__weakref__", "_origin", "_record", "_row")
@@ -144,48 +144,49 @@ class ReceivedMessage(MessageExt):
                 f"properties={self.properties!r})"
             )
 
+    @classmethod
+    def of_records(cls, records: bytes, origin: PullOrigin, queue_offset: int = 0) -> list[MessageExt]:
+        """Decodes the messages in the body of a pull or pop response, and checks their checksums.
+
+        Args:
+            queue_offset: the requested offset. A batch may begin at a lower offset; its messages below ``queue_offset``
+                are left out.
+
+        Raises:
+            FormatError: a record is truncated, does not parse or has a wrong checksum.
+        """
+        view = memoryview(records)
+        end = len(records)
+        table = new_table(_ROWS)
+        messages: list[MessageExt] = []
+        new = cls.__new__
+        position = 0
+        while True:
+            rows, position, stop = walk_records(
+                view, view, position, end, 0, table, _ROWS, crc32, CHECK_BODY_CRC | CHECK_RECORD_CRC
+            )
+            if holds_batches(table[_SYS_FLAG : rows * ROW_WIDTH : ROW_WIDTH]):
+                single = split_inner_batches(records, queue_offset)
+                if single != records:
+                    return cls.of_records(single, origin)
+            for base in range(0, rows * ROW_WIDTH, ROW_WIDTH):
+                # Sets only what every consumer needs, without calls of __init__ and QueueOffset, which take twice the
+                # time.
+                message = new(cls)
+                message._row = row = table[base : base + ROW_WIDTH]
+                message._origin = origin
+                message.queue_offset = row[_QUEUE_OFFSET]  # type: ignore[assignment]
+                message.store_size = size = row[_RECORD_SIZE]
+                first = row[_RECORD_POS]
+                message._record = records[first : first + size]
+                messages.append(message)
+            if stop == WalkStop.LIMIT:
+                return messages
+            if stop != WalkStop.TABLE_FULL:
+                got = "an end-of-file record" if stop == WalkStop.BLANK else "a truncated or damaged one"
+                raise FormatError("commit log record", position, "a whole, undamaged record", got)
+
 
 def pop_group(message: MessageExt) -> str | None:
     """The group that popped ``message`` or the message of which it is a copy; None if this is not known."""
     return message._origin.pop_group if isinstance(message, ReceivedMessage) else None
-
-
-def received_messages(records: bytes, origin: PullOrigin, queue_offset: int = 0) -> list[MessageExt]:
-    """Decodes the messages in the body of a pull or pop response, and checks their checksums.
-
-    Args:
-        queue_offset: the requested offset. A batch may begin at a lower offset; its messages below ``queue_offset`` are
-            left out.
-
-    Raises:
-        FormatError: a record is truncated, does not parse or has a wrong checksum.
-    """
-    view = memoryview(records)
-    end = len(records)
-    table = new_table(_ROWS)
-    messages: list[MessageExt] = []
-    new = ReceivedMessage.__new__
-    position = 0
-    while True:
-        rows, position, stop = walk_records(
-            view, view, position, end, 0, table, _ROWS, crc32, CHECK_BODY_CRC | CHECK_RECORD_CRC
-        )
-        if holds_batches(table[_SYS_FLAG : rows * ROW_WIDTH : ROW_WIDTH]):
-            single = split_inner_batches(records, queue_offset)
-            if single != records:
-                return received_messages(single, origin)
-        for base in range(0, rows * ROW_WIDTH, ROW_WIDTH):
-            # Sets only what every consumer needs, without calls of __init__ and QueueOffset, which take twice the time.
-            message = new(ReceivedMessage)
-            message._row = row = table[base : base + ROW_WIDTH]
-            message._origin = origin
-            message.queue_offset = row[_QUEUE_OFFSET]  # type: ignore[assignment]
-            message.store_size = size = row[_RECORD_SIZE]
-            first = row[_RECORD_POS]
-            message._record = records[first : first + size]
-            messages.append(message)
-        if stop == WalkStop.LIMIT:
-            return messages
-        if stop != WalkStop.TABLE_FULL:
-            got = "an end-of-file record" if stop == WalkStop.BLANK else "a truncated or damaged one"
-            raise FormatError("commit log record", position, "a whole, undamaged record", got)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from rucola.broker.subscription.subscription_group_manager import is_system_group
-from rucola.client.received import PullOrigin, received_messages
+from rucola.client.received import PullOrigin, ReceivedMessage
 from rucola.common.key_builder import SCHEDULE_TOPIC, TIMER_TOPIC, dlq_topic, is_system_topic, retry_topic
 from rucola.common.message import MessageExt
 from rucola.common.message_const import (
@@ -87,7 +87,7 @@ class Content:
         found: list[MessageExt] = []
         while queue_offset < store.max_queue_offset(name, queue_id):
             result = store.get_message(name, queue_id, queue_offset, 32, _READ_BYTES_MAX)
-            found += received_messages(b"".join(result.views), PullOrigin(""))
+            found += ReceivedMessage.of_records(b"".join(result.views), PullOrigin(""))
             queue_offset = max(result.next_offset, queue_offset + 1)
         return found
 

@@ -11,7 +11,7 @@ import pytest
 from tests.brokers import Cluster, properties_text, run
 
 from rucola import PullConsumer
-from rucola.client.received import PullOrigin, received_messages
+from rucola.client.received import PullOrigin, ReceivedMessage
 from rucola.common.message import StoreMessage
 from rucola.common.message_queue import MessageQueue
 from rucola.common.topic_config import TopicConfig
@@ -295,7 +295,7 @@ def test_push_consumers_get_them_one_by_one_too(plain_flag: int) -> None:
     """
     origin = PullOrigin("broker-a", 0, 9)
     plain = record_of(b"plain", plain_flag)
-    found = received_messages(plain + record_of(BATCH) + plain, origin, 8)
+    found = ReceivedMessage.of_records(plain + record_of(BATCH) + plain, origin, 8)
     assert [(m.body, m.queue_offset) for m in found] == [(b"plain", 7), (b"two", 8), (b"three", 9), (b"plain", 7)]
-    assert [m.body for m in received_messages(record_of(b"none"), origin, 0)] == [b"none"]
-    assert [m.body for m in received_messages(plain, origin, 0)] == [b"plain"]
+    assert [m.body for m in ReceivedMessage.of_records(record_of(b"none"), origin, 0)] == [b"none"]
+    assert [m.body for m in ReceivedMessage.of_records(plain, origin, 0)] == [b"plain"]

@@ -10,7 +10,7 @@ from typing import Any
 from tests.brokers import Cluster
 
 from rucola import Message, Producer
-from rucola.client.received import PullOrigin, received_messages
+from rucola.client.received import PullOrigin, ReceivedMessage
 from rucola.common.message import MessageExt, StoreMessage
 from rucola.common.message_queue import MessageQueue
 from rucola.formats.message import encode_message
@@ -28,7 +28,7 @@ def record(queue_offset: int, body: bytes = b"body", topic: str = "T", sys_flag:
 
 def messages(*queue_offsets: int, body: bytes = b"body", **properties: str) -> list[MessageExt]:
     records = b"".join(record(offset, body, **properties) for offset in queue_offsets)
-    return received_messages(records, PullOrigin("broker-a", 0, 100))
+    return ReceivedMessage.of_records(records, PullOrigin("broker-a", 0, 100))
 
 
 async def ignore(message: object) -> None:

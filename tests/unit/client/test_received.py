@@ -10,7 +10,7 @@ import pytest
 from tests.unit.client.consuming import messages, record
 
 from rucola.client.message_selector import MessageSelector
-from rucola.client.received import PullOrigin, ReceivedMessage, received_messages
+from rucola.client.received import PullOrigin, ReceivedMessage
 from rucola.client.subscription import selected, subscription_data
 from rucola.common.message import MessageExt
 from rucola.errors import ClientError, FormatError, UnreadableBodyError
@@ -24,19 +24,19 @@ ATTRIBUTES = [name for slots in (MessageExt.__slots__, ("topic", "body", "flag")
 @pytest.mark.parametrize("name", [*ATTRIBUTES, "tags", "keys", "uniq_key", "msg_id", "offset_msg_id", "delay_level"])
 def test_every_attribute_is_that_of_the_plain_road(name):
     stored = record(3, b"three", TAGS="A", KEYS="k l", DELAY="4")
-    (message,) = received_messages(stored, ORIGIN)
+    (message,) = ReceivedMessage.of_records(stored, ORIGIN)
     plain = decode_message(stored)
     plain.broker_name = "broker-a"
     assert getattr(message, name) == getattr(plain, name)
 
 
 def test_properties_know_the_ends_of_the_queue():
-    (message,) = received_messages(record(3, TAGS="A"), ORIGIN)
+    (message,) = ReceivedMessage.of_records(record(3, TAGS="A"), ORIGIN)
     assert message.properties == {"UNIQ_KEY": "U3", "TAGS": "A", "MIN_OFFSET": "2", "MAX_OFFSET": "9"}
 
 
 def test_attributes_can_be_set_and_stay():
-    (message,) = received_messages(record(3), ORIGIN)
+    (message,) = ReceivedMessage.of_records(record(3), ORIGIN)
     message.topic, message.reconsume_times = "U", 4
     message.tags = "B"
     assert (message.topic, message.reconsume_times, message.tags) == ("U", 4, "B")
@@ -44,27 +44,27 @@ def test_attributes_can_be_set_and_stay():
 
 
 def test_other_names_are_no_attributes():
-    (message,) = received_messages(record(3), ORIGIN)
+    (message,) = ReceivedMessage.of_records(record(3), ORIGIN)
     with pytest.raises(AttributeError, match="'ReceivedMessage' object has no attribute 'bodie'"):
         _ = message.bodie
 
 
 def test_messages_can_be_copied_and_pickled():
-    (message,) = received_messages(record(3, b"three"), ORIGIN)
+    (message,) = ReceivedMessage.of_records(record(3, b"three"), ORIGIN)
     for twin in (copy.copy(message), pickle.loads(pickle.dumps(message))):
         assert (twin.body, twin.queue_offset, twin.topic) == (b"three", 3, "T")
 
 
 def test_a_message_of_a_transaction_has_its_id():
-    (plain,) = received_messages(record(1), ORIGIN)
-    (committed,) = received_messages(record(1, sys_flag=8), ORIGIN)
+    (plain,) = ReceivedMessage.of_records(record(1), ORIGIN)
+    (committed,) = ReceivedMessage.of_records(record(1, sys_flag=8), ORIGIN)
     assert isinstance(plain, ReceivedMessage)
     assert isinstance(committed, ReceivedMessage)
     assert (plain.transaction_id, committed.transaction_id) == (None, "U1")
 
 
 def test_bodies_are_unpacked(caplog):
-    (message,) = received_messages(record(1, zlib.compress(b"long"), sys_flag=1), ORIGIN)
+    (message,) = ReceivedMessage.of_records(record(1, zlib.compress(b"long"), sys_flag=1), ORIGIN)
     assert message.body == b"long"
 
 
@@ -82,7 +82,7 @@ UNREADABLE = {
 def test_a_body_that_cannot_be_unpacked_raises_whenever_it_is_read(case, monkeypatch):
     stored, sys_flag, text = UNREADABLE[case]
     monkeypatch.setattr(compression, "_package", lambda kind: None)
-    (message,) = received_messages(record(7, stored, sys_flag=sys_flag), ORIGIN)
+    (message,) = ReceivedMessage.of_records(record(7, stored, sys_flag=sys_flag), ORIGIN)
     for _ in range(2):
         with pytest.raises(UnreadableBodyError, match=r"body of message 7 of T, queue 1: .*") as unreadable:
             message.body  # noqa: B018
@@ -100,14 +100,14 @@ def test_a_body_that_cannot_be_unpacked_raises_whenever_it_is_read(case, monkeyp
 
 def test_many_records_of_one_answer():
     count = 150  # more records than one table holds
-    found = received_messages(b"".join(record(n, b"%d" % n) for n in range(count)), ORIGIN)
+    found = ReceivedMessage.of_records(b"".join(record(n, b"%d" % n) for n in range(count)), ORIGIN)
     assert [(message.queue_offset, message.body) for message in found] == [(n, b"%d" % n) for n in range(count)]
 
 
 @pytest.mark.parametrize("damage", [lambda stored: stored[:-1], lambda stored: stored[:90] + b"\xff" + stored[91:]])
 def test_damaged_records_are_no_messages(damage):
     with pytest.raises(FormatError):
-        received_messages(record(1) + damage(record(2, b"x" * 40)), ORIGIN)
+        ReceivedMessage.of_records(record(1) + damage(record(2, b"x" * 40)), ORIGIN)
 
 
 def test_tags_with_equal_hashes_are_told_apart():

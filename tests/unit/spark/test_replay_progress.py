@@ -108,7 +108,7 @@ def test_the_text() -> None:
     clock = ManualClock()
     progress = ReplayProgress(clock)
     assert progress.text() == "0 messages scanned, 0 matched, 0/s"
-    progress.total = 24_000_000
+    progress.expect(24_000_000)
     clock.advance(6000)
     assert progress.text() == "0 of 24,000,000 messages scanned, 0 matched, 0/s"
     progress.scanned(1_200_000)
