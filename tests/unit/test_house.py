@@ -111,8 +111,10 @@ def test_generated_modules_are_not_read(tmp_path: Path) -> None:
 
 
 def test_forbidden_counts_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.py").write_text(f"class A: ...\ndef f({FEW}, h): ...\n")
+    (tmp_path / "a.py").write_text(f"class A: ...\ndef f({FEW}): ...\n")
     assert house.main(["--check"], tmp_path) == 0
-    (tmp_path / "b.py").write_text("class A:\n    def is_late(self): self.n = 1\n")
+    (tmp_path / "b.py").write_text(f"class A:\n    def is_late(self): self.n = 1\ndef g({FEW}, h): ...\n")
     assert house.main(["--check"], tmp_path) == 1
-    assert capsys.readouterr().err == "names: a:1 A and b:1 A\nquestions: b:2 is_late sets self.n\n"
+    assert capsys.readouterr().err == (
+        "arguments: b:3 g takes 8\nnames: a:1 A and b:1 A\nquestions: b:2 is_late sets self.n\n"
+    )
