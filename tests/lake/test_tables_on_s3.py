@@ -25,7 +25,8 @@ from rucola.lake.delta_log import DeltaLog
 from rucola.lake.iceberg_log import IcebergLog
 from rucola.lake.table_formats import open_table
 from rucola.lake.table_log import Change
-from rucola.places.storage import UNSAFE, open_place
+from rucola.places.storage import open_place
+from rucola.places.storage_options import UNSAFE
 from rucola.store.message_store import MessageStore
 
 FAULTS = (Fault.SLOW_DOWN, Fault.CUT, Fault.LOST_ANSWER)

@@ -5,28 +5,19 @@ A binary value is shown as text if it is UTF-8. Otherwise it is shortened in a t
 
 from __future__ import annotations
 
-import base64
 import csv
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from io import TextIOWrapper
-from typing import IO, Any, BinaryIO
+from typing import IO, BinaryIO
 
 import pyarrow as pa
 
+from rucola.cli.sql_values import plain, rows_of
 from rucola.common.json_library import orjson
 from rucola.errors import ConfigError, DiskError
 from rucola.places.place import Place
 from rucola.places.storage import open_place, scheme_of
 from rucola.runtime.files import Files
-
-_JSON_WHOLE_END = 1 << 63
-_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
-_EPOCH = datetime(1970, 1, 1)
-_CYCLE_DAYS = 146_097
-"""Days of 400 years, after which the calendar repeats."""
 
 
 def write(result: pa.RecordBatchReader, form: str, most: int) -> None:
@@ -129,68 +120,6 @@ def _write_lines(result: pa.RecordBatchReader, form: str, output: IO[str]) -> No
         writer.writerow([_csv_value(value) for value in row])
 
 
-def rows_of(result: pa.RecordBatchReader) -> Iterator[Sequence[Any]]:
-    """The values of each row."""
-    for batch in result:
-        yield from zip(*map(_values, batch.columns), strict=True)
-
-
-def _values(column: pa.Array) -> list[Any]:
-    """The values of a column; dates and timestamps of years that Python does not have are texts."""
-    try:
-        values: list[Any] = column.to_pylist()
-    except OverflowError:
-        values = [_value(scalar) for scalar in column]
-    return values
-
-
-def _value(scalar: Any) -> Any:
-    try:
-        return scalar.as_py()
-    except OverflowError:
-        if isinstance(scalar, pa.MapScalar):
-            return [tuple(map(_value, entry.values())) for entry in scalar.values]
-        if isinstance(scalar, pa.ListScalar | pa.FixedSizeListScalar):
-            return [_value(one) for one in scalar.values]
-        if isinstance(scalar, pa.StructScalar):
-            return {name: _value(one) for name, one in scalar.items()}
-        return _time_text(scalar.type, scalar.value)
-
-
-def _time_text(kind: pa.DataType, number: int) -> str:
-    """A date or timestamp of any year in ISO 8601. PyArrow's own texts are wrong from year 32768 on."""
-    if pa.types.is_date32(kind):
-        cycle, days = divmod(number, _CYCLE_DAYS)
-        moment, clock = _EPOCH + timedelta(days), ""
-    else:
-        cycle, units = divmod(number, _CYCLE_DAYS * 86_400 * _PER_SECOND[kind.unit])
-        seconds, part = divmod(units, _PER_SECOND[kind.unit])
-        moment = _EPOCH + timedelta(seconds=seconds, microseconds=part * 1_000_000 // _PER_SECOND[kind.unit])
-        clock = "T" + moment.time().isoformat() + ("+00:00" if kind.tz else "")
-    return f"{moment.year + 400 * cycle:04}{moment:-%m-%d}{clock}"
-
-
 def _csv_value(value: object) -> object:
     made = plain(value)
     return orjson.dumps(made, option=orjson.OPT_NON_STR_KEYS).decode() if isinstance(made, dict | list) else made
-
-
-def plain(value: Any) -> object:
-    """The value as a type that JSON has."""
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return base64.b64encode(value).decode()
-    if isinstance(value, Decimal):  # DuckDB's sums of whole numbers also have this type.
-        whole = value == value.to_integral_value() and abs(value) < _JSON_WHOLE_END
-        return int(value) if whole else str(value)
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return {name: plain(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return str(value)

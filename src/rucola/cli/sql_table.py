@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rucola.cli.fitted_table import print_fitted
-from rucola.cli.sql_output import plain, rows_of
+from rucola.cli.sql_values import plain, rows_of
 from rucola.cli.store_text import body_text, shown
 from rucola.cli.terminal import Terminal
 

@@ -86,7 +86,7 @@ def archive(
         catalog: for Iceberg: name of a catalog in PyIceberg's configuration; without it, a SQLite file in the table.
         identifier: for Iceberg: namespace and name of the table in the catalog, ``rucola.messages`` by default.
         storage_options: how an object store is reached, by deltalake's names; what is missing comes from the
-            environment. See ``rucola.places.storage.OPTIONS``.
+            environment. See ``rucola.places.storage_options.OPTIONS``.
         record: adds column ``record``, the stored bytes of each message.
         messages_per_commit: largest number of messages in one commit.
         every_s: interval between runs, in seconds; None for a single run.

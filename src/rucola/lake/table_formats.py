@@ -42,7 +42,7 @@ def open_table(
         kind: what a row is; None accepts an existing table of any kind.
         catalog: for Iceberg: name of a catalog in PyIceberg's configuration; empty for a SQLite file in the table.
         identifier: for Iceberg: namespace and name of the table in the catalog; empty for ``rucola.messages``.
-        storage_options: how an object store is reached; see ``rucola.places.storage.OPTIONS``.
+        storage_options: how an object store is reached; see ``rucola.places.storage_options.OPTIONS``.
 
     Raises:
         ConfigError: the format is unknown, or arguments exclude each other.

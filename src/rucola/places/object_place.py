@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
     import pyarrow.parquet as pq
 
-    from rucola.places.storage import StorageOptions
+    from rucola.places.storage_options import StorageOptions
 
 _NO_BUCKET = re.compile(r"NoSuchBucket|NO_SUCH_BUCKET|ContainerNotFound")
 _ANSWER = re.compile(r"<Code>(\w+)</Code>\s*<Message>([^<\n]*)</Message>")

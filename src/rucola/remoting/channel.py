@@ -6,22 +6,41 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
 from rucola.common.hosts import host_bytes, join_address
 from rucola.errors import RemotingClosedError
 from rucola.protocol.command import FLAG_ONEWAY, RemotingCommand
 from rucola.protocol.frame import FrameBatch
 from rucola.protocol.shared_reader import SharedFrameReader
-from rucola.remoting.channel_owner import ChannelOwner
 from rucola.remoting.fairness.read_pauses import OWED, OWES_LITTLE, OWES_MUCH, SLOW_PEER
 from rucola.remoting.fairness.turn import ANSWER_BYTES
-from rucola.remoting.inbound import Inbound
-from rucola.remoting.outbound import Outbound
+from rucola.remoting.inbound import Inbound, InboundOwner, RowsHandler
+from rucola.remoting.outbound import Outbound, OutboundOwner
 from rucola.remoting.response_future import ResponseFuture, ResponseTable
 
 _REQUEST_BYTES = 512
 """Bytes of memory that a waiting request needs, in addition to the bytes that ``owe`` receives as ``size``."""
+
+
+class FramesHandler(RowsHandler["Channel"], Protocol):
+    """The handler of a server's frames."""
+
+    def channel_closed(self, channel: Channel) -> None:
+        """Called once per channel, when ``channel`` has ended."""
+
+
+class ChannelOwner(InboundOwner["Channel"], OutboundOwner, Protocol):
+    """The server of a channel, as the channel sees it."""
+
+    def next_opaque(self) -> int:
+        """Correlation id of the server's next request to a client."""
+
+    def opened(self, channel: Channel) -> None:
+        """Called when ``channel`` was accepted."""
+
+    def closed(self, channel: Channel) -> None:
+        """Called when ``channel`` has ended."""
 
 
 class Channel(Outbound):
@@ -44,6 +63,8 @@ class Channel(Outbound):
     """
 
     __slots__ = ("_owed", "_turn", "attributes", "closed", "costly", "host", "inbound", "invokes", "secure", "verified")
+
+    _server: ChannelOwner
 
     def __init__(self, server: ChannelOwner, loop: asyncio.AbstractEventLoop, reader: SharedFrameReader) -> None:
         super().__init__(server, loop)

@@ -9,12 +9,14 @@ Event loop only.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import Generic, Protocol, TypeVar, cast
 
 from rucola.errors import FormatError
 from rucola.protocol.frame import FrameBatch
 from rucola.protocol.shared_reader import SharedFrameReader
-from rucola.remoting.channel_owner import ChannelOwner
+from rucola.remoting.fairness.connection_watch import ConnectionProgress
+from rucola.remoting.fairness.linger import Linger
+from rucola.remoting.fairness.postponed_reads import PostponedReads
 from rucola.remoting.fairness.read_pauses import (
     ANSWERS_WAIT,
     OWED,
@@ -30,9 +32,8 @@ from rucola.remoting.fairness.read_pauses import (
     SERVE,
     TRANSITIONS,
 )
-
-if TYPE_CHECKING:
-    from rucola.remoting.channel import Channel
+from rucola.remoting.fairness.turn import Turn
+from rucola.remoting.response_future import ResponseTable
 
 _FEW_ROWS = 64
 """A connection joins the second group of ``PostponedReads`` only if its last read was interrupted with more than this
@@ -41,7 +42,72 @@ served for one second would wait in the same group as connections that send thou
 """
 
 
-class Inbound(asyncio.BufferedProtocol):
+class WritingHalf(Protocol):
+    """What the reading half needs of the connection."""
+
+    costly: bool
+    gathering: bool
+    invokes: ResponseTable | None
+    progress: ConnectionProgress
+
+    def note_request(self) -> bool:
+        """See ``Channel``."""
+
+    def flush_gathered(self) -> None:
+        """See ``Outbound``."""
+
+    def connected(self, transport: asyncio.Transport) -> None:
+        """Called when the connection was accepted."""
+
+    def ended(self) -> None:
+        """Called once, when the connection is gone."""
+
+    def close(self) -> None:
+        """Sends the collected bytes, then closes."""
+
+
+C = TypeVar("C", bound=WritingHalf)
+C_contra = TypeVar("C_contra", bound=WritingHalf, contravariant=True)
+
+
+class RowsHandler(Protocol[C_contra]):
+    """Serves requests."""
+
+    def frames_received(self, channel: C_contra, batch: FrameBatch) -> None:
+        """Handles complete frames that one read delivered. ``batch`` is valid only during this call;
+        ``channel.postpone`` copies the rows that it postpones.
+
+        Skip rows with bit 0 of FLAG: they are responses to ``Channel.invoke``, which were already delivered.
+        """
+
+    def serve_rows(self, channel: C_contra, batch: FrameBatch, first: int) -> None:
+        """Handles row ``first``, which was given to ``channel.postpone``, and the rows after it."""
+
+
+class InboundOwner(Protocol[C_contra]):
+    """What the reading half needs of the server."""
+
+    turn: Turn
+    linger: Linger
+    postponed: PostponedReads
+
+    @property
+    def handler(self) -> RowsHandler[C_contra]:
+        """Serves the requests."""
+
+    def refused(self, channel: C_contra, error: FormatError) -> None:
+        """Called when ``channel`` sent something that is not a frame."""
+
+    def ask_for_room(self, channel: C_contra, size: int, needed: int) -> bool:
+        """True if more of a large frame may be read; ``size`` of its ``needed`` bytes have arrived. If False, the
+        server notes ``ROOM_GIVEN`` later.
+        """
+
+    def large_frame_ended(self, channel: C_contra) -> None:
+        """Called when a large frame of ``channel`` is complete."""
+
+
+class Inbound(asyncio.BufferedProtocol, Generic[C]):
     """What the event loop sees of a connection: it calls ``get_buffer`` and ``buffer_updated`` for each read.
 
     Attributes:
@@ -65,7 +131,7 @@ class Inbound(asyncio.BufferedProtocol):
     )
 
     def __init__(
-        self, channel: Channel, server: ChannelOwner, loop: asyncio.AbstractEventLoop, reader: SharedFrameReader
+        self, channel: C, server: InboundOwner[C], loop: asyncio.AbstractEventLoop, reader: SharedFrameReader
     ) -> None:
         self._channel = channel
         self._progress = channel.progress

@@ -7,16 +7,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from rucola.remoting.fairness.connection_watch import ConnectionProgress
 from rucola.remoting.fairness.unsent_bytes import COUNTED_BYTES
-
-if TYPE_CHECKING:
-    from rucola.remoting.channel_owner import ChannelOwner
+from rucola.remoting.server_options import ServerOptions
 
 Part = bytes | bytearray | memoryview
 """A frame, or a piece of one."""
+
+
+class OutboundOwner(Protocol):
+    """What the writing half needs of the server."""
+
+    options: ServerOptions
+
+    def overrun(self, channel: Outbound) -> None:
+        """Called when ``channel`` accepts its responses too slowly."""
+
+    def grew(self, channel: Outbound, size: int) -> None:
+        """Called when ``channel`` has ``size`` bytes of responses that were not sent yet."""
 
 
 class Outbound:
@@ -40,7 +50,7 @@ class Outbound:
         "remote_address",
     )
 
-    def __init__(self, server: ChannelOwner, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: OutboundOwner, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server
         self._loop = loop
         self._transport: asyncio.Transport | None = None

@@ -17,8 +17,7 @@ from rucola.common.hosts import join_address
 from rucola.common.tls_config import TlsConfig
 from rucola.errors import AddressInUseError, ConfigError, FormatError
 from rucola.protocol.shared_reader import ReadSpace, SharedFrameReader
-from rucola.remoting.channel import Channel
-from rucola.remoting.channel_owner import FramesHandler
+from rucola.remoting.channel import Channel, FramesHandler
 from rucola.remoting.fairness.connection_watch import ConnectionWatch
 from rucola.remoting.fairness.large_frames import RETRY_S, LargeFrames
 from rucola.remoting.fairness.linger import Linger
