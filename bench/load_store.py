@@ -45,7 +45,8 @@ class Load:
         self._sync = sync
         self._batch: FrameBatch = send_batch(BATCH, body_bytes)
         begin = time.perf_counter()
-        self.store = MessageStore(config, Files(), SystemClock(), on_flushed=self._flushed.set)
+        self.store = MessageStore(config, Files(), SystemClock())
+        self.store.listen(on_flushed=self._flushed.set)
         self.store.load()
         self.store.start()
         self.store.dispatch()

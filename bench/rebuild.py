@@ -140,7 +140,7 @@ def _digest(root: Path) -> str:
         for path in sorted(path for path in (root / part).rglob("*") if path.is_file()):
             if part != "index":
                 digest.update(str(path.relative_to(root)).encode())
-            segment = Files().open_segment(str(path), writable=False)
+            segment = Files().map_file(str(path), writable=False)
             for first, last in segment.data_ranges(0):
                 for at in range(first, last, _BLOCK):
                     block = bytes(segment.view[at : min(at + _BLOCK, last)])

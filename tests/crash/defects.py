@@ -200,7 +200,7 @@ _write_again = ConsumeQueue._write_again
 
 def _write_only_what_differs(self: ConsumeQueue, start: int, units: bytes) -> None:
     file = self.segments.find(start)
-    if file is None or file.segment.view[start - file.start : start - file.start + len(units)] != units:
+    if file is None or file.map.view[start - file.start : start - file.start + len(units)] != units:
         _write_again(self, start, units)
 
 
@@ -327,7 +327,7 @@ def _position_of_each_batch(self: Dispatcher, file: MappedFile, end: int, queues
 
 
 def _park_without_descriptor(self: MappedFile, unsynced: bool) -> bool:
-    if self._segment is not None:
+    if self._mapped is not None:
         self.close()
         parked_by_path.add(self)
     return False
@@ -337,10 +337,10 @@ parked_by_path: set[MappedFile] = set()
 
 
 def _sync_by_path(self: MappedFile) -> None:
-    if self._segment is not None:
-        self._segment.sync()
+    if self._mapped is not None:
+        self._mapped.sync()
     elif self in parked_by_path:
-        segment = self._files.open_segment(self.path, self.size)
+        segment = self._files.map_file(self.path, self.size)
         segment.sync()
         segment.close()
     parked_by_path.discard(self)
@@ -360,7 +360,7 @@ def _publish_then_map(self: SegmentList, start: int) -> MappedFile:
     path = self.create(start)
     file = MappedFile(self._files, path, start, self.segment_bytes, self._writable, self.segment_bytes)
     self.files.append(file)
-    _ = file.segment
+    _ = file.map
     return file
 
 

@@ -201,7 +201,7 @@ def test_the_simulated_disk_forgets_what_was_not_synced() -> None:
     files: Files = files_on(disk)
     files.make_directory("/d")
     files.create_segment("/d/0", "/d-0.tmp", 8192)
-    segment = files.open_segment("/d/0")
+    segment = files.map_file("/d/0")
     segment.buffer[0] = 1
     segment.sync()
     segment.buffer[1] = 2

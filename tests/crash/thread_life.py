@@ -90,9 +90,8 @@ class ThreadLife:
         self._visible: dict[tuple[bytes, int], dict[int, int]] = {}
         self._told: dict[tuple[bytes, int], int] = {}
         self._waiting: list[tuple[float, int, dict[int, Place]]] = []
-        self._store = MessageStore(
-            self._config, self._watch.files(), SystemClock(), on_flushed=self._on_flushed, is_batch_topic=None
-        )
+        self._store = MessageStore(self._config, self._watch.files(), SystemClock(), is_batch_topic=None)
+        self._store.listen(on_flushed=self._on_flushed)
 
     def run(self, ended: Callable[[], bool]) -> None:
         """Opens the store, checks it, and uses it until ``ended`` returns true; then stops it."""
@@ -340,7 +339,7 @@ class ThreadLife:
             segments = list(self._store._log.segments.files)
             file = random.choice(segments)
             try:
-                file.segment.read(random.randrange(file.size - 4096), 4096)
+                file.map.read(random.randrange(file.size - 4096), 4096)
             except Exception as error:
                 if file in self._store._log.segments.files:
                     raise Broken(f"a part of {file.path} cannot be read") from error

@@ -66,7 +66,8 @@ def run_of(numbers: range, random: Random) -> tuple[bytearray, array[int]]:
 
 def main(path: str, mode: str, index: bool, seed: int) -> None:
     random, flushed = Random(seed), threading.Event()
-    store = MessageStore(config(path, mode, index), Files(), SystemClock(), on_flushed=flushed.set)
+    store = MessageStore(config(path, mode, index), Files(), SystemClock())
+    store.listen(on_flushed=flushed.set)
     store.load()
     store.start()
     waiting: deque[tuple[int, str]] = deque()

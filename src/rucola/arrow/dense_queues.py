@@ -156,7 +156,7 @@ def _entries(
         begin, end = max(first, start), min(last, start + count)
         if begin >= end:
             continue
-        segment = files.open_segment(path, count * UNIT.itemsize, writable=False)
+        segment = files.map_file(path, count * UNIT.itemsize, writable=False)
         try:
             for at in range(begin, end, CHUNK_UNITS):
                 place = (at - start) * UNIT.itemsize

@@ -33,7 +33,7 @@ from rucola.errors import ConfigError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.store.inspect.search import index_hits, indexed_span
-from rucola.store.log.log_walk import queues_from
+from rucola.store.log.log_walk import queues_named_from
 from rucola.store.offline.offline_store import OfflineStore
 
 REFRESH_S = 0.1
@@ -221,7 +221,7 @@ class StoreCatalog:
         found: set[tuple[bytes, int]] = set()
         for first, last in rest:
             store.log.segments.set_read_ahead(True)  # the log is read in order from ``first`` to ``last``
-            unindexed = queues_from(store.log, first, last) if first < last else set()
+            unindexed = queues_named_from(store.log, first, last) if first < last else set()
             self._read_places()
             if unindexed is None:  # the log cannot be read up to ``last``; the scan will report the damage
                 return list(queues)

@@ -32,8 +32,8 @@ from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.errors import DataLossError, DiskError, StoreDamagedError
 from rucola.filter.tag import TagExpression
 from rucola.formats import _columns_cy
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
 
 UNIT = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 PREFILL_SIZE = 0x7FFFFFFF
@@ -122,7 +122,7 @@ def _entries(units: npt.NDArray[np.void], codes: Numbers | None) -> tuple[Number
 
 
 def _records(
-    segments: Sequence[tuple[FileSpan, MappedSegment]], positions: Numbers, sizes: Numbers
+    segments: Sequence[tuple[FileSpan, FileMap]], positions: Numbers, sizes: Numbers
 ) -> Iterator[tuple[bytearray, str, tuple[int, ...]]]:
     """Yields the records, copied into chunks of at most ``BATCH_BYTES``. With each chunk comes the path of its segment,
     and the positions in the chunk at which a record without checksum has lost its end: all or none.
@@ -151,7 +151,7 @@ def _in_stretches(positions: Numbers, stretches: Sequence[int]) -> npt.NDArray[n
     return marks
 
 
-def _copied(span: FileSpan, segment: MappedSegment, positions: Numbers, sizes: Numbers) -> bytearray:
+def _copied(span: FileSpan, segment: FileMap, positions: Numbers, sizes: Numbers) -> bytearray:
     """Consecutive records of one segment; each is checked against its unit."""
     wrong = (sizes <= PHYSICAL_OFFSET_AT + 8) | (positions + sizes > span.size)
     if not wrong.any():
@@ -175,7 +175,7 @@ def _copied(span: FileSpan, segment: MappedSegment, positions: Numbers, sizes: N
 @contextmanager
 def _mapped(
     options: ReadOptions, spans: Sequence[FileSpan], wanted: QueueRange
-) -> Iterator[list[tuple[FileSpan, MappedSegment]]]:
+) -> Iterator[list[tuple[FileSpan, FileMap]]]:
     """Maps the files for reading; a missing file is data loss."""
     files = Files()
     with ExitStack() as stack:
@@ -183,7 +183,7 @@ def _mapped(
         for span in spans:
             try:
                 files.hold(span.path.rpartition("/")[0])
-                segment = files.open_segment(span.path, span.size, writable=False)
+                segment = files.map_file(span.path, span.size, writable=False)
             except DiskError as error:
                 if not isinstance(error.__cause__, FileNotFoundError):
                     raise

@@ -113,7 +113,7 @@ class ClientTasks:
         return task
 
     def _ended(self, name: str, work: Work, task: asyncio.Task[None]) -> None:
-        """Starts a task again that was cancelled, or that Ctrl-C has ended, unless the supervisor was stopped."""
+        """Starts a task again that was cancelled, or that Ctrl-C has ended, unless ``stop`` was called."""
         if self._stopped or not (task.cancelled() or task.exception() is not None):
             return
 

@@ -108,7 +108,7 @@ class Rebalance:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Runs rounds until cancelled; a supervisor must start it again if it fails."""
+        """Runs rounds until cancelled; ``ClientTasks`` starts it again if it fails."""
         loop = asyncio.get_running_loop()
         interval_s = self._interval_s
         began = loop.time() - MIN_INTERVAL_S
@@ -125,7 +125,7 @@ class Rebalance:
             try:
                 interval_s = self._interval_s if await self.rebalance() else RETRY_S
             except BaseException:
-                self.soon()  # when the supervisor has started this again
+                self.soon()  # when ``ClientTasks`` has started this again
                 raise
             finally:
                 for future in waiting:

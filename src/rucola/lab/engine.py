@@ -41,7 +41,8 @@ def open_store(
     """
     options = {"message_index_enable": False, **_OPTIONS, **options}
     config = MessageStoreConfig(store_path_root_dir=str(directory), **options)
-    store = MessageStore(config, Files(), clock or SystemClock(), on_flushed=on_flushed)
+    store = MessageStore(config, Files(), clock or SystemClock())
+    store.listen(on_flushed=on_flushed)
     store.load()
     try:
         store.start()

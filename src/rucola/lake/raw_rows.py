@@ -19,8 +19,8 @@ from rucola.arrow.read_options import ReadOptions, Subscription
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.formats.checksum import crc32
 from rucola.formats.message import walk_records
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,7 +110,7 @@ def stretch_rows(stretch: Stretch, broker_name: str) -> Iterator[pa.RecordBatch]
         return
     files = Files()
     files.hold(span.path.rpartition("/")[0])
-    segment = files.open_segment(span.path, span.size, writable=False)
+    segment = files.map_file(span.path, span.size, writable=False)
     try:
         position, limit = stretch.start - span.start, stretch.end - span.start
         kind = BYTES
@@ -135,7 +135,7 @@ class _Walk:
         is_blank: whether a blank record begins at ``position``.
     """
 
-    def __init__(self, segment: MappedSegment, span: FileSpan, broker_name: str) -> None:
+    def __init__(self, segment: FileMap, span: FileSpan, broker_name: str) -> None:
         from rucola.arrow.columns import BatchBuilder, arrow_schema
         from rucola.arrow.schema import all_columns
 

@@ -23,8 +23,8 @@ from rucola.lake.raw_rows import CONFIG_PART, DELETED_PART, LOG_PART, TAIL_PART
 from rucola.lake.table_log import DataFile, TableLog
 from rucola.lake.workers import Task, Workers, run_here
 from rucola.places.place import Place
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.config import in_todays_words
 from rucola.store.doctor import rebuild as doctor
 from rucola.store.doctor.staged import Runner, run_serially
@@ -202,7 +202,7 @@ def write_segment(place: Place, directory: str, wanted: _Segment) -> RestoredFil
         return RestoredFile(name, 0, hashlib.sha256().hexdigest())
     hidden = f"{directory}/.{name}.{uuid4().hex}"
     files.create_segment(hidden, f"{hidden}.tmp", wanted.size)
-    segment = files.open_segment(hidden, wanted.size)
+    segment = files.map_file(hidden, wanted.size)
     try:
         written = _Written(wanted, place.root)
         for path in wanted.paths:
@@ -228,7 +228,7 @@ class _Written:
         self._root = root
         self._spans: list[tuple[int, int, str]] = []
 
-    def add(self, batch: pa.RecordBatch, segment: MappedSegment, path: str) -> None:
+    def add(self, batch: pa.RecordBatch, segment: FileMap, path: str) -> None:
         """Writes the rows of a batch into ``segment``.
 
         Raises:

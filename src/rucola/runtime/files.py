@@ -1,4 +1,4 @@
-"""Access to files: only this module and ``mapped_segment`` open, map, sync, rename or lock files.
+"""Access to files: only this module and ``file_map`` open, map, sync, rename or lock files.
 
 Three rules hold for every caller. Each was derived from a measurement:
 
@@ -35,6 +35,7 @@ from rucola.common.local_path import local_path
 from rucola.errors import ConfigError, DiskError, ForeignEntryError, StoreLockedError
 from rucola.runtime.directory_listing import foreign_in, lengths_below, lengths_in, names_in
 from rucola.runtime.disk_calls import DescriptorCalls, DiskCall, read_at, write_all
+from rucola.runtime.file_map import FileMap, whole_pages
 from rucola.runtime.held_directories import (
     BY_DESCRIPTOR,
     DIRECTORY,
@@ -43,7 +44,6 @@ from rucola.runtime.held_directories import (
     HeldPath,
     kind_of,
 )
-from rucola.runtime.mapped_segment import MappedSegment, whole_pages
 
 try:
     import fcntl
@@ -474,7 +474,7 @@ class Files(DescriptorCalls):
                 partial file is never mistaken for a segment.
             size: length in bytes.
             allocated: number of bytes to allocate from position 0, rounded up to whole pages; the owner allocates the
-                rest step by step, before it writes there (``MappedSegment.allocate``). None allocates all.
+                rest step by step, before it writes there (``FileMap.allocate``). None allocates all.
 
         Raises:
             DiskFullError: there is not enough space; nothing is left behind.
@@ -491,7 +491,7 @@ class Files(DescriptorCalls):
             raise
         self.sync_directory(os.path.dirname(path))  # noqa: PTH120
 
-    def open_segment(self, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
+    def map_file(self, path: str, size: int | None = None, writable: bool = True) -> FileMap:
         """Maps an existing file.
 
         Args:
@@ -504,7 +504,7 @@ class Files(DescriptorCalls):
             descriptor = place.open((os.O_RDWR if writable else os.O_RDONLY) | NO_FOLLOW)
             try:
                 length = size if size is not None else os.fstat(descriptor).st_size
-                return MappedSegment(self, path, descriptor, length, writable)
+                return FileMap(self, path, descriptor, length, writable)
             except BaseException:
                 os.close(descriptor)
                 raise

@@ -38,7 +38,6 @@ class MessageAppender:
     Args:
         flush: is woken after each append.
         condition: tells whether the store accepts messages, and is notified when a write fails.
-        on_append: called after each append.
     """
 
     def __init__(
@@ -49,7 +48,6 @@ class MessageAppender:
         flush: FlushService,
         condition: StoreCondition,
         stats: StoreStats,
-        on_append: Callable[[], None],
     ) -> None:
         self._config = config
         self._log = log
@@ -57,12 +55,12 @@ class MessageAppender:
         self._flush = flush
         self._condition = condition
         self._stats = stats
-        self._on_append = on_append
+        self._on_append: Callable[[], None] = lambda: None
         self._tables = queues.next_offset_tables
         self._assigner = OffsetAssigner(queues, config.enable_lmq)
 
     def listen(self, on_append: Callable[[], None]) -> None:
-        """Calls ``on_append`` instead of the function that the constructor got."""
+        """Calls ``on_append`` after each append."""
         self._on_append = on_append
 
     def append_rows(

@@ -41,15 +41,15 @@ class StoreCondition:
             should be retried.
     """
 
-    def __init__(self, tell: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self.state = StoreState.STOPPED
-        self.tell = tell
+        self.tell: Callable[[], None] = lambda: None
         self.missing: set[Cause] = set()
         self._lock = threading.Lock()
         self._lacks_resources = False
 
     def listen(self, tell: Callable[[], None]) -> None:
-        """Calls ``tell`` instead of the function that the constructor got."""
+        """Sets ``tell``."""
         self.tell = tell
 
     def start(self) -> None:

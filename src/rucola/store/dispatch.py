@@ -237,7 +237,7 @@ class Dispatcher:
         return self.position if missing_from is None else min(missing_from, self.position)
 
     def _dispatch_batch(self, file: MappedFile, end: int, queues_from: int, index_from: int) -> int:
-        segment, start, table = file.segment, file.start, self._table
+        segment, start, table = file.map, file.start, self._table
         rows, position, stop = walk_records(
             segment.buffer,
             segment.view,
@@ -273,7 +273,7 @@ class Dispatcher:
             The number of records whose units were put: ``rows``, or fewer if too many segments were mapped.
         """
         same_topic = table[RECORD_SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
-        view, first = file.segment.view, 0
+        view, first = file.map.view, 0
         while first < rows:
             if first and self._queues.maps_made >= self._maps_end:
                 return first
@@ -351,13 +351,13 @@ class Dispatcher:
                 queue = self._queues.get(topic, table[row + RECORD_QUEUE_ID])
             tags_code = table[row + RECORD_TAGS_CODE]
             if topic == SCHEDULE_TOPIC:
-                tags_code = due_time(file.segment.view, table, row, self.levels_ms)
+                tags_code = due_time(file.map.view, table, row, self.levels_ms)
             queue.put(table[row + RECORD_QUEUE_OFFSET], file.start + table[row], table[row + RECORD_SIZE], tags_code)
             self._touch(queue, tags_code)
 
     def _put_records(self, topic: bytes, file: MappedFile, table: array[int], first: int, last: int) -> None:
         """Puts records one by one into queues whose units have more fields than those of a plain queue."""
-        view = file.segment.view
+        view = file.map.view
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
             if table[row + RECORD_SYS_FLAG] & PREPARED_BIT:
                 continue

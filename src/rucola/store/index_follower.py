@@ -70,7 +70,7 @@ class IndexFollower:
                 self.missing_from, self.due = None, False
                 event(logger, logging.INFO, "messages are found by key again", offset=position)
                 return
-            segment, start = file.segment, file.start
+            segment, start = file.map, file.start
             limit = min(end - start, file.size)
             first = position - start
             rows, following, _ = walk_records(
@@ -85,7 +85,7 @@ class IndexFollower:
 
     def _put(self, file: MappedFile, table: array[int], rows: int) -> bool:
         try:
-            self._index.put_rows(file.segment.buffer, table, rows, file.start)
+            self._index.put_rows(file.map.buffer, table, rows, file.start)
         except DiskError as error:
             if error.operation in ("sync", "sync directory") and not isinstance(error, ResourceError):
                 raise  # the data that the failed sync covered may be lost

@@ -53,11 +53,6 @@ class MessageStore:
         config: the options.
         files: access to the disk.
         clock: for store times and intervals.
-        on_append: called after messages were appended; the broker schedules one ``dispatch`` per iteration of the event
-            loop.
-        on_flushed: called when ``flushed_offset`` or ``state`` may have changed, and when a dispatch should be retried.
-            It is called on a thread of the store or on the event loop's thread. The broker then sends the responses
-            that waited for a sync, and schedules a dispatch.
         is_batch_topic: returns whether the attribute ``queue.type`` of a topic is BatchCQ. It returns None for an
             unknown topic; then the topic's directory decides.
 
@@ -77,8 +72,6 @@ class MessageStore:
         config: MessageStoreConfig,
         files: Files,
         clock: Clock,
-        on_append: Callable[[], None] | None = None,
-        on_flushed: Callable[[], None] | None = None,
         is_batch_topic: IsBatchTopic | None = None,
     ) -> None:
         self.config = config
@@ -88,7 +81,7 @@ class MessageStore:
         self.mended = 0
         self._files = files
         self._lock: DirectoryLock | None = None
-        self._condition = condition = StoreCondition(on_flushed or _nothing)
+        self._condition = condition = StoreCondition()
         self._log = log = CommitLog(files, clock, config, root, condition.segment_made)
         self._queues = queues = ConsumeQueueStore(files, root, QueueOptions.of(config, is_batch_topic), log)
         self._index = index = (
@@ -98,7 +91,7 @@ class MessageStore:
         self._parts = parts = StoreParts(log, queues, index, self._deletion.ends)
         self._dispatcher = Dispatcher(parts, config, self.stats)
         self._flush = FlushService(log, clock, config, condition)
-        self._appender = MessageAppender(config, log, queues, self._flush, condition, self.stats, on_append or _nothing)
+        self._appender = MessageAppender(config, log, queues, self._flush, condition, self.stats)
         self._retention = Retention(files, clock, config, root, parts, self.stats, condition)
         self._marks = StoreMarks(files, root)
         self._keeper = StoreKeeper(
@@ -444,12 +437,20 @@ class MessageStore:
         """Sets whether reading a part of the log that is not in memory also loads the bytes after it."""
         self._log.segments.set_read_ahead(ahead)
 
-    def listen(self, on_append: Callable[[], None], on_flushed: Callable[[], None]) -> None:
-        """Calls these functions, as the class describes, from now on; for owners that are made after the store. Call it
-        before ``start``.
+    def listen(self, on_append: Callable[[], None] | None = None, on_flushed: Callable[[], None] | None = None) -> None:
+        """Calls these functions from now on. Call it before ``start``.
+
+        Args:
+            on_append: called after messages were appended; the broker schedules one ``dispatch`` per iteration of the
+                event loop.
+            on_flushed: called when ``flushed_offset`` or ``state`` may have changed, and when a dispatch should be
+                retried. It is called on a thread of the store or on the event loop's thread. The broker then sends the
+                responses that waited for a sync, and schedules a dispatch.
         """
-        self._appender.listen(on_append)
-        self._condition.listen(on_flushed)
+        if on_append is not None:
+            self._appender.listen(on_append)
+        if on_flushed is not None:
+            self._condition.listen(on_flushed)
 
     def add_holder(self, holder: LogHolder) -> None:
         """Keeps the segments of the log that ``holder`` needs; call it before ``start``."""
@@ -586,7 +587,3 @@ class MessageStore:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-
-
-def _nothing() -> None:
-    """Does nothing; the default callback."""

@@ -131,8 +131,8 @@ class StoreOpening:
         if self._deletion.resume():
             self._queues.load()
         recovery.cut_log(end)
-        marks, stretches = follow_on(self._log.segments.files, watermark, end.physical_offset, self._with_checksums)
-        self._marks.writers = marks
+        writers, stretches = follow_on(self._log.segments.files, watermark, end.physical_offset, self._with_checksums)
+        self._marks.writers = writers
         self._log.know_stretches(as_pairs(stretches))
         records = self._follow(recovery, end)
         needed_since_ms = end.store_timestamp_ms - self._pop_wait_ms

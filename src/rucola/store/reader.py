@@ -18,8 +18,8 @@ from rucola.errors import DiskError
 from rucola.formats.consume_queue import UNIT_BYTES, PullLimits, join_slices, merge_neighbours
 from rucola.formats.index_file import ChainBudget
 from rucola.formats.message import CHECK_BODY_CRC, CHECK_RECORD_CRC
+from rucola.runtime.file_map import PAGE_BYTES
 from rucola.runtime.logs import event
-from rucola.runtime.mapped_segment import PAGE_BYTES
 from rucola.store.config import DamagedMessage, MessageStoreConfig
 from rucola.store.log.cold_read import COPY_MAX_BYTES, ColdRecords, Copies, FindPart
 from rucola.store.log.log_reader import HEAD_BYTES, Gap
@@ -197,7 +197,7 @@ class MessageReader:
         file = self._log.segments.find(physical_offset)
         if file is None or size <= 0:
             return False
-        return file.segment.is_resident(physical_offset - file.start, min(size, COPY_MAX_BYTES))
+        return file.map.is_resident(physical_offset - file.start, min(size, COPY_MAX_BYTES))
 
     def _searched_time(self, cold: ColdRecords | None, physical_offset: int) -> int:
         """Returns the store time of a record for a search by time. Raises an error rather than returning -1 for a

@@ -19,12 +19,12 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, cast
 
-from rucola.runtime import directory_listing, disk_calls, files, held_directories, mapped_segment
+from rucola.runtime import directory_listing, disk_calls, file_map, files, held_directories
 from rucola.runtime.files import Files
 from rucola.testing.interleaver import InterleavedLock, Interleaver
 from rucola.testing.simulated_disk import PAGE, Directory, Inode, MappedBytes, SimulatedDisk
 
-_MODULES = (disk_calls, held_directories, directory_listing, mapped_segment, files)
+_MODULES = (disk_calls, held_directories, directory_listing, file_map, files)
 """The modules that make system calls; each comes after those that it imports."""
 _CODE = {
     module.__name__: compile(inspect.getsource(module), f"{module.__name__} on a simulated disk", "exec")
@@ -65,7 +65,7 @@ def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Fil
         module.__dict__["__builtins__"] = builtins.__dict__ | replaced
         exec(code, module.__dict__)
         modules[name] = module
-    segment = modules[mapped_segment.__name__].MappedSegment
+    segment = modules[file_map.__name__].FileMap
     segment.rewrite = _noticed(segment.rewrite)
     return cast(Files, modules[files.__name__].Files())
 

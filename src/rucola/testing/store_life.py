@@ -129,9 +129,9 @@ class StoreLife:
                 self.config,
                 files,
                 self._clock,
-                on_flushed=self._flushed,
                 is_batch_topic=lambda topic: topic.startswith(b"Batch"),
             )
+            self.store.listen(on_flushed=self._flushed)
         self._keeper.before_runs(partial(self._clock.advance, _PASS_MS))
         if self._commit is not None:
             self._commit.before_runs(partial(self._clock.advance, _COMMIT_MS))

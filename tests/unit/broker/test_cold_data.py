@@ -18,8 +18,8 @@ from rucola.protocol import fastjson
 from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType, HeartbeatData, SubscriptionData
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
 
 SET, REMOVE, INFO, READ_MODE = 2001, 2002, 2003, 2004
 TABLES = b'{"runtimeTable":{},"configTable":%s,"cgColdReadThreshold":3145728,"globalColdReadThreshold":104857600,%s}'
@@ -160,7 +160,7 @@ def test_pulls_of_cold_messages_are_slowed_down(
             assert set(info["runtimeTable"]) == {"cg", "other"}
 
     run(first())
-    monkeypatch.setattr(MappedSegment, "read_resident", lambda *_: False)
+    monkeypatch.setattr(FileMap, "read_resident", lambda *_: False)
     run(later())
 
 
@@ -168,10 +168,10 @@ def test_the_log_is_read_ahead_or_not(tmp_path: Path, monkeypatch: pytest.Monkey
     """The option for reading ahead applies to segments that are already mapped, mapped later, and created later."""
     advised: list[tuple[str, bool]] = []
 
-    def read_ahead(segment: MappedSegment, ahead: bool) -> None:
+    def read_ahead(segment: FileMap, ahead: bool) -> None:
         advised.append((segment.path[-20:].lstrip("0") or "0", ahead))
 
-    monkeypatch.setattr(MappedSegment, "read_ahead", read_ahead)
+    monkeypatch.setattr(FileMap, "read_ahead", read_ahead)
 
     async def scene() -> None:
         async with Cluster(tmp_path, max_body=4 << 20) as cluster:
@@ -197,7 +197,7 @@ def test_the_log_is_read_ahead_or_not(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_advice_to_the_system_follows_the_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "segment"
     path.write_bytes(bytes(100))
-    segment = Files().open_segment(str(path))
+    segment = Files().map_file(str(path))
     told: list[int] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: told.append(arguments[3]))
     segment.read_ahead(False)

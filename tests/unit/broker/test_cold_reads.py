@@ -12,7 +12,7 @@ from tests.unit.broker.test_pop import pop_fields
 from rucola.errors import DiskError
 from rucola.formats.message import decode_messages
 from rucola.protocol.codes import RequestCode
-from rucola.runtime.mapped_segment import MappedSegment
+from rucola.runtime.file_map import FileMap
 from rucola.store.log.cold_read import ColdRead, ColdRecords
 from rucola.store.results import StoreState
 
@@ -39,7 +39,7 @@ class Disk:
 
         monkeypatch.setattr(ColdRead, "fetch", slow)
         monkeypatch.setattr(ColdRecords, "fetch", slow_records)
-        monkeypatch.setattr(MappedSegment, "read_resident", lambda *_: False)
+        monkeypatch.setattr(FileMap, "read_resident", lambda *_: False)
 
     async def until_asked(self) -> None:
         while not self.asked:
@@ -140,13 +140,13 @@ def test_queries_wait_beside_the_loop(kind, tmp_path, monkeypatch):
 def test_unreadable_messages_are_not_found(tmp_path, monkeypatch):
     async def scene() -> None:
         await leave_behind(tmp_path)
-        monkeypatch.setattr(MappedSegment, "read_resident", lambda *_: False)
+        monkeypatch.setattr(FileMap, "read_resident", lambda *_: False)
 
-        def fails(segment: MappedSegment, *_: int) -> bytes:
+        def fails(segment: FileMap, *_: int) -> bytes:
             raise DiskError(segment.path, "read", "input/output error")
 
         async with Cluster(tmp_path) as cluster:
-            monkeypatch.setattr(MappedSegment, "read", fails)
+            monkeypatch.setattr(FileMap, "read", fails)
             answer = await cluster.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "0"})
             assert (answer.code, answer.remark) == (1, "can not find message by the offset, 0")
 

@@ -22,7 +22,7 @@ from rucola.errors import DiskError
 from rucola.formats.message_id import offset_message_id
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
-from rucola.runtime.mapped_segment import MappedSegment
+from rucola.runtime.file_map import FileMap
 from rucola.store.log import cold_read
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 from rucola.store.log.log_reader import LogReader
@@ -252,13 +252,13 @@ def test_a_search_that_the_disk_stops_says_so(tmp_path, monkeypatch):
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
             await cluster.send("T", b"old")
-        monkeypatch.setattr(MappedSegment, "read_resident", lambda *_: False)
+        monkeypatch.setattr(FileMap, "read_resident", lambda *_: False)
 
-        def fails(segment: MappedSegment, *_: int) -> bytes:
+        def fails(segment: FileMap, *_: int) -> bytes:
             raise DiskError(segment.path, "read", "input/output error")
 
         async with Cluster(tmp_path) as cluster:
-            monkeypatch.setattr(MappedSegment, "read", fails)
+            monkeypatch.setattr(FileMap, "read", fails)
             answer = await cluster.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**QUEUE, "timestamp": FOREVER})
             assert (answer.code, answer.remark.startswith("DiskError: ")) == (1, True)
             answer = await cluster.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, QUEUE)

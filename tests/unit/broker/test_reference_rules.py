@@ -16,7 +16,7 @@ from rucola.formats.message import decode_messages
 from rucola.protocol.bodies.configs import CreateTopicListRequestBody, SubscriptionGroupList
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
-from rucola.runtime.mapped_segment import MappedSegment
+from rucola.runtime.file_map import FileMap
 
 RESERVED = ("INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET")
 KEEPS_ALL = (
@@ -61,7 +61,7 @@ def test_a_new_group_starts_at_0_only_while_that_is_in_memory(tmp_path, monkeypa
     count as in memory.
     """
     resident = False
-    monkeypatch.setattr(MappedSegment, "is_resident", lambda *_: resident)
+    monkeypatch.setattr(FileMap, "is_resident", lambda *_: resident)
 
     async def first() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -88,11 +88,11 @@ def test_which_part_of_the_log_is_looked_at(tmp_path, monkeypatch):
     """The page cache is examined at the right segment and the right position within it."""
     asked = []
 
-    def is_resident(segment: MappedSegment, position: int, length: int) -> bool:
+    def is_resident(segment: FileMap, position: int, length: int) -> bool:
         asked.append((int(segment.path[-20:]) + position, position, length))
         return True
 
-    monkeypatch.setattr(MappedSegment, "is_resident", is_resident)
+    monkeypatch.setattr(FileMap, "is_resident", is_resident)
 
     async def first() -> None:
         async with Cluster(tmp_path, max_body=4 << 20) as cluster:

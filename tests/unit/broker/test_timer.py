@@ -413,7 +413,7 @@ def test_a_wheel_with_holes_gets_its_blocks_at_the_start(tmp_path: Path) -> None
     with (tmp_path / "timerwheel").open("wb") as file:  # as RocketMQ leaves it
         file.truncate(20_000 * 32)
     assert wheel.open()
-    wheel.segment.close()
+    wheel.map.close()
     assert (tmp_path / "timerwheel").stat().st_blocks * 512 >= 20_000 * 32
 
 

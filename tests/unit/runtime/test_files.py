@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from rucola.errors import DiskError, DiskFullError, ForeignEntryError, StoreLockedError
-from rucola.runtime import directory_listing, mapped_segment
+from rucola.runtime import directory_listing, file_map
 from rucola.runtime.extents import has_blocks
 from rucola.runtime.files import Files
 
@@ -60,7 +60,7 @@ def test_a_segment_can_get_its_blocks_piece_by_piece(files: Files, tmp_path: Pat
     path = f"{tmp_path}/segment"
     files.create_segment(path, f"{tmp_path}/making", 1 << 20, allocated=0)
     before = Path(path).stat().st_blocks
-    segment = files.open_segment(path)
+    segment = files.map_file(path)
     segment.buffer[:5] = b"known"
     segment.allocate(65536, 65536)
     segment.sync()
@@ -73,7 +73,7 @@ def test_a_segment_can_get_its_blocks_piece_by_piece(files: Files, tmp_path: Pat
 def test_stores_reach_the_file_and_slices_outlive_the_segment(files: Files, tmp_path: Path) -> None:
     path = f"{tmp_path}/segment"
     files.create_segment(path, f"{tmp_path}/making", 8192)
-    segment = files.open_segment(path)
+    segment = files.map_file(path)
     segment.populate(0, 8192)
     segment.buffer[4096:4101] = b"hello"
     segment.sync()
@@ -87,7 +87,7 @@ def test_stores_reach_the_file_and_slices_outlive_the_segment(files: Files, tmp_
 def test_data_ranges_cover_everything_that_is_set(files: Files, tmp_path: Path) -> None:
     path = f"{tmp_path}/segment"
     files.create_segment(path, f"{tmp_path}/making", 1 << 20)
-    segment = files.open_segment(path)
+    segment = files.map_file(path)
     for position in (0, 70_000, (1 << 20) - 1):
         segment.buffer[position] = 1
     for start in (0, 1, 70_000, 70_001):
@@ -104,8 +104,8 @@ def test_a_close_during_a_read_does_not_give_its_descriptor_to_another_file(
     path, other = tmp_path / "segment", tmp_path / "other"
     path.write_bytes(b"mine" * 1024)
     other.write_bytes(b"else" * 1024)
-    segment = files.open_segment(str(path))
-    read_at, used, opened = mapped_segment.read_at, [], []
+    segment = files.map_file(str(path))
+    read_at, used, opened = file_map.read_at, [], []
 
     def closed_meanwhile(descriptor: int, length: int, position: int) -> bytes:
         used.append(descriptor)
@@ -113,7 +113,7 @@ def test_a_close_during_a_read_does_not_give_its_descriptor_to_another_file(
         opened.append(os.open(other, os.O_RDONLY))
         return read_at(descriptor, length, position)
 
-    monkeypatch.setattr(mapped_segment, "read_at", closed_meanwhile)
+    monkeypatch.setattr(file_map, "read_at", closed_meanwhile)
     try:
         assert segment.read(0, 8) == b"minemine"
     finally:
@@ -128,7 +128,7 @@ def test_a_close_during_a_read_does_not_give_its_descriptor_to_another_file(
 def test_read_only_segments_cannot_be_stored_to(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(b"x" * 100)
-    segment = Files().open_segment(str(path), writable=False)
+    segment = Files().map_file(str(path), writable=False)
     with pytest.raises(TypeError):
         segment.buffer[0] = 1
     segment.close()
@@ -187,7 +187,7 @@ def test_parts_and_names(tmp_path: Path) -> None:
         (lambda files, path: files.size(path), "stat"),
         (lambda files, path: files.remove(path), "remove"),
         (lambda files, path: files.read_at(path, 0, 1), "read"),
-        (lambda files, path: files.open_segment(path), "map"),
+        (lambda files, path: files.map_file(path), "map"),
         (lambda files, path: files.sync_directory(path), "sync directory"),
         (lambda files, path: files.read_file(path.rpartition("/")[0]), "read"),
     ],
@@ -204,7 +204,7 @@ def test_a_link_is_not_opened_as_a_segment(tmp_path: Path) -> None:
     (tmp_path / "real").write_bytes(b"x" * 16)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(DiskError):
-        Files().open_segment(f"{tmp_path}/link")
+        Files().map_file(f"{tmp_path}/link")
 
 
 LOCKER = """
@@ -264,7 +264,7 @@ def test_the_lock_holds_within_and_between_processes(tmp_path: Path) -> None:
 def test_copies_of_parts_of_a_file(files: Files, tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(bytes(range(100)))
-    segment = files.open_segment(str(path))
+    segment = files.map_file(str(path))
     assert segment.read(10, 5) == bytes(range(10, 15))
     with pytest.raises(DiskError, match="the file ends at 100"):
         segment.read(90, 11)
@@ -287,7 +287,7 @@ def test_fresh_bytes_are_in_memory(tmp_path: Path) -> None:
         except OSError as error:
             pytest.skip(f"this file system does not tell which pages are in memory: {error}")
     into = bytearray(7)
-    segment = Files().open_segment(str(path))
+    segment = Files().map_file(str(path))
     assert segment.read_resident(0, memoryview(into))
     assert into == b"written"
     segment.close()
@@ -339,7 +339,7 @@ def test_lengths_of_the_wanted_files(is_held: bool, tmp_path: Path) -> None:
 def test_whether_bytes_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "segment"
     path.write_bytes(bytes(100))
-    segment = Files().open_segment(str(path))
+    segment = Files().map_file(str(path))
     if not hasattr(os, "RWF_NOWAIT"):
         assert segment.is_resident(90, 20)
         return
@@ -373,7 +373,7 @@ def test_blocks_are_allocated_up_to_the_end_of_a_page_because_a_write_to_a_map_n
     page, files = mmap.PAGESIZE, Recorded()
     Recorded.ends.clear()
     files.create_segment(f"{tmp_path}/segment", f"{tmp_path}/making", 3 * page + 7, allocated=5)
-    segment = files.open_segment(f"{tmp_path}/segment")
+    segment = files.map_file(f"{tmp_path}/segment")
     segment.allocate(5, page)
     segment.fill_holes(0, 2 * page)
     segment.allocate(2 * page, page + 1)
@@ -391,7 +391,7 @@ def test_a_disk_that_refuses_to_allocate_what_has_blocks_is_not_full(tmp_path: P
         assert not has_blocks(half.fileno(), 0, (1 << 19) + 1)
         assert not has_blocks(half.fileno(), 1 << 19, 1)
         assert not has_blocks(half.fileno(), 1 << 20, 1)
-    whole_segment, half_segment = Full().open_segment(f"{tmp_path}/whole"), Full().open_segment(f"{tmp_path}/half")
+    whole_segment, half_segment = Full().map_file(f"{tmp_path}/whole"), Full().map_file(f"{tmp_path}/half")
     whole_segment.allocate(0, 1 << 20)
     whole_segment.fill_holes(0, 1 << 20)
     half_segment.allocate(0, 1 << 19)
@@ -433,7 +433,7 @@ class Failing(Files):
 
 def test_an_error_of_the_disk_is_one_also_where_there_are_blocks(tmp_path: Path) -> None:
     (tmp_path / "segment").write_bytes(b"x" * 10_000)
-    segment = Failing().open_segment(f"{tmp_path}/segment")
+    segment = Failing().map_file(f"{tmp_path}/segment")
     with pytest.raises(DiskError):
         segment.allocate(0, 10_000)
     segment.close()
@@ -443,7 +443,7 @@ def test_an_error_of_the_disk_is_one_also_where_there_are_blocks(tmp_path: Path)
 def test_holes_stay_where_the_system_cannot_fill_them_without_writing(kind: type[Files], tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(b"x" * 10_000)
-    segment = kind().open_segment(str(path))
+    segment = kind().map_file(str(path))
     segment.fill_holes(0, 10_000)
     segment.close()
     assert path.read_bytes() == b"x" * 10_000

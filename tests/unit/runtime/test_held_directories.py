@@ -49,8 +49,8 @@ OPERATIONS: dict[str, Callable[[Files, str], object]] = {
     "write_file": lambda files, path: files.write_file(path, b"x"),
     "write_at": lambda files, path: files.write_at(path, 0, b"x"),
     "replace_file": lambda files, path: files.replace_file(path, b"x"),
-    "open_segment": lambda files, path: files.open_segment(path, 7),
-    "open_segment to read": lambda files, path: files.open_segment(path, 7, writable=False),
+    "map_file": lambda files, path: files.map_file(path, 7),
+    "map_file to read": lambda files, path: files.map_file(path, 7, writable=False),
     "sync_file": lambda files, path: files.sync_file(path),
     "size": lambda files, path: files.size(path),
     "length": lambda files, path: files.length(path),
@@ -298,7 +298,7 @@ def test_a_private_file_stays_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["a symbolic link", "a FIFO"])
-@pytest.mark.parametrize("operation", ["read_file", "read_at", "write_at", "write_file", "open_segment"])
+@pytest.mark.parametrize("operation", ["read_file", "read_at", "write_at", "write_file", "map_file"])
 def test_an_entry_that_replaces_a_file_after_the_look_is_not_used(
     operation: str, kind: str, tree: tuple[Files, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

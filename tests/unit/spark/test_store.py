@@ -32,7 +32,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError, StoreDamagedError
 from rucola.filter.sql import TruthValue, compile_sql
 from rucola.formats.message import encode_message
-from rucola.runtime.mapped_segment import MappedSegment
+from rucola.runtime.file_map import FileMap
 from rucola.spark.options import SourceOptions, parse_options
 from rucola.spark.stream import RocketMQStreamReader
 from rucola.store.offline.offline_store import OfflineStore
@@ -363,12 +363,12 @@ def test_the_queues_are_listed_in_one_pass(directory: Path, monkeypatch: pytest.
 
 def test_a_plan_loads_only_the_records_that_it_looks_at(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system must not read ahead in the log, not even after a search for new messages."""
-    ahead: dict[MappedSegment, bool] = {}
+    ahead: dict[FileMap, bool] = {}
 
-    def noted(segment: MappedSegment, on: bool) -> None:
+    def noted(segment: FileMap, on: bool) -> None:
         ahead[segment] = on
 
-    monkeypatch.setattr(MappedSegment, "read_ahead", noted)
+    monkeypatch.setattr(FileMap, "read_ahead", noted)
     clock = ManualClock()
     catalog = StoreCatalog(options_of(directory), clock)
     for _ in range(2):

@@ -11,7 +11,7 @@ from tests.unit.store.stores import fill, opened
 
 from rucola.errors import DiskError
 from rucola.formats.message import decode_messages
-from rucola.runtime.mapped_segment import MappedSegment
+from rucola.runtime.file_map import FileMap
 from rucola.store.config import CheckOnRead, DamagedMessage
 from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageResult, GetMessageStatus
@@ -41,30 +41,30 @@ def offsets(result: GetMessageResult) -> list[int]:
 
 def unreadable(monkeypatch: pytest.MonkeyPatch, position: int) -> None:
     """Makes the disk unable to read the byte at ``position`` of any segment."""
-    read = MappedSegment.read
+    read = FileMap.read
 
-    def failing(segment: MappedSegment, start: int, length: int) -> bytes:
+    def failing(segment: FileMap, start: int, length: int) -> bytes:
         if start <= position < start + length:
             raise DiskError(segment.path, "read", "Input/output error")
         return read(segment, start, length)
 
-    monkeypatch.setattr(MappedSegment, "read", failing)
+    monkeypatch.setattr(FileMap, "read", failing)
 
 
 def evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes all pages count as not in memory."""
-    monkeypatch.setattr(MappedSegment, "read_resident", lambda *_: False)
+    monkeypatch.setattr(FileMap, "read_resident", lambda *_: False)
 
 
 def resident(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes all pages count as in memory."""
-    read = MappedSegment.read
+    read = FileMap.read
 
-    def read_resident(segment: MappedSegment, position: int, into: memoryview) -> bool:
+    def read_resident(segment: FileMap, position: int, into: memoryview) -> bool:
         into[:] = read(segment, position, len(into))
         return True
 
-    monkeypatch.setattr(MappedSegment, "read_resident", read_resident)
+    monkeypatch.setattr(FileMap, "read_resident", read_resident)
 
 
 def test_records_in_memory_are_copied_at_once(
@@ -72,7 +72,7 @@ def test_records_in_memory_are_copied_at_once(
 ) -> None:
     store = opened(tmp_path)
     resident(monkeypatch)
-    monkeypatch.setattr(MappedSegment, "read", None)
+    monkeypatch.setattr(FileMap, "read", None)
     result = get(store, may_block=False)
     assert (result.cold, offsets(result)) == (None, list(range(COUNT // 2)))
     # A byte that changes in the file, and so in the map, does not change what was read.
@@ -98,7 +98,7 @@ def test_other_records_are_told_and_read_by_callers_that_may_wait(
 
 def test_records_since_the_start_come_from_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(tmp_path)
-    monkeypatch.setattr(MappedSegment, "read", None)
+    monkeypatch.setattr(FileMap, "read", None)
     evicted(monkeypatch)
     fill(store, COUNT, topics=1, queues=1)
     assert offsets(get(store, may_block=False)) == list(range(COUNT))

@@ -12,10 +12,10 @@ import pytest
 from tests.unit.store.stores import SEGMENT, config, message, opened
 
 from rucola.errors import DiskError, DiskFullError, TooManyFilesError
-from rucola.runtime import mapped_segment
+from rucola.runtime import file_map
 from rucola.runtime.disk_calls import disk_error
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.condition import StoreCondition
 from rucola.store.log.allocate import SegmentAllocator
 from rucola.store.message_store import MessageStore
@@ -30,7 +30,8 @@ def told() -> list[StoreState]:
 
 @pytest.fixture
 def condition(told: list[StoreState]) -> StoreCondition:
-    condition = StoreCondition(lambda: told.append(condition.state))
+    condition = StoreCondition()
+    condition.listen(lambda: told.append(condition.state))
     condition.start()
     return condition
 
@@ -109,11 +110,11 @@ class CannotMap(Files):
         self.error = 0
         self.at = ""
 
-    def open_segment(self, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
+    def map_file(self, path: str, size: int | None = None, writable: bool = True) -> FileMap:
         with pytest.MonkeyPatch.context() as patch:
             if self.error and "/commitlog/" in path:
-                patch.setattr(mapped_segment.os if self.at == "open" else mapped_segment.mmap, self.at, self._refuse)
-            return super().open_segment(path, size, writable)
+                patch.setattr(file_map.os if self.at == "open" else file_map.mmap, self.at, self._refuse)
+            return super().map_file(path, size, writable)
 
     def _refuse(self, *_: object, **__: object) -> None:
         raise OSError(self.error, os.strerror(self.error))
@@ -201,16 +202,16 @@ class FewDescriptors(Files):
     def __init__(self, at: str = "open", error: int = errno.EMFILE) -> None:
         self.at, self.error = at, error
         self.room = 1000
-        self.mapped: set[MappedSegment] = set()
+        self.mapped: set[FileMap] = set()
 
-    def open_segment(self, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
+    def map_file(self, path: str, size: int | None = None, writable: bool = True) -> FileMap:
         if "/consumequeue/" not in path:
-            return super().open_segment(path, size, writable)
+            return super().map_file(path, size, writable)
         self.mapped = {segment for segment in self.mapped if segment._mapped}
         with pytest.MonkeyPatch.context() as patch:
             if len(self.mapped) >= self.room:
-                patch.setattr(mapped_segment.os if self.at == "open" else mapped_segment.mmap, self.at, self._refuse)
-            segment = super().open_segment(path, size, writable)
+                patch.setattr(file_map.os if self.at == "open" else file_map.mmap, self.at, self._refuse)
+            segment = super().map_file(path, size, writable)
         self.mapped.add(segment)
         return segment
 

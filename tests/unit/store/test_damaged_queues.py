@@ -13,8 +13,8 @@ from tests.unit.store.stores import HOST, SEGMENT, contents, message, opened, re
 from rucola.common.message import StoreMessage
 from rucola.errors import DiskError, StoreDamagedError
 from rucola.formats.message import decode_messages
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.message_store import MessageStore
 from rucola.store.results import Boundary, PutMessageStatus
 from rucola.testing.clock import ManualClock
@@ -148,11 +148,11 @@ def test_a_queue_that_cannot_be_opened_once_does_not_begin_again(
     class OneFails(Files):
         left = 1
 
-        def open_segment(self, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
+        def map_file(self, path: str, size: int | None = None, writable: bool = True) -> FileMap:
             if "consumequeue" in path and self.left:
                 self.left -= 1
                 raise DiskError(path, "map", "Too many open files")
-            return super().open_segment(path, size, writable)
+            return super().map_file(path, size, writable)
 
     path = tmp_path / "image"
     snapshot(stopped[0], path)

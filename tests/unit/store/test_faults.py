@@ -23,8 +23,8 @@ from tests.unit.store.stores import (
 
 from rucola.common.columns import WalkStop
 from rucola.errors import DiskError, DiskFullError, StoreDamagedError
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store import dispatch
 from rucola.store.message_store import MessageStore
 from rucola.store.recovery.watermark import WatermarkFile
@@ -71,7 +71,8 @@ class BadDisk(Files):
 
 def test_full_disk_refuses_appends_serves_reads_and_ends_by_itself(tmp_path: Path) -> None:
     disk, woken = SmallDisk(), threading.Event()
-    store = MessageStore(config(tmp_path), disk, ManualClock(), on_flushed=woken.set)
+    store = MessageStore(config(tmp_path), disk, ManualClock())
+    store.listen(on_flushed=woken.set)
     store.load()
     store.start()
     disk.full, disk.at_least = True, SEGMENT
@@ -101,9 +102,8 @@ def test_full_disk_refuses_appends_serves_reads_and_ends_by_itself(tmp_path: Pat
 
 def test_a_full_disk_met_in_dispatch_stops_it_there_and_goes_on_later(tmp_path: Path) -> None:
     disk, woken = SmallDisk(), threading.Event()
-    store = MessageStore(
-        config(tmp_path, flush_interval_consume_queue_ms=10), disk, ManualClock(), on_flushed=woken.set
-    )
+    store = MessageStore(config(tmp_path, flush_interval_consume_queue_ms=10), disk, ManualClock())
+    store.listen(on_flushed=woken.set)
     store.load()
     store.start()
     fill(store, 10)
@@ -165,7 +165,8 @@ def test_stop_with_dispatch_behind_keeps_the_abort_marker(tmp_path: Path) -> Non
 
 def test_sync_flush_shows_nothing_before_its_sync(tmp_path: Path) -> None:
     disk, flushed = BadDisk(), threading.Event()
-    store = MessageStore(sync_config(tmp_path), disk, ManualClock(), on_flushed=flushed.set)
+    store = MessageStore(sync_config(tmp_path), disk, ManualClock())
+    store.listen(on_flushed=flushed.set)
     store.load()
     store.start()
     disk.gate.clear()
@@ -185,7 +186,8 @@ def test_sync_flush_shows_nothing_before_its_sync(tmp_path: Path) -> None:
 def test_one_sync_covers_all_that_was_appended_before_it(tmp_path: Path) -> None:
     disk = BadDisk()
     told = threading.Semaphore(0)
-    store = MessageStore(sync_config(tmp_path), disk, ManualClock(), on_flushed=told.release)
+    store = MessageStore(sync_config(tmp_path), disk, ManualClock())
+    store.listen(on_flushed=told.release)
     store.load()
     store.start()
     disk.gate.clear()
@@ -203,7 +205,8 @@ def test_one_sync_covers_all_that_was_appended_before_it(tmp_path: Path) -> None
 def test_a_failed_sync_is_never_retried_into_success(once: bool, tmp_path: Path) -> None:
     disk, told = BadDisk(), threading.Event()
     disk.once = once
-    store = MessageStore(sync_config(tmp_path / "live"), disk, ManualClock(), on_flushed=told.set)
+    store = MessageStore(sync_config(tmp_path / "live"), disk, ManualClock())
+    store.listen(on_flushed=told.set)
     store.load()
     store.start()
     good = store.put_message(message(1))
@@ -268,8 +271,8 @@ def test_async_flush_syncs_by_itself_and_at_the_stop(tmp_path: Path) -> None:
         config(tmp_path, flush_interval_commit_log_ms=5, flush_commit_log_least_pages=0),
         Files(),
         ManualClock(),
-        on_flushed=told.set,
     )
+    store.listen(on_flushed=told.set)
     store.load()
     store.start()
     store.put_message(message(1))
@@ -360,16 +363,16 @@ def test_a_queue_whose_next_segment_cannot_be_mapped_has_it_later(
     store = opened(tmp_path)
     fill(store, 100, topics=1, queues=1)
     queue = store._queues.get(b"T0", 0)
-    mapping = Files.open_segment
+    mapping = Files.map_file
 
-    def refuse(self: Files, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
+    def refuse(self: Files, path: str, size: int | None = None, writable: bool = True) -> FileMap:
         if "/consumequeue/" in path:
             raise DiskError(path, "map", os.strerror(errno.EMFILE))
         return mapping(self, path, size, writable)
 
     store.put_message(message(100, b"T0"))
     with monkeypatch.context() as patch:
-        patch.setattr(Files, "open_segment", refuse)
+        patch.setattr(Files, "map_file", refuse)
         assert store.dispatch() == 0
     assert [file.start for file in queue.segments.files] == [0]
     assert store.dispatch() == 1

@@ -13,8 +13,8 @@ from tests.unit.store.stores import contents, fill, opened
 
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from rucola.formats.message import decode_message
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.message_store import MessageStore
 from rucola.store.verify.check import verify
 
@@ -267,17 +267,17 @@ def test_verify_leaves_no_descriptor_open(tmp_path: Path) -> None:
     """Before the fix, ``verify`` left twelve descriptors open."""
     for name in ("rocketmq_5_3_3_clean", "inner_batch_roll"):
         write_files(base(name).files, tmp_path / name)
-        opened_by: list[MappedSegment] = []
+        opened_by: list[FileMap] = []
 
         class Counting(Files):
-            def open_segment(
+            def map_file(
                 self,
                 path: str,
                 size: int | None = None,
                 writable: bool = True,
-                opened_by: list[MappedSegment] = opened_by,
-            ) -> MappedSegment:
-                opened_by.append(super().open_segment(path, size, writable))
+                opened_by: list[FileMap] = opened_by,
+            ) -> FileMap:
+                opened_by.append(super().map_file(path, size, writable))
                 return opened_by[-1]
 
         verify(str(tmp_path / name), Counting())

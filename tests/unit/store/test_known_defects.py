@@ -34,8 +34,8 @@ from rucola.errors import DiskError
 from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexHeader
 from rucola.formats.message import RECORD_HEAD
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.message_store import MessageStore
 from rucola.store.results import StoreState
 from rucola.testing.clock import ManualClock
@@ -240,15 +240,15 @@ def test_a_stop_puts_all_keys_for_which_there_is_space(tmp_path: Path) -> None:
 def test_an_index_file_that_cannot_be_mapped_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Defect 7: an index file that cannot be mapped stays in the directory, because it is created first."""
     store = by_hand(tmp_path, Files())
-    opening = Files.open_segment
+    opening = Files.map_file
 
-    def refuse(files: Files, path: str, *rest: Any) -> MappedSegment:
+    def refuse(files: Files, path: str, *rest: Any) -> FileMap:
         if "/index/" in path:
             raise DiskError(path, "map", "Cannot allocate memory")
         return opening(files, path, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Files, "open_segment", refuse)
+        patch.setattr(Files, "map_file", refuse)
         fill(store, 10)
         for _ in range(3):
             pass_of_the_keeper(store)
@@ -345,9 +345,9 @@ def test_a_stopped_store_opens_no_queue_at_its_start(tmp_path: Path, monkeypatch
     before = everything(store)
     store.shutdown()
     mapped: list[str] = []
-    opening = Files.open_segment
+    opening = Files.map_file
     monkeypatch.setattr(
-        Files, "open_segment", lambda self, path, *rest: (mapped.append(path), opening(self, path, *rest))[1]
+        Files, "map_file", lambda self, path, *rest: (mapped.append(path), opening(self, path, *rest))[1]
     )
     store = opened(tmp_path)
     assert mapped and not [path for path in mapped if "consumequeue" in path]

@@ -13,8 +13,8 @@ import pytest
 from tests.unit.store.stores import crashed, everything, fill, message, opened, read, with_topics
 
 from rucola.errors import DiskError
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.message_store import MessageStore
 from rucola.store.queue import consume_queue_store
@@ -31,32 +31,32 @@ QUEUES = 50
 def mapped(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Returns the paths of queue segments that are mapped now."""
     paths: set[str] = set()
-    opening, mapping = Files.open_segment, MappedSegment.map
-    unmapping, closing = MappedSegment.unmap, MappedSegment.close
+    opening, mapping = Files.map_file, FileMap.map
+    unmapping, closing = FileMap.unmap, FileMap.close
 
-    def open_segment(self: Files, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
+    def map_file(self: Files, path: str, size: int | None = None, writable: bool = True) -> FileMap:
         if "/consumequeue/" in path:
             paths.add(path)
         return opening(self, path, size, writable)
 
-    def map_again(self: MappedSegment) -> bool:
+    def map_again(self: FileMap) -> bool:
         mapped = mapping(self)
         paths.update([self.path] * mapped)
         return mapped
 
-    def unmap(self: MappedSegment) -> None:
+    def unmap(self: FileMap) -> None:
         paths.discard(self.path)
         unmapping(self)
 
-    def close(self: MappedSegment) -> None:
+    def close(self: FileMap) -> None:
         paths.discard(self.path)
         closing(self)
 
     monkeypatch.setattr("rucola.store.opening.raise_file_limit", lambda: MAPS_MAX * 8)
-    monkeypatch.setattr(Files, "open_segment", open_segment)
-    monkeypatch.setattr(MappedSegment, "map", map_again)
-    monkeypatch.setattr(MappedSegment, "unmap", unmap)
-    monkeypatch.setattr(MappedSegment, "close", close)
+    monkeypatch.setattr(Files, "map_file", map_file)
+    monkeypatch.setattr(FileMap, "map", map_again)
+    monkeypatch.setattr(FileMap, "unmap", unmap)
+    monkeypatch.setattr(FileMap, "close", close)
     return paths
 
 
@@ -198,12 +198,12 @@ def test_a_sync_that_fails_before_a_descriptor_is_given_up_is_told_by_the_keeper
     store._queues.held_max = 1
     calls: list[str] = []
 
-    def refuse(self: MappedSegment) -> None:
+    def refuse(self: FileMap) -> None:
         calls.append(self.path)
         raise DiskError(self.path, "sync", "bad sector")
 
     with monkeypatch.context() as patch:
-        patch.setattr(MappedSegment, "sync", refuse)
+        patch.setattr(FileMap, "sync", refuse)
         fill_all(store, 2)
     assert len(mapped) <= MAPS_MAX
     assert len(calls) == 1, "the sync was tried again"
@@ -234,7 +234,7 @@ def test_only_queues_and_index_are_read_here_and_there(tmp_path: Path, monkeypat
     read the following pages, megabytes on some disks.
     """
     scattered: list[str] = []
-    monkeypatch.setattr(MappedSegment, "expect_scattered", lambda self: scattered.append(self.path))
+    monkeypatch.setattr(FileMap, "expect_scattered", lambda self: scattered.append(self.path))
     store = opened(tmp_path)
     fill(store, 4)
     expected = {
@@ -256,7 +256,7 @@ def test_a_file_given_up_without_a_sync_is_synced_by_its_own_descriptor_once(tmp
     inode = path.stat().st_ino
     file = MappedFile(Noting(), str(path), 0, 4096, True, 4096)
     file.view[0] = 1
-    assert file.park(unsynced=True) and file._segment is None
+    assert file.park(unsynced=True) and file._mapped is None
     path.rename(tmp_path / "moved")
     path.write_bytes(bytes(4096))
     file.sync()
@@ -270,13 +270,13 @@ def test_a_file_that_comes_back_before_its_sync_is_the_same_file(tmp_path: Path)
     path.write_bytes(bytes(4096))
     file = MappedFile(Files(), str(path), 0, 4096, True, 4096)
     file.view[0] = 1
-    segment = file.segment
+    segment = file.map
     file.park(unsynced=True)
     path.unlink()
-    assert (file.view[0], file.segment) == (1, segment)
+    assert (file.view[0], file.map) == (1, segment)
     file.view[1] = 2
     file.park(unsynced=False)
-    assert file._segment is None and segment._descriptor < 0
+    assert file._mapped is None and segment._descriptor < 0
 
 
 def test_a_file_closed_while_it_is_synced_keeps_its_descriptor_until_then(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_file_closed_while_it_is_synced_keeps_its_descriptor_until_then(tmp_pa
             segment.close()
             seen.append(os.fstat(descriptor).st_ino)
 
-    segment = Closing().open_segment(str(path))
+    segment = Closing().map_file(str(path))
     segment.sync()
     assert seen == [path.stat().st_ino] and segment._descriptor < 0
     segment.sync()
@@ -309,12 +309,12 @@ def test_a_file_that_was_closed_after_its_sync_is_synced_by_its_new_descriptor(t
     path = tmp_path / "file"
     path.write_bytes(bytes(4096))
     file = MappedFile(Noting(), str(path), 0, 4096, True, 4096)
-    segment = file.segment
+    segment = file.map
     file.park(unsynced=True)
     assert segment.close_unmapped()
     file.view[0] = 1
     file.sync()
-    assert synced == [file.segment._descriptor]
+    assert synced == [file.map._descriptor]
     file.close()
 
 

@@ -276,8 +276,8 @@ def test_arrivals_are_told_once_per_queue_with_the_tag_they_share(tmp_path: Path
         config(tmp_path),
         Files(),
         ManualClock(),
-        on_append=lambda: appended.append(1),
     )
+    store.listen(on_append=lambda: appended.append(1))
     store.load()
     store.start()
     for number in (0, 3, 6):

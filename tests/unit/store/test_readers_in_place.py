@@ -21,8 +21,8 @@ from tests.unit.store.stores import SEGMENT, config, message
 from rucola.errors import DiskError, DiskFullError
 from rucola.formats.checksum import crc32
 from rucola.formats.message import CHECK_ALL
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.log import commit_log
 from rucola.store.message_store import MessageStore
 from rucola.store.offline.offline_store import OfflineStore
@@ -112,7 +112,7 @@ def test_a_first_look_in_the_middle_of_a_record_does_not_see_it(
 class Refusing(Files):
     """Files that cannot be mapped."""
 
-    def open_segment(self, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
+    def map_file(self, path: str, size: int | None = None, writable: bool = True) -> FileMap:
         raise DiskError(path, "map", os.strerror(errno.EMFILE))
 
 
@@ -123,8 +123,8 @@ class Disk(Files):
         self.reader: Reader | None = None
         self.room: int | None = None
 
-    def open_segment(self, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
-        segment = super().open_segment(path, size, writable)
+    def map_file(self, path: str, size: int | None = None, writable: bool = True) -> FileMap:
+        segment = super().map_file(path, size, writable)
         if "/commitlog/" in path and writable:
             write = segment.write
 

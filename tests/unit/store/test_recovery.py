@@ -28,8 +28,8 @@ from tests.unit.store.stores import (
 from rucola.common.columns import ROW_WIDTH
 from rucola.errors import DiskError, StoreDamagedError, StoreLockedError
 from rucola.formats.message import CHECK_TORN_END, MAGIC_BLANK, ROWS_MAX
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.dispatch import Dispatcher
 from rucola.store.log.log_end import LogEnd
 from rucola.store.log.log_reader import LogReader
@@ -143,7 +143,7 @@ def test_records_that_can_be_read_once_only_are_not_cut(image: Path, monkeypatch
     def scan_again(log: LogReader, start: int, check: int, *others: Any) -> LogEnd:
         with monkeypatch.context() as patch:
             if check & CHECK_TORN_END:
-                patch.setattr(MappedSegment, "readable_end", lambda self, position, end: position)
+                patch.setattr(FileMap, "readable_end", lambda self, position, end: position)
             return scan(log, start, check, *others)
 
     with monkeypatch.context() as patch:
@@ -326,14 +326,14 @@ def test_units_that_are_there_are_written_again_many_at_once(
     overwrite(path / "consumequeue" / "T0" / "0" / f"{0:020d}", 20 * 80 + 3, b"\x01")
     (path / "rucola-watermark").unlink()
     stored: list[tuple[int, int]] = []
-    rewriting = MappedSegment.rewrite
+    rewriting = FileMap.rewrite
 
-    def recorded(self: MappedSegment, position: int, content: bytes) -> None:
+    def recorded(self: FileMap, position: int, content: bytes) -> None:
         if "T0/1" in self.path:
             stored.append((int(self.path[-20:]) + position, len(content)))
         rewriting(self, position, content)
 
-    monkeypatch.setattr(MappedSegment, "rewrite", recorded)
+    monkeypatch.setattr(FileMap, "rewrite", recorded)
     monkeypatch.setattr(Dispatcher, "_put_rows", lambda *_: pytest.fail("units were written record by record"))
     store, seen = recovered(path)
     assert sum(map(len, seen.values())) == COUNT
@@ -507,12 +507,12 @@ def test_records_above_the_watermark_are_written_again_before_they_count(
     original = Recovery._write_again
 
     def recorded(self: Recovery, physical_end: int) -> None:
-        views = {file: file.segment.view for file in self._log.segments.files}
+        views = {file: file.map.view for file in self._log.segments.files}
         for file, view in views.items():
-            file.segment.view = Recorder(file.start, view)  # type: ignore[assignment]
+            file.map.view = Recorder(file.start, view)  # type: ignore[assignment]
         original(self, physical_end)
         for file, view in views.items():
-            file.segment.view = view
+            file.map.view = view
 
     monkeypatch.setattr(Recovery, "_write_again", recorded)
     store = MessageStore(config(image), Files(), ManualClock())

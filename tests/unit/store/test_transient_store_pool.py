@@ -195,7 +195,7 @@ def test_a_commit_that_fails(
     worker = committer(store)._worker
     assert isinstance(worker, ManualWorker)
     with monkeypatch.context() as patch:
-        patch.setattr(type(store._log.segments.files[0].segment), "write", refuse)
+        patch.setattr(type(store._log.segments.files[0].map), "write", refuse)
         worker.run()
         assert store.state is state and store.confirm_offset == end
         snapshot(tmp_path / "store", tmp_path / "then")
@@ -215,7 +215,7 @@ def test_a_commit_goes_on_when_there_is_space_again(tmp_path: Path, monkeypatch:
         raise DiskFullError("segment", "write", "no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(store._log.segments.files[0].segment), "write", refuse)
+        patch.setattr(type(store._log.segments.files[0].map), "write", refuse)
         assert not committer(store).commit() and not store._flush.flush()
         assert store.flushed_offset == 0
     assert store._flush.flush() and store.flushed_offset == store.max_offset

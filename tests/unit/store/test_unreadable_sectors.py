@@ -18,8 +18,8 @@ import pytest
 from tests.unit.store.stores import fill, opened, snapshot, with_topics
 
 from rucola.errors import DiskError, StoreDamagedError
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.queue.consume_queue_ext import ExtendedConsumeQueue
 from rucola.store.results import GetMessageStatus
 from rucola.store.verify.check import verify
@@ -36,8 +36,8 @@ from tests.unit.store.stores import message, opened, read
 path, part, position, quarantine = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "1"
 
 class Short(Files):
-    def open_segment(self, name, size=None, writable=True):
-        segment = super().open_segment(name, size, writable)
+    def map_file(self, name, size=None, writable=True):
+        segment = super().map_file(name, size, writable)
         if part in name and "/quarantine/" not in name:
             os.truncate(name, position)
         return segment
@@ -92,8 +92,8 @@ class BadPage(Files):
     def __init__(self, part: str, position: int) -> None:
         self.part, self.position, self.asked, self.inode = part, position, 0, 0
 
-    def open_segment(self, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
-        segment = super().open_segment(path, size, writable)
+    def map_file(self, path: str, size: int | None = None, writable: bool = True) -> FileMap:
+        segment = super().map_file(path, size, writable)
         if self.part in path and "/quarantine/" not in path:
             inode = Path(path).stat().st_ino
             self.inode = self.inode or inode
@@ -102,7 +102,7 @@ class BadPage(Files):
         return segment
 
 
-class BadSegment(MappedSegment):
+class BadSegment(FileMap):
     """See ``BadPage``."""
 
     def readable_end(self, position: int, end: int) -> int:
@@ -182,8 +182,8 @@ def test_expiry_goes_on_when_entries_of_a_queue_cannot_be_read(tmp_path: Path) -
     fill(store, 100, topics=1, queues=1)
     queue = store._queues.get(T, 0)
     file = queue.segments.files[0]
-    file._readable, file.segment.__class__ = None, BadSegment
-    file.segment._calls = bad = BadPage("consumequeue/", 0)
+    file._readable, file.map.__class__ = None, BadSegment
+    file.map._calls = bad = BadPage("consumequeue/", 0)
     for correction in (store._retention._uncorrected.append, lambda _: store._retention._shorten.append((T, 0))):
         bad.asked = 0
         correction(queue)
@@ -203,8 +203,8 @@ def test_a_key_whose_entry_cannot_be_read_is_not_found_and_nothing_else(tmp_path
     file = index.files[-1]._file
     file._readable = None
     files = BadPage("/index/", 0)
-    file.segment.__class__ = BadSegment
-    file.segment._calls = files
+    file.map.__class__ = BadSegment
+    file.map._calls = files
     result = store.query_by_key(T, b"key-3")
     assert (result.views, result.partial) == ([], True)
     files.position = -1
@@ -237,7 +237,7 @@ def test_a_unit_of_an_extension_that_cannot_be_read_is_an_error_and_no_signal(tm
     queue = store._queues.get(T, 0)
     assert isinstance(queue, ExtendedConsumeQueue)
     ext, address = queue._ext, queue.unit(3)[2]
-    segment = ext.segments.files[0].segment
+    segment = ext.segments.files[0].map
     segment.__class__, segment._calls = BadSegment, BadPage("consumequeue_ext/", 0)
     with pytest.raises(DiskError, match="cannot read position 0"):
         ext.read(address)
@@ -274,10 +274,10 @@ def test_a_check_is_not_killed_by_it(image: Path, tmp_path: Path) -> None:
     snapshot(image, path)
 
     class Short(Files):
-        def open_segment(self, name: str, size: int | None = None, writable: bool = True) -> MappedSegment:
+        def map_file(self, name: str, size: int | None = None, writable: bool = True) -> FileMap:
             if f"commitlog/{0:020d}" in name:
                 os.truncate(name, size or 0)
-            segment = super().open_segment(name, size, writable)
+            segment = super().map_file(name, size, writable)
             if f"commitlog/{0:020d}" in name:
                 os.truncate(name, 3 * _PAGE)
             return segment

@@ -11,9 +11,9 @@ from tests.unit.store.stores import SEGMENT, config, everything, fill
 
 from rucola.errors import DiskError
 from rucola.formats.segment_name import segment_name
-from rucola.runtime import mapped_segment
+from rucola.runtime import file_map
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.config import FlushDiskType
 from rucola.store.log import warm
 from rucola.store.message_store import MessageStore
@@ -36,7 +36,7 @@ def locked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         calls.append((position, length))
         return ""
 
-    monkeypatch.setattr(mapped_segment, "lock_memory", lock_memory)
+    monkeypatch.setattr(file_map, "lock_memory", lock_memory)
     monkeypatch.setattr(warm, "_STEP_BYTES", SEGMENT // 4)
     monkeypatch.setattr(warm, "_ZEROS", bytes(SEGMENT // 4))
     return calls
@@ -92,13 +92,13 @@ def test_an_append_that_needs_the_segment_ends_it(tmp_path: Path, monkeypatch: p
     fill(store, HALF)
     steps: list[int] = []
 
-    def meanwhile(_segment: MappedSegment, position: int, _length: int) -> str:
+    def meanwhile(_segment: FileMap, position: int, _length: int) -> str:
         steps.append(position)
         if len(steps) == 2:
             fill(store, 2 * HALF, first=HALF)
         return ""
 
-    monkeypatch.setattr(MappedSegment, "lock", meanwhile)
+    monkeypatch.setattr(FileMap, "lock", meanwhile)
     allocate(store)
     assert store.max_offset > SEGMENT and len(steps) == 2
     assert sum(map(len, everything(store).values())) == 3 * HALF
@@ -113,7 +113,7 @@ def test_syncs_on_the_way(flush: FlushDiskType, tmp_path: Path, monkeypatch: pyt
         fill(store, HALF)
         done: list[str] = []
         with monkeypatch.context() as patch:
-            patch.setattr(MappedSegment, "sync", lambda segment, done=done: done.append(segment.path))
+            patch.setattr(FileMap, "sync", lambda segment, done=done: done.append(segment.path))
             allocate(store)
         assert len(done) == (expected if flush is FlushDiskType.SYNC_FLUSH else 0)
         store.shutdown()
@@ -122,7 +122,7 @@ def test_syncs_on_the_way(flush: FlushDiskType, tmp_path: Path, monkeypatch: pyt
 def test_a_lock_that_is_refused_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(mapped_segment, "lock_memory", lambda *_: "Cannot allocate memory")
+    monkeypatch.setattr(file_map, "lock_memory", lambda *_: "Cannot allocate memory")
     store = warming(tmp_path)
     with caplog.at_level(logging.WARNING):
         for part in range(6):
@@ -141,7 +141,7 @@ def test_a_write_that_fails_leaves_the_segment_as_it_is(tmp_path: Path, monkeypa
         raise DiskError("segment", "write", "refused")
 
     with monkeypatch.context() as patch:
-        patch.setattr(MappedSegment, "write", refuse)
+        patch.setattr(FileMap, "write", refuse)
         allocate(store)
     fill(store, 2 * HALF, first=HALF)
     assert sum(map(len, everything(store).values())) == 3 * HALF

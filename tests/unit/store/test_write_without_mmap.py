@@ -11,8 +11,8 @@ from tests.unit.store.stores import HOST, SEGMENT, config, contents, everything,
 from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
 from rucola.errors import DiskError, DiskFullError
 from rucola.formats.message import fill_row
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.config import FlushDiskType
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus, StoreState
@@ -105,10 +105,10 @@ class Refusing:
     """
 
     def __init__(self, patch: pytest.MonkeyPatch, *errors: type[DiskError], passed: int = 0) -> None:
-        self.calls, write = 0, MappedSegment.write
+        self.calls, write = 0, FileMap.write
         each = iter(errors)
 
-        def refuse(segment: MappedSegment, position: int, content: bytes | memoryview) -> None:
+        def refuse(segment: FileMap, position: int, content: bytes | memoryview) -> None:
             self.calls += 1
             error = next(each, None) if self.calls > passed else None
             if error is None:
@@ -116,7 +116,7 @@ class Refusing:
             write(segment, position, content[: len(content) * 9 // 10 // (self.calls - passed)])
             raise error(segment.path, "write", "refused")
 
-        patch.setattr(MappedSegment, "write", refuse)
+        patch.setattr(FileMap, "write", refuse)
 
 
 @pytest.mark.parametrize(("rolls", "passed"), [(False, 0), (True, 0), (True, 1)])
@@ -191,20 +191,20 @@ def test_a_flush_during_which_a_write_fails_does_not_count(
     """
     store = writing(tmp_path)
     fill(store, 30)
-    syncing = MappedSegment.sync
+    syncing = FileMap.sync
 
-    def sync(segment: MappedSegment) -> None:
+    def sync(segment: FileMap) -> None:
         syncing(segment)
         with monkeypatch.context() as patch:
             Refusing(patch, DiskFullError if sync_fails else DiskError)
-            patch.setattr(MappedSegment, "sync", refuse)
+            patch.setattr(FileMap, "sync", refuse)
             assert put_rows(store, range(5)) == [-1] * 5
 
-    def refuse(segment: MappedSegment) -> None:
+    def refuse(segment: FileMap) -> None:
         raise DiskFullError(segment.path, "sync", "told once")
 
     with monkeypatch.context() as patch:
-        patch.setattr(MappedSegment, "sync", sync)
+        patch.setattr(FileMap, "sync", sync)
         assert not store._flush.flush()
     assert store.flushed_offset == 0 and store.state is StoreState.IO_ERROR
     assert not store._flush.flush() and store.flushed_offset == 0

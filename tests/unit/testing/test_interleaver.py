@@ -116,7 +116,7 @@ def test_others_go_on_while_a_file_is_synced() -> None:
     threads = Interleaver(Random(1), 1.0)
     files = files_on(disk, threads)
     files.create_segment("/0", "/0.tmp", 4096)
-    segment = files.open_segment("/0")
+    segment = files.map_file("/0")
     segment.buffer[0] = 1
 
     def store() -> None:

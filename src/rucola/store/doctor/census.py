@@ -109,9 +109,9 @@ def segments_of(stores: Iterable[str], files: Files | None = None) -> list[Segme
 def find_in(part: SegmentPart, wanted: MessageQuery, files: Files | None = None) -> Iterator[SegmentRows]:
     """Yields the matching messages of a segment, in the order of the log."""
     for file, table, rows in _batches(files or Files(), part):
-        chosen = wanted.choose(file.segment.view, table, rows)
+        chosen = wanted.choose(file.map.view, table, rows)
         if chosen:
-            yield SegmentRows(file.segment.view, table, chosen)
+            yield SegmentRows(file.map.view, table, chosen)
 
 
 def find(
@@ -162,7 +162,7 @@ def count_in(part: SegmentPart) -> tuple[list[Tally], list[DeadLetters]]:
     dead: Counter[tuple[str, str, str]] = Counter()
     reason = _reasons(files, part.store)
     for file, table, rows in _batches(files, part):
-        view = file.segment.view
+        view = file.map.view
         for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
             if table[row + RecordColumn.SYS_FLAG] & PREPARED_BIT:
                 continue

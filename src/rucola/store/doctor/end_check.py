@@ -73,7 +73,7 @@ def _has_entry(store: OfflineStore, file: MappedFile, physical_offset: int, newe
     if row is None or row[RecordColumn.STORE_TIMESTAMP] < newest_ms:
         return False
     at, queue_id, queue_offset = row[RecordColumn.TOPIC_POS], row[RecordColumn.QUEUE_ID], row[RecordColumn.QUEUE_OFFSET]
-    topic = bytes(file.segment.view[at : at + row[RecordColumn.TOPIC_LEN]]).decode("utf-8", "surrogateescape")
+    topic = bytes(file.map.view[at : at + row[RecordColumn.TOPIC_LEN]]).decode("utf-8", "surrogateescape")
     return any(unit[1] == physical_offset for unit in store.units(topic, queue_id, queue_offset, queue_offset + 1))
 
 

@@ -80,7 +80,7 @@ def read_changes(files: Files, path: str) -> tuple[list[JournalEntry], int]:
     size = files.length(path)
     if size <= 0:
         return [], 0
-    segment, at, changes = files.open_segment(path, size, writable=False), 0, list[JournalEntry]()
+    segment, at, changes = files.map_file(path, size, writable=False), 0, list[JournalEntry]()
     try:
         if bytes(segment.view[: len(_EARLIER)]) == _EARLIER:
             problem, advice = (

@@ -166,7 +166,7 @@ class SegmentScan:
     # -- units ---------------------------------------------------------------------------------------------------------
 
     def _collect(self, table: array[int], rows: int) -> None:
-        segment, start, first = self._file.segment, self._file.start, 0
+        segment, start, first = self._file.map, self._file.start, 0
         while first < rows:
             done, self._queue_count, self._count = collect_units(
                 segment.buffer,
@@ -214,7 +214,7 @@ class SegmentScan:
         in ``units``.
         """
         at = queue[QueueColumn.TOPIC_POS]
-        topic = bytes(self._file.segment.view[at : at + queue[QueueColumn.TOPIC_LEN]])
+        topic = bytes(self._file.map.view[at : at + queue[QueueColumn.TOPIC_LEN]])
         deleted_to = self._deleted.get(topic, 0)
         while begin < end and UNIT.unpack(units, begin * UNIT_BYTES)[0] < deleted_to:
             begin += 1
@@ -234,7 +234,7 @@ class SegmentScan:
         for number in range(begin, end):
             physical_offset, size, _ = UNIT.unpack(units, number * UNIT_BYTES)
             at = physical_offset - file.start
-            segment = file.segment
+            segment = file.map
             walk_records(segment.buffer, segment.view, at, at + size, file.start, row, 1, crc32, 0)
             tags_code = due_time(segment.view, row, 0, self._levels_ms)
             units[number * UNIT_BYTES : (number + 1) * UNIT_BYTES] = UNIT.pack(physical_offset, size, tags_code)
@@ -252,7 +252,7 @@ class SegmentScan:
         first, file = 0, self._file
         while True:
             first, self._key_end = gather_keys(
-                file.segment.buffer, table, first, rows, file.start, self._key_buffer, self._key_end
+                file.map.buffer, table, first, rows, file.start, self._key_buffer, self._key_end
             )
             if first == rows:
                 return

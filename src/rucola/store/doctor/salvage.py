@@ -354,7 +354,7 @@ class _Search:
         self._file.close()
 
     def _search(self, start: int, check: int, stretches: array[int] | None) -> None:
-        file, segment, position = self._file, self._file.segment, 0
+        file, segment, position = self._file, self._file.map, 0
         parts = segment.data_ranges(0)
         while position < file.size:
             rows, behind, stop = walk_records(
@@ -504,7 +504,7 @@ class _NewSegment:
             path, size = self._job.paths[one.file], self._job.sizes[one.file]
             self._files.hold(path.rpartition("/")[0])
             file = self._sources[one.file] = readable_file(self._files, path, 0, size, Findings(""))
-        return bytes(file.segment.view[one.position : one.position + one.size])
+        return bytes(file.map.view[one.position : one.position + one.size])
 
 
 def _fillers(start: int, end: int, stored_ms: int) -> Iterator[bytes]:

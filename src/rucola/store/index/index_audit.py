@@ -136,7 +136,7 @@ class _FileAudit:
         head = IndexHeader(self.header.begin_timestamp_ms, 0, PhysicalOffset(0), PhysicalOffset(0), 0, _SCRATCH_FIRST)
         self._scratch[: INDEX_HEADER.size + INDEX_SLOT.size] = head.encode() + bytes(INDEX_SLOT.size)
         limit = min(_SCRATCH_ENTRIES, _SCRATCH_FIRST + self.left)
-        source = segment.segment.buffer
+        source = segment.map.buffer
         row, done = put_rows(self._scratch, 1, limit, source, table, first, last, segment.start, 0, done, tags)
         count = IndexHeader.decode(self._scratch).index_count - _SCRATCH_FIRST
         number = self.header.index_count - self.left
@@ -182,8 +182,8 @@ def _batches(log: LogReader) -> Iterator[tuple[MappedFile, array[int], int]]:
         if file is None:
             return
         rows, position, stop = walk_records(
-            file.segment.buffer,
-            file.segment.view,
+            file.map.buffer,
+            file.map.view,
             physical_offset - file.start,
             min(log.max_offset - file.start, file.size),
             file.start,

@@ -84,12 +84,12 @@ class IndexFile:
     @property
     def buffer(self) -> object:
         """The memory map of the file, for the Cython kernel."""
-        return self._file.segment.buffer
+        return self._file.map.buffer
 
     @property
     def view(self) -> memoryview:
         """The bytes."""
-        return self._file.segment.view
+        return self._file.map.view
 
     def check(self) -> None:
         """Reads from the disk what opening the index needs: the header and the newest entries.
@@ -112,7 +112,7 @@ class IndexFile:
 
     def header(self) -> IndexHeader:
         """Decodes the header as it is now."""
-        return IndexHeader.decode(self._file.segment.view)
+        return IndexHeader.decode(self._file.map.view)
 
     @property
     def plausible(self) -> bool:
@@ -121,14 +121,14 @@ class IndexFile:
 
         The end time may lie before the begin time if the writer's clock stepped back.
         """
-        begin_ms, end_ms, begin, end, slots_used, count = INDEX_HEADER.unpack(self._file.segment.view)
+        begin_ms, end_ms, begin, end, slots_used, count = INDEX_HEADER.unpack(self._file.map.view)
         sound = min(begin_ms, end_ms, slots_used) >= 0 and 0 <= begin <= end and 1 <= count <= self.entry_max
         return bool(sound)
 
     def begin(self) -> None:
         """Writes the header of a new file, whose header and slots have blocks. The first entry has number 1."""
         self._file.allocated, self._holes = self.entries_at, False
-        self._file.segment.view[: INDEX_HEADER.size] = _FRESH.encode()
+        self._file.map.view[: INDEX_HEADER.size] = _FRESH.encode()
 
     def room(self, entries: int) -> int:
         """Allocates blocks for at least ``entries`` more entries, up to the end of the file.
@@ -140,10 +140,10 @@ class IndexFile:
             DiskFullError: there is no space; nothing was changed.
         """
         if self._holes:
-            self._file.segment.fill_holes(0, self.entries_at)
+            self._file.map.fill_holes(0, self.entries_at)
             self._holes = False
         # Reads one field, not the whole header, because this runs once per socket read.
-        count = max(INDEX_HEADER.unpack(self._file.segment.view)[-1], 1)
+        count = max(INDEX_HEADER.unpack(self._file.map.view)[-1], 1)
         used = self.entries_at + INDEX_ENTRY.size * count
         self._file.allocated = max(self._file.allocated, used)
         needed = min(used + INDEX_ENTRY.size * entries, self._file.size)
@@ -165,7 +165,7 @@ class IndexFile:
             end_offset: physical offset of that record.
         """
         header = IndexHeader(end_ms, end_ms, PhysicalOffset(end_offset), PhysicalOffset(end_offset), 0, 1)
-        self._file.segment.view[: INDEX_HEADER.size] = header.encode()
+        self._file.map.view[: INDEX_HEADER.size] = header.encode()
 
     def query(
         self, wanted_hash: int, count_max: int, begin_ms: int, end_ms: int, budget: ChainBudget
@@ -175,7 +175,7 @@ class IndexFile:
 
         The file truncates times to seconds. Records up to one second too old may be included, but none is missed.
         """
-        view = self._file.segment.view
+        view = self._file.map.view
         begin_ms -= _SECOND_MS - 1
         return query(view, self.slot_count, wanted_hash, Limits(count_max, begin_ms, end_ms), budget, self._file.ensure)
 
@@ -183,7 +183,7 @@ class IndexFile:
         """Returns how many keys of the newest record are in the file. The file may have become full before the last key
         of that record.
         """
-        header, view = self.header(), self._file.segment.view
+        header, view = self.header(), self._file.map.view
         last = min(header.index_count, self.entry_max) - 1
         done = 0
         while done < last:

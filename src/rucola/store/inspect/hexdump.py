@@ -71,10 +71,10 @@ class Hexdump:
             raise self._nowhere("commitlog", physical_offset, "no segment holds this physical offset")
         position = physical_offset - file.start
         left = file.size - position
-        size, _ = BLANK.unpack(file.segment.view, position) if left >= BLANK.size else (left, 0)
+        size, _ = BLANK.unpack(file.map.view, position) if left >= BLANK.size else (left, 0)
         # An impossible size is ignored: only the fixed fields are shown.
         end = position + (size if RECORD_HEAD.size <= size <= left else min(left, RECORD_HEAD.size))
-        record = bytes(file.segment.view[position:end])
+        record = bytes(file.map.view[position:end])
         fields = _fields(file.path, annotate_record, record, position)
         return self._dump(file, f"record at physical offset {physical_offset}", fields)
 
@@ -86,18 +86,18 @@ class Hexdump:
         place = batch_unit_place(self._files, self._root, topic, queue_id, queue_offset)
         if place is not None:
             file, position = place
-            unit = file.segment.view[position : position + BATCH_UNIT_BYTES]
+            unit = file.map.view[position : position + BATCH_UNIT_BYTES]
             fields = _fields(file.path, annotate_batch_unit, unit, position)
             return self._dump(file, title, fields)
         file, position = self._unit_place(topic, queue_id, queue_offset)
-        unit = file.segment.view[position : position + UNIT_BYTES]
+        unit = file.map.view[position : position + UNIT_BYTES]
         fields = _fields(file.path, annotate_unit, unit, position)
         return self._dump(file, title, fields)
 
     def ext_unit(self, topic: str, queue_id: int, queue_offset: int) -> Dump:
         """Decodes the extension unit of a queue entry."""
         file, position = self._unit_place(topic, queue_id, queue_offset)
-        address = UNIT.unpack(file.segment.view, position)[2]
+        address = UNIT.unpack(file.map.view, position)[2]
         file.close()
         part = f"consumequeue_ext/{topic}/{queue_id}"
         if not is_address(address):
@@ -107,7 +107,7 @@ class Hexdump:
         if ext is None:
             raise self._nowhere(part, position, "no segment holds this position")
         at = position - ext.start
-        fields = _fields(ext.path, annotate_ext_unit, ext.segment.view[at:], at)
+        fields = _fields(ext.path, annotate_ext_unit, ext.map.view[at:], at)
         return self._dump(ext, f"extension of entry {queue_offset} of {topic}/{queue_id}", fields)
 
     def _unit_place(self, topic: str, queue_id: int, queue_offset: int) -> tuple[MappedFile, int]:
@@ -159,7 +159,7 @@ class Hexdump:
     def index_header(self, name: str) -> Dump:
         """Decodes the header of an index file."""
         file = self._index_file(name)
-        return self._dump(file, f"header of index file {name}", annotate_index_header(file.segment.view))
+        return self._dump(file, f"header of index file {name}", annotate_index_header(file.map.view))
 
     def index_slot(self, name: str, number: int) -> Dump:
         """Decodes a slot of an index file."""
@@ -175,7 +175,7 @@ class Hexdump:
         slots, entries = self._geometry(file)
         position = INDEX_HEADER.size + INDEX_SLOT.size * slots + INDEX_ENTRY.size * number
         data = self._piece(file, INDEX_ENTRY, position, number, entries)
-        begin_ms = IndexHeader.decode(file.segment.view).begin_timestamp_ms
+        begin_ms = IndexHeader.decode(file.map.view).begin_timestamp_ms
         return self._dump(file, f"entry {number} of index file {name}", annotate_index_entry(data, begin_ms, position))
 
     def _index_file(self, name: str) -> MappedFile:
@@ -198,7 +198,7 @@ class Hexdump:
     def _piece(self, file: MappedFile, layout: Layout, position: int, number: int, count: int) -> bytes:
         if not 0 <= number < count:
             raise StoreDamagedError(file.path, 0, f"no item {number}: there are {count}", "give a smaller number")
-        return bytes(file.segment.view[position : position + layout.size])
+        return bytes(file.map.view[position : position + layout.size])
 
     def _dump(self, file: MappedFile, title: str, fields: list[AnnotatedField]) -> Dump:
         file.close()

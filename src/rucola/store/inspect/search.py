@@ -179,7 +179,7 @@ def _index_files(store: OfflineStore, files: Files) -> Iterator[tuple[IndexHeade
         file = MappedFile(files, f"{store.path}/index/{name}", 0, size, False, 0)
         geometry = index_geometry(file)
         if geometry is not None:
-            yield IndexHeader.decode(file.segment.view), geometry[0], file.segment.view
+            yield IndexHeader.decode(file.map.view), geometry[0], file.map.view
         file.close()
 
 
@@ -197,7 +197,7 @@ def search_log(
         segments, found, unclean=False, live_end=store.end_offset(), progress=progress, stretches=store.log.stretches
     )
     for file, table, rows in log.batches():
-        view = file.segment.view
+        view = file.map.view
         chosen = wanted.choose(view, table, rows)
         if chosen:
             yield SegmentRows(view, table, chosen)

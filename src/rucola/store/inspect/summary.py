@@ -159,7 +159,7 @@ def _index_files(files: Files, directory: str) -> list[IndexInfo]:
         if size >= INDEX_HEADER.size:
             file = MappedFile(files, f"{directory}/{name}", 0, size, False, 0)
             slots, entries_max = index_geometry(file) or (0, 0)
-            infos.append(IndexInfo(name, slots, entries_max, IndexHeader.decode(file.segment.view)))
+            infos.append(IndexInfo(name, slots, entries_max, IndexHeader.decode(file.map.view)))
             file.close()
     return infos
 
@@ -208,7 +208,7 @@ def batch_unit_place(
     for name, size in reversed(files.list_sizes(directory, is_segment_name).items()):
         file = MappedFile(files, f"{directory}/{name}", int(name), size, False, 0)
         for position in range(0, size - size % BATCH_UNIT_BYTES, BATCH_UNIT_BYTES):
-            unit = decode_batch_unit(file.segment.view, position)
+            unit = decode_batch_unit(file.map.view, position)
             if unit.valid and unit.base_offset <= queue_offset < unit.next_offset:
                 return file, position
         file.close()

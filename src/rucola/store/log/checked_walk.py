@@ -42,7 +42,7 @@ class CheckedWalk:
         """
         if file is not self._file or position > self._end:
             self._file, self._end, self._bad = file, position, False
-        segment, rows_max = file.segment, len(self.table) // ROW_WIDTH
+        segment, rows_max = file.map, len(self.table) // ROW_WIDTH
         while True:
             rows, behind, stop = walk_records(
                 segment.buffer,
@@ -75,9 +75,9 @@ class CheckedWalk:
         left = self._end - position
         if left < _HEAD_BYTES:
             return True
-        return int.from_bytes(file.segment.view[position : position + 4], "big", signed=True) > left
+        return int.from_bytes(file.map.view[position : position + 4], "big", signed=True) > left
 
     def _read_on(self, file: MappedFile, length: int) -> None:
         target = min(self._end + length, file.size)
-        self._end, wanted = file.segment.readable_end(self._end, target), target
+        self._end, wanted = file.map.readable_end(self._end, target), target
         self._bad = self._end < wanted

@@ -16,7 +16,7 @@ from operator import attrgetter, itemgetter
 from typing import Protocol
 
 from rucola.errors import DiskError, StoreError
-from rucola.runtime.mapped_segment import Buffer, MappedSegment
+from rucola.runtime.file_map import Buffer, FileMap
 from rucola.store.log.mapped_file import MappedFile
 
 COPY_MAX_BYTES = 8 << 20
@@ -69,9 +69,9 @@ class ColdRead:
     """Parts of the log that must be fetched from the disk."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[MappedSegment, int, int]] = []
+        self._parts: list[tuple[FileMap, int, int]] = []
 
-    def add(self, segment: MappedSegment, position: int, length: int) -> None:
+    def add(self, segment: FileMap, position: int, length: int) -> None:
         """Adds ``length`` bytes from ``position`` of ``segment``."""
         self._parts.append((segment, position, length))
 
@@ -102,7 +102,7 @@ class ColdRecords:
     """
 
     def __init__(self) -> None:
-        self._wanted: dict[tuple[int, int], tuple[MappedFile, MappedSegment]] = {}
+        self._wanted: dict[tuple[int, int], tuple[MappedFile, FileMap]] = {}
         """The records to fetch: physical offset and number of bytes; 0 means the whole record."""
         self._looked_at: set[tuple[int, int]] = set()
         self._unreadable: set[tuple[int, int]] = set()
@@ -128,7 +128,7 @@ class ColdRecords:
             return True
         if key not in self._looked_at:
             if not _is_resident(file, physical_offset, length):
-                self._wanted[key] = file, file.segment
+                self._wanted[key] = file, file.map
                 return True
             self._looked_at.add(key)
         return key in self._unreadable
@@ -153,10 +153,10 @@ def _is_resident(file: MappedFile, physical_offset: int, length: int) -> bool:
     position = physical_offset - file.start
     if not length:
         head = memoryview(bytearray(_SIZE_BYTES))
-        if not file.segment.read_resident(position, head):
+        if not file.map.read_resident(position, head):
             return False
         length = _size_in(head)
-    return file.segment.read_resident(position, memoryview(bytearray(min(length, file.end - physical_offset))))
+    return file.map.read_resident(position, memoryview(bytearray(min(length, file.end - physical_offset))))
 
 
 def _size_in(head: bytes | bytearray | memoryview) -> int:
@@ -225,13 +225,13 @@ class Copies:
         position = begin - file.start
         if may_block:
             try:
-                view[:] = file.segment.read(position, len(buffer))
+                view[:] = file.map.read(position, len(buffer))
             except DiskError:
                 self.complete = False
                 return None
-        elif not file.segment.read_resident(position, view):
+        elif not file.map.read_resident(position, view):
             self.cold = self.cold or ColdRead()
-            self.cold.add(file.segment, position, len(buffer))
+            self.cold.add(file.map, position, len(buffer))
             return None
         return Copy(begin, buffer, view)
 

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from rucola.errors import DiskError, DiskFullError
 from rucola.runtime.background import Worker
 from rucola.runtime.clock import Clock
+from rucola.runtime.file_map import PAGE_BYTES
 from rucola.runtime.logs import event
-from rucola.runtime.mapped_segment import PAGE_BYTES
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.commit_log import CommitLog
 from rucola.store.log.transient_store_pool import TransientStorePool
@@ -96,7 +96,7 @@ class CommitService:
                         stop = min(target, file.end)
                         if file.pending is not None:
                             position = log.max_offset - file.start
-                            file.segment.write(position, file.pending.view[position : stop - file.start])
+                            file.map.write(position, file.pending.view[position : stop - file.start])
                         log.publish(stop, log.published_timestamp_ms)
                         if stop == file.end and (buffer := file.committed()) is not None:
                             self._pool.give_back(buffer)

@@ -75,7 +75,7 @@ class CommitLog(LogReader):
         self.store_timestamp_ms = 0
         self.published_timestamp_ms = 0
         self.pool: TransientStorePool | None = None
-        self._run = RunTarget(config.mapped_file_size_commit_log) if config.write_without_mmap else None
+        self._run_target = RunTarget(config.mapped_file_size_commit_log) if config.write_without_mmap else None
         if config.pooled:
             self.pool = TransientStorePool(config.transient_store_pool_size, config.mapped_file_size_commit_log)
         self._direct = self.pool is None
@@ -110,7 +110,7 @@ class CommitLog(LogReader):
                 file.write_behind(self.pool.borrow())
         else:
             file.allocated = self.max_offset - file.start
-            file.segment.allocate(file.allocated, file.size - file.allocated)
+            file.map.allocate(file.allocated, file.size - file.allocated)
             file.allocated = file.size
         self._use(file, self.max_offset)
         self._allocator.start()
@@ -150,8 +150,8 @@ class CommitLog(LogReader):
         """Ends the allocating thread. Nothing may be appended afterwards."""
         self._allocator.stop()
         with suppress(DiskError):  # after a failure, ``sound`` says whether only zeros follow the end of the log
-            if self._run is not None:
-                self._run.erase()
+            if self._run_target is not None:
+                self._run_target.erase()
 
     def lacks_segment(self) -> bool:
         """True if the allocating thread could not create a segment. The thread keeps trying, and calls ``on_space``
@@ -162,17 +162,17 @@ class CommitLog(LogReader):
     @property
     def sound(self) -> bool:
         """Whether only zeros follow the end of the log."""
-        return self._run is None or self._run.sound
+        return self._run_target is None or self._run_target.sound
 
     @property
     def unwritten(self) -> bool:
         """Whether the last append was refused because a write found no space; another attempt is allowed."""
-        return self._run is not None and self._run.unwritten
+        return self._run_target is not None and self._run_target.unwritten
 
     @property
     def failed(self) -> bool:
         """Whether it is unknown which bytes follow the end of the log (``RunTarget``)."""
-        return self._run is not None and self._run.failed
+        return self._run_target is not None and self._run_target.failed
 
     def append_rows(
         self,
@@ -302,8 +302,8 @@ class CommitLog(LogReader):
         if self._fail_fast and self.pool is not None and not self.pool.free:
             self.refusal = PutMessageStatus.CREATE_MAPPED_FILE_FAILED
             return False
-        if self._run is not None:
-            self._run.forget_refusal()
+        if self._run_target is not None:
+            self._run_target.forget_refusal()
         try:
             self._allocator.take(file.end)
             following = self.segments.prepare(file.end)
@@ -330,7 +330,7 @@ class CommitLog(LogReader):
         file = self._file
         assert file is not None
         while self._populated_to < file.end and end >= self._populated_to - _POPULATE_BYTES // 2:
-            file.segment.populate(self._populated_to - file.start, _POPULATE_BYTES)
+            file.map.populate(self._populated_to - file.start, _POPULATE_BYTES)
             self._populated_to += _POPULATE_BYTES
         if end >= self._request_at:
             self._allocator.want(file.end)
@@ -341,14 +341,14 @@ class CommitLog(LogReader):
 
     def _use(self, file: MappedFile, end: int) -> None:
         self._file = file
-        if self._run is not None:
-            self._run.use(file)
-        self._target = self._run or DirectTarget(file)
+        if self._run_target is not None:
+            self._run_target.use(file)
+        self._target = self._run_target or DirectTarget(file)
         # The next segment is requested when this one is half full. So the next segment is ready in time, and small
         # stores never create a second segment.
         self._request_at = file.start + file.size // 2
         self._populated_to = end - (end - file.start) % _POPULATE_BYTES
-        if self._run is not None or file.pending is not None:
+        if self._run_target is not None or file.pending is not None:
             self._populated_to = file.end
         self._attend_at = end
         if self._request_at > end:

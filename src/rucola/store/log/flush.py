@@ -13,8 +13,8 @@ from collections.abc import Callable
 from rucola.errors import DiskError
 from rucola.runtime.background import Worker
 from rucola.runtime.clock import Clock
+from rucola.runtime.file_map import PAGE_BYTES
 from rucola.runtime.logs import event
-from rucola.runtime.mapped_segment import PAGE_BYTES
 from rucola.store.condition import StoreCondition
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.commit import CommitService

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 _LOOK_BYTES = 8 << 20
 """Number of bytes that ``_misplaced`` reads for a record; a longer record, which is rare, counts as damaged."""
 
-IsEntry = Callable[[bytes, int, int], tuple[int, int]]
+UnitAt = Callable[[bytes, int, int], tuple[int, int]]
 """Reads a queue entry: takes topic, queue id and queue offset; returns the entry's physical offset and size."""
 
 
@@ -43,7 +43,7 @@ class LogEnd:
     last_record: int = -1
 
 
-def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: IsEntry | None = None) -> LogEnd:
+def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, unit_at: UnitAt | None = None) -> LogEnd:
     """Walks the log from the record at ``start`` up to the first bytes that are not a good record.
 
     If a blank record ends the last segment, the log ends where the blank record starts: the next append overwrites the
@@ -53,7 +53,7 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
         trusted_to: physical offset. The walk passes a record before this offset even if its physical offset field is
             wrong. Such a record must have no other fault and must be confirmed: a good or blank record follows
             directly, or the queue entry for the record's topic, queue id and queue offset points to the record.
-        is_entry: reads a queue entry; None if queue entries are not to be consulted.
+        unit_at: reads a queue entry; None if queue entries are not to be consulted.
     """
     table, offset, timestamp_ms, last = new_table(ROWS_MAX), start, 0, -1
     walk = CheckedWalk(table, log.stretches)
@@ -67,7 +67,7 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
         if walk.unreadable:
             return LogEnd(offset, timestamp_ms, "the disk cannot read the record", True, tuple(torn), last)
         if stop == WalkStop.TORN and check & CHECK_PHYSICAL_OFFSET and offset < trusted_to:
-            passed = _misplaced(log, file, position, check, walk, is_entry)
+            passed = _misplaced(log, file, position, check, walk, unit_at)
             if passed is not None:
                 last = offset
                 offset, timestamp_ms = passed
@@ -77,19 +77,19 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
         if stop == WalkStop.BLANK:
             if log.segments.find(file.end) is None:
                 return LogEnd(offset, timestamp_ms, "no segment after this one", False, tuple(torn), last)
-            if BLANK.unpack(file.segment.view, position)[0] != file.size - position:
+            if BLANK.unpack(file.map.view, position)[0] != file.size - position:
                 torn.append((file, position))
             offset = file.end
     return LogEnd(offset, timestamp_ms, "no segment", False, tuple(torn), last)
 
 
 def _misplaced(
-    log: LogReader, file: MappedFile, position: int, check: int, walk: CheckedWalk, is_entry: IsEntry | None
+    log: LogReader, file: MappedFile, position: int, check: int, walk: CheckedWalk, unit_at: UnitAt | None
 ) -> tuple[int, int] | None:
     """Returns the offset after the record at ``position``, and the record's store time. Returns None unless the
     record's only fault is its physical offset field, and the record is confirmed (see ``scan``).
     """
-    segment, table, start = file.segment, new_table(1), file.start + position
+    segment, table, start = file.map, new_table(1), file.start + position
     limit = walk.read_to(file, min(position + _LOOK_BYTES, file.size))
     lenient = check & ~CHECK_PHYSICAL_OFFSET
     rows, behind, _ = walk_records(
@@ -106,7 +106,7 @@ def _misplaced(
     rows, _, stop = walk_records(
         segment.buffer, segment.view, behind, limit, file.start, table, 1, crc32, check, log.stretches
     )
-    if not rows and stop != WalkStop.BLANK and (is_entry is None or is_entry(*named) != place):
+    if not rows and stop != WalkStop.BLANK and (unit_at is None or unit_at(*named) != place):
         return None
     event(
         logger,

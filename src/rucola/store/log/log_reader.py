@@ -90,7 +90,7 @@ class LogReader:
         if end > self.max_offset or end > file.end:
             return None
         position = physical_offset - file.start
-        return file.segment.view[position : position + size]
+        return file.map.view[position : position + size]
 
     def message_at(self, physical_offset: int) -> memoryview | None:
         """Returns the record that starts at ``physical_offset``, or None. The record's offset field and checksums are
@@ -109,7 +109,7 @@ class LogReader:
         if file is None or not self.min_offset <= physical_offset < self.max_offset:
             return None
         limit = min(self.max_offset - file.start, file.size)
-        segment = file.segment
+        segment = file.map
         rows, _, _ = walk_records(
             segment.buffer,
             segment.view,
@@ -135,7 +135,7 @@ class LogReader:
         if file is None:
             return
         position, last = physical_offset - file.start, min(end, self.max_offset, file.end) - file.start
-        while (position := find_record(file.segment.buffer, position, last)) >= 0:
+        while (position := find_record(file.map.buffer, position, last)) >= 0:
             if self.row_at(file.start + position, CHECK_ALL) is not None:
                 yield file.start + position
             position += 1
@@ -200,7 +200,7 @@ class LogReader:
         file = self.segments.find(physical_offset)
         assert file is not None
         position = row[RecordColumn.PROPERTIES_POS]
-        return bytes(file.segment.view[position : position + row[RecordColumn.PROPERTIES_LEN]])
+        return bytes(file.map.view[position : position + row[RecordColumn.PROPERTIES_LEN]])
 
     def in_gap(self, physical_offset: int) -> bool:
         """Whether messages were lost at ``physical_offset``."""
@@ -220,4 +220,4 @@ class LogReader:
         file = self.segments.find(physical_offset)
         assert file is not None
         position = row[RecordColumn.TOPIC_POS]
-        return bytes(file.segment.view[position : position + row[RecordColumn.TOPIC_LEN]])
+        return bytes(file.map.view[position : position + row[RecordColumn.TOPIC_LEN]])

@@ -22,7 +22,7 @@ def records_of_kind(
         topic: a record also matches if it has this topic.
     """
     for file, table, rows, _ in _batches(log, physical_offset):
-        view, wanted = file.segment.view, False
+        view, wanted = file.map.view, False
         for base in range(0, rows * ROW_WIDTH, ROW_WIDTH):
             if not table[base + RecordColumn.SAME_TOPIC] or base == 0:
                 begin = table[base + RecordColumn.TOPIC_POS]
@@ -32,7 +32,7 @@ def records_of_kind(
                 yield view[begin : begin + table[base + RecordColumn.RECORD_SIZE]]
 
 
-def queues_from(log: LogReader, physical_offset: int, limit: int) -> set[tuple[bytes, int]] | None:
+def queues_named_from(log: LogReader, physical_offset: int, limit: int) -> set[tuple[bytes, int]] | None:
     """Returns topic and queue id of the records from ``physical_offset`` to ``limit``; may include records after
     ``limit``. A record must start at ``physical_offset``. None if the log cannot be read up to ``limit``.
     """
@@ -43,7 +43,7 @@ def queues_from(log: LogReader, physical_offset: int, limit: int) -> set[tuple[b
             break
         for base in range(0, rows * ROW_WIDTH, ROW_WIDTH):
             begin = table[base + RecordColumn.TOPIC_POS]
-            topic = bytes(file.segment.view[begin : begin + table[base + RecordColumn.TOPIC_LEN]])
+            topic = bytes(file.map.view[begin : begin + table[base + RecordColumn.TOPIC_LEN]])
             found.add((topic, table[base + RecordColumn.QUEUE_ID]))
         reached = following
     return found if reached >= limit else None
@@ -59,8 +59,8 @@ def _batches(log: LogReader, physical_offset: int) -> Iterator[tuple[MappedFile,
         if file is None:
             return
         rows, position, stop = walk_records(
-            file.segment.buffer,
-            file.segment.view,
+            file.map.buffer,
+            file.map.view,
             physical_offset - file.start,
             min(log.max_offset - file.start, file.size),
             file.start,

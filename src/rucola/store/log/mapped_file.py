@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rucola.errors import DiskError, StoreDamagedError
+from rucola.runtime.file_map import Buffer, FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import Buffer, MappedSegment
 from rucola.store.log.transient_store_pool import PoolBuffer
 
 ALLOCATION_STEP = 64 * 1024
@@ -43,11 +43,11 @@ class MappedFile:
     __slots__ = (
         "_ahead",
         "_files",
+        "_mapped",
         "_on_map",
         "_parked",
         "_readable",
         "_scattered",
-        "_segment",
         "_writable",
         "allocated",
         "end",
@@ -79,8 +79,8 @@ class MappedFile:
         self._scattered = scattered
         self._ahead = True
         self._on_map = on_map
-        self._parked: MappedSegment | None = None
-        self._segment: MappedSegment | None = None
+        self._parked: FileMap | None = None
+        self._mapped: FileMap | None = None
         self._readable: set[int] | range | None = None
 
     def write_behind(self, buffer: PoolBuffer | None) -> None:
@@ -95,26 +95,26 @@ class MappedFile:
     def set_read_ahead(self, ahead: bool) -> None:
         """Sets whether later reads also load the bytes after them into memory."""
         self._ahead = ahead
-        if self._segment is not None:
-            self._segment.read_ahead(ahead)
+        if self._mapped is not None:
+            self._mapped.read_ahead(ahead)
 
     @property
-    def target(self) -> MappedSegment | PoolBuffer:
+    def target(self) -> FileMap | PoolBuffer:
         """The buffer that receives new bytes."""
-        return self.pending or self.segment
+        return self.pending or self.map
 
     @property
-    def segment(self) -> MappedSegment:
+    def map(self) -> FileMap:
         """The mapped file; maps the file if it is not mapped."""
-        return self._segment or self._map()
+        return self._mapped or self._map_file()
 
-    def _map(self) -> MappedSegment:
+    def _map_file(self) -> FileMap:
         segment = self._parked
         if segment is None or not segment.map():
-            segment = self._files.open_segment(self.path, self.size, self._writable)
-        # Python sets ``_segment`` first. It must be set before ``_parked`` is cleared, because ``sync``, on another
+            segment = self._files.map_file(self.path, self.size, self._writable)
+        # Python sets ``_mapped`` first. It must be set before ``_parked`` is cleared, because ``sync``, on another
         # thread, reads ``_parked`` first.
-        self._segment, self._parked = segment, None
+        self._mapped, self._parked = segment, None
         if self._scattered:
             segment.expect_scattered()
         if not self._ahead:
@@ -126,12 +126,12 @@ class MappedFile:
     @property
     def buffer(self) -> Buffer:
         """The map as a buffer, for Cython kernels."""
-        return (self._segment or self.segment).buffer
+        return (self._mapped or self.map).buffer
 
     @property
     def view(self) -> memoryview:
         """The map as a memoryview, for slices."""
-        return (self._segment or self.segment).view
+        return (self._mapped or self.map).view
 
     def ensure(self, position: int, length: int) -> None:
         """Reads part of the file from the disk before it is first accessed through the map.
@@ -156,7 +156,7 @@ class MappedFile:
     def _read_once(self, start: int, end: int) -> None:
         if self._readable is not None and all(group in self._readable for group in _groups(start, end)):
             return
-        stopped = self.segment.readable_end(start, end)
+        stopped = self.map.readable_end(start, end)
         if stopped < end:
             raise DiskError(self.path, "read", f"the disk cannot read position {stopped}", stopped)
 
@@ -169,7 +169,7 @@ class MappedFile:
         """
         if position > self.allocated:
             target = min(self.size, -(-position // ALLOCATION_STEP) * ALLOCATION_STEP)
-            self.segment.allocate(self.allocated, target - self.allocated)
+            self.map.allocate(self.allocated, target - self.allocated)
             self.allocated = target
 
     def zero(self, position: int) -> bool:
@@ -177,7 +177,7 @@ class MappedFile:
 
         Only blocks with nonzero bytes are written, so that holes stay holes.
         """
-        view, changed = self.segment.view, False
+        view, changed = self.map.view, False
         for start, end in self._nonzero_ranges(position):
             view[start:end] = bytes(end - start)
             changed = True
@@ -189,14 +189,14 @@ class MappedFile:
         """
         end = position
         for start, stop in self._nonzero_ranges(position):
-            end = start + len(bytes(self.segment.view[start:stop]).rstrip(b"\0"))
+            end = start + len(bytes(self.map.view[start:stop]).rstrip(b"\0"))
         return end
 
     def _nonzero_ranges(self, position: int) -> Iterator[tuple[int, int]]:
         """Yields the ranges at or after ``position`` that hold nonzero bytes, each of at most ``ALLOCATION_STEP``
         bytes.
         """
-        segment = self.segment
+        segment = self.map
         for first, last in segment.data_ranges(position):
             for start in range(first, last, ALLOCATION_STEP):
                 end = min(start + ALLOCATION_STEP, last)
@@ -209,7 +209,7 @@ class MappedFile:
         written.
         """
         parked = self._parked
-        segment = parked or self._segment
+        segment = parked or self._mapped
         if segment is not None:
             segment.sync()
         if parked is not None and parked.close_unmapped():
@@ -225,17 +225,17 @@ class MappedFile:
         Returns:
             True if a descriptor is kept for the next sync, from this map or from an earlier one.
         """
-        segment = self._segment
+        segment = self._mapped
         if segment is not None and unsynced:
             segment.unmap()
-            self._parked, self._segment = segment, None
+            self._parked, self._mapped = segment, None
         elif segment is not None:
             self.close()
         return self._parked is not None
 
     def close(self) -> None:
         """Unmaps the file and closes its descriptor. The next access opens and maps the file again."""
-        segment, self._segment = self._segment, None
+        segment, self._mapped = self._mapped, None
         parked, self._parked = self._parked, None
         for mapped in (segment, parked):
             if mapped is not None:

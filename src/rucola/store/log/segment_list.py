@@ -234,7 +234,7 @@ class SegmentList:
             self._files, path, start, self.segment_bytes, self._writable, allocated, self._scattered, self._on_map
         )
         file.set_read_ahead(self._ahead)
-        _ = file.segment
+        _ = file.map
         return file
 
     def publish(self, file: MappedFile) -> None:

@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable
 
 from rucola.errors import DiskError
+from rucola.runtime.file_map import PAGE_BYTES, FileMap
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
-from rucola.runtime.mapped_segment import PAGE_BYTES, MappedSegment
 from rucola.store.config import MessageStoreConfig
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class SegmentWarmer:
     def __init__(self, files: Files, config: MessageStoreConfig) -> None:
         self._files = files
         self._sync_bytes = config.flush_least_pages_when_warm_maped_file * PAGE_BYTES if config.sync_flush else 0
-        self._held: deque[MappedSegment] = deque()
+        self._held: deque[FileMap] = deque()
         self._lock_refused = False
 
     def warm(self, path: str, while_free: Callable[[Step], bool]) -> None:
@@ -47,7 +47,7 @@ class SegmentWarmer:
         while len(self._held) > 1:
             self._held.popleft().close()
         try:
-            segment = self._files.open_segment(path)
+            segment = self._files.map_file(path)
             self._held.append(segment)
             self._write(segment, while_free)
         except DiskError as error:
@@ -58,7 +58,7 @@ class SegmentWarmer:
         while self._held:
             self._held.popleft().close()
 
-    def _write(self, segment: MappedSegment, while_free: Callable[[Step], bool]) -> None:
+    def _write(self, segment: FileMap, while_free: Callable[[Step], bool]) -> None:
         waiting = 0
         for position in range(0, segment.size, _STEP_BYTES):
             zeros = memoryview(_ZEROS)[: segment.size - position]
@@ -73,7 +73,7 @@ class SegmentWarmer:
             segment.sync()
         segment.will_need()
 
-    def _lock(self, segment: MappedSegment, position: int, length: int) -> None:
+    def _lock(self, segment: FileMap, position: int, length: int) -> None:
         if self._lock_refused:
             return
         refused = segment.lock(position, length)

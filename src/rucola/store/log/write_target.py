@@ -148,7 +148,7 @@ class RunTarget:
         """
         if self._left_behind:
             assert self._file is not None
-            segment = self._file.segment
+            segment = self._file.map
             segment.write(self._left_at, bytes(self._left_behind))
             # The operating system reports a sync error only once. If this sync gets the error, ``failed`` passes it on
             # to the flush thread.
@@ -173,8 +173,8 @@ class RunTarget:
             self.erase()
             self._left_behind, self._left_at = len(content), end - file.start
             if hidden:
-                file.segment.write(self._left_at + hidden, content[hidden:])
-            file.segment.write(self._left_at, content[:hidden] if hidden else content)
+                file.map.write(self._left_at + hidden, content[hidden:])
+            file.map.write(self._left_at, content[:hidden] if hidden else content)
         except DiskError as error:
             event(logger, logging.ERROR, "messages cannot be written", offset=end, error=error)
             full = isinstance(error, DiskFullError) and not self.failed

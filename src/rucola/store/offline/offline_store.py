@@ -121,7 +121,7 @@ class OfflineStore:
         """Returns the message whose record starts at ``physical_offset``, as a row."""
         row = self.log.row_at(physical_offset, CHECK_ALL)
         file = self.log.segments.find(physical_offset)
-        return None if row is None or file is None else SegmentRows(file.segment.view, row, (0,))
+        return None if row is None or file is None else SegmentRows(file.map.view, row, (0,))
 
     def record_at(self, physical_offset: int) -> memoryview | None:
         """Returns the bytes of the record that starts at ``physical_offset``."""

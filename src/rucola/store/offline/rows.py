@@ -87,8 +87,8 @@ class UnitRows:
                 end += batch[last][2]
                 last += 1
             found, _, _ = walk_records(
-                file.segment.buffer,
-                file.segment.view,
+                file.map.buffer,
+                file.map.view,
                 start - file.start,
                 end - file.start,
                 file.start,
@@ -102,4 +102,4 @@ class UnitRows:
                 if number - row >= found or self._table[number * ROW_WIDTH + RECORD_SIZE] != batch[number][2]:
                     raise self._damaged(batch[number])
             row = last
-        return SegmentRows(file.segment.view, self._table, range(len(batch)))
+        return SegmentRows(file.map.view, self._table, range(len(batch)))

@@ -189,11 +189,11 @@ class BatchConsumeQueue(ConsumeQueue):
             # An unchanged unit is written, too: a killed process may not have synced it.
             file = self.segments.find(position)
             assert file is not None
-            file.segment.rewrite(position - file.start, encode_batch_unit(unit))
+            file.map.rewrite(position - file.start, encode_batch_unit(unit))
         else:
             file = self._file_with_room(position)
             at = position - file.start
-            file.segment.view[at : at + BATCH_UNIT_BYTES] = encode_batch_unit(unit)
+            file.map.view[at : at + BATCH_UNIT_BYTES] = encode_batch_unit(unit)
             self._end = number + 1
             if self.min_offset == self.max_offset:
                 self.min_offset = queue_offset
@@ -240,7 +240,7 @@ class BatchConsumeQueue(ConsumeQueue):
         if file is None:
             return _NO_UNIT
         file.ensure(position - file.start, BATCH_UNIT_BYTES)
-        return decode_batch_unit(file.segment.view, position - file.start)
+        return decode_batch_unit(file.map.view, position - file.start)
 
     def number_of(self, queue_offset: int) -> int:
         """Returns the number of the last unit whose batch begins at or before ``queue_offset``; the number of the first

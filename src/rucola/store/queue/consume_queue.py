@@ -163,7 +163,7 @@ class ConsumeQueue:
         if file is None:
             return -1
         file.ensure(position - file.start, self.unit_bytes)
-        return _physical_offset(file.segment.buffer, position - file.start)[0]  # type: ignore[no-any-return]
+        return _physical_offset(file.map.buffer, position - file.start)[0]  # type: ignore[no-any-return]
 
     def _data_end(self, number: int) -> int:
         """Returns the unit number that follows the last unit that is not all zeros; ``number`` if all units from
@@ -208,7 +208,7 @@ class ConsumeQueue:
             position = number * UNIT_BYTES - file.start
             stop = min(position + len(_PREFILL), end * UNIT_BYTES - file.start, file.size)
             file.ensure(position, stop - position)
-            units = bytes(file.segment.view[position:stop])
+            units = bytes(file.map.view[position:stop])
             # There may be very many units that point to nothing, so they are skipped in blocks.
             number += len(units) // UNIT_BYTES if units == _PREFILL[: len(units)] else 1
         return end
@@ -226,7 +226,7 @@ class ConsumeQueue:
         while count < len(segments) - 1:
             file = segments[count]
             file.ensure(file.size - self.unit_bytes, self.unit_bytes)
-            if _physical_offset(file.segment.buffer, file.size - self.unit_bytes)[0] >= self._log.min_offset:
+            if _physical_offset(file.map.buffer, file.size - self.unit_bytes)[0] >= self._log.min_offset:
                 break
             count += 1
         self.segments.files = segments[count:]
@@ -340,7 +340,7 @@ class ConsumeQueue:
             assert file is not None
             take = min(count - done, (self._allocated - position) // UNIT_BYTES)
             end = position + take * UNIT_BYTES
-            file.segment.view[position:end] = units[done * UNIT_BYTES : (done + take) * UNIT_BYTES]
+            file.map.view[position:end] = units[done * UNIT_BYTES : (done + take) * UNIT_BYTES]
             self._position = end
             self.max_offset += take
             done += take
@@ -375,7 +375,7 @@ class ConsumeQueue:
         if file is None:
             return True
         at = start - file.start
-        known = bytes(file.segment.view[at : at + len(units)])
+        known = bytes(file.map.view[at : at + len(units)])
         if known == units:
             return True
         return not any(
@@ -462,7 +462,7 @@ class ConsumeQueue:
         """
         file = self.segments.find(start)
         if file is not None:
-            file.segment.rewrite(start - file.start, units)
+            file.map.rewrite(start - file.start, units)
             self._synced = min(self._synced, start)
 
     def begin_at(self, queue_offset: int) -> None:
@@ -493,7 +493,7 @@ class ConsumeQueue:
             file.allocated = max(file.allocated, position)
         file.allocate_to(position + UNIT_BYTES)
         self._file = file
-        self._buffer = file.segment.buffer
+        self._buffer = file.map.buffer
         self._allocated = file.allocated - file.allocated % UNIT_BYTES
         return position
 
@@ -549,7 +549,7 @@ class ConsumeQueue:
         if file is None:
             return 0, 0, 0
         file.ensure(position - file.start, UNIT_BYTES)
-        return _unit(file.segment.buffer, position - file.start)
+        return _unit(file.map.buffer, position - file.start)
 
     def read_units(self, queue_offset: int, count: int) -> bytes:
         """The bytes of ``count`` units; fewer at the end of a segment, none without a segment."""
@@ -559,7 +559,7 @@ class ConsumeQueue:
             return b""
         at, size = position - file.start, min(count * UNIT_BYTES, file.end - position)
         file.ensure(at, size)
-        return bytes(file.segment.view[at : at + size])
+        return bytes(file.map.view[at : at + size])
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """Like ``unit``, but returns the hash of the tags even if the queue stores this hash in its extension."""
@@ -590,7 +590,7 @@ class ConsumeQueue:
         if queue_offset < self.found_offset:
             file.ensure(position - start, min(limit - (position - start), scan_bytes_max))
         return select_units(
-            file.segment.buffer,
+            file.map.buffer,
             position - start,
             limit,
             chosen,

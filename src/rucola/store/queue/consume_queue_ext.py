@@ -56,7 +56,7 @@ class ConsumeQueueExt:
 
     def _unit(self, file: MappedFile, at: int) -> ExtUnit | None:
         file.ensure(at, min(self.unit_bytes_max, file.size - at))
-        return decode_ext_unit(file.segment.view, at)
+        return decode_ext_unit(file.map.view, at)
 
     def append(self, unit: ExtUnit) -> int:
         """Writes a unit after the last one; returns its address.
@@ -70,7 +70,7 @@ class ConsumeQueueExt:
         if file is not None and len(data) > file.end - position - END_BYTES:
             at = position - file.start
             file.allocate_to(file.size)
-            file.segment.view[at : at + len(END_MARK)] = END_MARK
+            file.map.view[at : at + len(END_MARK)] = END_MARK
             position = file.end
             file = self.segments.find(position)
         if file is None:
@@ -78,7 +78,7 @@ class ConsumeQueueExt:
         at = position - file.start
         file.allocated = max(file.allocated, at)
         file.allocate_to(at + len(data))
-        file.segment.view[at : at + len(data)] = data
+        file.map.view[at : at + len(data)] = data
         self.end = position + len(data)
         return address_of(position)
 
@@ -89,7 +89,7 @@ class ConsumeQueueExt:
         if file is not None:
             at = position - file.start
             file.ensure(at, size)
-            file.segment.rewrite(at, bytes(file.segment.view[at : at + size]))
+            file.map.rewrite(at, bytes(file.map.view[at : at + size]))
 
     def find_end(self) -> None:
         """Determines ``end`` from the sizes of the units in the last segment. Raises ``DiskError`` as ``read`` does."""
@@ -109,7 +109,7 @@ class ConsumeQueueExt:
         file = self.segments.find(self.end)
         if file is not None:
             at = self.end - file.start
-            if bytes(file.segment.view[at : at + len(END_MARK)]) == END_MARK:
+            if bytes(file.map.view[at : at + len(END_MARK)]) == END_MARK:
                 at += len(END_MARK)
             if file.zero(at):
                 file.sync()

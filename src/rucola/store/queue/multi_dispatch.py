@@ -49,7 +49,7 @@ def light_entries(
     Args:
         deleted: for each deleted light queue, the physical offset below which records get no entries in it.
     """
-    view = file.segment.view
+    view = file.map.view
     for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
         length = table[row + RECORD_PROPERTIES_LEN]
         if length < len(_PROPERTY) or table[row + RECORD_SYS_FLAG] & PREPARED_BIT:

@@ -253,7 +253,7 @@ class Placement:
             file = log.segments.find(physical_offset)
             if file is None or physical_offset >= log.max_offset:
                 break
-            segment, limit, at = file.segment, min(log.max_offset - file.start, file.size), physical_offset - file.start
+            segment, limit, at = file.map, min(log.max_offset - file.start, file.size), physical_offset - file.start
             rows, end, stop = walk_records(
                 segment.buffer, segment.view, at, limit, file.start, table, ROWS_MAX, crc32, 0
             )

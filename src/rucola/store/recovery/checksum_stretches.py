@@ -137,7 +137,7 @@ def _foreign_at(segments: Sequence[MappedFile], offset: int) -> bool:
         if rows or walk.unreadable:
             return False
         if stop != WalkStop.BLANK:
-            return any(file.segment.view[position : min(position + _HEAD_BYTES, walk.read_to(file, position))])
+            return any(file.map.view[position : min(position + _HEAD_BYTES, walk.read_to(file, position))])
         offset = file.end
     return False
 

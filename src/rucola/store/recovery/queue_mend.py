@@ -126,7 +126,7 @@ class QueueMend:
         """Compares consecutive records of the same topic with their entries; returns the row after the last of these
         records.
         """
-        table, view = self._table, file.segment.view
+        table, view = self._table, file.map.view
         same_topic = table[first * ROW_WIDTH + RecordColumn.SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
         last = first + 1
         while last < rows and same_topic[last - first]:
@@ -166,5 +166,5 @@ class QueueMend:
 
     def _tags_code(self, topic: bytes, file: MappedFile, table: array[int], row: int) -> int:
         if topic == SCHEDULE_TOPIC:
-            return due_time(file.segment.view, table, row, self._levels_ms)
+            return due_time(file.map.view, table, row, self._levels_ms)
         return table[row + RecordColumn.TAGS_CODE]

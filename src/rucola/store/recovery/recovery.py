@@ -160,7 +160,7 @@ class Recovery:
         for file in self._log.segments.files:
             first, last = max(start, file.start), min(end, file.end)
             if first < last:
-                position = file.segment.readable_end(first - file.start, last - file.start)
+                position = file.map.readable_end(first - file.start, last - file.start)
                 if position < last - file.start:
                     raise StoreDamagedError(file.path, position, "the disk cannot read it", _ADVICE)
 
@@ -181,7 +181,7 @@ class Recovery:
                     self._read_through(f"{directory}/{name}", size)
 
     def _read_through(self, path: str, size: int) -> None:
-        segment = self._files.open_segment(path, size, writable=False)
+        segment = self._files.map_file(path, size, writable=False)
         try:
             for start, end in segment.data_ranges(0):
                 if (position := segment.readable_end(start, end)) < end:
@@ -196,7 +196,7 @@ class Recovery:
         Raises:
             StoreDamagedError: this damage cannot be moved.
         """
-        log, queues = self._log.segments, self._queues
+        paths, queues = self._log.segments.paths, self._queues
         directory, _, name = error.path.rpartition("/")
         start = segment_start(name)
         if directory.rpartition("/")[2].isdigit() and directory in queues.directories():
@@ -207,7 +207,7 @@ class Recovery:
             self._index.close()
             self._quarantine.move(directory, "index", error.problem)
             self._index.load()
-        elif error.path in log.paths or (directory in log.paths and start is not None):
+        elif error.path in paths or (directory in paths and start is not None):
             offset = error.position if start is None else start + error.position
             durable_to = 0 if self._watermark is None else self._watermark.flushed_offset
             LogRepair(self._log, self._quarantine).repair(offset, durable_to, error.problem)
@@ -237,7 +237,7 @@ class Recovery:
                 event(logger, logging.WARNING, "log cut", path=last.path, position=position, reason=end.problem)
         if self.unclean:
             for file, at in end.torn_blanks:
-                file.segment.view[at : at + BLANK.size] = BLANK.pack(file.size - at, MAGIC_BLANK)
+                file.map.view[at : at + BLANK.size] = BLANK.pack(file.size - at, MAGIC_BLANK)
             self._write_again(end.physical_offset)
         for file in log.segments.files:
             file.sync()
@@ -359,7 +359,7 @@ class Recovery:
         not confirmed to their senders.
         """
         stop = file.data_end(position)
-        content = file.segment.read(position, stop - position)
+        content = file.map.read(position, stop - position)
         blank = len(content) >= BLANK.size and BLANK.unpack(content)[1] == MAGIC_BLANK
         if stop == position or blank:
             return
@@ -391,5 +391,5 @@ class Recovery:
         while offset < end and (file := self._log.segments.find(offset)) is not None:
             start = offset - file.start
             stop = min(end - file.start, file.size, start + _COPY_BYTES)
-            file.segment.rewrite(start, bytes(file.segment.view[start:stop]))
+            file.map.rewrite(start, bytes(file.map.view[start:stop]))
             offset = file.start + stop

@@ -28,9 +28,9 @@ from rucola.formats.message import (
 )
 from rucola.formats.record_search import MAGIC_BYTES, MAGIC_POSITION, RECORD_MAGICS, find_record
 from rucola.formats.segment_name import segment_name, segment_start
+from rucola.runtime.file_map import PAGE_BYTES
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
-from rucola.runtime.mapped_segment import PAGE_BYTES
 from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.log_reader import Gap, LogReader
 from rucola.store.log.mapped_file import MappedFile
@@ -61,18 +61,18 @@ def filler(size: int, physical_offset: int, store_timestamp_ms: int) -> bytes:
 FILLER_BYTES_MIN = len(encode_message(StoreMessage(_TOPIC, 0, b"", b"", 0, _HOST, sys_flag=_ROLLBACK), 0, 0, 0, _HOST))
 
 
-def repair_layout(files: Files, queue: SegmentList, quarantine: Quarantine) -> None:
+def repair_layout(files: Files, segments: SegmentList, quarantine: Quarantine) -> None:
     """Makes the directories of the log hold consecutive whole segments: moves unknown files away, and creates empty
     segments for missing ones.
     """
     starts: list[int] = []
-    places = queue.list_files()
+    places = segments.list_files()
     for directory, name, length in places:
         path, start = f"{directory}/{name}", segment_start(name)
         prefix = directory.rpartition("/")[2]
         if name.removesuffix(".tmp") == REBUILD_MARK:
             continue  # the log refuses to open with this file
-        if start is None or start % queue.segment_bytes:
+        if start is None or start % segments.segment_bytes:
             quarantine.move(path, f"{prefix}-{name}", "not a segment")
             continue
         if length == 0 and path == "/".join(places[-1][:2]):
@@ -80,23 +80,28 @@ def repair_layout(files: Files, queue: SegmentList, quarantine: Quarantine) -> N
         if length == 0:
             quarantine.move(path, f"{prefix}-{name}", "empty")
             continue
-        if length != queue.segment_bytes:
-            moved = quarantine.move(path, f"{prefix}-{name}", f"{length} bytes, not {queue.segment_bytes}")
-            _copy(files, moved, queue.create(start), _whole_to(files, moved, start, min(length, queue.segment_bytes)))
+        if length != segments.segment_bytes:
+            moved = quarantine.move(path, f"{prefix}-{name}", f"{length} bytes, not {segments.segment_bytes}")
+            _copy(
+                files,
+                moved,
+                segments.create(start),
+                _whole_to(files, moved, start, min(length, segments.segment_bytes)),
+            )
         starts.append(start)
     for before, after in pairwise(starts):
-        missing = range(before + queue.segment_bytes, after, queue.segment_bytes)
+        missing = range(before + segments.segment_bytes, after, segments.segment_bytes)
         if len(missing) > _MISSING_MAX:
             raise StoreDamagedError(
-                f"{queue.path}/{segment_name(after)}",
+                f"{segments.path}/{segment_name(after)}",
                 0,
                 f"{len(missing)} segments before it are missing",
                 "move the file away",
             )
         for start in missing:
             # Recovery would treat an empty segment as the end of the log.
-            files.write_at(queue.create(start), 0, BLANK.pack(queue.segment_bytes, MAGIC_BLANK))
-            gap = Gap(start, start + queue.segment_bytes)
+            files.write_at(segments.create(start), 0, BLANK.pack(segments.segment_bytes, MAGIC_BLANK))
+            gap = Gap(start, start + segments.segment_bytes)
             quarantine.record_gap(gap)
             _tell(gap, "no segment")
 
@@ -146,10 +151,10 @@ class LogRepair:
 
     def _next_sound(self, file: MappedFile, position: int) -> int | None:
         """Returns the position of the first sound record at or after ``position`` in the segment."""
-        buffer = file.segment.buffer
+        buffer = file.map.buffer
         at = position + MAGIC_POSITION
         while at < file.size:
-            end = file.segment.readable_end(at, min(at + _COPY_BYTES, file.size))
+            end = file.map.readable_end(at, min(at + _COPY_BYTES, file.size))
             found = find_record(buffer, at - MAGIC_POSITION, end)
             if found < 0:
                 # The segment is searched in pieces, and a magic number may lie across the boundary between two pieces.
@@ -181,7 +186,7 @@ class LogRepair:
             record = filler(last - first, gap.start, self._time_at(file, last))
             self._record(gap, reason)
             # The record is written by a system call, which can overwrite a whole page even if the page cannot be read.
-            file.segment.write(first, record)
+            file.map.write(first, record)
             file.sync()
         else:
             self._record(gap, reason)
@@ -192,10 +197,10 @@ class LogRepair:
             self._quarantine.keep(file.start + position, content, file.start + position, reason)
         self._record(Gap(file.start + position, file.end), reason)
         # Allocates blocks first, because on a full disk a write into a hole of a copied segment could kill the process.
-        file.segment.allocate(position - position % 4096, BLANK.size + position % 4096)
+        file.map.allocate(position - position % 4096, BLANK.size + position % 4096)
         if content:
-            file.segment.write(position, bytes(len(content)))
-        write_blank(file.segment.buffer, position, file.size - position)
+            file.map.write(position, bytes(len(content)))
+        write_blank(file.map.buffer, position, file.size - position)
         file.sync()
 
     def _record(self, gap: Gap, reason: str) -> None:
@@ -204,7 +209,7 @@ class LogRepair:
 
     def _time_at(self, file: MappedFile, position: int) -> int:
         """Returns the store time of the sound record at ``position``. Store times must not decrease along the log."""
-        segment, table = file.segment, new_table(1)
+        segment, table = file.map, new_table(1)
         walk_records(segment.buffer, segment.view, position, file.size, file.start, table, 1, crc32, 0)
         return table[RecordColumn.STORE_TIMESTAMP]
 
@@ -215,10 +220,10 @@ def _read_around(file: MappedFile, first: int, last: int) -> bytes:
     """
     content, at = bytearray(last - first), first
     while at < last:
-        end = file.segment.readable_end(at, last)
+        end = file.map.readable_end(at, last)
         for start in range(at, end, _COPY_BYTES):
             stop = min(start + _COPY_BYTES, end)
-            content[start - first : stop - first] = file.segment.read(start, stop - start)
+            content[start - first : stop - first] = file.map.read(start, stop - start)
         at = end + PAGE_BYTES - end % PAGE_BYTES if end < last else last
     return bytes(content)
 
@@ -229,7 +234,7 @@ def _whole_to(files: Files, path: str, start: int, length: int) -> int:
     properties in RocketMQ's records have no checksum.
     """
     file = MappedFile(files, path, start, files.size(path), False, 0)
-    segment, table, position = file.segment, new_table(_TABLE_ROWS), 0
+    segment, table, position = file.map, new_table(_TABLE_ROWS), 0
     try:
         while position < length:
             _, behind, stop = walk_records(

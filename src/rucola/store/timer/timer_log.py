@@ -20,8 +20,8 @@ from rucola.formats.timer import (
     chain_units,
     scan_units,
 )
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
-from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.segment_list import SegmentList
 
@@ -77,7 +77,7 @@ class TimerLog:
         self.segments.load()
 
     def recover(
-        self, position: int, wheel: MappedSegment, precision_ms: int, physical_end: int, seen_from: int
+        self, position: int, wheel: FileMap, precision_ms: int, physical_end: int, seen_from: int
     ) -> tuple[set[int], int]:
         """Finds the end of the timer log, zeroes the bytes after the end, and removes later segments. Adds the units to
         the wheel, beginning with those of the segment that holds ``position``.
@@ -100,7 +100,7 @@ class TimerLog:
             if file.end > position or file is self.segments.files[-1]:
                 # A killed process may have left bytes of the segment in memory only. The segment is mapped here, so
                 # that the next sync covers these bytes.
-                _ = file.segment
+                _ = file.map
                 for at in range(0, file.size, _PIECE_BYTES):
                     # The bytes are read by a system call, because pages that are accessed through the memory map stay
                     # in the memory of the process.
@@ -141,7 +141,7 @@ class TimerLog:
             at = self.end - file.start
             if file.size - at >= TIMER_BLANK.size:
                 self._allocate(file, at + TIMER_BLANK.size)
-                TIMER_BLANK.struct.pack_into(file.segment.view, at, file.size - at, 0, TIMER_BLANK_MAGIC)
+                TIMER_BLANK.struct.pack_into(file.map.view, at, file.size - at, 0, TIMER_BLANK_MAGIC)
             self.end = file.end
             file = self.segments.find(self.end)
         if file is None:
@@ -149,7 +149,7 @@ class TimerLog:
         at = self.end - file.start
         self._allocate(file, at + TIMER_UNIT_BYTES)
         TIMER_UNIT.struct.pack_into(
-            file.segment.view,
+            file.map.view,
             at,
             TIMER_UNIT_BYTES,
             previous_position,
@@ -175,7 +175,7 @@ class TimerLog:
             file = self.segments.find(position)
             if file is None:
                 break
-            count, following = chain_units(file.segment.buffer, file.start, position, out)
+            count, following = chain_units(file.map.buffer, file.start, position, out)
             units += out[: UNIT_COLUMNS * count]
             if following >= position:
                 break
@@ -195,7 +195,7 @@ class TimerLog:
                 continue
             fitting = min((self._last_unit - at) // TIMER_UNIT_BYTES + 1, (self.end - position) // TIMER_UNIT_BYTES)
             length = min(fitting, count - len(units)) * TIMER_UNIT_BYTES
-            for unit in TIMER_UNIT.struct.iter_unpack(file.segment.view[at : at + length]):
+            for unit in TIMER_UNIT.struct.iter_unpack(file.map.view[at : at + length]):
                 units.append(LoggedUnit(position, unit[2], unit[3], unit[3] + unit[4], unit[5]))
                 position += TIMER_UNIT_BYTES
         return units
@@ -205,7 +205,7 @@ class TimerLog:
         file = self.segments.find(position)
         if file is not None:
             at = position - file.start
-            _MAGIC.pack_into(file.segment.view, at + _MAGIC_AT, magic)
+            _MAGIC.pack_into(file.map.view, at + _MAGIC_AT, magic)
 
     def sync(self) -> int:
         """Syncs everything appended so far; returns the position up to which the timer log is synced.
@@ -229,7 +229,7 @@ class TimerLog:
         """
         while len(self.segments.files) > 1:
             file = self.segments.files[0]
-            if TIMER_UNIT.unpack(file.segment.view, self._last_unit)[5] >= min_offset:
+            if TIMER_UNIT.unpack(file.map.view, self._last_unit)[5] >= min_offset:
                 break
             self.segments.files = self.segments.files[1:]
             file.close()

@@ -345,13 +345,13 @@ class TimerStore:
         geometry, log, wheel = self.geometry, self._log, self._wheel
         seen_from = queue.physical_of(resume) if resume < queue.max_offset else queue.physical_end
         start = 0 if self._fresh else max(flush_position - geometry.log_segment_bytes, 0)
-        self._known, last = log.recover(start, wheel.segment, geometry.precision_ms, queue.physical_end, seen_from)
+        self._known, last = log.recover(start, wheel.map, geometry.precision_ms, queue.physical_end, seen_from)
         if wheel.is_beyond(log.end):
             event(logger, logging.WARNING, "timer wheel is rebuilt from the timer log", path=wheel.path)
             wheel.clear()
-            self._known, last = log.recover(0, wheel.segment, geometry.precision_ms, queue.physical_end, seen_from)
+            self._known, last = log.recover(0, wheel.map, geometry.precision_ms, queue.physical_end, seen_from)
         log.sync()
-        wheel.segment.sync()
+        wheel.map.sync()
         if log.end >= flush_position:
             return resume
         event(

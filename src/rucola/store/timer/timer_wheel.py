@@ -11,9 +11,9 @@ import logging
 from collections.abc import Iterator
 
 from rucola.formats.timer import TIMER_SLOT, TimerSlot, is_beyond
+from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
-from rucola.runtime.mapped_segment import MappedSegment
 
 logger = logging.getLogger(__name__)
 _PIECE_BYTES = 1 << 18
@@ -32,7 +32,7 @@ class TimerWheel:
 
     def __init__(self, files: Files, path: str, slots: int, precision_ms: int) -> None:
         self.path = path
-        self.segment: MappedSegment
+        self.map: FileMap
         self._files = files
         self._slots = slots
         self._precision_ms = precision_ms
@@ -53,9 +53,9 @@ class TimerWheel:
             there = False
         if not there:
             self._files.create_segment(self.path, f"{self.path}.tmp", size)
-        self.segment = self._files.open_segment(self.path, size)
+        self.map = self._files.map_file(self.path, size)
         if there:
-            self.segment.fill_holes(0, size)
+            self.map.fill_holes(0, size)
         return there
 
     def get(self, time_ms: int) -> TimerSlot:
@@ -64,7 +64,7 @@ class TimerWheel:
         index = step % self._slots
         slot = self._changed.get(index) or self._applying.get(index)
         if slot is None:
-            slot = TimerSlot(*TIMER_SLOT.unpack(self.segment.view, index * TIMER_SLOT.size))
+            slot = TimerSlot(*TIMER_SLOT.unpack(self.map.view, index * TIMER_SLOT.size))
         return slot if slot.step == step else TimerSlot(step, -1, -1, 0)
 
     def put(self, slot: TimerSlot) -> None:
@@ -83,10 +83,10 @@ class TimerWheel:
         Raises:
             DiskError: the changes may not have reached the disk; ``take_changes`` returns them again.
         """
-        view = self.segment.view
+        view = self.map.view
         for index, slot in changes.items():
             TIMER_SLOT.struct.pack_into(view, index * TIMER_SLOT.size, *slot)
-        self.segment.sync()
+        self.map.sync()
         self._applying = {}
 
     def is_beyond(self, log_end: int) -> bool:
@@ -96,7 +96,7 @@ class TimerWheel:
     def clear(self) -> None:
         """Empties all slots."""
         for start, piece in self._used():
-            self.segment.view[start : start + len(piece)] = bytes(len(piece))
+            self.map.view[start : start + len(piece)] = bytes(len(piece))
 
     def _used(self) -> Iterator[tuple[int, bytes]]:
         """Yields the parts of the file that are not empty, each with its position.
@@ -104,7 +104,7 @@ class TimerWheel:
         The parts are read by system calls, because pages that are accessed through the memory map stay in the memory of
         the process.
         """
-        for first, last in self.segment.data_ranges(0):
+        for first, last in self.map.data_ranges(0):
             for start in range(first - first % _PIECE_BYTES, last, _PIECE_BYTES):
                 piece = self._files.read_at(self.path, start, _PIECE_BYTES)
                 if piece.count(0) != len(piece):
@@ -112,4 +112,4 @@ class TimerWheel:
 
     def close(self) -> None:
         """Unmaps the file."""
-        self.segment.close()
+        self.map.close()

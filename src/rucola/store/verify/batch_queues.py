@@ -40,7 +40,7 @@ class BatchQueueCheck:
         file = self._file(number)
         if file is None:
             return _NO_UNIT
-        return decode_batch_unit(file.segment.view, number % self._per_file * BATCH_UNIT_BYTES)
+        return decode_batch_unit(file.map.view, number % self._per_file * BATCH_UNIT_BYTES)
 
     def place(self, number: int) -> tuple[str, int]:
         """Returns file and position of a unit; directory and position in the whole queue if there is no file."""
@@ -117,7 +117,7 @@ class BatchQueueChecks:
 
     def rows(self, topic: bytes, file: MappedFile, table: array[int], first: int, last: int) -> None:
         """Checks records of the same topic, in the order of the log."""
-        view = file.segment.view
+        view = file.map.view
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
             if table[row + RecordColumn.SYS_FLAG] & PREPARED_BIT:
                 continue

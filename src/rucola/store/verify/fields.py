@@ -54,7 +54,7 @@ class FieldChecks:
             _USUAL_FLAGS.issuperset(table[RECORD_SYS_FLAG:end:ROW_WIDTH])
             and min(table[RECORD_RECONSUME_TIMES:end:ROW_WIDTH]) >= 0
             and not any(table[RECORD_PREPARED_TRANSACTION_OFFSET:end:ROW_WIDTH])
-            and self._check_hosts(file.segment.view, table, end)
+            and self._check_hosts(file.map.view, table, end)
         )
         if usual:
             return
@@ -76,7 +76,7 @@ class FieldChecks:
         return True
 
     def _faults(self, file: MappedFile, row: array[int]) -> Iterator[Fault]:
-        view, flags = file.segment.view, row[RECORD_SYS_FLAG]
+        view, flags = file.map.view, row[RECORD_SYS_FLAG]
         for column, bit, name in (
             (RECORD_BORN_HOST_POS, MessageSysFlag.BORN_HOST_V6, "born"),
             (RECORD_STORE_HOST_POS, MessageSysFlag.STORE_HOST_V6, "store"),

@@ -72,7 +72,7 @@ class RecordIdentities:
         if row[RecordColumn.PHYSICAL_OFFSET] != place[0]:
             return False
         at = row[RecordColumn.TOPIC_POS]
-        said = bytes(file.segment.view[at : at + row[RecordColumn.TOPIC_LEN]])
+        said = bytes(file.map.view[at : at + row[RecordColumn.TOPIC_LEN]])
         said_id, said_offset = row[RecordColumn.QUEUE_ID], row[RecordColumn.QUEUE_OFFSET]
         wrong = (said != topic) + (said_id != queue_id) + (said_offset != queue_offset)
         if wrong == 0:

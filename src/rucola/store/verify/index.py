@@ -57,7 +57,7 @@ def index_geometry(file: MappedFile) -> tuple[int, int] | None:
     """
     if file.size < INDEX_HEADER.size + INDEX_SLOT.size + INDEX_ENTRY.size:
         return None
-    view = file.segment.view
+    view = file.map.view
     newest = IndexHeader.decode(view).index_count - 1
     defaults = MessageStoreConfig().max_hash_slot_num, MessageStoreConfig().max_index_num
     if index_file_bytes(*defaults) == file.size and (newest < 1 or _agrees(view, newest, *defaults)):
@@ -113,7 +113,7 @@ class IndexFileCheck:
         self.count = count
         self.cursor = 0
         self.next_offset = 0
-        self.header = header = IndexHeader.decode(file.segment.view)
+        self.header = header = IndexHeader.decode(file.map.view)
         self.begin_ms, self.end_ms = header.begin_timestamp_ms, header.end_timestamp_ms
         self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * slots
         self.first_offset, self.last_offset = (self.entry(number)[1] if count > 1 else -1 for number in (1, count - 1))
@@ -124,7 +124,7 @@ class IndexFileCheck:
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
         """Returns the fields of an entry: hash, physical offset, seconds, and number of the previous entry."""
-        fields: tuple[int, int, int, int] = _entry(self.file.segment.view, self.position(number))
+        fields: tuple[int, int, int, int] = _entry(self.file.map.view, self.position(number))
         return fields
 
     def move(self, count: int) -> None:
@@ -137,7 +137,7 @@ class IndexFileCheck:
 
     def words(self, first: int, last: int) -> memoryview:
         """Returns the entries from ``first`` to ``last`` (excluded) as 32-bit words."""
-        return self.file.segment.view[self.position(first) : self.position(last)].cast("I")
+        return self.file.map.view[self.position(first) : self.position(last)].cast("I")
 
     def check_times(self, found: Findings, log: LogCheck, previous_ms: int, live: bool) -> None:
         """Compares the times in the header, and the seconds of the first entry, with the records to which they belong.
@@ -176,7 +176,7 @@ class IndexFileCheck:
 
         Each entry points to the next older one of its slot, so a correct chain has an end.
         """
-        path, header = self.file.path, IndexHeader.decode(self.file.segment.view)
+        path, header = self.file.path, IndexHeader.decode(self.file.map.view)
         words = self.words(0, self.count)
         hashes, previous = _integers(words[0::_WORDS]), _integers(words[_WORDS - 1 :: _WORDS])
         heads = array("i", bytes(INDEX_SLOT.size * self.slots))
@@ -189,7 +189,7 @@ class IndexFileCheck:
                 detail = f"entry {number} points to {previous[number]}, but the previous entry in its slot is {before}"
                 found.add(FindingKind.INDEX_CHAIN, path, self.position(number), detail, INDEX_ENTRY.size)
             heads[slot] = number
-        view = self.file.segment.view
+        view = self.file.map.view
         stored = _integers(view[INDEX_HEADER.size : self._entries_at].cast("I"))
         if live:
             return
@@ -268,7 +268,7 @@ class IndexChecks:
         if file.size < INDEX_HEADER.size:
             self._found.add(FindingKind.INDEX_HEADER, file.path, 0, f"{file.size} bytes are too few for a header")
             return
-        count = IndexHeader.decode(file.segment.view).index_count
+        count = IndexHeader.decode(file.map.view).index_count
         geometry = index_geometry(file)
         if geometry is None:
             if count > 1:
@@ -323,7 +323,7 @@ class IndexChecks:
         while row < rows:
             self._scratch[: INDEX_HEADER.size + INDEX_SLOT.size] = head + bytes(INDEX_SLOT.size)
             row, done = put_rows(
-                self._scratch, 1, _SCRATCH_ENTRIES, file.segment.buffer, table, row, rows, file.start, 0, done
+                self._scratch, 1, _SCRATCH_ENTRIES, file.map.buffer, table, row, rows, file.start, 0, done
             )
             count = IndexHeader.decode(self._scratch).index_count
             first, stop = (_SCRATCH_ENTRIES_AT + INDEX_ENTRY.size * number for number in (_SCRATCH_FIRST, count))
@@ -421,7 +421,7 @@ class IndexChecks:
         file, row = hit
 
         def span(position: RecordColumn, length: RecordColumn) -> bytes:
-            return bytes(file.segment.view[row[position] : row[position] + max(row[length], 0)])
+            return bytes(file.map.view[row[position] : row[position] + max(row[length], 0)])
 
         said = span(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN)
         topic = self._identities.topics.get(physical_offset, said)

@@ -105,7 +105,7 @@ def readable_file(files: Files, path: str, start: int, size: int, found: Finding
     seen: set[tuple[int, int]] = set()
 
     def look() -> None:
-        for part in file.segment.replace_unreadable():
+        for part in file.map.replace_unreadable():
             if part not in seen:
                 seen.add(part)
                 first, last = part
@@ -227,7 +227,7 @@ class LogCheck:
         if at < 0 or physical_offset >= self._segments[at].end:
             return False
         position = physical_offset - self._segments[at].start
-        rest = bytes(self._segments[at].segment.view[position : position + BLANK.size])
+        rest = bytes(self._segments[at].map.view[position : position + BLANK.size])
         return len(rest) == BLANK.size and BLANK.unpack(rest)[1] == MAGIC_BLANK
 
     def is_entry(self, place: tuple[int, int], topic: bytes, queue_id: int, queue_offset: int) -> bool:
@@ -239,7 +239,7 @@ class LogCheck:
             return False
         file, row = hit
         position = row[RecordColumn.TOPIC_POS]
-        named = file.segment.view[position : position + row[RecordColumn.TOPIC_LEN]]
+        named = file.map.view[position : position + row[RecordColumn.TOPIC_LEN]]
         said = (row[RecordColumn.RECORD_SIZE], row[RecordColumn.QUEUE_ID], row[RecordColumn.QUEUE_OFFSET])
         return named == topic and said == (place[1], queue_id, queue_offset)
 
@@ -251,7 +251,7 @@ class LogCheck:
     # -- one segment ---------------------------------------------------------------------------------------------------
 
     def _walk_segment(self, number: int, file: MappedFile) -> Iterator[Batch]:
-        segment, position = file.segment, 0
+        segment, position = file.map, 0
         limit = file.size if self._live_end < 0 else min(max(self._live_end - file.start, 0), file.size)
         while True:
             rows, position, stop = walk_records(
@@ -296,7 +296,7 @@ class LogCheck:
 
     def _parse(self, file: MappedFile, position: int, check: int) -> bool:
         """Reads the record at ``position`` into ``_one_row``."""
-        segment, row, size = file.segment, self._one_row, file.size
+        segment, row, size = file.map, self._one_row, file.size
         stretches = self._stretches if check & CHECK_RECORD_CRC else None
         rows, _, _ = walk_records(
             segment.buffer, segment.view, position, size, file.start, row, 1, crc32, check, stretches
@@ -304,7 +304,7 @@ class LogCheck:
         return rows > 0
 
     def _check_blank(self, file: MappedFile, position: int) -> None:
-        (space, _) = BLANK.unpack(file.segment.view, position)
+        (space, _) = BLANK.unpack(file.map.view, position)
         if space != file.size - position:
             detail = f"the record states that {space} bytes are left, but {file.size - position} are"
             self._found.add(FindingKind.BLANK, file.path, position, detail)
@@ -320,7 +320,7 @@ class LogCheck:
         behind = self._next_record(number, file, position)
         if behind < 0 or (self._live_end >= 0 and self._parse(file, position, CHECK_ALL)):
             return behind if behind < 0 else position
-        size, magic = BLANK.unpack(file.segment.view, position) if file.size - position >= BLANK.size else (0, 0)
+        size, magic = BLANK.unpack(file.map.view, position) if file.size - position >= BLANK.size else (0, 0)
         detail = f"no record in {behind - position} bytes: size {size}, magic {magic & 0xFFFFFFFF:08X}"
         self._found.add(FindingKind.RECORD, file.path, position, detail)
         self._damaged.append((file.start + position, file.start + behind))
@@ -352,7 +352,7 @@ class LogCheck:
 
     def _ends_with_checksum(self, file: MappedFile, row: array[int]) -> bool:
         end = row[RecordColumn.RECORD_POS] + row[RecordColumn.RECORD_SIZE]
-        return bytes(file.segment.view[end - CRC_PROPERTY_BYTES : end]).startswith(CRC_PROPERTY_NAME)
+        return bytes(file.map.view[end - CRC_PROPERTY_BYTES : end]).startswith(CRC_PROPERTY_NAME)
 
     def _next_record(self, number: int, file: MappedFile, position: int) -> int:
         """Returns the position of the next intact record whose store time is not earlier than that of the last record
@@ -373,10 +373,10 @@ class LogCheck:
         """Yields the positions of the intact records that start at or after ``position``. While the caller examines a
         record, the record's row is in ``_one_row``.
         """
-        for first, last in file.segment.data_ranges(position):
+        for first, last in file.map.data_ranges(position):
             # A record begins a few bytes before its magic code, so its first bytes may lie before the range.
             start = max(first - MAGIC_POSITION, position)
-            while (start := find_record(file.segment.buffer, start, last)) >= 0:
+            while (start := find_record(file.map.buffer, start, last)) >= 0:
                 following = start + 1
                 if self._parse(file, start, CHECK_ALL):
                     following = start + self._one_row[RecordColumn.RECORD_SIZE]
@@ -400,7 +400,7 @@ class LogCheck:
                 self._found.add(FindingKind.TORN_TAIL, later.path, 0, "a segment that does not begin with a record")
 
     def _judge_tail(self, file: MappedFile, position: int, stop: int) -> None:
-        head = bytes(file.segment.view[position : position + RECORD_HEAD.size])
+        head = bytes(file.map.view[position : position + RECORD_HEAD.size])
         own_offset = (file.start + position).to_bytes(8, "big")
         begun = (
             head[MAGIC_POSITION : MAGIC_POSITION + MAGIC_BYTES] in RECORD_MAGICS

@@ -35,7 +35,7 @@ class ExtUnits:
         if file is not self._mapped:
             self.close()
             self._mapped = file
-        return None if file is None else decode_ext_unit(file.segment.view, position - file.start)
+        return None if file is None else decode_ext_unit(file.map.view, position - file.start)
 
     def close(self) -> None:
         """Unmaps the file; only one file is mapped at a time."""

@@ -85,7 +85,7 @@ class QueueCheck:
                 if file is not self._mapped:
                     self.close()
                     self._mapped = file
-                parts.append(bytes(file.segment.view[position - file.start : stop - file.start]))
+                parts.append(bytes(file.map.view[position - file.start : stop - file.start]))
             else:
                 stop = min([end, *(other.start for other in self.segments if position < other.start < end)])
                 parts.append(bytes(stop - position))
@@ -205,7 +205,7 @@ class QueueChecks:
     def rows(self, file: MappedFile, table: array[int], rows: int) -> None:
         """Checks records of the log, in order."""
         same_topic = table[RECORD_SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
-        view, first = file.segment.view, 0
+        view, first = file.map.view, 0
         while first < rows:
             try:
                 last = same_topic.index(0, first + 1)
@@ -437,7 +437,7 @@ class QueueChecks:
             return False
         file, row = hit
         start = row[RecordColumn.PROPERTIES_POS]
-        text = file.segment.view[start : start + row[RecordColumn.PROPERTIES_LEN]]
+        text = file.map.view[start : start + row[RecordColumn.PROPERTIES_LEN]]
         return topic in decode_properties(text).get(INNER_MULTI_DISPATCH, "").split(",")
 
 

@@ -31,7 +31,7 @@ def whole_pages(length: int) -> int:
     return -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-class MappedSegment:
+class FileMap:
     """One mapped file. ``buffer`` and ``view`` may be used only on the thread that maps, unmaps and closes the file.
 
     Any thread may call ``sync``. ``sync`` syncs the opened file, even if a different file is now at its path. A
