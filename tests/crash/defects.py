@@ -383,7 +383,7 @@ _sync_dispatched = Dispatcher.sync
 
 def _sync_what_is_being_written(self: Dispatcher) -> Progress:
     """The sync takes the list of dirty index files too late: a file written while the sync runs is marked as clean."""
-    written = None if self._index_files is None else self._index_files.take_written()
+    written = None if self._index is None else self._index.take_written()
     self.progress.publish(self.progress.current, [], written)
     return _sync_dispatched(self)
 

@@ -81,25 +81,25 @@ class CheckedTopics:
         Raises:
             BrokerError: sends to the topic are refused.
         """
-        target = self._checked.get(name)
-        if target is None:
+        topic = self._checked.get(name)
+        if topic is None:
             # If the check creates the topic, the creation clears ``_checked``, so the result is added after the check.
-            target = self.check(name, default_topic, queue_nums)
-            self._checked[name] = target
-        return target
+            topic = self.check(name, default_topic, queue_nums)
+            self._checked[name] = topic
+        return topic
 
-    def choose_queue(self, queue_id: int, channel: Channel, target: CheckedTopic) -> int:
+    def choose_queue(self, queue_id: int, channel: Channel, topic: CheckedTopic) -> int:
         """The queue that the producer requested; any queue if the id is negative.
 
         Raises:
             BrokerError: INVALID_PARAMETER, the topic has no such queue.
         """
-        if queue_id >= target.queues:
+        if queue_id >= topic.queues:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
-                f"request queueId[{queue_id}] is illegal, {describe(target.config)} Producer: {channel.remote_address}",
+                f"request queueId[{queue_id}] is illegal, {describe(topic.config)} Producer: {channel.remote_address}",
             )
-        return queue_id if queue_id >= 0 else self._random_below(max(target.config.write_queue_nums, 1))
+        return queue_id if queue_id >= 0 else self._random_below(max(topic.config.write_queue_nums, 1))
 
     def check(self, name: bytes, default_topic: str, queue_nums: int) -> CheckedTopic:
         """The checks of protocol.md 3.2 that depend only on the topic, in RocketMQ's order.
@@ -129,6 +129,6 @@ class CheckedTopics:
             known, registration = created
         else:
             registration = self._topics.registering(topic)
-        target = CheckedTopic(name, known, max(known.read_queue_nums, known.write_queue_nums), registration)
-        target.plain = not (target.multi_tags or target.keys_required)
-        return target
+        checked = CheckedTopic(name, known, max(known.read_queue_nums, known.write_queue_nums), registration)
+        checked.plain = not (checked.multi_tags or checked.keys_required)
+        return checked

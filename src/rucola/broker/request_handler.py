@@ -51,7 +51,7 @@ _UNASKED_PULLS = 4
 
 
 class RequestHandler:
-    """The interface that the remoting server calls.
+    """Serves the rows of a read; the broker gives it what the remoting server reads.
 
     Args:
         table: processors of plain requests; processors for sends and pulls with unusual headers are added here.

@@ -97,7 +97,7 @@ class Dispatcher:
         store_timestamp_ms: store time of the newest record dispatched.
         progress: the progress published last, and what must be synced for it.
         screen: while the log may hold damaged records, decides which records belong to a queue; None accepts all.
-        index: puts the keys into the index files; None without an index.
+        follower: puts the keys into the index files; None without an index.
         levels_ms: the delay of each level of the schedule topic.
         paused: whether the last ``dispatch`` ended early because of ``maps_max`` or ``rows_max``.
 
@@ -118,9 +118,9 @@ class Dispatcher:
         self.screen: Screen | None = None
         self._log = parts.log
         self._queues = parts.queues
-        self._index_files = parts.index
+        self._index = parts.index
         self._deleted = parts.deleted
-        self.index = None if parts.index is None else IndexFollower(parts.log, parts.index)
+        self.follower = None if parts.index is None else IndexFollower(parts.log, parts.index)
         self.levels_ms = delay_levels_ms(config.message_delay_level)
         self._table = new_table(ROWS_MAX)
         self._units = bytearray(ROWS_MAX * UNIT_BYTES)
@@ -178,8 +178,8 @@ class Dispatcher:
                 if self.position < end and (self._queues.maps_made >= self._maps_end or count >= rows_max):
                     self.paused = True
             self._queues.maps_awaited = self.paused and (awaited or self._queues.maps_made >= self._maps_end)
-            if self.index is not None and self.index.due:
-                self.index.catch_up(self.position)
+            if self.follower is not None and self.follower.due:
+                self.follower.catch_up(self.position)
         finally:
             # This also runs after a failure, because the bytes that were written must still be synced.
             self.publish()
@@ -199,9 +199,11 @@ class Dispatcher:
                 arrived[queue] = tags_code if arrived.get(queue, tags_code) == tags_code else None
             queues.written(touched)
         index_files, position = None, self.position
-        if self._index_files is not None:
-            index_files = self._index_files.take_written()
-        index_position = position if self.index is None or self.index.missing_from is None else self.index_position
+        if self._index is not None:
+            index_files = self._index.take_written()
+        index_position = (
+            position if self.follower is None or self.follower.missing_from is None else self.index_position
+        )
         fields = position, self.store_timestamp_ms, index_position, queues.queue_count, queues.later_files
         self.progress.publish(fields, touched, index_files)
 
@@ -214,8 +216,8 @@ class Dispatcher:
         """
         progress, queues, index_files = self.progress.take()
         self._queues.sync(queues)
-        if self._index_files is not None:
-            self._index_files.sync(index_files)
+        if self._index is not None:
+            self._index.sync(index_files)
         return progress
 
     def take_arrivals(self) -> list[Arrival]:
@@ -233,7 +235,7 @@ class Dispatcher:
     @property
     def index_position(self) -> int:
         """Physical offset of the first record whose keys are not in the index, at most ``position``."""
-        missing_from = None if self.index is None else self.index.missing_from
+        missing_from = None if self.follower is None else self.follower.missing_from
         return self.position if missing_from is None else min(missing_from, self.position)
 
     def _dispatch_batch(self, file: MappedFile, end: int, queues_from: int, index_from: int) -> int:
@@ -258,8 +260,8 @@ class Dispatcher:
                 if self._multi is not None:
                     for queue, tags_code in self._multi.put(file, table, rows, self._deleted):
                         self._touch(queue, tags_code)
-            if self.index is not None and start + position > index_from:
-                self.index.put(file, table, rows, self.position)
+            if self.follower is not None and start + position > index_from:
+                self.follower.put(file, table, rows, self.position)
             self.store_timestamp_ms = table[(rows - 1) * ROW_WIDTH + RecordColumn.STORE_TIMESTAMP]
         if stop == WalkStop.TORN:
             raise StoreDamagedError(file.path, position, "a record cannot be read", "run rucola store verify")

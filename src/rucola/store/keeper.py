@@ -150,7 +150,7 @@ class StoreKeeper:
 
     def _try_again(self) -> None:
         """Tells every component that lacked space to try once more."""
-        index = self._dispatcher.index
+        index = self._dispatcher.follower
         if index is not None and index.retry():
             self._condition.tell()
         self._condition.try_again()

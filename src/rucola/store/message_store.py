@@ -224,7 +224,7 @@ class MessageStore:
             return 0
         if self._condition.missing:
             self._condition.space_is_back("dispatch")
-        if self._dispatcher.index is not None and self._dispatcher.index.due:
+        if self._dispatcher.follower is not None and self._dispatcher.follower.due:
             self._condition.tell()
         return count
 
@@ -564,7 +564,7 @@ class MessageStore:
         disk.
         """
         self.dispatch()
-        index, before = self._dispatcher.index, -1
+        index, before = self._dispatcher.follower, -1
         if index is not None and index.retry():
             while index.due and index.missing_from != before:
                 before = index.missing_from or 0

@@ -225,7 +225,9 @@ def test_mistakes_are_told_before_anything_is_sent(store: Path, words: list[str]
     found = ["replay", "--store", str(store), "--topic", "in", "-n", "127.0.0.1:1", "--to", "t", *words]
     assert main(found) == 2
     error = capsys.readouterr().err
-    assert named in error and error.count("\n") == 1
+    # On a busy machine, the search for columns takes so long that its progress is shown.
+    (line,) = [line for line in error.splitlines() if not line.startswith("replaying: ")]
+    assert named in line
 
 
 def test_columns_that_are_missing() -> None:

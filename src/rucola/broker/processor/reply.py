@@ -64,8 +64,8 @@ class ReplyMessageProcessor:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the message has no body")
         properties = decode_properties((header.properties or "").encode())
         try:
-            target = self._checked.check(header.topic.encode(), header.default_topic, header.default_topic_queue_nums)
-            queue_id = self._checked.choose_queue(header.queue_id, channel, target)
+            topic = self._checked.check(header.topic.encode(), header.default_topic, header.default_topic_queue_nums)
+            queue_id = self._checked.choose_queue(header.queue_id, channel, topic)
             admit(properties, header.topic)
         except BrokerError as refusal:
             return command.answer(refusal.code, refusal.remark, dict(self._fields))

@@ -102,18 +102,18 @@ class SendMessageProcessor:
             The first row that was not processed. Rows that must be processed one by one take long, so a call processes
             only some of them.
         """
-        target = self._find_target(channel, run)
+        topic = self._find_topic(channel, run)
         source, _, table, first, last = run
-        if target is None:
+        if topic is None:
             return last
-        traits = inspect_rows(source, table, first, last, self._body_bytes_max, target.queues)
-        if target.plain and (not traits or (traits == _NO_WAIT and self._waiters is None)):
-            self._append(channel, run, target, wait=True)
+        traits = inspect_rows(source, table, first, last, self._body_bytes_max, topic.queues)
+        if topic.plain and (not traits or (traits == _NO_WAIT and self._waiters is None)):
+            self._append(channel, run, topic, wait=True)
             return last
         began_s = self._monotonic()
         last = min(last, first + _SLOW_ROWS)
         for row in range(first, last):
-            self._process_row(channel, run._replace(first=row, last=row + 1), target)
+            self._process_row(channel, run._replace(first=row, last=row + 1), topic)
         channel.note_cost(self._monotonic() - began_s)
         return last
 
@@ -126,23 +126,23 @@ class SendMessageProcessor:
         """
         began_s = self._monotonic()
         source, view, table, row, _ = run
-        target = self._find_target(channel, run)
-        if target is None:
+        topic = self._find_topic(channel, run)
+        if topic is None:
             return
         try:
-            members, count, wait = self._expand(channel, source, table, row, target)
-            if target.config.is_batch_queue and table[row * ROW_WIDTH + _UNIQ_KEY_LEN] > 0:
-                self._append_inner_batch(channel, source, table, row, count, wait, target)
+            members, count, wait = self._expand(channel, source, table, row, topic)
+            if topic.config.is_batch_queue and table[row * ROW_WIDTH + _UNIQ_KEY_LEN] > 0:
+                self._append_inner_batch(channel, source, table, row, count, wait, topic)
                 return
             of_members = RowRun(source, view, members, 0, count)
-            status = self._store.append_rows(of_members, target.name, channel.host, _TOGETHER)
+            status = self._store.append_rows(of_members, topic.name, channel.host, _TOGETHER)
             if status is not PutMessageStatus.PUT_OK:
                 raise self._refusal(status)
         except BrokerError as refusal:
             self._responses.refuse(channel, table, row, refusal)
             return
         answer = self._responses.encode_batch(source, table, row, members, count)
-        self._deliver(channel, answer, _end_of(members, count - 1), wait, target)
+        self._deliver(channel, answer, _end_of(members, count - 1), wait, topic)
         channel.note_cost(self._monotonic() - began_s)
 
     def process_command(self, channel: Channel, command: RemotingCommand) -> None:
@@ -160,15 +160,15 @@ class SendMessageProcessor:
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
-    def _find_target(self, channel: Channel, run: RowRun) -> CheckedTopic | None:
+    def _find_topic(self, channel: Channel, run: RowRun) -> CheckedTopic | None:
         """The topic of the rows. If sends to it are refused, answers the producers and returns None."""
         source, _, table, first, last = run
         base = first * ROW_WIDTH
         position = table[base + FrameColumn.TOPIC_POS]
         name = bytes(source[position : position + table[base + FrameColumn.TOPIC_LEN]])
-        target = self.checked.known(name)
-        if target is not None:
-            return target
+        topic = self.checked.known(name)
+        if topic is not None:
+            return topic
         position = table[base + FrameColumn.DEFAULT_TOPIC_POS]
         default_topic = str(
             source[position : position + table[base + FrameColumn.DEFAULT_TOPIC_LEN]], "utf-8", "replace"
@@ -181,27 +181,27 @@ class SendMessageProcessor:
             return None
 
     def _expand(
-        self, channel: Channel, source: bytearray, table: array[int], row: int, target: CheckedTopic
+        self, channel: Channel, source: bytearray, table: array[int], row: int, topic: CheckedTopic
     ) -> tuple[array[int], int, bool]:
         """Returns the members of a batch as rows, their number, and whether the response waits for a sync.
 
         The rows are valid until the next call.
         """
         base = row * ROW_WIDTH
-        if is_retry_topic(target.config.topic_name) or len(target.name) > _TOPIC_BYTES_MAX:
+        if is_retry_topic(topic.config.topic_name) or len(topic.name) > _TOPIC_BYTES_MAX:
             raise BrokerError(
-                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {target.config.topic_name}"
+                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic.config.topic_name}"
             )
-        table[base + _QUEUE_ID] = self.checked.choose_queue(table[base + _QUEUE_ID], channel, target)
-        refused = TRANSACTION_MASK if target.config.is_batch_queue else _BROKERS_FLAGS
+        table[base + _QUEUE_ID] = self.checked.choose_queue(table[base + _QUEUE_ID], channel, topic)
+        refused = TRANSACTION_MASK if topic.config.is_batch_queue else _BROKERS_FLAGS
         if table[base + _SYS_FLAG] & refused:
             raise _forbidden_flags(table[base + _SYS_FLAG])
-        if target.multi_tags:
+        if topic.multi_tags:
             table[base + _SYS_FLAG] |= _MULTI_TAGS
         body_bytes = table[base + _BODY_LEN]
         if body_bytes > self._body_bytes_max:
             raise self._illegal()
-        envelope_traits = inspect_rows(source, table, row, row + 1, self._body_bytes_max, target.queues)
+        envelope_traits = inspect_rows(source, table, row, row + 1, self._body_bytes_max, topic.queues)
         rows_max = min(max(body_bytes, 0) // _BATCH_MEMBER_BYTES_MIN, BATCH_MESSAGES_MAX)
         members = self._members
         rows = min(rows_max, len(members) // ROW_WIDTH)
@@ -214,23 +214,23 @@ class SendMessageProcessor:
             self._members = self._few_members
         if count <= 0:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the body is not a sequence of messages")
-        traits = inspect_rows(source, members, 0, count, self._body_bytes_max, target.queues)
+        traits = inspect_rows(source, members, 0, count, self._body_bytes_max, topic.queues)
         if traits & _ILLEGAL:
             raise self._illegal()
         if traits & _SPECIAL:
-            self._admit_members(source, members, count, target)
+            self._admit_members(source, members, count, topic)
         if body_bytes > BATCH_KEYS_MAX:
             _check_keys(source, table[base + FrameColumn.BODY_POS], body_bytes, members, count)
         return members, count, not envelope_traits & _NO_WAIT
 
-    def _admit_members(self, source: bytearray, members: array[int], count: int, target: CheckedTopic) -> None:
+    def _admit_members(self, source: bytearray, members: array[int], count: int, topic: CheckedTopic) -> None:
         """Removes from the members of a batch the properties that only the broker sets. The text of a member becomes
         shorter in its place.
 
         Raises:
             BrokerError: a member has a property that clients may not send.
         """
-        topic = target.config.topic_name
+        name = topic.config.topic_name
         traits = members[_TRAITS : count * ROW_WIDTH : ROW_WIDTH]
         special = [number * ROW_WIDTH for number, found in enumerate(traits) if found & _SPECIAL]
         if len(special) > _ADMITTED_MEMBERS_MAX:
@@ -240,7 +240,7 @@ class SendMessageProcessor:
             )
         for base in special:
             start, length = members[base + FrameColumn.PROPERTIES_POS], members[base + FrameColumn.PROPERTIES_LEN]
-            text = admitted_text(bytes(source[start : start + length]), topic)
+            text = admitted_text(bytes(source[start : start + length]), name)
             source[start : start + len(text)] = text
             members[base + FrameColumn.PROPERTIES_LEN] = len(text)
 
@@ -262,17 +262,17 @@ class SendMessageProcessor:
 
     # -- append and answer ---------------------------------------------------------------------------------------------
 
-    def _process_row(self, channel: Channel, run: RowRun, target: CheckedTopic) -> None:
+    def _process_row(self, channel: Channel, run: RowRun, topic: CheckedTopic) -> None:
         """Processes the only row of a run that cannot be stored together with others."""
         source, _, table, row, _ = run
         base = row * ROW_WIDTH
         traits = table[base + _TRAITS]
         detour: Detour | None = None
         try:
-            table[base + _QUEUE_ID] = self.checked.choose_queue(table[base + _QUEUE_ID], channel, target)
-            if target.multi_tags:
+            table[base + _QUEUE_ID] = self.checked.choose_queue(table[base + _QUEUE_ID], channel, topic)
+            if topic.multi_tags:
                 table[base + _SYS_FLAG] |= _MULTI_TAGS
-            if target.keys_required and KEYS not in _properties_of(source, table, base):
+            if topic.keys_required and KEYS not in _properties_of(source, table, base):
                 raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
             if table[base + FrameColumn.BODY_LEN] <= 0:
                 raise BrokerError(ResponseCode.SYSTEM_ERROR, "the message has no body")
@@ -281,14 +281,14 @@ class SendMessageProcessor:
             if traits & _UNCLEAN:
                 run, detour = self._rewriter.rewrite(source, table, row)
                 source, _, table, row, _ = run
-                if inspect_rows(source, table, 0, 1, self._body_bytes_max, target.queues) & _ILLEGAL:
+                if inspect_rows(source, table, 0, 1, self._body_bytes_max, topic.queues) & _ILLEGAL:
                     raise self._illegal()
             if table[row * ROW_WIDTH + _SYS_FLAG] & _BROKERS_FLAGS:
                 raise _forbidden_flags(table[row * ROW_WIDTH + _SYS_FLAG])
         except BrokerError as refusal:
             self._responses.refuse(channel, table, row, refusal)
             return
-        self._append(channel, run, target, not traits & _NO_WAIT, detour)
+        self._append(channel, run, topic, not traits & _NO_WAIT, detour)
 
     def _append_inner_batch(
         self,
@@ -298,31 +298,31 @@ class SendMessageProcessor:
         row: int,
         count: int,
         wait: bool,
-        target: CheckedTopic,
+        topic: CheckedTopic,
     ) -> None:
         """Stores batch ``row`` as one record that holds ``count`` messages, and answers it."""
         common = decode_properties(self._store.property_suffix)
-        result = self._store.put_message(inner_batch(source, table, row, count, target.name, common, channel.host))
+        result = self._store.put_message(inner_batch(source, table, row, count, topic.name, common, channel.host))
         if result.status is not PutMessageStatus.PUT_OK:
             raise self._refusal(result.status)
         base = row * ROW_WIDTH
         table[base + _PHYSICAL_OFFSET], table[base + _RECORD_SIZE] = result.physical_offset, result.size
         table[base + FrameColumn.QUEUE_OFFSET] = result.queue_offset
         answer = self._responses.encode_inner_batch(source, table, row)
-        self._deliver(channel, answer, _end_of(table, row), wait, target)
+        self._deliver(channel, answer, _end_of(table, row), wait, topic)
 
     def _append(
-        self, channel: Channel, run: RowRun, target: CheckedTopic, wait: bool, detour: Detour | None = None
+        self, channel: Channel, run: RowRun, topic: CheckedTopic, wait: bool, detour: Detour | None = None
     ) -> None:
         """Stores rows that passed every check, and answers them.
 
         Args:
             wait: whether the responses wait for a sync; without SYNC_FLUSH, none waits.
-            detour: the topic in which a single row waits before it goes to ``target``.
+            detour: the topic in which a single row waits before it goes to ``topic``.
         """
         source, _, table, first, done = run
         if detour is None:
-            status = self._store.append_rows(run, target.name, channel.host)
+            status = self._store.append_rows(run, topic.name, channel.host)
         else:
             status = self._store.append_rows(run, detour.topic, channel.host, AS_THEY_ARE)
             table[first * ROW_WIDTH + _QUEUE_ID] = detour.asked_queue_id
@@ -338,16 +338,14 @@ class SendMessageProcessor:
                 )
             else:
                 answers = self._responses.encode(source, table, first, done)
-            self._deliver(channel, answers, _end_of(table, done - 1), wait, target)
+            self._deliver(channel, answers, _end_of(table, done - 1), wait, topic)
 
-    def _deliver(
-        self, channel: Channel, answers: bytes | bytearray, end: int, wait: bool, target: CheckedTopic
-    ) -> None:
+    def _deliver(self, channel: Channel, answers: bytes | bytearray, end: int, wait: bool, topic: CheckedTopic) -> None:
         if not answers:
             return
-        registration = target.registration
+        registration = topic.registration
         if registration is not None and registration.done():
-            target.registered()
+            topic.registered()
             registration = None
         if registration is None:
             self._answer(channel, answers, end, wait)

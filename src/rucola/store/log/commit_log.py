@@ -176,7 +176,7 @@ class CommitLog(LogReader):
 
     def append_rows(
         self,
-        rows: RowRun,
+        run: RowRun,
         topic: bytes,
         born_host: bytes,
         queue_offsets: array[int],
@@ -191,14 +191,14 @@ class CommitLog(LogReader):
             The index of the first row not stored. If this is not the end, ``refusal`` states the reason.
         """
         now = self.now_ms()
-        source, view, table, first, last = rows
+        source, view, table, first, last = run
         suffix, together, store_host = options
         if suffix is None:
             suffix = self.suffix
         host = store_host or self.store_host
         if together and last - first > 1:
             lengths = (len(topic), len(queue_offsets), len(born_host), len(host))
-            if not self._make_room(rows, lengths, suffix):
+            if not self._make_room(run, lengths, suffix):
                 return first
         while True:
             target = self._target
@@ -236,7 +236,7 @@ class CommitLog(LogReader):
             if not self._roll(table, first, first + 1, len(topic) + len(suffix)):
                 return first
 
-    def _make_room(self, rows: RowRun, lengths: tuple[int, int, int, int], suffix: bytes) -> bool:
+    def _make_room(self, run: RowRun, lengths: tuple[int, int, int, int], suffix: bytes) -> bool:
         """Makes sure that all rows fit into the current segment. Returns False, and sets ``refusal``, if they cannot.
 
         Everything is checked before the first row is encoded, because a record that a reader of the files may have seen
@@ -247,7 +247,7 @@ class CommitLog(LogReader):
         """
         file = self._file
         assert file is not None
-        source, _, table, first, last = rows
+        source, _, table, first, last = run
         space = file.end - self.written_offset
         try:
             if fit_rows(source, table, first, last, space, *lengths, suffix, self._record_crc) == last:
