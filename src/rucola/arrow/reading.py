@@ -33,28 +33,28 @@ def open_catalog(options: ReadOptions) -> Catalog:
 
 
 def read_range(
-    options: ReadOptions, schema: pa.Schema, piece: SourceRange, scanned: Scanned | None = None
+    options: ReadOptions, schema: pa.Schema, part: SourceRange, scanned: Scanned | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of ``piece`` as record batches of ``schema``, whose fields are columns in the chosen style.
+    """Yields the rows of ``part`` as record batches of ``schema``, whose fields are columns in the chosen style.
 
     Args:
         options: the options of the reader.
         schema: the columns.
-        piece: what to read.
-        scanned: is told how many messages of the piece have been passed, whether they are chosen or not. With the
-            pieces of a lookup, it is told only of those that the index has found.
+        part: what to read.
+        scanned: is told how many messages of the part have been passed, whether they are chosen or not. With the
+            parts of a lookup, it is told only of those that the index has found.
     """
     from rucola.arrow.columns import BatchBuilder
 
-    builder = BatchBuilder(options, schema.names, schema, piece.broker_name)
-    if isinstance(piece, QueueRange):
+    builder = BatchBuilder(options, schema.names, schema, part.broker_name)
+    if isinstance(part, QueueRange):
         from rucola.arrow.broker_pull import pull_queue
 
-        return pull_queue(options, builder, piece, scanned)
+        return pull_queue(options, builder, part, scanned)
     from rucola.arrow.store_scan import scan_log, scan_queue, scan_records
 
-    if isinstance(piece, LogRange):
-        return scan_log(options, builder, piece, scanned)
-    if isinstance(piece, RecordRange):
-        return scan_records(options, builder, piece, scanned)
-    return scan_queue(options, builder, piece, scanned)
+    if isinstance(part, LogRange):
+        return scan_log(options, builder, part, scanned)
+    if isinstance(part, RecordRange):
+        return scan_records(options, builder, part, scanned)
+    return scan_queue(options, builder, part, scanned)

@@ -28,26 +28,26 @@ class RocketMQReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self.wanted = Wanted()
+        self.pushed = Wanted()
 
     def partitions(self) -> list[InputPartition]:
         """One partition for each planned range; none if there is nothing to read."""
         catalog = open_catalog(self.options)
         try:
             queues = catalog.queues(all_needed=True)
-            wanted = lookup(self.wanted, self.options)
-            if wanted is not None and can_narrow(self.options):
-                queues = catalog.holders(queues, *wanted)
+            keys = lookup(self.pushed, self.options)
+            if keys is not None and can_narrow(self.options):
+                queues = catalog.holders(queues, *keys)
             start = starting_offsets(self.options, catalog, queues, "earliest")
             end = ending_offsets(self.options, catalog, queues)
             ranges = checked_ranges(start, end, catalog.bounds(queues), self.options.fail_on_data_loss)
-            return [InputPartition(piece) for piece in self._planned(ranges, catalog, wanted)]
+            return [InputPartition(one) for one in self._planned(ranges, catalog, keys)]
         finally:
             catalog.close()
 
-    def _planned(self, ranges: list[QueueRange], catalog: Catalog, wanted: KeyLookup | None) -> list[SourceRange]:
+    def _planned(self, ranges: list[QueueRange], catalog: Catalog, keys: KeyLookup | None) -> list[SourceRange]:
         """The ranges of the tasks. They hold every message in ``ranges`` that the query needs, and perhaps others."""
-        found = None if wanted is None else catalog.plan_lookup(ranges, *wanted)
+        found = None if keys is None else catalog.plan_lookup(ranges, *keys)
         return catalog.plan(ranges) if found is None else found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -65,9 +65,9 @@ class FilteringReader(RocketMQReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Remembers the filters; Spark still applies all of them."""
-        self.wanted = wanted_by(filters)
-        self.options = narrowed(self.options, self.wanted)
+        self.pushed = wanted_by(filters)
+        self.options = narrowed(self.options, self.pushed)
         return filters
 
-    def _planned(self, ranges: list[QueueRange], catalog: Catalog, wanted: KeyLookup | None) -> list[SourceRange]:
-        return super()._planned(cut_ranges(self.wanted, ranges, catalog), catalog, wanted)
+    def _planned(self, ranges: list[QueueRange], catalog: Catalog, keys: KeyLookup | None) -> list[SourceRange]:
+        return super()._planned(cut_ranges(self.pushed, ranges, catalog), catalog, keys)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def read_range(options: ReadOptions, schema: StructType, piece: SourceRange) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of ``piece`` as record batches that match ``schema`` exactly. Runs in a task."""
+def read_range(options: ReadOptions, schema: StructType, part: SourceRange) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of ``part`` as record batches that match ``schema`` exactly. Runs in a task."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from rucola.arrow.reading import read_range as read
+    from rucola.arrow import reading
 
-    batches = read(options, to_arrow_schema(schema, timezone="UTC"), piece)
+    batches = reading.read_range(options, to_arrow_schema(schema, timezone="UTC"), part)
     leave_modules_out_of_collections()
     return batches
 

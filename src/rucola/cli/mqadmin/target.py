@@ -84,8 +84,8 @@ def command(name: str) -> Callable[[Work], Work]:
         def run(namesrv: str, **given: Any) -> None:
             async def session() -> None:
                 async with AdminClient(namesrv, config=client_config()) as admin:
-                    places = {option: given.pop(option) for option in chosen}
-                    await work(kind(admin, **places) if chosen else admin, **given)
+                    choice = {option: given.pop(option) for option in chosen}
+                    await work(kind(admin, **choice) if chosen else admin, **given)
 
             asyncio.run(session())
 

@@ -104,9 +104,11 @@ async def update_topic(
     flags = switch("-u", unit, False) | switch("-s", has_unit_sub, False) << 1
     config = TopicConfig(topic, read_queues, write_queues, perm, topic_sys_flag=flags, order=ordered)
 
-    for address in await target.masters():
-        await target.admin.api.change_topic(address, config, attributes)
-        output.say(f"create topic to {address} success.", topic=topic, broker=address)
+    await target.change(
+        lambda address: target.admin.api.change_topic(address, config, attributes),
+        lambda address: f"create topic to {address} success.",
+        topic=topic,
+    )
     if ordered:
         info = await target.admin.cluster_info()
         known = info.broker_addr_table

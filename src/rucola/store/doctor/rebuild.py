@@ -132,9 +132,9 @@ def rebuild(
         return _report(find_job(files, root, options, commit_log_path), [], [], [], 0)
     lock = files.lock_directory(root)
     try:
-        work = Rebuild(files, root, run, progress)
-        work.finish_exchange(log_path)
-        return work.run(find_job(files, root, options, commit_log_path))
+        rebuilding = Rebuild(files, root, run, progress)
+        rebuilding.finish_exchange(log_path)
+        return rebuilding.run(find_job(files, root, options, commit_log_path))
     finally:
         lock.release()
 
@@ -151,7 +151,7 @@ class Rebuild:
         self._root = root
         self._staging = f"{root}/{_STAGING}"
         self.new = f"{self._staging}/new"
-        self._work = Staged(files, self._staging, task, run, progress)
+        self._staged = Staged(files, self._staging, task, run, progress)
 
     def finish_exchange(self, commit_log_path: str | None) -> None:
         """Finishes a replacement of queues and index that was interrupted."""
@@ -174,12 +174,12 @@ class Rebuild:
     def build(self, job: RebuildJob) -> tuple[RebuildReport, list[str]]:
         """Builds the new files below ``new``; returns the parts that were built."""
         moved = any(self._files.exists(f"{self._staging}/{name}") for name in ("new", "old"))
-        self._work.prepare(job.to_json(), moved)
-        with self._work.trusting_results():
+        self._staged.prepare(job.to_json(), moved)
+        with self._staged.trusting_results():
             return self._build(job)
 
     def _build(self, job: RebuildJob) -> tuple[RebuildReport, list[str]]:
-        scans = [ScanResult.from_dict(fields) for fields in self._work.phase(SCAN, len(job.segments))]
+        scans = [ScanResult.from_dict(fields) for fields in self._staged.run_phase(SCAN, len(job.segments))]
         layouts = self._make(QUEUES, [[asdict(one) for one in group] for group in self._queue_groups(scans)])
         parts = [part for part in PARTS if part != "index"]
         indexes: list[LayoutResult] = []
@@ -189,14 +189,14 @@ class Rebuild:
             indexes = self._make(INDEX, [asdict(one) for one in works])
             self._take_indexes(works, indexes)
         self._take_queues(layouts)
-        return _report(job, scans, layouts, indexes, self._work.resumed), parts
+        return _report(job, scans, layouts, indexes, self._staged.resumed), parts
 
     def clear(self) -> None:
         """Removes the working directory."""
-        self._work.clear()
+        self._staged.clear()
 
-    def _make(self, phase: str, work: list[Any]) -> list[LayoutResult]:
-        return [LayoutResult(**fields) for fields in self._work.make(phase, work)]
+    def _make(self, phase: str, items: list[Any]) -> list[LayoutResult]:
+        return [LayoutResult(**fields) for fields in self._staged.run_items(phase, items)]
 
     # -- work of the second step ---------------------------------------------------------------------------------------
 

@@ -180,18 +180,18 @@ def salvage(
     output = files.expand(output)
     _check_output(files, output, expanded)
     job = _job(files, expanded, segment_bytes, topics)
-    work = Staged(files, output + STAGING, task, run, progress)
-    work.prepare(json.dumps(asdict(job)))
-    with work.trusting_results():
-        searches = work.phase(SEARCH, len(job.paths))
-        found = _found(files, job, work.path, searches)
+    staged = Staged(files, output + STAGING, task, run, progress)
+    staged.prepare(json.dumps(asdict(job)))
+    with staged.trusting_results():
+        searches = staged.run_phase(SEARCH, len(job.paths))
+        found = _found(files, job, staged.path, searches)
         chosen, copies, misplaced = chosen_records(found, job.segment_bytes)
         torn, unreadable = (sum(int(search[name]) for search in searches) for name in ("torn", "unreadable"))
         topic_names = {str(topic) for search in searches for topic in search["topics"]}
         gaps = 0
         if chosen and not dry_run:
-            new = f"{work.path}/new"
-            gaps = _write_log(files, work, job.segment_bytes, chosen, new)
+            new = f"{staged.path}/new"
+            gaps = _write_log(files, staged, job.segment_bytes, chosen, new)
             _copy_tables(files, expanded, new)
             given = in_todays_words(options or {})
             kept = _sizes(files, expanded) | {key: value for key, value in given.items() if key != "storePathCommitLog"}
@@ -202,7 +202,7 @@ def salvage(
                 files.close_to_others(new)
             files.rename(new, output)
             files.sync_parent(output)
-    work.clear()
+    staged.clear()
     return SalvageReport(
         output if chosen and not dry_run else "",
         len(job.paths),
@@ -215,7 +215,7 @@ def salvage(
         len(topic_names),
         gaps,
         unreadable,
-        work.resumed,
+        staged.resumed,
     )
 
 
@@ -411,16 +411,16 @@ def _next_record(buffer: Searchable, position: int, parts: list[tuple[int, int]]
     return -1
 
 
-def _write_log(files: Files, work: Staged, length: int, chosen: list[FoundRecord], new: str) -> int:
+def _write_log(files: Files, staged: Staged, length: int, chosen: list[FoundRecord], new: str) -> int:
     """Writes the records in ``chosen``, which are in order of their offsets, into the log of the new store; returns the
     number of gaps.
     """
-    works = [asdict(one) for one in _segment_works(files, work.path, length, chosen)]
+    works = [asdict(one) for one in _segment_works(files, staged.path, length, chosen)]
     files.make_directory(f"{new}/commitlog")
-    results = work.make(FILL, works, f"{new}/commitlog")
+    results = staged.run_items(FILL, works, f"{new}/commitlog")
     gaps = [Gap(*gap) for result in results for gap in result["gaps"]]
     for result in results:
-        path = f"{work.path}/{result['path']}"
+        path = f"{staged.path}/{result['path']}"
         if files.exists(path):  # an interrupted salvage may already have moved the file
             files.rename(path, f"{new}/commitlog/{path.rpartition('/')[2]}")
     files.sync_directory(f"{new}/commitlog")

@@ -18,7 +18,7 @@ from rucola.formats.config_json import UNREADABLE_JSON
 from rucola.runtime.files import Files
 from rucola.store.doctor.staged_result import is_whole, read_result, write_result
 
-Work = Callable[[Files, str, str, int, str], dict[str, Any]]
+TaskFunction = Callable[[Files, str, str, int, str], dict[str, Any]]
 """Does one task, and returns what describes its result: takes the phase, the path of the staging directory, the number
 of the task and the name of the attempt, with which the names of all files that it writes begin. A function of a module,
 so that it can be sent to other processes.
@@ -32,12 +32,12 @@ class Phase(NamedTuple):
     Attributes:
         name: the phase.
         staging: path of the staging directory.
-        work: does a task.
+        task: does a task.
     """
 
     name: str
     staging: str
-    work: Work
+    task: TaskFunction
 
     def run(self, number: int, attempt: str) -> None:
         """Runs one task.
@@ -52,7 +52,7 @@ class Phase(NamedTuple):
         """
         files, name = Files(), f"{self.name}-{number}.{attempt}"
         files.hold(self.staging)
-        write_result(files, self.staging, name, self.work(files, self.name, self.staging, number, name))
+        write_result(files, self.staging, name, self.task(files, self.name, self.staging, number, name))
 
 
 Runner = Callable[[Phase, Sequence[int], Callable[[], None]], None]
@@ -76,7 +76,7 @@ class Staged:
     Args:
         files: access to the disk.
         path: path of the staging directory.
-        work: does a task.
+        task: does a task.
         run: runs the tasks.
         progress: called whenever tasks have ended.
 
@@ -84,11 +84,11 @@ class Staged:
         resumed: number of tasks whose results existed already.
     """
 
-    def __init__(self, files: Files, path: str, work: Work, run: Runner, progress: Progress) -> None:
+    def __init__(self, files: Files, path: str, task: TaskFunction, run: Runner, progress: Progress) -> None:
         self.path = path
         self.resumed = 0
         self._files = files
-        self._work = work
+        self._task = task
         self._run_tasks = run
         self._progress = progress
 
@@ -124,19 +124,19 @@ class Staged:
             problem = f"a result of an interrupted run cannot be used: {error}"
             raise StoreDamagedError(self.path, 0, problem, "remove this directory, then start again") from error
 
-    def make(self, phase: str, work: list[Any], moved: str = "") -> list[dict[str, Any]]:
-        """Writes ``work`` to ``PHASE.work`` and runs one task for each item; returns the results of the tasks.
+    def run_items(self, phase: str, items: list[Any], moved: str = "") -> list[dict[str, Any]]:
+        """Writes ``items`` to ``PHASE.work`` and runs one task for each of them; returns the results of the tasks.
 
         Args:
             moved: the directory to which an interrupted run may have moved the tasks' files.
         """
-        text = json.dumps(work).encode()
+        text = json.dumps(items).encode()
         if self._files.read_file(f"{self.path}/{phase}.work") != text:
             self._discard(phase)
             self._files.replace_file(f"{self.path}/{phase}.work", text)
-        return self.phase(phase, len(work), moved)
+        return self.run_phase(phase, len(items), moved)
 
-    def phase(self, phase: str, count: int, moved: str = "") -> list[dict[str, Any]]:
+    def run_phase(self, phase: str, count: int, moved: str = "") -> list[dict[str, Any]]:
         """Runs the tasks of a phase that have no whole result yet; returns all results.
 
         Raises:
@@ -158,7 +158,7 @@ class Staged:
             self._progress(phase, len(self._results(phase)), count)
 
         if missing:
-            self._run_tasks(Phase(phase, self.path, self._work), missing, look)
+            self._run_tasks(Phase(phase, self.path, self._task), missing, look)
             known = self._results(phase)
         self._progress(phase, count, count)
         found = []
