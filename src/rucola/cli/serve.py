@@ -8,10 +8,11 @@ import logging
 import os
 import signal
 import sys
+import threading
 from argparse import Namespace
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, NoReturn, TextIO
 
 from rucola.errors import AddressInUseError
 from rucola.runtime.collector import freeze_survivors
@@ -110,12 +111,24 @@ async def _trim_heap() -> None:
 def _survive_other_signals() -> None:
     """Operators of RocketMQ's brokers send SIGQUIT for the stacks, also when nothing else is answered; it is handled
     without the event loop. A terminal sends it for Ctrl-\\.
+
+    A thread waits for the signal and writes the stacks while it holds the GIL, so that all of them are complete. A
+    handler of ``faulthandler.register`` would read the stack of a thread that goes on meanwhile, and end the process.
     """
     for name in ("SIGUSR1", "SIGUSR2"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
-    if hasattr(faulthandler, "register") and sys.__stderr__ is not None:
-        faulthandler.register(signal.SIGQUIT, sys.__stderr__, all_threads=True)
+    if hasattr(signal, "pthread_sigmask") and sys.__stderr__ is not None:
+        # Threads that start later do not take the signal either.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGQUIT,))
+        threading.Thread(target=_write_stacks, args=(sys.__stderr__,), name="rucola-stacks", daemon=True).start()
+
+
+def _write_stacks(output: TextIO) -> NoReturn:
+    while True:
+        signal.sigwait((signal.SIGQUIT,))
+        with suppress(OSError, ValueError):  # the output was closed
+            faulthandler.dump_traceback(output, all_threads=True)
 
 
 def _ignore(_name: str) -> None:

@@ -365,7 +365,7 @@ class Segment:
         self.read_lengths: list[int] = []
 
     @property
-    def segment(self) -> Self:
+    def map(self) -> Self:
         return self
 
     def read_resident(self, _position: int, _into: memoryview) -> bool:

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -38,10 +39,9 @@ def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "rucola", *arguments],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "100"},
-        **options,
+        **({"stderr": subprocess.PIPE} | options),
     )
 
 
@@ -197,6 +197,24 @@ def test_other_signals_do_not_end_a_server(command, tmp_path):
         process.kill()
         process.communicate()
     assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_stacks_asked_for_while_the_server_imports_do_not_end_it(tmp_path):
+    """Before the fix, most servers ended with a segmentation fault: the stack of a thread was read while it ran."""
+    conf = config_file(tmp_path / "store", f"{SMALL}storePathRootDir={tmp_path}/store\nlistenPort=0\n")
+    for _ in range(3):
+        with (tmp_path / "stacks").open("w") as stacks:
+            process = start("broker", "-c", str(conf), "--json", stderr=stacks)
+        assert process.stdout is not None and process.stdout.readline()
+        try:
+            for _ in range(100):
+                process.send_signal(signal.SIGQUIT)
+                time.sleep(0.002)  # a signal that waits already is not sent twice
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(TIMEOUT_S) == 0
+        finally:
+            process.kill()
+            process.stdout.close()
 
 
 def test_the_log_can_be_json_and_quieter(tmp_path):
