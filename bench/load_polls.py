@@ -1,7 +1,7 @@
-"""Load program with consumers that wait: each has a connection of its own and one long poll for an empty queue.
+"""Load program with consumers that wait: each has a connection of its own and one long poll at the end of a queue.
 
-Arguments: broker address, topic, number of consumers. When all first polls were sent and none was answered at once, one
-JSON line appears on standard output. The program ends when its input ends.
+Arguments: broker address, topic, number of consumers. When all polls wait, one JSON line appears on standard output.
+The program ends when its input ends.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ SETTLE_S = 2.0
 _OPENING = 64
 
 
-def poll_of(number: int, topic: str) -> bytes:
+def poll_of(number: int, topic: str, queue_offset: int) -> bytes:
     """Returns the pull of consumer ``number``, which is the only member of its group."""
     fields = {
         "consumerGroup": f"bench_idle_{number}",
         "topic": topic,
         "queueId": 0,
-        "queueOffset": 0,
+        "queueOffset": queue_offset,
         "maxMsgNums": 32,
         "sysFlag": SUSPEND_AND_SUBSCRIPTION,
         "commitOffset": 0,
@@ -46,19 +46,18 @@ async def consumer(number: int, host: str, port: int, topic: str, opening: async
     Raises:
         ConnectionError: the broker refused a poll, or closed the connection.
     """
-    frame = poll_of(number, topic)
     async with opening:
         reader, writer = await asyncio.open_connection(host, port)
-        writer.write(frame)
+        writer.write(poll_of(number, topic, 0))
     sent.append(number)
     while True:
         head = await reader.readexactly(4)
         answer = decode_frame(head + await reader.readexactly(int.from_bytes(head, "big")))
         if not answer.flag & 1:
             continue
-        if answer.code != 19:  # PULL_NOT_FOUND
+        if "nextBeginOffset" not in answer.ext_fields:
             raise ConnectionError(f"poll refused: {answer.code} {answer.remark}")
-        writer.write(frame)
+        writer.write(poll_of(number, topic, int(answer.ext_fields["nextBeginOffset"])))
 
 
 async def main(address: str, topic: str, consumers: int) -> None:
