@@ -12,7 +12,7 @@ import threading
 from argparse import Namespace
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, NoReturn, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from rucola.errors import AddressInUseError
 from rucola.runtime.collector import freeze_survivors
@@ -62,7 +62,6 @@ def run_servers(
     """
 
     async def serve() -> None:
-        _survive_other_signals()
         manager = ServiceManager(os.environ)
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -100,7 +99,11 @@ def run_servers(
             await stop()
         event(logger, logging.INFO, "stopped")
 
-    with _held_back_logs(log) as release, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with (
+        _held_back_logs(log) as release,
+        _other_signals(),
+        asyncio.Runner(loop_factory=_loop_factory()) as runner,
+    ):
         runner.run(serve())
 
 
@@ -108,25 +111,40 @@ async def _trim_heap() -> None:
     await asyncio.to_thread(trim_heap)
 
 
-def _survive_other_signals() -> None:
-    """Operators of RocketMQ's brokers send SIGQUIT for the stacks, also when nothing else is answered; it is handled
-    without the event loop. A terminal sends it for Ctrl-\\.
+@contextmanager
+def _other_signals() -> Iterator[None]:
+    """In the block, SIGUSR1 and SIGUSR2 do nothing, and SIGQUIT writes the stacks. Operators of RocketMQ's brokers send
+    SIGQUIT for them, also when nothing else is answered; a terminal sends it for Ctrl-\\.
 
-    A thread waits for the signal and writes the stacks while it holds the GIL, so that all of them are complete. A
-    handler of ``faulthandler.register`` would read the stack of a thread that goes on meanwhile, and end the process.
+    A thread waits for the signal, without the event loop, and writes the stacks while it holds the GIL, so that all of
+    them are complete. A handler of ``faulthandler.register`` would read the stack of a thread that goes on meanwhile,
+    and end the process.
     """
     for name in ("SIGUSR1", "SIGUSR2"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask") and sys.__stderr__ is not None:
-        # Threads that start later do not take the signal either.
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGQUIT,))
-        threading.Thread(target=_write_stacks, args=(sys.__stderr__,), name="rucola-stacks", daemon=True).start()
+    if not hasattr(signal, "pthread_sigmask") or sys.__stderr__ is None:
+        yield
+        return
+    # Threads that start later do not take the signal either. It stays blocked: one that is sent at the very end would
+    # otherwise end the process.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGQUIT,))
+    ending = threading.Event()
+    thread = threading.Thread(target=_write_stacks, args=(sys.__stderr__, ending), name="rucola-stacks", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        signal.pthread_kill(thread.ident or 0, signal.SIGQUIT)
+        thread.join()
 
 
-def _write_stacks(output: TextIO) -> NoReturn:
+def _write_stacks(output: TextIO, ending: threading.Event) -> None:
     while True:
         signal.sigwait((signal.SIGQUIT,))
+        if ending.is_set():
+            return
         with suppress(OSError, ValueError):  # the output was closed
             faulthandler.dump_traceback(output, all_threads=True)
 
