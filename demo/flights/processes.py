@@ -174,7 +174,7 @@ class BrokerProcess:
 def up_command(store: Path, config: Path, namesrv_port: str, broker_port: str) -> list[str]:
     """The command line of ``rucola up``; port 0 means any free port."""
     return [
-        sys.executable, "-m", "rucola.cli", "up", "--json", "--store", str(store), "--config", str(config),
+        sys.executable, "-m", "rucola", "up", "--json", "--store", str(store), "--config", str(config),
         "--namesrv-port", namesrv_port, "--broker-port", broker_port, "--http-port", "0",
     ]  # fmt: skip
 
