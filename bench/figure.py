@@ -8,15 +8,15 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Budget:
-    """A limit on the ratio of two figures or on our own figure."""
+    """A limit on the ratio of two figures, on our own figure, or on our figure as a multiple of the floor."""
 
-    on: Literal["ratio", "ours"]
+    on: Literal["ratio", "ours", "floor"]
     bound: Literal["min", "max"]
     value: float
 
     def met(self, figure: Figure) -> bool | None:
         """Whether ``figure`` keeps the limit; None when there is nothing to compare it with."""
-        got = figure.ours if self.on == "ours" else figure.ratio
+        got = {"ours": figure.ours, "ratio": figure.ratio, "floor": figure.of_floor}[self.on]
         if got is None:
             return None
         return got >= self.value if self.bound == "min" else got <= self.value
@@ -24,7 +24,8 @@ class Budget:
     def text(self, unit: str) -> str:
         """The text shown in the table."""
         sign = "≥" if self.bound == "min" else "≤"
-        return f"{sign} {self.value:g} {unit}" if self.on == "ours" else f"{sign} {self.value:g}×"
+        wanted = f"{sign} {self.value:g}"
+        return {"ours": f"{wanted} {unit}", "ratio": f"{wanted}×", "floor": f"{wanted} × floor"}[self.on]
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Figure:
         peer: the figure of ``peer_name``.
         ratio: how many times better ``ours`` is than ``peer``; this is what ``budgets`` limit.
         budgets: limits; none for a figure that is only shown.
+        floor: the figure of the smallest server that does the same; None where none was measured.
     """
 
     group: str
@@ -49,6 +51,12 @@ class Figure:
     peer_name: str = ""
     ratio: float | None = None
     budgets: tuple[Budget, ...] = ()
+    floor: float | None = None
+
+    @property
+    def of_floor(self) -> float | None:
+        """Our figure as a multiple of the floor."""
+        return self.ours / self.floor if self.floor else None
 
     @property
     def met(self) -> bool | None:
@@ -71,6 +79,11 @@ def at_least(ratio: float) -> Budget:
 def at_most(ratio: float) -> Budget:
     """Limits a ratio: our figure may be at most this many times the figure for comparison."""
     return Budget("ratio", "max", ratio)
+
+
+def within_floor(multiple: float) -> Budget:
+    """Limits a cost: our figure may be at most this many times the floor."""
+    return Budget("floor", "max", multiple)
 
 
 def rate(group: str, what: str, ours: float, peer: float, peer_name: str, *budgets: Budget, unit: str = "/s") -> Figure:

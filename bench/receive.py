@@ -25,7 +25,7 @@ def measure(context: Context) -> Iterator[Figure]:
     ours, java = context.both()
     for servers in (ours, java):
         context.show(f"pull: {STORED:,} messages into {servers.name}")
-        _fill(servers, STORED // 4 if context.quick else STORED)
+        fill(servers, STORED // 4 if context.quick else STORED)
     with (
         python_load("load_client", "pull", ours.namesrv, TOPIC, servers=ours) as on_ours,
         python_load("load_client", "pull", java.namesrv, TOPIC, servers=java) as on_java,
@@ -62,7 +62,7 @@ def measure_push(context: Context) -> Iterator[Figure]:
     ours, java = context.both()
     for servers in (ours, java):
         context.show(f"push: {STORED:,} messages into {servers.name}")
-        _fill(servers, STORED // 4 if context.quick else STORED)
+        fill(servers, STORED // 4 if context.quick else STORED)
     context.show("consume, our push consumer")
     with (
         python_load("load_push", "consume", ours.namesrv, TOPIC, servers=ours) as on_ours,
@@ -89,6 +89,7 @@ def _groups(context: Context, name: str, on_ours: Program, on_java: Program) -> 
     return mine[2:], theirs[2:]
 
 
-def _fill(servers: Servers, messages: int) -> None:
+def fill(servers: Servers, messages: int) -> None:
+    """Sends messages to the topic."""
     with python_load("load_client", "send", servers.namesrv, TOPIC, "1024") as program:
         program.round(f"64 {messages}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from itertools import groupby
 from pathlib import Path
 
 from rich.table import Table
@@ -53,6 +54,11 @@ SHORT = (
 )
 """The six main figures: displayed name, group, and the beginning of the row's name."""
 HEADING = re.compile(r"^\*\*(.+)\*\*$", re.MULTILINE)
+HEAD = ["| figure | ours | compared with | ratio | budget | |", "|---|---:|---:|---:|---|---|"]
+FLOOR_HEAD = [
+    "| figure | ours | compared with | ratio | floor | ours / floor | budget | |",
+    "|---|---:|---:|---:|---:|---:|---|---|",
+]
 LOAD = ", load average before the run: "
 MARKS = {True: "kept", False: "missed", None: ""}
 COLOURS = {True: "green", False: "red", None: "default"}
@@ -73,8 +79,8 @@ def machine() -> str:
 def table(figures: list[Figure]) -> Table:
     """Makes a table of all figures, with a heading for each group."""
     shown = Table(header_style="bold")
-    for title in ("figure", "ours", "compared with", "", "ratio", "budget", ""):
-        shown.add_column(title, justify="right" if title in ("ours", "compared with", "ratio") else "left")
+    for title in ("figure", "ours", "compared with", "", "ratio", "floor", "× floor", "budget", ""):
+        shown.add_column(title, justify="left" if title in ("figure", "", "budget") else "right")
     group = ""
     for figure in figures:
         if figure.group != group:
@@ -83,7 +89,7 @@ def table(figures: list[Figure]) -> Table:
             shown.add_row(f"[bold]{group}[/]")
         what, ours, peer, ratio, budget = _cells(figure)
         mark = f"[{COLOURS[figure.met]}]{MARKS[figure.met]}[/]"
-        shown.add_row(f"  {what}", ours, peer, figure.peer_name, ratio, budget, mark)
+        shown.add_row(f"  {what}", ours, peer, figure.peer_name, ratio, *_floor_cells(figure), budget, mark)
     return shown
 
 
@@ -143,16 +149,26 @@ def _same_machine(one: str, other: str) -> bool:
 def markdown(figures: list[Figure], where: str) -> str:
     """Formats the figures as one table for each group."""
     lines = [f"Machine: {where}."]
-    group = ""
-    for figure in figures:
-        if figure.group != group:
-            group = figure.group
-            lines += ["", f"**{group[0].upper()}{group[1:]}**", ""]
-            lines += ["| figure | ours | compared with | ratio | budget | |", "|---|---:|---:|---:|---|---|"]
-        cells = _cells(figure)
-        peer = f"{cells[2]} ({figure.peer_name})" if cells[2] else ""
-        lines.append(f"| {cells[0]} | {cells[1]} | {peer} | {cells[3]} | {cells[4]} | {MARKS[figure.met]} |")
+    for group, members in groupby(figures, lambda figure: figure.group):
+        rows = list(members)
+        has_floor = any(figure.floor is not None for figure in rows)
+        lines += ["", f"**{group[0].upper()}{group[1:]}**", ""]
+        lines += FLOOR_HEAD if has_floor else HEAD
+        lines += [_line(figure, has_floor) for figure in rows]
     return "\n".join(lines)
+
+
+def _line(figure: Figure, has_floor: bool) -> str:
+    what, ours, peer, ratio, budget = _cells(figure)
+    peer = f"{peer} ({figure.peer_name})" if peer else ""
+    floor = _floor_cells(figure) if has_floor else ()
+    return f"| {' | '.join((what, ours, peer, ratio, *floor, budget, MARKS[figure.met]))} |"
+
+
+def _floor_cells(figure: Figure) -> tuple[str, str]:
+    if figure.floor is None or figure.of_floor is None:
+        return "", ""
+    return number(figure.floor, figure.unit), f"{figure.of_floor:.3g}×"
 
 
 def _cells(figure: Figure) -> tuple[str, str, str, str, str]:

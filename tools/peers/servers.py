@@ -207,7 +207,7 @@ class RucolaServers(Servers):
             self._configure("broker.conf", **self.settings)
             command += ["--config", "broker.conf"]
         process = self._spawn(command, "rucola.log", environment_of(self._tree), capture=True)
-        facts = _facts(process, self)
+        facts = facts_of(process, self)
         self.ready_at = time.perf_counter()
         self.namesrv, self.broker, self.http = facts["namesrv"], facts["brokers"][0], facts["http"]
 
@@ -342,7 +342,7 @@ class MixedServers(JavaServers):
     def _rucola(self, *command: str) -> dict[str, Any]:
         whole = [sys.executable, "-m", "rucola", *command, "--json"]
         process = self._spawn(whole, f"rucola-{command[0]}.log", OURS, capture=True)
-        return _facts(process, self)
+        return facts_of(process, self)
 
 
 def servers(name: str, flush: str = "async", settings: Mapping[str, object] | None = None) -> Servers:
@@ -377,7 +377,7 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2] or 0)
 
 
-def _facts(process: subprocess.Popen[bytes], owner: Servers) -> dict[str, Any]:
+def facts_of(process: subprocess.Popen[bytes], owner: Servers) -> dict[str, Any]:
     """Waits until a ``rucola`` command with ``--json`` is ready; returns its JSON output."""
     line = _first_line(process)
     if not line.startswith("{"):
