@@ -18,8 +18,13 @@ from rucola.runtime.logs import event
 from rucola.store.results import StoreState
 
 logger = logging.getLogger(__name__)
-_DELAY_S = 0.001
-"""Delay of a dispatch in seconds. RocketMQ's dispatcher pauses for the same time between two rounds."""
+_DELAY_S = 0.005
+"""Longest delay of a dispatch in seconds while no request waits for messages. RocketMQ's dispatcher pauses for 1 ms
+between two rounds. Here the delay changes nothing for clients, because a dispatch precedes each request that may read;
+and a dispatch of 25 messages costs a tenth of 25 dispatches.
+"""
+_APPENDS_MAX = 32
+"""Number of appends after which a dispatch is no longer delayed."""
 MAPS_A_TURN = 4
 """Number of queue segments that a dispatch maps before it pauses until the next iteration of the event loop. Mapping a
 segment takes several system calls and up to 0.4 ms; making its file takes 1 ms, and the disk must sync directories.
@@ -49,6 +54,8 @@ class DispatchScheduler:
         self._loop = running.loop
         self._sync_flush = running.services.store.config.sync_flush
         self._call: asyncio.Handle | None = None
+        self._appends_left = 0
+        """Number of appends for which the scheduled dispatch may still be delayed; 0 if it is not delayed."""
 
     def appended(self) -> None:
         """Schedules a dispatch after messages were appended. With SYNC_FLUSH, ``flushed`` schedules the dispatch after
@@ -84,16 +91,23 @@ class DispatchScheduler:
 
     def _schedule(self) -> None:
         """Schedules a dispatch: in the next iteration of the event loop if a pull or pop waits, otherwise after
-        ``_DELAY_S``. This delay lets messages from several socket reads share one dispatch.
+        ``_DELAY_S`` or ``_APPENDS_MAX`` appends. This delay lets messages from several socket reads share one dispatch.
         """
         if self._call is None:
             if len(self._running.hold) or self._services.pops.waiting:
                 self._call = self._loop.call_soon(self._dispatch)
             else:
+                self._appends_left = _APPENDS_MAX
                 self._call = self._loop.call_later(_DELAY_S, self._dispatch)
+        elif self._appends_left:
+            self._appends_left -= 1
+            if not self._appends_left:
+                self._call.cancel()
+                self._call = self._loop.call_soon(self._dispatch)
 
     def _dispatch(self) -> None:
         self._call = None
+        self._appends_left = 0
         services = self._services
         store = services.store
         if store.state is StoreState.STOPPED:

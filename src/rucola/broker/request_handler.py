@@ -16,7 +16,7 @@ from rucola.broker.flush_waiters import FlushWaiters
 from rucola.broker.late_requests import LateRequests
 from rucola.broker.processor.send import SendMessageProcessor
 from rucola.broker.pull.processor import PullMessageProcessor
-from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind
+from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, run_end
 from rucola.common.mq_version import MQVersion
 from rucola.errors import BrokerError
 from rucola.protocol.codes import RequestCode, ResponseCode
@@ -115,7 +115,7 @@ class RequestHandler:
         while row < count:
             base = row * ROW_WIDTH
             kind = table[base + _KIND]
-            last = _run_end(table, row, count) if kind == _SEND else row + 1
+            last = run_end(table, row, count, _SAME_TOPIC) if kind == _SEND else row + 1
             if table[base + _FLAG] & FLAG_RESPONSE:
                 pass  # a response to a request of this broker; the channel has delivered it already
             elif kind == _PLAIN:
@@ -178,17 +178,6 @@ def _unasked(kind: int, run_ended: bool, channel: Channel) -> int:
     if kind == _PULL:
         return 0 if channel.costly else _UNASKED_PULLS
     return _UNASKED_ROWS if kind == _SEND and run_ended else 0
-
-
-def _run_end(table: array[int], row: int, count: int) -> int:
-    """Returns the end (excluded) of the run of rows with the same topic that begins at ``row``; no Python code runs for
-    each row.
-    """
-    following = (row + 1) * ROW_WIDTH + _SAME_TOPIC
-    if row + 1 == count or not table[following]:
-        return row + 1
-    same = table[following : count * ROW_WIDTH : ROW_WIDTH]
-    return row + 1 + (same.index(0) if 0 in same else len(same))
 
 
 def _send_away(channel: Channel, batch: FrameBatch, first: int) -> None:

@@ -140,3 +140,17 @@ class WalkStop(IntEnum):
 def new_table(rows: int) -> array[int]:
     """Returns a table of ``rows`` rows, filled with zeros."""
     return array("q", (0,)) * (ROW_WIDTH * rows)
+
+
+def run_end(table: array[int], row: int, rows: int, same_topic: int) -> int:
+    """Returns the end (excluded) of the rows of one topic that begin at ``row``; no Python code runs for each row.
+
+    Args:
+        rows: number of rows in the table.
+        same_topic: the column SAME_TOPIC of this table.
+    """
+    following = (row + 1) * ROW_WIDTH + same_topic
+    if row + 1 == rows or not table[following]:
+        return row + 1
+    same = table[following : rows * ROW_WIDTH : ROW_WIDTH]
+    return row + 1 + (same.index(0) if 0 in same else len(same))

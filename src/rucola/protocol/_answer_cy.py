@@ -60,7 +60,7 @@ def encode_send_answers(
 
     Args:
         source: the buffer that holds the rows' unique keys.
-        out: has ``send_answers_bytes_max`` bytes after ``position``.
+        out: should have ``send_answers_bytes_max`` bytes after ``position``.
         json_head: the header up to and including the store host in ``msgId``.
         json_middle: the header from the last ext value to ``opaque``.
         json_tail: the header after ``opaque``.
@@ -68,13 +68,18 @@ def encode_send_answers(
         binary_fields: ext fields up to and including the store host in ``msgId``.
 
     Returns:
-        The position after the last frame.
+        The position after the last frame. If ``out`` may be too small, nothing is written; the result is
+        ``send_answers_bytes_max``, negated.
     """
     row: cython.Py_ssize_t
     start: cython.Py_ssize_t
+    needed: cython.Py_ssize_t
     constants: cython.Py_ssize_t = len(json_head) + len(json_middle) + len(json_tail) + len(binary_fields)
-    if position < 0 or send_answers_bytes_max(table, first, last, constants) > len(out) - position:
-        raise ValueError("the responses do not fit into out")
+    if position < 0 or position > len(out):
+        raise ValueError(f"position {position} lies outside of out")
+    needed = send_answers_bytes_max(table, first, last, constants)
+    if needed > len(out) - position:
+        return -needed
     for row in range(first, last):
         start = row * ROW_WIDTH
         if table[start + FRAME_UNIQ_KEY_LEN] > 0 and (

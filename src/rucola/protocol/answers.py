@@ -8,7 +8,7 @@ from array import array
 from typing import Protocol
 
 from rucola.protocol import header_binary
-from rucola.protocol._answer_cy import encode_send_answers, send_answers_bytes_max
+from rucola.protocol._answer_cy import encode_send_answers
 from rucola.protocol.codes import PROTOCOL_VERSION, LanguageCode
 from rucola.protocol.command import BINARY, FLAG_RESPONSE, RemotingCommand, frame_prefix
 
@@ -29,7 +29,7 @@ class SendAnswers:
         code: response code; must mean that the message is stored: 0, 10, 11 or 12.
     """
 
-    __slots__ = ("_constant_bytes", "_constants", "_out")
+    __slots__ = ("_constants", "_out")
 
     def __init__(self, store_host: bytes, region: str, trace_on: bool = True, code: int = 0) -> None:
         fields = {"MSG_REGION": region, "TRACE_ON": "true" if trace_on else "false", "msgId": store_host.hex().upper()}
@@ -42,7 +42,6 @@ class SendAnswers:
         block += store_host.hex().upper().encode()
         binary_head = header_binary.FIXED.pack(code, _LANGUAGE, PROTOCOL_VERSION, 0, 0)[:5]
         self._constants = (json_head, _JSON_MIDDLE, _JSON_TAIL, binary_head, block)
-        self._constant_bytes = sum(map(len, self._constants))
         self._out = bytearray(_FIRST_BYTES)
 
     def encode(self, source: bytearray, table: array[int], first: int, last: int) -> bytearray:
@@ -50,10 +49,10 @@ class SendAnswers:
 
         The rows are of kind SEND, and their messages are stored: UNIQ_KEY, PHYSICAL_OFFSET and QUEUE_OFFSET are filled.
         """
-        bytes_max = send_answers_bytes_max(table, first, last, self._constant_bytes)
-        if bytes_max > len(self._out):
-            self._out = bytearray(2 * bytes_max)
         end = encode_send_answers(source, table, first, last, self._out, 0, *self._constants)
+        if end < 0:
+            self._out = bytearray(-2 * end)
+            end = encode_send_answers(source, table, first, last, self._out, 0, *self._constants)
         return self._out[:end]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Protocol, TypeAlias
 
-from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
+from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table, run_end
 from rucola.common.kernel_columns import (
     RECORD_QUEUE_ID,
     RECORD_QUEUE_OFFSET,
@@ -41,7 +41,7 @@ _ROWS_PER_QUEUE_MIN = 4
 """If consecutive rows of a topic average at least this many rows per queue, their units are put queue by queue. With
 fewer rows, putting the records one by one takes less CPU time than a scan of all rows for each queue.
 """
-
+_NO_QUEUE_IDS: set[int] = set()
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 Arrival: TypeAlias = "tuple[bytes, int, int, int | None]"
 """Topic, queue id, the queue's new maximum offset, and the tags code that all new messages share (None if their codes
@@ -274,15 +274,11 @@ class Dispatcher:
         Returns:
             The number of records whose units were put: ``rows``, or fewer if too many segments were mapped.
         """
-        same_topic = table[RECORD_SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
         view, first = file.map.view, 0
         while first < rows:
             if first and self._queues.maps_made >= self._maps_end:
                 return first
-            try:
-                last = same_topic.index(0, first + 1)
-            except ValueError:
-                last = rows
+            last = run_end(table, first, rows, RECORD_SAME_TOPIC)
             position = table[first * ROW_WIDTH + RECORD_TOPIC_POS]
             topic = bytes(view[position : position + table[first * ROW_WIDTH + RECORD_TOPIC_LEN]])
             if topic in self._deleted:
@@ -291,10 +287,12 @@ class Dispatcher:
                     first += 1
                 if first == last:
                     continue
-            queue_ids = set(table[first * ROW_WIDTH + RECORD_QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
-            room = self._maps_end - self._queues.maps_made
-            if len(queue_ids) > room and self._queues.unmapped(topic, queue_ids) > room:
-                last = first + int(room)  # the number of maps is looked at again after so many rows
+            queue_ids = _NO_QUEUE_IDS
+            if last - first > 1:
+                queue_ids = set(table[first * ROW_WIDTH + RECORD_QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
+                room = self._maps_end - self._queues.maps_made
+                if len(queue_ids) > room and self._queues.unmapped(topic, queue_ids) > room:
+                    last = first + int(room)  # the number of maps is looked at again after so many rows
             if self.screen is not None and not self.screen.passes(topic, table, first, last):
                 self._put_screened(self.screen, topic, file, table, first, last)
                 first = last
@@ -303,7 +301,7 @@ class Dispatcher:
                 self._put_records(topic, file, table, first, last)
                 first = last
                 continue
-            few = len(queue_ids) * _ROWS_PER_QUEUE_MIN <= last - first and topic != SCHEDULE_TOPIC
+            few = 0 < len(queue_ids) * _ROWS_PER_QUEUE_MIN <= last - first and topic != SCHEDULE_TOPIC
             if not few or not self._put_queues(topic, queue_ids, table, first, last, file.start):
                 self._put_rows(topic, file, table, first, last)
             first = last

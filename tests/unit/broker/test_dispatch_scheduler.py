@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from rucola.broker import dispatch_scheduler
 from rucola.broker.dispatch_scheduler import MAPS_A_TURN, ROWS_A_TURN, DispatchScheduler
 from rucola.broker.timer.timer_rewrite import TIMER
 from rucola.common.key_builder import SCHEDULE_TOPIC
@@ -45,7 +46,9 @@ class Scene:
         self.broken: set[str] = set()
         self.arrivals = list(arrivals)
         self.supervisor = Supervisor()
-        self.loop = ManualLoop(ManualClock())
+        self.clock = ManualClock()
+        self.loop = ManualLoop(self.clock)
+        self.dispatches = 0
         self.store = SimpleNamespace(
             state=StoreState.RUNNING,
             dispatch=self._dispatch,
@@ -82,6 +85,7 @@ class Scene:
         assert not self.heard or self.heard[0] != "pull", "a request was notified inside the store's call"
         if self.error is not None:
             raise self.error
+        self.dispatches += 1
         return 1
 
     def _take(self) -> list[tuple[bytes, int, int, int | None]]:
@@ -152,3 +156,61 @@ def test_a_paused_dispatch_continues_in_the_next_turn() -> None:
     scene.arrivals = [(b"T", 2, 1, None)]
     scene.loop.run()
     assert scene.arrivals, "nothing more is scheduled"
+
+
+@pytest.fixture
+def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Hold, "waiting", 0)
+
+
+@pytest.mark.usefixtures("nobody_waits")
+def test_appends_share_a_dispatch_while_nobody_waits() -> None:
+    scene = Scene()
+    for _ in range(dispatch_scheduler._APPENDS_MAX):
+        scene.scheduler.appended()
+        scene.loop.run()
+    assert scene.dispatches == 0
+    scene.clock.advance(dispatch_scheduler._DELAY_S * 1000 - 1)
+    scene.loop.run()
+    assert scene.dispatches == 0
+    scene.clock.advance(1)
+    scene.loop.run()
+    assert scene.dispatches == 1
+    scene.clock.advance(1000)
+    scene.loop.run()
+    assert scene.dispatches == 1
+
+
+@pytest.mark.usefixtures("nobody_waits")
+def test_many_appends_do_not_wait() -> None:
+    scene = Scene()
+    for number in range(1, 3):
+        for _ in range(dispatch_scheduler._APPENDS_MAX + 1):
+            assert scene.dispatches == number - 1
+            scene.scheduler.appended()
+        scene.loop.run()
+        assert scene.dispatches == number, "in the next turn, although no time has passed"
+    scene.clock.advance(1000)
+    scene.loop.run()
+    assert scene.dispatches == 2, "the delayed call was cancelled"
+
+
+@pytest.mark.usefixtures("nobody_waits")
+def test_a_read_does_not_wait_for_the_delay() -> None:
+    scene = Scene()
+    scene.scheduler.appended()
+    scene.scheduler.dispatch_scheduled()
+    assert scene.dispatches == 1
+    scene.scheduler.dispatch_scheduled()
+    scene.clock.advance(1000)
+    scene.loop.run()
+    assert scene.dispatches == 1
+
+
+def test_messages_for_those_who_wait_are_dispatched_in_the_next_turn() -> None:
+    scene = Scene()
+    for _ in range(3):
+        scene.scheduler.appended()
+    assert scene.dispatches == 0
+    scene.loop.run()
+    assert scene.dispatches == 1

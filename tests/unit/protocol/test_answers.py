@@ -47,7 +47,6 @@ def split(data: bytes) -> list[RemotingCommand]:
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Makes ``SendAnswers`` use the compiled or the interpreted kernel; returns this kernel."""
     monkeypatch.setattr(answers, "encode_send_answers", request.param.encode_send_answers)
-    monkeypatch.setattr(answers, "send_answers_bytes_max", request.param.send_answers_bytes_max)
     module: ModuleType = request.param
     return module
 
@@ -122,8 +121,25 @@ def test_refuses_what_lies_outside(kernel: ModuleType) -> None:
         good.encode(bytearray(3), table_of([{"UNIQ_KEY_POS": -1, "UNIQ_KEY_LEN": 3}]), 0, 1)
     with pytest.raises(ValueError, match="outside"):
         good.encode(bytearray(3), table_of([{}]), 0, 2)
-    with pytest.raises(ValueError, match="do not fit into out"):
-        kernel.encode_send_answers(bytearray(1), table_of([{}]), 0, 1, bytearray(100), 0, b"", b"", b"", b"", b"")
+    with pytest.raises(ValueError, match="position 101 lies outside of out"):
+        kernel.encode_send_answers(bytearray(1), table_of([{}]), 0, 1, bytearray(100), 101, b"", b"", b"", b"", b"")
+
+
+def test_answers_that_may_not_fit_are_not_begun(kernel: ModuleType) -> None:
+    out, table = bytearray(300), table_of([{}, {}])
+    needed = kernel.send_answers_bytes_max(table, 0, 2, 0)
+    assert needed > 300
+    assert kernel.encode_send_answers(bytearray(1), table, 0, 2, out, 0, b"", b"", b"", b"", b"") == -needed
+    assert not any(out)
+    out = bytearray(needed + 10)
+    assert kernel.encode_send_answers(bytearray(1), table, 0, 2, out, 11, b"", b"", b"", b"", b"") == -needed
+    assert kernel.encode_send_answers(bytearray(1), table, 0, 2, out, 10, b"", b"", b"", b"", b"") > 10
+
+
+def test_a_long_run_makes_room_for_its_answers(kernel: ModuleType) -> None:
+    good = SendAnswers(HOST4, "R")
+    table = table_of([{"OPAQUE": number} for number in range(100)])
+    assert [command.opaque for command in split(good.encode(bytearray(1), table, 0, 100))] == list(range(100))
 
 
 @given(

@@ -34,6 +34,8 @@ from rucola.remoting.server import Channel
 from rucola.store.results import PutMessageStatus
 from rucola.store.row_run import AS_THEY_ARE, AppendOptions, RowRun
 
+_TOPIC_POS = int(FrameColumn.TOPIC_POS)
+_TOPIC_LEN = int(FrameColumn.TOPIC_LEN)
 _QUEUE_ID = int(FrameColumn.QUEUE_ID)
 _SYS_FLAG = int(FrameColumn.SYS_FLAG)
 _TRAITS = int(FrameColumn.TRAITS)
@@ -164,8 +166,8 @@ class SendMessageProcessor:
         """The topic of the rows. If sends to it are refused, answers the producers and returns None."""
         source, _, table, first, last = run
         base = first * ROW_WIDTH
-        position = table[base + FrameColumn.TOPIC_POS]
-        name = bytes(source[position : position + table[base + FrameColumn.TOPIC_LEN]])
+        position = table[base + _TOPIC_POS]
+        name = bytes(source[position : position + table[base + _TOPIC_LEN]])
         topic = self.checked.known(name)
         if topic is not None:
             return topic

@@ -61,15 +61,17 @@ class IndexFile:
         slot_count, entry_max: number of hash slots, and largest number of entries.
         entries_at: length of header and slots in bytes.
         on_disk: whether the whole file was synced after it became full.
+        limit: number of entries that the file may hold before ``room`` must be called; 0 if that is unknown.
     """
 
-    __slots__ = ("_file", "_holes", "entries_at", "entry_max", "name", "on_disk", "slot_count")
+    __slots__ = ("_file", "_holes", "entries_at", "entry_max", "limit", "name", "on_disk", "slot_count")
 
     def __init__(self, files: Files, directory: str, name: str, config: MessageStoreConfig) -> None:
         self.name = name
         self.slot_count = config.max_hash_slot_num
         self.entry_max = config.max_index_num
         self.on_disk = True
+        self.limit = 0
         self.entries_at = INDEX_HEADER.size + INDEX_SLOT.size * self.slot_count
         self._holes = True
         """Whether slots may lack blocks, as RocketMQ leaves them in a file that it created."""
@@ -134,7 +136,7 @@ class IndexFile:
         """Allocates blocks for at least ``entries`` more entries, up to the end of the file.
 
         Returns:
-            The number of entries that the file may hold now, at most ``maxIndexNum``.
+            ``limit``: the number of entries that the file may hold now, at most ``maxIndexNum``.
 
         Raises:
             DiskFullError: there is no space; nothing was changed.
@@ -142,14 +144,14 @@ class IndexFile:
         if self._holes:
             self._file.map.fill_holes(0, self.entries_at)
             self._holes = False
-        # Reads one field, not the whole header, because this runs once per socket read.
         count = max(INDEX_HEADER.unpack(self._file.map.view)[-1], 1)
         used = self.entries_at + INDEX_ENTRY.size * count
         self._file.allocated = max(self._file.allocated, used)
         needed = min(used + INDEX_ENTRY.size * entries, self._file.size)
         if needed > self._file.allocated:
             self._file.allocate_to(needed)
-        return (self._file.allocated - self.entries_at) // INDEX_ENTRY.size
+        self.limit = (self._file.allocated - self.entries_at) // INDEX_ENTRY.size
+        return self.limit
 
     def inherit(self, previous: IndexFile) -> None:
         """Prepares this new file as the successor of a full one."""
@@ -381,11 +383,13 @@ class IndexService:
         if file is self._unreadable:
             file = self._next_file()
         config = self._config
+        limit = file.limit
         while True:
             # The maintenance thread gets the file only after these writes, so its next sync covers them.
             self._written[file] = 0
-            # Allocates space for one key per record. Records with more keys cause further allocations.
-            limit = file.room(rows + 1)
+            if not limit:
+                # Allocates space for one key per record. Records with more keys cause further allocations.
+                limit = file.room(rows - row + 1)
             row, done = put_rows(
                 file.buffer,
                 config.max_hash_slot_num,
@@ -405,6 +409,7 @@ class IndexService:
             self._end_offset, self._keys_done = base_offset + table[row * ROW_WIDTH], done
             if limit >= config.max_index_num:
                 file = self._next_file()
+            limit = 0
 
     def _first_row(self, table: array[int], rows: int, base_offset: int) -> int:
         """Returns the row of the record whose keys are only partly in the index, if it is among the rows; otherwise the
