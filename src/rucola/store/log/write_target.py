@@ -1,8 +1,9 @@
 """Where the records of an append are built.
 
 Usually a record is built where readers see it, in the map of its segment, or in a buffer of the pool
-(``transient_store_pool``). With ``writeWithoutMmap``, the records of one append are built in memory and then written:
-a single record with one system call, several records with two.
+(``transient_store_pool``). With ``writeWithoutMmap``, and without a pool if one append has many bytes, its records are
+built in memory and then written: a single record with one system call, several records with two. Map and system calls
+may take turns in one segment.
 
 A write through a map causes a page fault for each fresh page, and kills the process if the file system turns out to
 have no space. A system call reports the error instead. Written bytes are in the page cache either way: they survive the
