@@ -391,7 +391,7 @@ def _sync_what_is_being_written(self: Dispatcher) -> Progress:
 BETWEEN_THREADS: dict[str, tuple[str, int, Defect]] = {
     "1.1 position published before what was written": (
         "expiry",
-        35,
+        41,
         plant(Dispatcher, "_dispatch_batch", _position_of_each_batch),
     ),
     "1.2 index file taken as synced before it was written": (
