@@ -37,6 +37,7 @@ from bench import (
     spark_sink,
     sql,
     start,
+    start_client,
     store,
 )
 from bench import filter as sql_filter
@@ -63,6 +64,7 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "archive": archive.measure,
     "filter": sql_filter.measure,
     "start": start.measure,
+    "start-client": start_client.measure,
     "idle": idle.measure,
     "delay": delay.measure,
     "store": store.measure,
