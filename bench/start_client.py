@@ -103,10 +103,11 @@ def _sends(context: Context, pair: Servers, where: str, created: bool) -> Iterat
     java = _median(lambda: _first(_java("send", pair, topic())), JAVA_PROCESSES)
     for kind, face in (("send", "async"), ("send-sync", "sync")):
         ours = _median(partial(_send, kind, pair, topic), PROCESSES)
-        budget = Budget("ours", "max", ACKNOWLEDGED_BUDGET_MS)
+        # How long Java's broker takes to create a topic is not the client's doing.
+        budgets = (Budget("ours", "max", ACKNOWLEDGED_BUDGET_MS),) if pair.name == "rucola" else ()
         yield share(SEND_GROUP, f"{where}, {face}: process and import", ours["imported"], java["imported"], "Java")
         what = f"{where}, {face}: from Producer(...) on"
-        yield share(SEND_GROUP, what, ours["acknowledged"], java["acknowledged"], "Java", budget)
+        yield share(SEND_GROUP, what, ours["acknowledged"], java["acknowledged"], "Java", *budgets)
 
 
 def _send(kind: str, pair: Servers, topic: Callable[[], str]) -> dict[str, float]:

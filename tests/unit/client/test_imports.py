@@ -33,6 +33,13 @@ def test_the_package_imports_nothing_of_its_own() -> None:
     assert "asyncio" not in loaded
 
 
+@pytest.mark.parametrize("package", ["rucola", "rucola.sync"])
 @pytest.mark.parametrize("name", ["Producer", "PushConsumer"])
-def test_a_client_without_account_and_traces_imports_neither(name: str) -> None:
-    assert modules_of(f"from rucola import {name}") & UNUSED == set()
+def test_a_client_without_account_and_traces_imports_neither(name: str, package: str) -> None:
+    assert modules_of(f"from {package} import {name}") & UNUSED == set()
+
+
+@pytest.mark.parametrize("package", ["rucola", "rucola.sync"])
+def test_a_producer_imports_no_consumer(package: str) -> None:
+    consumers = {"rucola.client.push_consumer", "rucola.client.simple_consumer", "rucola.client.pull_consumer"}
+    assert modules_of(f"from {package} import Message, Producer") & consumers == set()
