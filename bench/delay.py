@@ -48,7 +48,7 @@ def measure(context: Context) -> Iterator[Figure]:
             time.sleep(1)
             idle_bytes = _own_bytes(empty)
         context.show(f"delay: {count:,} messages that wait")
-        first_ms = _fill(store, count)
+        first_ms = fill_delayed(store, count)
         begin = time.perf_counter()
         with RucolaServers(store=store) as servers:
             make_topic(servers.namesrv, servers.broker, TOPIC, QUEUES)
@@ -92,8 +92,10 @@ def _own_bytes(servers: RucolaServers) -> int:
     return kib * 1024
 
 
-def _fill(directory: Path, count: int) -> int:
-    """Fills a store with delayed messages; returns the time when the first one is due, in milliseconds since 1970."""
+def fill_delayed(directory: Path, count: int, wait_s: int = 20) -> int:
+    """Fills a store with delayed messages; returns the time when the first one is due, in milliseconds since 1970. It
+    is due ``wait_s`` seconds after the filling, at the earliest.
+    """
     clock = SystemClock()
     store = MessageStore(MessageStoreConfig(store_path_root_dir=str(directory)), Files(), clock)
     store.load()
@@ -102,7 +104,7 @@ def _fill(directory: Path, count: int) -> int:
     service = TimerMessageService(store, timers, 172_800_000, clock.wall_ms, lambda _, queue_id: queue_id)
     service.load()
     # Filling takes up to 140 us per message, and start-up some seconds; both must end before the first message is due.
-    first_ms = (clock.wall_ms() // STEP_MS + 20 + count // 7_000) * STEP_MS
+    first_ms = (clock.wall_ms() // STEP_MS + wait_s + count // 7_000) * STEP_MS
     body = random.Random(1).randbytes(128)
     for start in range(0, count, 64):
         messages = [_message(number, first_ms, body) for number in range(start, min(start + 64, count))]

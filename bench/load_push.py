@@ -22,8 +22,6 @@ from rucola import ConsumeFromWhere, Message, MessageExt, Producer, ProducerConf
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 ROUND_S = 60.0
-STARTED_S = 2.0
-"""Time in seconds within which a consumer that is alone in its group gets its queues."""
 
 
 async def consume(namesrv: str, topic: str) -> None:
@@ -81,7 +79,6 @@ async def echo(namesrv: str, topic: str, body_bytes: int) -> None:
         consumer.register_message_listener(listener)
         await consumer.subscribe(topic)
         async with consumer:
-            await asyncio.sleep(STARTED_S)
 
             async def run(first: int, messages: int, rate: int) -> Echo:
                 nonlocal current

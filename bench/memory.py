@@ -282,9 +282,9 @@ def main(directory: str, topics: str, queues: str, size: str) -> None:
         else MessageStoreConfig().mapped_file_size_consume_queue,
     )
     # The filling is not measured, so it need not wait for the disk.
-    os.fsync = _no_sync  # type: ignore[assignment]
+    os.fsync = no_sync  # type: ignore[assignment]
     files = Files()
-    files.data_sync = _no_sync
+    files.data_sync = no_sync
     store = MessageStore(config, files, SystemClock())
     store.load()
     store.start()
@@ -312,7 +312,7 @@ def main(directory: str, topics: str, queues: str, size: str) -> None:
     (root / "config" / "topics.json").write_bytes(b"".join(topic_pieces(DataVersion(0, 0, 1), table)))
 
 
-def _no_sync(_descriptor: object, /) -> None:
+def no_sync(_descriptor: object, /) -> None:
     """Replaces ``os.fdatasync`` or ``os.fsync``; does nothing."""
 
 

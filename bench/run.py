@@ -38,6 +38,7 @@ from bench import (
     spark_sink,
     sql,
     start,
+    start_client,
     store,
 )
 from bench import filter as sql_filter
@@ -64,6 +65,7 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "archive": archive.measure,
     "filter": sql_filter.measure,
     "start": start.measure,
+    "start-client": start_client.measure,
     "idle": idle.measure,
     "delay": delay.measure,
     "store": store.measure,

@@ -87,6 +87,18 @@ ITERATOR = "BlockingMessageIterator"
 
 HEAD = '"""{summary}\n\nGenerated from {source} by tools/async_to_sync.py: change that file and run the tool.\n"""\n'
 
+LATE = """
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'rucola.sync' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+"""
+
 
 def generate() -> dict[Path, str]:
     """The text of every generated file."""
@@ -220,16 +232,24 @@ def imports(tree: ast.Module, body: str) -> list[str]:
 
 
 def package_module() -> str:
-    """The package ``rucola.sync``: the clients, and the values that they accept and return."""
+    """The package ``rucola.sync``: the clients, and the values that they accept and return. Each is imported when it is
+    first used.
+    """
+    places = {name: module for module, names in VALUES.items() for name in names}
+    places |= {name: f"rucola.sync.{module}" for module, name in FACES.items()}
     lines = [
         HEAD.format(
             summary="The clients with blocking calls; the asynchronous ones, with the same names, are in ``rucola``.",
             source="rucola/client/",
         ),
         "from __future__ import annotations",
-        *(f"from {module} import {', '.join(names)}" for module, names in VALUES.items()),
-        *(f"from rucola.sync.{module} import {name}" for module, name in FACES.items()),
-        f"__all__ = {sorted([*FACES.values(), *(name for names in VALUES.values() for name in names)])!r}",
+        "from importlib import import_module",
+        "from typing import TYPE_CHECKING",
+        "if TYPE_CHECKING:",
+        *(f"    from {module} import {name}" for name, module in sorted(places.items())),
+        f"__all__ = {sorted(places)!r}",
+        f"_MODULES = {dict(sorted(places.items()))!r}",
+        LATE,
     ]
     return "\n".join(lines) + "\n"
 

@@ -345,9 +345,14 @@ class MixedServers(JavaServers):
         return facts_of(process, self)
 
 
-def servers(name: str, flush: str = "async", settings: Mapping[str, object] | None = None) -> Servers:
-    """Makes the servers of kind ``rucola`` or ``java``; ``settings`` are further lines of ``broker.conf``."""
-    return RucolaServers(flush, settings=settings) if name == "rucola" else JavaServers(flush, settings=settings)
+def servers(
+    name: str, flush: str = "async", settings: Mapping[str, object] | None = None, store: Path | None = None
+) -> Servers:
+    """Makes the servers of kind ``rucola`` or ``java``; ``settings`` are further lines of ``broker.conf``, ``store`` is
+    where the broker keeps its files.
+    """
+    kind = RucolaServers if name == "rucola" else JavaServers
+    return kind(flush, store, settings=settings)
 
 
 def cpu_seconds(pid: int) -> float:

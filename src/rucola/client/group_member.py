@@ -45,6 +45,8 @@ to the broker; a consumer that is alone in its group does not wait.
 """
 START_LIMIT_S = 3.0
 """How long ``start`` and ``announce`` wait until it is known where each queue starts, in seconds."""
+CLOCKS_DIFFER_MS = 10_000
+"""By how much the clock of a broker may be behind this machine's clock without a late queue losing messages, in ms."""
 _HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 
@@ -92,6 +94,11 @@ class GroupMember:
         self._rebalance: Rebalance | None = None
         self._membership: Membership | None = None
         self._unknown_starts: set[MessageQueue] = set()
+        self._known_starts: set[MessageQueue] = set()
+        self._promised_ms: dict[str, int] = {}
+        """Topics whose messages must not be skipped any more, because a call has returned that says so. The value is
+        the time at which the call began, in milliseconds since the epoch.
+        """
         self.started_ms = 0
 
     async def start(
@@ -102,8 +109,8 @@ class GroupMember:
         connected: Callable[[str], None] = lambda address: None,
     ) -> None:
         """Joins the group. Returns when it is known where each queue starts, so that a new group skips no message that
-        is sent from now on. If a broker does not say this within ``START_LIMIT_S``, because it is down, its queues
-        start where they end when the broker is back.
+        is sent from now on. A queue that is found only later, because its topic did not exist or its broker was
+        down for ``START_LIMIT_S``, starts with the first message stored since the call, by the broker's clock.
 
         Args:
             owner: reads the queues.
@@ -147,7 +154,7 @@ class GroupMember:
         if refusals:
             raise refusals[0]
         self._background.forever("rebalance", rebalance.run)
-        await self._find_starts(rebalance)
+        await self._find_starts(rebalance, list(self.subscriptions), self.started_ms)
 
     def subscribe(self, topic: str, expression: str | MessageSelector) -> SubscriptionData:
         """Adds ``topic`` to the subscriptions, or replaces its expression, without a word to the brokers.
@@ -217,12 +224,14 @@ class GroupMember:
         """
         if self._rebalance is None:
             return
+        began_ms = self._clock.wall_ms()
         if topic in self.subscriptions:
             await self._find(topic)
         await self.instance.heartbeat()
         if topic in self.subscriptions:
-            await self._find_starts(self._rebalance)
+            await self._find_starts(self._rebalance, [topic], began_ms)
         else:
+            self._promised_ms.pop(topic, None)
             self._rebalance.soon()
 
     def rebalance_soon(self) -> None:
@@ -250,6 +259,7 @@ class GroupMember:
         if offset is None:
             offset = await self._first_start(queue)
         self._unknown_starts.discard(queue)
+        self._known_starts.add(queue)
         return offset
 
     async def _first_start(self, queue: MessageQueue) -> int:
@@ -264,6 +274,9 @@ class GroupMember:
         address = self.instance.routes.broker(queue.broker_name)
         if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and not retry:
             offset = await self.api.search_offset(address, queue, self._begin_ms)
+        elif queue not in self._known_starts and queue.topic in self._promised_ms:
+            since_ms = self._promised_ms[queue.topic] - CLOCKS_DIFFER_MS
+            offset = await self.api.search_offset(address, queue, since_ms)
         else:
             offset = await self.api.max_offset(address, queue)
         self.offsets.update(queue, offset, increase_only=True)
@@ -339,12 +352,18 @@ class GroupMember:
         self.offsets.retain(owned)
         await self.offsets.persist(owned)
 
-    async def _find_starts(self, rebalance: Rebalance) -> None:
-        """Waits until the start of each queue is known, at most ``START_LIMIT_S``.
+    async def _find_starts(self, rebalance: Rebalance, topics: Collection[str], began_ms: int) -> None:
+        """Waits until the start of each queue is known, at most ``START_LIMIT_S``. From then on, no message of
+        ``topics`` that was stored since ``began_ms`` may be skipped.
 
         Raises:
             BrokerError: a broker refuses the account.
         """
+        await self._wait_for_starts(rebalance)
+        for topic in topics:
+            self._promised_ms.setdefault(topic, began_ms)
+
+    async def _wait_for_starts(self, rebalance: Rebalance) -> None:
         failures: dict[str, BaseException] = {}
         unknown: set[MessageQueue] = set()
         try:

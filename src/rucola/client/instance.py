@@ -27,7 +27,6 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
 from rucola.remoting.api import RemotingApi
 from rucola.remoting.client import ClientOptions, RemotingClient
-from rucola.remoting.signer import RequestSigner
 from rucola.runtime.clock import Clock
 from rucola.runtime.logs import event
 from rucola.runtime.tls import client_context
@@ -241,6 +240,9 @@ def client_options(config: ClientConfig, clock: Clock) -> ClientOptions:
     """Timeouts, credentials and TLS settings of a client's connections."""
     signer = tls = None
     if config.access_key:
+        # This import is deferred: it brings modules of cryptography, and most clients have no account.
+        from rucola.remoting.signer import RequestSigner
+
         signer = RequestSigner(
             config.access_key, config.secret_key, config.security_token, config.signature_version, clock.wall_ms
         )

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import fields
 from ipaddress import ip_address
 from threading import get_ident as _get_ident
+from typing import TYPE_CHECKING
 
 from rucola.client.checks import check_message, check_number, check_queue_of
 from rucola.client.config import ClientConfig, ProducerConfig
@@ -21,7 +22,6 @@ from rucola.client.request_reply import RequestTable, reply_message
 from rucola.client.send_many import ManyMessages
 from rucola.client.send_pipeline import SendPipeline, not_open
 from rucola.client.send_result import SendResult
-from rucola.client.trace import TRACE_BYTES_MAX, TraceDispatcher, trace_group
 from rucola.client.unique_id import UniqueIds
 from rucola.common import message_const
 from rucola.common.key_builder import is_retry_topic
@@ -34,8 +34,10 @@ from rucola.common.system_properties import RESERVED, refuse_reserved
 from rucola.errors import ClientError, FormatError, RequestTimeoutError
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.headers.recall import RecallMessageRequestHeader
-from rucola.protocol.trace import TraceRecord, TraceType
 from rucola.runtime.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from rucola.client.trace import TraceDispatcher
 
 _UNIQ_KEY = message_const.UNIQ_KEY
 _TIMED = frozenset({message_const.TIMER_DELAY_SEC, message_const.TIMER_DELAY_MS, message_const.TIMER_DELIVER_MS})
@@ -374,9 +376,7 @@ class Producer(Asynchronous):
         began_ms = self._wall_ms()
         msg_id = await self._instance.api.recall_message(address, header, timeout_ms)
         if self._trace is not None:
-            kind = TraceType.RECALL
-            record = TraceRecord(trace_type=kind, timestamp_ms=began_ms, group=self._group, topic=topic, msg_id=msg_id)
-            self._trace.append([record])
+            self._trace.recalled(topic, msg_id, began_ms)
         return msg_id
 
     async def request(
@@ -602,6 +602,9 @@ def tracing(group: str, role: str, namesrv: str | Sequence[str], config: ClientC
         config: settings of the client.
         clock: clock of the client.
     """
+    # This import is deferred, because few clients write traces.
+    from rucola.client.trace import TRACE_BYTES_MAX, TraceDispatcher, trace_group
+
     settings = {each.name: getattr(config, each.name) for each in fields(ClientConfig)}
     inner = ProducerConfig(
         **settings | {"enable_trace": False, "send_msg_timeout_ms": 5_000, "max_message_size": 2 * TRACE_BYTES_MAX}

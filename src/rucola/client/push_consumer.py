@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rucola.client.allocate import AllocateMessageQueueAveragely, AllocateMessageQueueStrategy
 from rucola.client.caller import Caller, caller
@@ -16,7 +16,6 @@ from rucola.client.client_life import ClientLife
 from rucola.client.consume_by_iteration import ConsumeByIteration
 from rucola.client.consume_concurrently import ConsumeConcurrently
 from rucola.client.consume_orderly import ConsumeOrderly
-from rucola.client.consume_trace import traced_listener
 from rucola.client.consumer_config import PushConsumerConfig
 from rucola.client.consumer_requests import ConsumerRequests
 from rucola.client.deliveries import Deliveries
@@ -30,7 +29,6 @@ from rucola.client.producer import tracing
 from rucola.client.pulling import Puller
 from rucola.client.push_service import Consumption, PushService
 from rucola.client.send_back import SendBack
-from rucola.client.trace import TraceDispatcher
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.common.options import checked_config
@@ -38,6 +36,9 @@ from rucola.errors import ClientError
 from rucola.protocol.bodies.heartbeat import ConsumeType
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.logs import event
+
+if TYPE_CHECKING:
+    from rucola.client.trace import TraceDispatcher
 
 logger = logging.getLogger(__name__)
 
@@ -283,6 +284,9 @@ class PushConsumer(Asynchronous):
             return ConsumeByIteration(self._config, self._note_orderly, given)
         listener = self._listener
         if self._trace is not None:
+            # This import is deferred, because few clients write traces.
+            from rucola.client.consume_trace import traced_listener
+
             listener = traced_listener(listener, self._trace, self._member.group)
         if self._config.consume_orderly:
             return ConsumeOrderly(listener, self._config, self._send_back.dead_letter, self._note_orderly)

@@ -25,6 +25,7 @@ from rucola.client.message_selector import MessageSelector
 from rucola.client.pop_deliveries import PopDeliveries
 from rucola.client.pop_requests import PopRequests
 from rucola.client.pop_service import POP_MAX, PopService
+from rucola.client.pop_starts import store_starts
 from rucola.client.producer import tracing
 from rucola.client.received import pop_group
 from rucola.client.subscription import subscription_data
@@ -89,7 +90,7 @@ class SimpleConsumer(Asynchronous):
         self._config = checked_config(config, SimpleConsumerConfig)
         self._clock = clock or SystemClock()
         self._instance = ClientInstance(namesrv, self._config, self._clock)
-        api = ConsumerApi(self._instance.client)
+        self._api = api = ConsumerApi(self._instance.client)
         self._service = PopService(
             self._instance, api, group, self._config, self._clock, lambda: self._deliveries.has_bodies
         )
@@ -126,7 +127,8 @@ class SimpleConsumer(Asynchronous):
         return self._instance.client_id
 
     async def start(self) -> None:
-        """Starts the consumer; connections are opened when needed: now if a subscription has an SQL92 expression.
+        """Starts the consumer; connections are opened when needed: now if a subscription has an SQL92 expression, or
+        ``consume_from_first`` is off.
 
         Raises:
             ClientError: the consumer was shut down before.
@@ -147,6 +149,7 @@ class SimpleConsumer(Asynchronous):
         for subscription in list(self._service.subscriptions.values()):
             with suppress(RemotingError):  # the servers may come later
                 await self._service.check(subscription)
+            await self._store_starts(subscription.topic)
 
     def shutdown(self) -> Coroutine[Any, Any, None]:
         """Waits for the bodies of loops and for requests that run, then unregisters and closes.
@@ -185,6 +188,7 @@ class SimpleConsumer(Asynchronous):
                 await self._service.check(subscription)
             self._service.subscribe(subscription)
         if self._instance.running:
+            await self._store_starts(topic)
             await self._instance.heartbeat()
             await self._service.others_ended(topic)
 
@@ -293,6 +297,10 @@ class SimpleConsumer(Asynchronous):
                 await self._trace.shutdown()
         finally:
             await self._instance.shutdown()
+
+    async def _store_starts(self, topic: str) -> None:
+        if not self._config.consume_from_first:
+            await store_starts(self._instance, self._api, self._group, topic)
 
     def _consumer_data(self) -> ConsumerData:
         subscriptions = list(self._service.subscriptions.values())

@@ -138,6 +138,12 @@ class TraceDispatcher:
                 for message in traced
             )
 
+    def recalled(self, topic: str, msg_id: str, began_ms: int) -> None:
+        """Traces the recall of a delayed message, which began at ``began_ms``."""
+        kind = TraceType.RECALL
+        record = TraceRecord(trace_type=kind, timestamp_ms=began_ms, group=self._group, topic=topic, msg_id=msg_id)
+        self.append([record])
+
     def append(self, records: Iterable[TraceRecord]) -> None:
         """Adds ``records``; drops those beyond the limits."""
         for record in records:

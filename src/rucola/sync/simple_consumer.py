@@ -85,7 +85,8 @@ class SimpleConsumer(Blocking):
         return self._async.client_id
 
     def start(self) -> None:
-        """Starts the consumer; connections are opened when needed: now if a subscription has an SQL92 expression.
+        """Starts the consumer; connections are opened when needed: now if a subscription has an SQL92 expression, or
+        ``consume_from_first`` is off.
 
         Raises:
             ClientError: the consumer was shut down before.

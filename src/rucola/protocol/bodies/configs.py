@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rucola.common.data_version import DataVersion
+from rucola.common.late_dataclass import late_dataclass
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
 from rucola.protocol.bodies.body import Body
 
 
-@dataclass(slots=True)
+@late_dataclass
 class CreateTopicListRequestBody(Body):
     """Body of request 18 (UPDATE_AND_CREATE_TOPIC_LIST)."""
 
     topic_config_list: list[TopicConfig] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@late_dataclass
 class SubscriptionGroupList(Body):
     """Body of request 225 (UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)."""
 
     group_config_list: list[SubscriptionGroupConfig] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@late_dataclass
 class GroupForbidden(Body):
     """Response to 353 (UPDATE_AND_GET_GROUP_FORBIDDEN)."""
 
@@ -33,7 +34,7 @@ class GroupForbidden(Body):
     readable: bool = True
 
 
-@dataclass(slots=True)
+@late_dataclass
 class SubscriptionGroupWrapper(Body):
     """Response to 201 (GET_ALL_SUBSCRIPTIONGROUP_CONFIG): groups by name, and for each group and topic the permissions
     that the group lacks (``PermName`` bits).

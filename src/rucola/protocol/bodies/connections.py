@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.protocol.bodies.body import Body
 from rucola.protocol.bodies.heartbeat import SubscriptionData
 
 
-@dataclass(slots=True)
+@late_dataclass
 class Connection(Body):
     """One client of a group. ``client_addr``: ``ip:port``; ``version``: version ordinal (``protocol.md`` 1.6)."""
 
@@ -20,7 +21,7 @@ class Connection(Body):
     version: int = 0
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ConsumerConnection(Body):
     """Response to 203 (GET_CONSUMER_CONNECTION_LIST): the connected consumers of a group and their subscriptions."""
 
@@ -31,14 +32,14 @@ class ConsumerConnection(Body):
     consume_from_where: str = ""
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ProducerConnection(Body):
     """Response to 204 (GET_PRODUCER_CONNECTION_LIST): the connected producers of a group."""
 
     connection_set: list[Connection] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ProducerInfo(Body):
     """One producer; ``last_update_timestamp``: time of its last heartbeat in ms."""
 
@@ -51,14 +52,14 @@ class ProducerInfo(Body):
     last_update_timestamp: int = 0
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ProducerTableInfo(Body):
     """Response to 328 (GET_ALL_PRODUCER_INFO): producers by group."""
 
     data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@late_dataclass
 class QuerySubscriptionResponseBody(Body):
     """Response to 345 (QUERY_SUBSCRIPTION_BY_CONSUMER); ``subscription_data`` is None if no connected consumer of the
     group subscribes to the topic.

@@ -7,15 +7,16 @@ Times are in ms since the epoch, rates are per second.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.common.message_queue import MessageQueue
 from rucola.protocol.bodies.body import Body
 from rucola.protocol.bodies.heartbeat import SubscriptionData
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ProcessQueueInfo(Body):
     """One queue of a consumer. ``droped`` is RocketMQ's spelling. Members with ``transaction`` in their name describe
     the messages that an orderly consumer is processing but has not committed.
@@ -39,7 +40,7 @@ class ProcessQueueInfo(Body):
     last_consume_timestamp: int = 0
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ConsumeStatus(Body):
     """The consumption rates of a consumer for one topic."""
 
@@ -55,7 +56,7 @@ class ConsumeStatus(Body):
     consume_failed_msgs: int = 0
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ConsumerRunningInfo(Body):
     """Response to 307 (GET_CONSUMER_RUNNING_INFO)."""
 
@@ -66,7 +67,7 @@ class ConsumerRunningInfo(Body):
     jstack: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ConsumeMessageDirectlyResult(Body):
     """Response to 309 (CONSUME_MESSAGE_DIRECTLY). ``consume_result``: a value of RocketMQ's ``CMResult``."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.protocol.bodies.body import Body
 
 
-@dataclass(slots=True)
+@late_dataclass
 class HAClientRuntimeInfo(Body):
     """State of a slave's connection to its master; empty on a master."""
 
@@ -19,7 +20,7 @@ class HAClientRuntimeInfo(Body):
     transferred_byte_in_second: int = 0
 
 
-@dataclass(slots=True)
+@late_dataclass
 class HAConnectionRuntimeInfo(Body):
     """State of one slave, as its master sees it."""
 
@@ -31,7 +32,7 @@ class HAConnectionRuntimeInfo(Body):
     transferred_byte_in_second: int = 0
 
 
-@dataclass(slots=True)
+@late_dataclass
 class HARuntimeInfo(Body):
     """Response to 907 (GET_BROKER_HA_STATUS)."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import ClassVar
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.protocol.bodies.body import Body
 
 
@@ -36,7 +37,7 @@ class ConsumeFromWhere(StrEnum):
     CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
-@dataclass(slots=True)
+@late_dataclass
 class SubscriptionData(Body):
     """The subscription of a consumer group to one topic.
 
@@ -59,14 +60,14 @@ class SubscriptionData(Body):
     class_filter_mode: bool = False
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ProducerData(Body):
     """One producer group in a heartbeat."""
 
     group_name: str = ""
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ConsumerData(Body):
     """One consumer group in a heartbeat."""
 
@@ -78,7 +79,7 @@ class ConsumerData(Body):
     unit_mode: bool = False
 
 
-@dataclass(slots=True)
+@late_dataclass
 class HeartbeatData(Body):
     """Body of request 34 (HEART_BEAT).
 
@@ -96,7 +97,7 @@ class HeartbeatData(Body):
     without_sub: bool = False
 
 
-@dataclass(slots=True)
+@late_dataclass
 class CheckClientRequestBody(Body):
     """Body of request 46 (CHECK_CLIENT_CONFIG), which asks whether the broker accepts the client's subscription."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.protocol.bodies.body import Body
 
 
-@dataclass(slots=True)
+@late_dataclass
 class KVTable(Body):
     """Strings by name."""
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.common.message_queue import MessageQueue
 from rucola.protocol.bodies.body import Body
 
 
-@dataclass(slots=True)
+@late_dataclass
 class LockBatchRequestBody(Body):
     """Request to lock (41) or unlock (42) queues for one client of a group."""
 
@@ -20,7 +21,7 @@ class LockBatchRequestBody(Body):
     mq_set: list[MessageQueue] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@late_dataclass
 class LockBatchResponseBody(Body):
     """Response to 41 (LOCK_BATCH_MQ): the queues that the client now holds."""
 

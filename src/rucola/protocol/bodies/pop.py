@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.common.message_queue import MessageQueue
 from rucola.common.numbers import POP_MESSAGES_MAX
 from rucola.errors import FormatError
@@ -16,7 +17,7 @@ from rucola.protocol.bodies.body import Body
 _BITS_BYTES_MAX = 4096
 
 
-@dataclass(slots=True)
+@late_dataclass
 class BatchAck(Body):
     """Messages of the same queue and same pop. ``bits``: the messages' distances from ``start_offset``, as a bit set
     in base64.
@@ -65,7 +66,7 @@ class BatchAck(Body):
             yield self.start_offset + lowest.bit_length() - 1
 
 
-@dataclass(slots=True)
+@late_dataclass
 class BatchAckMessageRequestBody(Body):
     """Body of request 200151 (BATCH_ACK_MESSAGE)."""
 
@@ -73,7 +74,7 @@ class BatchAckMessageRequestBody(Body):
     acks: list[BatchAck] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@late_dataclass
 class QueryAssignmentRequestBody(Body):
     """Body of request 400 (QUERY_ASSIGNMENT)."""
 
@@ -84,7 +85,7 @@ class QueryAssignmentRequestBody(Body):
     message_model: str = "CLUSTERING"
 
 
-@dataclass(slots=True)
+@late_dataclass
 class MessageQueueAssignment(Body):
     """A queue assigned to a consumer. ``mode``: PULL or POP."""
 
@@ -92,14 +93,14 @@ class MessageQueueAssignment(Body):
     mode: str = "PULL"
 
 
-@dataclass(slots=True)
+@late_dataclass
 class QueryAssignmentResponseBody(Body):
     """Response to 400 (QUERY_ASSIGNMENT). The consumer keeps its queues if ``message_queue_assignments`` is None."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class SetMessageRequestModeRequestBody(Body):
     """Body of request 401 (SET_MESSAGE_REQUEST_MODE)."""
 

@@ -17,11 +17,12 @@ first byte of the body tells its form.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from struct import Struct
 from typing import Any
 
 from rucola.common.data_version import DataVersion
+from rucola.common.late_dataclass import late_dataclass
 from rucola.common.topic_config import TopicConfig, TopicFilterType
 from rucola.errors import FormatError
 from rucola.protocol import fastjson
@@ -39,7 +40,7 @@ topic has only one comma per 17 bytes and one object per 70 bytes.
 _INT32 = Struct(">i")
 
 
-@dataclass(slots=True)
+@late_dataclass
 class TopicConfigSerializeWrapper(Body):
     """The topics of a broker by name, and the version of its topic table.
 
@@ -53,7 +54,7 @@ class TopicConfigSerializeWrapper(Body):
     mapping_data_version: DataVersion = field(default_factory=DataVersion)
 
 
-@dataclass(slots=True)
+@late_dataclass
 class RegisterBrokerBody(Body):
     """Body of request 103 (REGISTER_BROKER)."""
 

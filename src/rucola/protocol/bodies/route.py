@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.errors import FormatError
 from rucola.protocol.bodies.body import Body
 
@@ -13,7 +14,7 @@ to list them would hold up the event loop.
 """
 
 
-@dataclass(slots=True)
+@late_dataclass
 class QueueData(Body):
     """The queues of a topic on one broker. ``perm``: ``PermName`` bits."""
 
@@ -24,7 +25,7 @@ class QueueData(Body):
     topic_sys_flag: int = 0
 
 
-@dataclass(slots=True)
+@late_dataclass
 class BrokerData(Body):
     """A broker and its addresses: ``host:port`` by broker id; id 0 is the master."""
 
@@ -35,7 +36,7 @@ class BrokerData(Body):
     zone_name: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class TopicRouteData(Body):
     """Response to 105 (GET_ROUTEINFO_BY_TOPIC). Clients need both lists, queues and brokers. They publish to brokers
     that have an address with id 0.
@@ -58,7 +59,7 @@ class TopicRouteData(Body):
                 raise FormatError(f"route, {name}", 0, f"at most {QUEUES_MAX} queues", str(count))
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ClusterInfo(Body):
     """Response to 106 (GET_BROKER_CLUSTER_INFO): brokers by name, and broker names by cluster."""
 
@@ -66,7 +67,7 @@ class ClusterInfo(Body):
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@late_dataclass
 class BrokerMemberGroup(Body):
     """The addresses of all live brokers with the same broker name."""
 
@@ -75,7 +76,7 @@ class BrokerMemberGroup(Body):
     broker_addrs: dict[int, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@late_dataclass
 class BrokerMemberGroupBody(Body):
     """Response to 901 (GET_BROKER_MEMBER_GROUP)."""
 

@@ -4,14 +4,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.common.message_queue import MessageQueue
 from rucola.protocol.bodies.body import Body
 from rucola.protocol.bodies.heartbeat import SubscriptionData
 
 
-@dataclass(slots=True)
+@late_dataclass
 class TopicOffset(Body):
     """Minimum and maximum offset of a queue, and the store time of the newest message in the queue."""
 
@@ -20,7 +21,7 @@ class TopicOffset(Body):
     last_update_timestamp: int = 0
 
 
-@dataclass(slots=True)
+@late_dataclass
 class TopicStatsTable(Body):
     """Response to 202 (GET_TOPIC_STATS_INFO)."""
 
@@ -28,7 +29,7 @@ class TopicStatsTable(Body):
     topic_put_tps: float = 0.0
 
 
-@dataclass(slots=True)
+@late_dataclass
 class OffsetWrapper(Body):
     """Offsets of a group in one queue; ``last_timestamp``: store time of the last consumed message, 0 if there is none.
 
@@ -48,7 +49,7 @@ class OffsetWrapper(Body):
         return max(self.pull_offset - self.consumer_offset, 0)
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ConsumeStats(Body):
     """Response to 208 (GET_CONSUME_STATS)."""
 
@@ -64,7 +65,7 @@ class ConsumeStats(Body):
         return sum(wrapper.inflight for wrapper in self.offset_table.values())
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ConsumeStatsList(Body):
     """Response to 317 (GET_BROKER_CONSUME_STATS): for each group, the group's statistics by topic."""
 
@@ -74,7 +75,7 @@ class ConsumeStatsList(Body):
     total_inflight_diff: int = 0
 
 
-@dataclass(slots=True)
+@late_dataclass
 class BrokerStatsItem(Body):
     """The sum of a counter over an interval; ``avgpt``: average per call."""
 
@@ -83,7 +84,7 @@ class BrokerStatsItem(Body):
     avgpt: float = 0.0
 
 
-@dataclass(slots=True)
+@late_dataclass
 class BrokerStatsData(Body):
     """Response to 315 (VIEW_BROKER_STATS_DATA)."""
 
@@ -92,7 +93,7 @@ class BrokerStatsData(Body):
     stats_day: BrokerStatsItem = field(default_factory=BrokerStatsItem)
 
 
-@dataclass(slots=True)
+@late_dataclass
 class QueueTimeSpan(Body):
     """Store times of a queue's first and last message and of the group's last consumed message; ``delay_time``: age of
     the oldest unconsumed message.
@@ -108,14 +109,14 @@ class QueueTimeSpan(Body):
     consume_time_stamp_str: str = ""
 
 
-@dataclass(slots=True)
+@late_dataclass
 class QueryConsumeTimeSpanBody(Body):
     """Response to 303 (QUERY_CONSUME_TIME_SPAN)."""
 
     consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ConsumeQueueData(Body):
     """One unit of a consume queue; ``eval``: whether the group's filter accepts the unit's filter bits."""
 
@@ -125,7 +126,7 @@ class ConsumeQueueData(Body):
     eval: bool = False
 
 
-@dataclass(slots=True)
+@late_dataclass
 class QueryConsumeQueueResponseBody(Body):
     """Response to 321 (QUERY_CONSUME_QUEUE)."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.protocol.bodies.body import Body
 
 
-@dataclass(slots=True)
+@late_dataclass
 class TopicList(Body):
     """Topic names. Only the responses to 304 and 343 have a ``broker_addr``."""
 
@@ -15,7 +16,7 @@ class TopicList(Body):
     broker_addr: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class GroupList(Body):
     """Group names."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rucola.common.late_dataclass import late_dataclass
 from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 
-@dataclass(slots=True)
+@late_dataclass
 class CreateTopicRequestHeader(CommandHeader):
     """Request 17 (UPDATE_AND_CREATE_TOPIC).
 
@@ -29,14 +28,14 @@ class CreateTopicRequestHeader(CommandHeader):
     force: bool | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class DeleteTopicRequestHeader(CommandHeader):
     """Request 215 (DELETE_TOPIC_IN_BROKER)."""
 
     topic: str
 
 
-@dataclass(slots=True)
+@late_dataclass
 class DeleteSubscriptionGroupRequestHeader(CommandHeader):
     """Request 207 (DELETE_SUBSCRIPTIONGROUP). ``clean_offset``: whether to delete the group's offsets too."""
 
@@ -44,21 +43,21 @@ class DeleteSubscriptionGroupRequestHeader(CommandHeader):
     clean_offset: bool = False
 
 
-@dataclass(slots=True)
+@late_dataclass
 class TopicRequestHeader(CommandHeader):
     """Requests 202 (GET_TOPIC_STATS_INFO), 300 (QUERY_TOPIC_CONSUME_BY_WHO) and 351 (GET_TOPIC_CONFIG)."""
 
     topic: str
 
 
-@dataclass(slots=True)
+@late_dataclass
 class GroupRequestHeader(CommandHeader):
     """Requests 343 (QUERY_TOPICS_BY_CONSUMER) and 352 (GET_SUBSCRIPTIONGROUP_CONFIG)."""
 
     group: str
 
 
-@dataclass(slots=True)
+@late_dataclass
 class GroupTopicRequestHeader(CommandHeader):
     """Requests 303 (QUERY_CONSUME_TIME_SPAN) and 345 (QUERY_SUBSCRIPTION_BY_CONSUMER)."""
 
@@ -66,7 +65,7 @@ class GroupTopicRequestHeader(CommandHeader):
     topic: str
 
 
-@dataclass(slots=True)
+@late_dataclass
 class GroupForbiddenRequestHeader(CommandHeader):
     """Request 353 (UPDATE_AND_GET_GROUP_FORBIDDEN). ``readable``: None to query without a change."""
 
@@ -75,21 +74,21 @@ class GroupForbiddenRequestHeader(CommandHeader):
     readable: bool | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ConsumerGroupRequestHeader(CommandHeader):
     """Request 203 (GET_CONSUMER_CONNECTION_LIST)."""
 
     consumer_group: str
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ProducerGroupRequestHeader(CommandHeader):
     """Request 204 (GET_PRODUCER_CONNECTION_LIST)."""
 
     producer_group: str
 
 
-@dataclass(slots=True)
+@late_dataclass
 class GetConsumeStatsRequestHeader(CommandHeader):
     """Request 208 (GET_CONSUME_STATS). ``topic_list``: names joined by ``;``, used in place of ``topic``; all topics if
     both are empty.
@@ -100,7 +99,7 @@ class GetConsumeStatsRequestHeader(CommandHeader):
     topic_list: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ConsumerRunningInfoRequestHeader(CommandHeader):
     """Request 307 (GET_CONSUMER_RUNNING_INFO) to the broker, which forwards it to the client."""
 
@@ -109,7 +108,7 @@ class ConsumerRunningInfoRequestHeader(CommandHeader):
     jstack_enable: bool = False
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ConsumeMessageDirectlyRequestHeader(CommandHeader):
     """Request 309 (CONSUME_MESSAGE_DIRECTLY) to the broker, which forwards it to the client. ``msg_id``: offset id of
     the message.
@@ -124,7 +123,7 @@ class ConsumeMessageDirectlyRequestHeader(CommandHeader):
     group_sys_flag: Int | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class QueryCorrectionOffsetRequestHeader(CommandHeader):
     """Request 308 (QUERY_CORRECTION_OFFSET). ``filter_groups``: names of groups to leave out, joined by commas."""
 
@@ -133,7 +132,7 @@ class QueryCorrectionOffsetRequestHeader(CommandHeader):
     filter_groups: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class CloneGroupOffsetRequestHeader(CommandHeader):
     """Request 314 (CLONE_GROUP_OFFSET). ``offline``: whether to include topics that the group does not read now."""
 
@@ -143,7 +142,7 @@ class CloneGroupOffsetRequestHeader(CommandHeader):
     offline: bool = False
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ViewBrokerStatsDataRequestHeader(CommandHeader):
     """Request 315 (VIEW_BROKER_STATS_DATA)."""
 
@@ -151,14 +150,14 @@ class ViewBrokerStatsDataRequestHeader(CommandHeader):
     stats_key: str
 
 
-@dataclass(slots=True)
+@late_dataclass
 class GetConsumeStatsInBrokerHeader(CommandHeader):
     """Request 317 (GET_BROKER_CONSUME_STATS). ``is_order``: whether to return only ordered topics."""
 
     is_order: bool = False
 
 
-@dataclass(slots=True)
+@late_dataclass
 class QueryConsumeQueueRequestHeader(CommandHeader):
     """Request 321 (QUERY_CONSUME_QUEUE): asks for ``count`` consume queue units, starting at queue offset ``index``."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rucola.common.late_dataclass import late_dataclass
 from rucola.protocol.headers.header import CommandHeader
 
 
-@dataclass(slots=True)
+@late_dataclass
 class CreateAccessConfigRequestHeader(CommandHeader):
     """Request 50 (UPDATE_AND_CREATE_ACL_CONFIG): changes only the given fields. Items of a list, for example
     ``topic=PUB|SUB``, are joined by commas.
@@ -23,14 +22,14 @@ class CreateAccessConfigRequestHeader(CommandHeader):
     group_perms: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class DeleteAccessConfigRequestHeader(CommandHeader):
     """Request 51 (DELETE_ACL_CONFIG)."""
 
     access_key: str
 
 
-@dataclass(slots=True)
+@late_dataclass
 class UpdateGlobalWhiteAddrsConfigRequestHeader(CommandHeader):
     """Request 53 (UPDATE_GLOBAL_WHITE_ADDRS_CONFIG)."""
 
@@ -38,7 +37,7 @@ class UpdateGlobalWhiteAddrsConfigRequestHeader(CommandHeader):
     acl_file_full_path: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class GetBrokerAclConfigResponseHeader(CommandHeader):
     """Response to 52 (GET_BROKER_CLUSTER_ACL_INFO). ``all_acl_file_version``: JSON object that maps the path of each
     file to its version.
@@ -51,21 +50,21 @@ class GetBrokerAclConfigResponseHeader(CommandHeader):
     all_acl_file_version: str = "{}"
 
 
-@dataclass(slots=True)
+@late_dataclass
 class UserRequestHeader(CommandHeader):
     """Requests 3001 to 3004, which create, change, delete or read one user."""
 
     username: str
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ListUsersRequestHeader(CommandHeader):
     """Request 3005 (AUTH_LIST_USER). ``filter``: text that the names of the listed users contain."""
 
     filter: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class AclRequestHeader(CommandHeader):
     """Requests 3006 (AUTH_CREATE_ACL), 3007 (AUTH_UPDATE_ACL) and 3009 (AUTH_GET_ACL). ``subject``: ``User:`` and a
     name.
@@ -74,7 +73,7 @@ class AclRequestHeader(CommandHeader):
     subject: str
 
 
-@dataclass(slots=True)
+@late_dataclass
 class DeleteAclRequestHeader(CommandHeader):
     """Request 3008 (AUTH_DELETE_ACL): deletes the subject's rules for ``resource``. Without ``resource``, all of the
     subject's rules are deleted.
@@ -85,7 +84,7 @@ class DeleteAclRequestHeader(CommandHeader):
     resource: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ListAclsRequestHeader(CommandHeader):
     """Request 3010 (AUTH_LIST_ACL): lists all rules of each selected subject. A subject is selected if it contains
     ``subject_filter`` and if one of its rules is for a resource that contains ``resource_filter``.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 
-@dataclass(slots=True)
+@late_dataclass
 class HeartbeatResponseHeader(CommandHeader):
     """Response to 34 (HEART_BEAT): whether the broker supports heartbeat V2, and whether it needs the subscriptions
     again.
@@ -24,7 +24,7 @@ class HeartbeatResponseHeader(CommandHeader):
     is_sub_change: bool | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class UnregisterClientRequestHeader(CommandHeader):
     """Request 35 (UNREGISTER_CLIENT)."""
 
@@ -36,7 +36,7 @@ class UnregisterClientRequestHeader(CommandHeader):
     broker_name: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ConsumerSendMsgBackRequestHeader(CommandHeader):
     """Request 36 (CONSUMER_SEND_MSG_BACK). ``offset``: physical offset. ``delay_level``: 0 lets the retry count decide,
     a negative level means the dead-letter queue.
@@ -54,7 +54,7 @@ class ConsumerSendMsgBackRequestHeader(CommandHeader):
     broker_name: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class GetConsumerListByGroupRequestHeader(CommandHeader):
     """Request 38 (GET_CONSUMER_LIST_BY_GROUP)."""
 
@@ -64,7 +64,7 @@ class GetConsumerListByGroupRequestHeader(CommandHeader):
     broker_name: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class NotifyConsumerIdsChangedRequestHeader(CommandHeader):
     """Request 40 (NOTIFY_CONSUMER_IDS_CHANGED), sent by the broker."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 
-@dataclass(slots=True)
+@late_dataclass
 class QueryConsumerOffsetRequestHeader(CommandHeader):
     """Request 14 (QUERY_CONSUMER_OFFSET). For a group without an offset, the response is offset 0 if the message at
     queue offset 0 is in memory, unless ``set_zero_if_not_found`` is False.
@@ -24,7 +24,7 @@ class QueryConsumerOffsetRequestHeader(CommandHeader):
     broker_name: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class UpdateConsumerOffsetRequestHeader(CommandHeader):
     """Request 15 (UPDATE_CONSUMER_OFFSET). Queue and offset are optional here, because the broker itself refuses a
     request without them, with code 29 (INVALID_PARAMETER).
@@ -39,7 +39,7 @@ class UpdateConsumerOffsetRequestHeader(CommandHeader):
     broker_name: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class SearchOffsetRequestHeader(CommandHeader):
     """Request 29 (SEARCH_OFFSET_BY_TIMESTAMP). ``timestamp``: ms. ``boundary_type``: ``UPPER``, in upper or lower case;
     anything else means ``LOWER``.
@@ -54,7 +54,7 @@ class SearchOffsetRequestHeader(CommandHeader):
     broker_name: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class GetMaxOffsetRequestHeader(CommandHeader):
     """Request 30 (GET_MAX_OFFSET)."""
 
@@ -66,7 +66,7 @@ class GetMaxOffsetRequestHeader(CommandHeader):
     broker_name: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class GetMinOffsetRequestHeader(CommandHeader):
     """Request 31 (GET_MIN_OFFSET)."""
 
@@ -77,19 +77,19 @@ class GetMinOffsetRequestHeader(CommandHeader):
     broker_name: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class GetEarliestMsgStoretimeRequestHeader(GetMinOffsetRequestHeader):
     """Request 32 (GET_EARLIEST_MSG_STORETIME)."""
 
 
-@dataclass(slots=True)
+@late_dataclass
 class OffsetResponseHeader(CommandHeader):
     """Response to 14, 29, 30 and 31: a consumer offset or queue offset."""
 
     offset: Long
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ResetOffsetRequestHeader(CommandHeader):
     """Request 222 (INVOKE_BROKER_TO_RESET_OFFSET), and request 220 (RESET_CONSUMER_CLIENT_OFFSET) from the broker to
     its clients.
@@ -110,7 +110,7 @@ class ResetOffsetRequestHeader(CommandHeader):
     offset: Long | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class GetConsumerStatusRequestHeader(CommandHeader):
     """Request 223 (INVOKE_BROKER_TO_GET_CONSUMER_STATUS), and request 221 (GET_CONSUMER_STATUS_FROM_CLIENT) from the
     broker to its clients. ``client_addr``: id of the client to ask; empty for all clients.
@@ -121,7 +121,7 @@ class GetConsumerStatusRequestHeader(CommandHeader):
     client_addr: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class GetEarliestMsgStoretimeResponseHeader(CommandHeader):
     """Response to 32 (GET_EARLIEST_MSG_STORETIME): time in ms, -1 for an empty queue."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rucola.common.late_dataclass import late_dataclass
 from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 
-@dataclass(slots=True)
+@late_dataclass
 class PopMessageRequestHeader(CommandHeader):
     """Request 200050 (POP_MESSAGE). Times in ms.
 
@@ -31,7 +30,7 @@ class PopMessageRequestHeader(CommandHeader):
     attempt_id: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class PopMessageResponseHeader(CommandHeader):
     """Response to 200050 (POP_MESSAGE)."""
 
@@ -44,7 +43,7 @@ class PopMessageResponseHeader(CommandHeader):
     order_count_info: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class PeekMessageRequestHeader(CommandHeader):
     """Request 200052 (PEEK_MESSAGE); ``queue_id`` -1 means all queues. The response has a
     ``PopMessageResponseHeader``.
@@ -56,7 +55,7 @@ class PeekMessageRequestHeader(CommandHeader):
     max_msg_nums: Int
 
 
-@dataclass(slots=True)
+@late_dataclass
 class AckMessageRequestHeader(CommandHeader):
     """Request 200051 (ACK_MESSAGE)."""
 
@@ -67,7 +66,7 @@ class AckMessageRequestHeader(CommandHeader):
     offset: Long
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ChangeInvisibleTimeRequestHeader(CommandHeader):
     """Request 200053 (CHANGE_MESSAGE_INVISIBLETIME)."""
 
@@ -79,7 +78,7 @@ class ChangeInvisibleTimeRequestHeader(CommandHeader):
     invisible_time: Long
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ChangeInvisibleTimeResponseHeader(CommandHeader):
     """Response to 200053 (CHANGE_MESSAGE_INVISIBLETIME): the values from which the client makes the message's new
     receipt handle.
@@ -90,7 +89,7 @@ class ChangeInvisibleTimeResponseHeader(CommandHeader):
     revive_qid: Int = 0
 
 
-@dataclass(slots=True)
+@late_dataclass
 class NotificationRequestHeader(CommandHeader):
     """Request 200054 (NOTIFICATION): asks whether there are messages to pop. If there are none, the broker waits for
     one, at the latest until ``poll_time`` ms after ``born_time``.
@@ -105,7 +104,7 @@ class NotificationRequestHeader(CommandHeader):
     attempt_id: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class NotificationResponseHeader(CommandHeader):
     """Response to 200054 (NOTIFICATION)."""
 
@@ -113,7 +112,7 @@ class NotificationResponseHeader(CommandHeader):
     polling_full: bool = False
 
 
-@dataclass(slots=True)
+@late_dataclass
 class PollingInfoRequestHeader(CommandHeader):
     """Request 200055 (POLLING_INFO)."""
 
@@ -122,7 +121,7 @@ class PollingInfoRequestHeader(CommandHeader):
     queue_id: Int
 
 
-@dataclass(slots=True)
+@late_dataclass
 class PollingInfoResponseHeader(CommandHeader):
     """Response to 200055 (POLLING_INFO)."""
 

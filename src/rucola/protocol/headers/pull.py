@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 
-@dataclass(slots=True)
+@late_dataclass
 class PullMessageRequestHeader(CommandHeader):
     """Requests 11 (PULL_MESSAGE) and 361 (LITE_PULL_MESSAGE).
 
@@ -38,7 +38,7 @@ class PullMessageRequestHeader(CommandHeader):
     broker_name: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class PullMessageResponseHeader(CommandHeader):
     """Response to 11 (PULL_MESSAGE) and 361 (LITE_PULL_MESSAGE). Clients need the first four fields (``protocol.md``
     9.3).

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 PARTIAL = "only a part of the index was searched; there may be more messages"
 """Remark of a response to 12 (QUERY_MESSAGE) in which messages may be missing."""
 
 
-@dataclass(slots=True)
+@late_dataclass
 class QueryMessageRequestHeader(CommandHeader):
     """Request 12 (QUERY_MESSAGE). Timestamps in ms. ``unique_key_query``: whether the key is a unique id; ``max_num``
     is then ignored.
@@ -29,7 +29,7 @@ class QueryMessageRequestHeader(CommandHeader):
     broker_name: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class QueryMessageResponseHeader(CommandHeader):
     """Response to 12 (QUERY_MESSAGE): time and physical offset up to which the index is complete."""
 
@@ -37,7 +37,7 @@ class QueryMessageResponseHeader(CommandHeader):
     index_last_update_phyoffset: Long
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ViewMessageRequestHeader(CommandHeader):
     """Request 33 (VIEW_MESSAGE_BY_ID). ``offset``: the physical offset of the message."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.protocol.headers.header import CommandHeader
 
 
-@dataclass(slots=True)
+@late_dataclass
 class RecallMessageRequestHeader(CommandHeader):
     """Request 370 (RECALL_MESSAGE). ``recall_handle``: the handle in the response to the send of the message."""
 
@@ -21,7 +21,7 @@ class RecallMessageRequestHeader(CommandHeader):
     broker_name: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class RecallMessageResponseHeader(CommandHeader):
     """Response to 370 (RECALL_MESSAGE). ``msg_id``: unique key of the recalled message."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rucola.common.late_dataclass import late_dataclass
 from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 
-@dataclass(slots=True)
+@late_dataclass
 class GetRouteInfoRequestHeader(CommandHeader):
     """Request 105 (GET_ROUTEINFO_BY_TOPIC). ``accept_standard_json_only``: whether numeric map keys in the response
     must be quoted.
@@ -17,7 +16,7 @@ class GetRouteInfoRequestHeader(CommandHeader):
     accept_standard_json_only: bool | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class RegisterBrokerRequestHeader(CommandHeader):
     """Request 103 (REGISTER_BROKER).
 
@@ -40,7 +39,7 @@ class RegisterBrokerRequestHeader(CommandHeader):
     body_crc32: Int = 0
 
 
-@dataclass(slots=True)
+@late_dataclass
 class RegisterBrokerResponseHeader(CommandHeader):
     """Response to 103 (REGISTER_BROKER); both fields are set for a slave whose master is known."""
 
@@ -48,7 +47,7 @@ class RegisterBrokerResponseHeader(CommandHeader):
     master_addr: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class UnregisterBrokerRequestHeader(CommandHeader):
     """Request 104 (UNREGISTER_BROKER)."""
 
@@ -58,19 +57,19 @@ class UnregisterBrokerRequestHeader(CommandHeader):
     broker_id: Long
 
 
-@dataclass(slots=True)
+@late_dataclass
 class QueryDataVersionRequestHeader(UnregisterBrokerRequestHeader):
     """Request 322 (QUERY_DATA_VERSION); has the same fields as 104."""
 
 
-@dataclass(slots=True)
+@late_dataclass
 class QueryDataVersionResponseHeader(CommandHeader):
     """Response to 322 (QUERY_DATA_VERSION): whether the name server has a different version."""
 
     changed: bool
 
 
-@dataclass(slots=True)
+@late_dataclass
 class BrokerHeartbeatRequestHeader(CommandHeader):
     """Request 904 (BROKER_HEARTBEAT). The misspelt ``heartbeatTimeoutMills`` is the name on the wire."""
 
@@ -85,7 +84,7 @@ class BrokerHeartbeatRequestHeader(CommandHeader):
     election_priority: Int | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class BrokerMemberGroupRequestHeader(CommandHeader):
     """Request 901 (GET_BROKER_MEMBER_GROUP)."""
 

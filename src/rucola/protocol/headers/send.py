@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 
-@dataclass(slots=True)
+@late_dataclass
 class SendMessageRequestHeader(CommandHeader):
     """Requests 10 (SEND_MESSAGE) and 324 (SEND_REPLY_MESSAGE), with full field names.
 
@@ -39,7 +39,7 @@ class SendMessageRequestHeader(CommandHeader):
     broker_name: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class SendMessageRequestHeaderV2(SendMessageRequestHeader):
     """Requests 310 (SEND_MESSAGE_V2), 320 (SEND_BATCH_MESSAGE) and 325 (SEND_REPLY_MESSAGE_V2): the fields of
     ``SendMessageRequestHeader`` with one-letter names.
@@ -63,7 +63,7 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader):
     }
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ReplyMessageRequestHeader(CommandHeader):
     """Request 326 (PUSH_REPLY_MESSAGE_TO_CLIENT), by which the broker forwards a reply to the requesting client.
 
@@ -89,7 +89,7 @@ class ReplyMessageRequestHeader(CommandHeader):
     unit_mode: bool | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class SendMessageResponseHeader(CommandHeader):
     """Response to a send. RocketMQ's class of this name lacks ``region`` and ``trace_on``, but the responses have them.
 

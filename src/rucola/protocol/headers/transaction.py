@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
+from rucola.common.late_dataclass import late_dataclass
 from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 
-@dataclass(slots=True)
+@late_dataclass
 class EndTransactionRequestHeader(CommandHeader):
     """Request 37 (END_TRANSACTION). ``commit_or_rollback``: a value of ``MessageSysFlag``; 0 if the producer does not
     know yet.
@@ -28,7 +28,7 @@ class EndTransactionRequestHeader(CommandHeader):
     broker_name: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class CheckTransactionStateRequestHeader(CommandHeader):
     """Request 39 (CHECK_TRANSACTION_STATE) from the broker. The response must repeat the offsets, which identify the
     half message.
@@ -45,7 +45,7 @@ class CheckTransactionStateRequestHeader(CommandHeader):
     broker_name: str | None = None
 
 
-@dataclass(slots=True)
+@late_dataclass
 class ResumeCheckHalfMessageRequestHeader(CommandHeader):
     """Request 323 (RESUME_CHECK_HALF_MESSAGE). ``msg_id``: offset message id of a half message whose checks have
     ended.
