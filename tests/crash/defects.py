@@ -302,7 +302,7 @@ FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {
     "directories of a killed process not synced": (
         "put",
         "kill",
-        plant(Recovery, "_sync_directories", lambda self, places: None),
+        plant(Recovery, "_sync_directories", lambda self: None),
     ),
     "store directory of a process killed in its first moments not synced": (
         "put",

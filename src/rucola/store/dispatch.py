@@ -225,10 +225,6 @@ class Dispatcher:
         arrived, self._arrived = self._arrived, {}
         return [(queue.topic, queue.queue_id, queue.max_offset, tags_code) for queue, tags_code in arrived.items()]
 
-    def arrived_queues(self) -> list[tuple[bytes, int]]:
-        """Topic and queue id of the queues that got entries since the last ``take_arrivals``."""
-        return [(queue.topic, queue.queue_id) for queue in self._arrived]
-
     def forget(self, queues: list[ConsumeQueue]) -> None:
         """Forgets these queues: they no longer belong to the store, have no waiters and need no sync."""
         for queue in queues:

@@ -14,7 +14,7 @@ directory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -264,23 +264,6 @@ class QueueFactory:
                 yield directory
                 for name in queues:
                     yield f"{directory}/{name}"
-
-    def directories_of(self, queues: Iterable[tuple[bytes, int]]) -> Iterator[str]:
-        """Yields the directories in which these queues, given by topic and queue id, have their files or would have
-        them, outer directories first; each of them once. Some may not exist.
-        """
-        topics: dict[bytes, list[int]] = {}
-        for topic, queue_id in queues:
-            topics.setdefault(topic, []).append(queue_id)
-        roots = [path for path in (self._path, self._batch_path, self._ext_path) if self._files.exists(path)]
-        for path in roots:
-            yield path
-            for topic, queue_ids in topics.items():
-                directory = f"{path}/{self.name(topic)}"
-                if path != self._path and not self._files.exists(directory):
-                    continue
-                yield directory
-                yield from (f"{directory}/{queue_id}" for queue_id in queue_ids)
 
     def check(self) -> None:
         """Checks the names and lengths of all queue files, without opening or changing a file. In a store that is open

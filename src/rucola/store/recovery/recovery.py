@@ -19,8 +19,8 @@ which RocketMQ deletes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 
 from rucola.common.columns import RecordColumn, new_table
 from rucola.common.numbers import INT64_MAX
@@ -44,7 +44,6 @@ from rucola.store.recovery.watermark import Watermark
 
 logger = logging.getLogger(__name__)
 _COPY_BYTES = 1 << 20
-_COMPARED_BYTES_MAX = 1 << 30
 _CHECKPOINT_LAG_MS = 3000
 """Milliseconds that RocketMQ subtracts from the times of its checkpoint before it relies on them."""
 _ADVICE = "restore the file from a copy, or start with --quarantine to serve the rest"
@@ -242,13 +241,7 @@ class Recovery:
             self._write_again(end.physical_offset)
         for file in log.segments.files:
             file.sync()
-        # The log's directories are always synced, because the first segment is created before the abort file: a process
-        # killed in between leaves no sign of a crash.
-        self._sync_directories(self._log.segments.paths)
-        if self.unclean and self._watermark is None:
-            self._sync_directories(self._queues.directories())
-        if self.unclean and self._index is not None:
-            self._sync_directories((self._index.path,))
+        self._sync_directories()
 
     def follow(self, end: LogEnd) -> int:
         """Dispatches records to queues and index up to the end of the log; returns the number of records."""
@@ -271,14 +264,8 @@ class Recovery:
         self._check_readable(self._dispatcher.position, min(self._scanned_from, physical_end))
         if not self.trusted:
             self._dispatcher.screen_with(QueueScreen(self._queues.factory, known))
-        # First only to the index: a batch that reaches beyond ``queues_from`` would be put into its queues as a whole.
-        count = self._dispatcher.dispatch(queues_from, queues_from, index_from)
-        count += self._dispatcher.dispatch(physical_end, queues_from, index_from)
+        count = self._dispatcher.dispatch(physical_end, queues_from, index_from)
         self._dispatcher.screen_with(None)
-        if self.unclean and watermark is not None:
-            # A queue's directories are synced when they get a file. The killed process may not have come to it for the
-            # files of records above the watermark, and these records were just put again.
-            self._sync_directories(self._queues.factory.directories_of(self._dispatcher.arrived_queues()))
         self._queues.factory.placement.trusted_to = INT64_MAX
         if self._index is not None:
             self._index.sync_when_full = False
@@ -291,8 +278,7 @@ class Recovery:
                 queue.correct_min_offset()
             if self.unclean and watermark is not None:
                 mend = QueueMend(self._parts, self._dispatcher.levels_ms, known | self._queues.names_of_files())
-                compared_to = min(queues_from, physical_end)
-                self.mended = mend.run(self._compared_from(compared_to), compared_to)
+                self.mended = mend.run(self._synced_segment(), min(queues_from, physical_end))
         self._dispatcher.publish()
         self._dispatcher.sync()
         self._queues.close()
@@ -312,19 +298,14 @@ class Recovery:
         replay_from = end if self._replay_from is None else self._replay_from
         return min(watermark.queues_offset, end, replay_from)
 
-    def _compared_from(self, end: int) -> int:
-        """Returns the start of the segment from which on records are compared with their entries, up to ``end``: that
-        at which RocketMQ begins to refill the queues after a crash, but at most ``_COMPARED_BYTES_MAX`` and the rest of
-        a segment before ``end``. Otherwise, a start would read the log back to the last full index file.
-
-        RocketMQ begins at the newest segment whose first record was synced together with its units, according to the
-        times in the checkpoint.
+    def _synced_segment(self) -> int:
+        """Returns the start of the segment at which RocketMQ begins to refill the queues after a crash. It is the
+        newest segment whose first record was synced together with its units, according to the times in the checkpoint.
         """
         synced_ms, table = self._marks.read_checkpoint().min_timestamp_ms, new_table(1)
         for file in reversed(self._log.segments.files):
             rows, _, _ = CheckedWalk(table).walk(file, 0, CHECK_PHYSICAL_OFFSET)
-            is_synced = rows and table[RecordColumn.STORE_TIMESTAMP] <= synced_ms
-            if is_synced or file.start <= end - _COMPARED_BYTES_MAX:
+            if rows and table[RecordColumn.STORE_TIMESTAMP] <= synced_ms:
                 return file.start
         return self._log.min_offset
 
@@ -384,8 +365,13 @@ class Recovery:
             return
         self._quarantine.keep(file.start + position, content, end.physical_offset, end.problem)
 
-    def _sync_directories(self, places: Iterable[str]) -> None:
+    def _sync_directories(self) -> None:
         """Syncs directories, because a killed process may have created files in them without a sync."""
+        # The log's directories are always synced, because the first segment is created before the abort file: a process
+        # killed in between leaves no sign of a crash.
+        places = iter(self._log.segments.paths)
+        if self.unclean:
+            places = chain(places, self._queues.directories(), () if self._index is None else (self._index.path,))
         for directory in places:
             try:
                 self._files.sync_directory(directory)
