@@ -1,8 +1,9 @@
 """``python -m bench.growth [NAME ...]``: how the cost of a message grows when something else grows.
 
 For each curve, our broker and then the official one are measured at several sizes: CPU time per message, 99th
-percentile of the latency, memory. Results also go to ``.bench/growth.json``. The exit status is 0 unless something of
-ours could not be measured; that Java is given up after ten minutes is a result.
+percentile of the latency, memory. Results also go to ``.bench/growth.json``, where each curve stays until it is
+measured again; all of them are drawn and published. The exit status is 0 unless something of ours could not be
+measured; that Java is given up after ten minutes is a result.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tools.peers.packages import ROOT, PeerError
 
 from bench import growth_age, growth_live, growth_messages, growth_store
 from bench.context import Context
-from bench.growth_curves import JAVA_MAX_S, Curve, Growth, Series
+from bench.growth_curves import JAVA_MAX_S, Curve, Growth, Point, Series
 from bench.growth_report import draw, publish, summary, table
 from bench.report import machine
 from bench.run import WIDTH, shower, terminated
@@ -79,11 +80,12 @@ def main(arguments: list[str]) -> int:
             for server in ("rucola",) if options.no_java else ("rucola", "java"):
                 results[curve.name][server] = series = measure(growth, curve, server)
                 show(f"{curve.name}: {server}: {summary(curve, series)}")
-                save(where, options.quick, results)
+                save({curve.name: results[curve.name]})
     console.print(table(wanted, results))
-    draw(str(RESULTS.with_suffix(".png")), wanted, results)
+    known = load()
+    draw(str(RESULTS.with_suffix(".png")), CURVES, known)
     if options.publish:
-        publish(wanted, results, where)
+        publish(CURVES, known, where)
     failed = [name for name, series in results.items() if series["rucola"].ended]
     for name in failed:
         print(f"growth: {name}: {results[name]['rucola'].ended}", file=sys.stderr)
@@ -112,12 +114,25 @@ def measure(growth: Growth, curve: Curve, server: str) -> Series:
     return series
 
 
-def save(where: str, quick: bool, results: Mapping[str, Mapping[str, Series]]) -> None:
-    """Writes the results; each point is a list of size, µs, ms and MB."""
-    curves = {name: {server: asdict(series) for server, series in each.items()} for name, each in results.items()}
-    content = {"machine": where, "quick": quick, "curves": curves}
+def save(results: Mapping[str, Mapping[str, Series]]) -> None:
+    """Writes the results beside those of other curves; each point is a list of size, µs, ms and MB."""
+    every = {**load(), **results}
+    content = {name: {server: asdict(series) for server, series in each.items()} for name, each in every.items()}
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def load() -> dict[str, Mapping[str, Series]]:
+    """Reads the results of the last measurement of each curve."""
+    if not RESULTS.exists():
+        return {}
+    return {
+        name: {
+            server: Series([Point(*point) for point in series["points"]], series["control"], series["ended"])
+            for server, series in each.items()
+        }
+        for name, each in json.loads(RESULTS.read_text()).items()
+    }
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -133,6 +148,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.name if name not in names]:
         parser.error(f"no curve {', '.join(unknown)}; there are {', '.join(names)}")
+    if options.quick and options.publish:
+        parser.error("--publish needs full rounds, without --quick")
     if options.rounds is not None and options.rounds < 1:
         parser.error(f"--rounds {options.rounds}: at least 1")
     return options

@@ -56,13 +56,15 @@ def log_size(growth: Growth, server: str, sizes: Sequence[int]) -> Iterator[Poin
 
 
 def write_log(store: Path, segments: int) -> None:
-    """Writes a log of this many segments, which are nearly all holes; see the docstring of the module."""
+    """Writes a log of this many segments, which are nearly all holes, and begins another one; see the docstring of the
+    module.
+    """
     log = store / "commitlog"
     log.mkdir(parents=True)
     queue_offsets = array("q", [0] * QUEUES)
     batch = send_batch(64, 1024)
     records = bytearray(64 * 2048)
-    for number in range(segments):
+    for number in range(segments + 1):
         start = number * SEGMENT_BYTES
         place = RecordPlacement(0, len(records), start, time.time_ns() // 1_000_000, False)
         view = memoryview(records)
@@ -73,7 +75,9 @@ def write_log(store: Path, segments: int) -> None:
         last = 63 * ROW_WIDTH
         end = batch.table[last + FrameColumn.PHYSICAL_OFFSET] - start + batch.table[last + FrameColumn.RECORD_SIZE]
         with (log / segment_name(start)).open("wb") as file:
-            file.write(records[:end] + BLANK.pack(SEGMENT_BYTES - end, MAGIC_BLANK))
+            file.write(records[:end])
+            if number < segments:
+                file.write(BLANK.pack(SEGMENT_BYTES - end, MAGIC_BLANK))
             file.truncate(SEGMENT_BYTES)
 
 
