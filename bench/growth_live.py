@@ -24,7 +24,7 @@ from rucola.protocol.codes import RequestCode
 PREFIX = "growth"
 MEMBERS = 10
 """Number of clients that share their groups."""
-TOPICS_PER_REQUEST = 5_000
+TOPICS_PER_REQUEST = 2_000
 FILL = 50_000
 """Number of messages that are sent before the time is looked at."""
 
@@ -74,6 +74,7 @@ def queues(growth: Growth, server: str, sizes: Sequence[int]) -> Iterator[Point]
                 return sends(messages, queues=size)
 
             program.round(work(size), ROUND_MAX_S)
+            growth.wait_quiet(pair, f"with {size:,} queues")
             yield growth.point(pair, program, size, work, pilot=max(2_000, size))
 
 

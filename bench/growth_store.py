@@ -2,8 +2,9 @@
 
 A log of 200 GiB is not written. Each of its segments begins with 64 messages, followed by a blank record that takes
 the rest of the segment. A blank record has a header of 8 bytes; the file is a hole after it. Brokers read such a
-segment like any other: they find 64 messages and continue with the next segment. There are no queues and no index at
-first: a broker builds them when it starts.
+segment like any other: they find 64 messages and continue with the next segment. The queues have the entries of these
+messages. There is no index: a broker would read the whole log to build it. A watermark says that Rucola has stopped
+this store cleanly, so its start reads the last segment only; the Java broker ignores it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,16 @@ from bench.memory import fill
 from bench.program import Round, python_load, scratch_directory
 from bench.samples import HOST, QUEUES, SUFFIX, send_batch
 from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.common.java import string_hash
 from rucola.common.topic_config import TopicConfig
 from rucola.formats._message_cy import RecordPlacement, encode_rows
 from rucola.formats.checksum import crc32
+from rucola.formats.consume_queue import UNIT
 from rucola.formats.message import BLANK, MAGIC_BLANK
 from rucola.formats.segment_name import segment_name
+from rucola.runtime.files import Files
+from rucola.store.config import MessageStoreConfig
+from rucola.store.recovery.watermark import Watermark, WatermarkFile
 
 SEGMENT_BYTES = 100 << 20
 MIB = 1 << 20
@@ -47,7 +53,9 @@ def log_size(growth: Growth, server: str, sizes: Sequence[int]) -> Iterator[Poin
         with scratch_directory() as directory:
             store = Path(directory) / "store"
             write_log(store, size * MIB // SEGMENT_BYTES)
-            with _servers(server, store, {"mappedFileSizeCommitLog": SEGMENT_BYTES}) as pair:
+            with _servers(
+                server, store, {"mappedFileSizeCommitLog": SEGMENT_BYTES, "messageIndexEnable": "false"}
+            ) as pair:
                 make_topics(pair.broker, [TopicConfig(f"{PREFIX}0", QUEUES_EACH, QUEUES_EACH)])
                 with python_load("load_lockstep", pair.broker, PREFIX, servers=pair) as program:
                     growth.warm(pair, program, sends)
@@ -61,6 +69,7 @@ def write_log(store: Path, segments: int) -> None:
     """
     log = store / "commitlog"
     log.mkdir(parents=True)
+    units: list[list[bytes]] = [[] for _ in range(QUEUES)]
     queue_offsets = array("q", [0] * QUEUES)
     batch = send_batch(64, 1024)
     records = bytearray(64 * 2048)
@@ -72,13 +81,24 @@ def write_log(store: Path, segments: int) -> None:
             batch.source, batch.view, batch.table, 0, 64, records, view, place, f"{PREFIX}0".encode(), queue_offsets,
             HOST, HOST, SUFFIX, crc32,
         )  # fmt: skip
-        last = 63 * ROW_WIDTH
-        end = batch.table[last + FrameColumn.PHYSICAL_OFFSET] - start + batch.table[last + FrameColumn.RECORD_SIZE]
+        end = 0
+        for row in range(0, 64 * ROW_WIDTH, ROW_WIDTH):
+            offset, size = batch.table[row + FrameColumn.PHYSICAL_OFFSET], batch.table[row + FrameColumn.RECORD_SIZE]
+            units[batch.table[row + FrameColumn.QUEUE_ID]].append(UNIT.pack(offset, size, string_hash("TagA")))
+            end = offset + size - start
         with (log / segment_name(start)).open("wb") as file:
             file.write(records[:end])
             if number < segments:
                 file.write(BLANK.pack(SEGMENT_BYTES - end, MAGIC_BLANK))
             file.truncate(SEGMENT_BYTES)
+    for queue, content in enumerate(units):
+        path = store / "consumequeue" / f"{PREFIX}0" / str(queue)
+        path.mkdir(parents=True)
+        with (path / segment_name(0)).open("wb") as file:
+            file.write(b"".join(content))
+            file.truncate(MessageStoreConfig().mapped_file_size_consume_queue)
+    end += segments * SEGMENT_BYTES
+    WatermarkFile(Files(), str(store)).write(Watermark(end, end, end, QUEUES))
 
 
 def backlog(growth: Growth, server: str, sizes: Sequence[int]) -> Iterator[Point]:
