@@ -1,8 +1,8 @@
 """``python -m bench.growth [NAME ...]``: how the cost of a message grows when something else grows.
 
 For each curve, our broker and then the official one are measured at several sizes: CPU time per message, 99th
-percentile of the latency, memory. Results also go to ``.bench/growth.json``, where each curve stays until it is
-measured again; all of them are drawn and published. The exit status is 0 unless something of ours could not be
+percentile of the latency, memory. Results also go to ``.bench/growth.json``, where each series stays until it
+is measured again; all of them are drawn and published. The exit status is 0 unless something of ours could not be
 measured; that Java is given up after ten minutes is a result.
 """
 
@@ -115,15 +115,17 @@ def measure(growth: Growth, curve: Curve, server: str) -> Series:
 
 
 def save(results: Mapping[str, Mapping[str, Series]]) -> None:
-    """Writes the results beside those of other curves; each point is a list of size, µs, ms and MB."""
-    every = {**load(), **results}
+    """Writes the results beside the other known ones; each point is a list of size, µs, ms and MB."""
+    every = {name: dict(each) for name, each in load().items()}
+    for name, each in results.items():
+        every[name] = {**every.get(name, {}), **each}
     content = {name: {server: asdict(series) for server, series in each.items()} for name, each in every.items()}
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def load() -> dict[str, Mapping[str, Series]]:
-    """Reads the results of the last measurement of each curve."""
+    """Reads the results of the last measurement of each series."""
     if not RESULTS.exists():
         return {}
     return {

@@ -97,9 +97,9 @@ def test_a_series_ends_with_its_reason_and_its_control(tmp_path: Path, monkeypat
     assert ([point.size for point in ours.points], ours.control, ours.ended) == ([1, 10, 100], 1.2, "")
     assert (len(java.points), java.control, java.ended) == (2, None, "given up")
     monkeypatch.setattr(growth, "RESULTS", tmp_path / "growth.json")
-    growth.save({"one": {"rucola": java}, "three": {"rucola": java}})
+    growth.save({"one": {"rucola": java}, "three": {"rucola": java, "java": java}})
     growth.save({"three": {"rucola": ours}})
-    assert growth.load() == {"one": {"rucola": java}, "three": {"rucola": ours}}
+    assert growth.load() == {"one": {"rucola": java}, "three": {"rucola": ours, "java": java}}
 
 
 def test_a_log_of_holes_has_its_messages(tmp_path: Path) -> None:
