@@ -118,11 +118,18 @@ class Curve:
     per: str = "message"
     straight: bool = False
 
-    def is_flat(self, series: Series) -> bool | None:
-        """Whether the series reaches the goal; None if it has too few points."""
+    def verdict(self, series: Series) -> str:
+        """Says whether the series reaches the goal. If it misses the goal by less than the two measurements of the
+        smallest size differ, the machine was too busy to tell.
+        """
         line = fit_line(series.points) if self.straight else None
         worst = line.deviation if line else None if self.straight else worst_step(series.points)
-        return None if worst is None else worst <= STEP_MAX
+        if worst is None:
+            return "too few sizes"
+        if worst <= STEP_MAX:
+            return "straight" if self.straight else "flat"
+        noise = max(series.control, 1 / series.control) if series.control else 1.0
+        return "bends" if worst > STEP_MAX * noise else "too noisy to tell"
 
 
 @dataclass

@@ -18,8 +18,6 @@ BEGIN, END = "<!-- figures of growth: python -m bench.growth --publish -->", "<!
 PICTURE = "growth.png"
 COLUMNS = 3
 NAMES = {"rucola": "ours", "java": "Java"}
-VERDICTS = {True: "flat", False: "bends", None: "too few sizes"}
-STRAIGHT = {True: "straight", False: "bends", None: "too few sizes"}
 
 Results = Mapping[str, Mapping[str, Series]]
 """For each curve, by its name: the series of each kind of servers."""
@@ -52,7 +50,7 @@ def summary(curve: Curve, series: Series) -> str:
         texts.append(f"{worst:.2f}× per tenfold size (p99 {late:.2f}×)")
     if series.control is not None:
         texts.append(f"smallest size again {series.control:.2f}×")
-    texts.append((STRAIGHT if curve.straight else VERDICTS)[curve.is_flat(series)])
+    texts.append(curve.verdict(series))
     if series.ended:
         texts.append(series.ended)
     return ", ".join(texts)

@@ -61,7 +61,9 @@ def test_a_line_is_fitted_with_relative_deviations() -> None:
 
 def test_a_series_says_whether_it_bends() -> None:
     flat, bent = Series(points((1, 10), (10, 11)), control=1.02), Series(points((1, 10), (10, 13)), ended="given up")
-    assert (FLAT.is_flat(flat), FLAT.is_flat(bent), FLAT.is_flat(Series())) == (True, False, None)
+    noisy = Series(points((1, 10), (10, 13)), control=0.9)
+    found = [FLAT.verdict(series) for series in (flat, bent, noisy, Series())]
+    assert found == ["flat", "bends", "too noisy to tell", "too few sizes"]
     assert summary(FLAT, flat) == "1.10× per tenfold size (p99 1.00×), smallest size again 1.02×, flat"
     assert summary(FLAT, bent).endswith("bends, given up")
     assert summary(STRAIGHT, Series(points((1, 1), (1024, 2)))) == "0.999 µs + 1 µs per KiB, deviation 1.00×, straight"
