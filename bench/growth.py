@@ -53,10 +53,11 @@ CURVES = (
         (1, 10, 50, 100, 200),
         growth_messages.properties,
         straight=True,
+        linear=True,
     ),
     Curve("delayed", "delayed messages that wait", "messages", (0, 10_000, 100_000, 1_000_000), growth_live.delayed),
     Curve("pops", "unacknowledged popped messages", "messages", (0, 2_000, 20_000, 200_000), growth_live.pops),
-    Curve("age", "age of the broker", "seconds", tuple(range(1, 11)), growth_age.age),
+    Curve("age", "age of the broker", "seconds", tuple(range(1, 11)), growth_age.age, linear=True),
 )
 
 

@@ -107,6 +107,7 @@ class Curve:
         unit: what ``sizes`` count.
         per: what the cost is divided by.
         straight: whether the goal is a straight line instead of a constant cost.
+        linear: whether the picture has plain axes instead of logarithmic ones.
         measure: yields one point for each size, and then one more of the smallest size.
     """
 
@@ -117,6 +118,7 @@ class Curve:
     measure: Callable[[Growth, str, Sequence[int]], Iterator[Point]]
     per: str = "message"
     straight: bool = False
+    linear: bool = False
 
     def verdict(self, series: Series) -> str:
         """Says whether the series reaches the goal. If it misses the goal by less than the two measurements of the

@@ -108,8 +108,9 @@ def _draw_curve(axes: Axes, curve: Curve, series_of: Mapping[str, Series]) -> No
         sizes = [point.size for point in series.points]
         costs = [point.cpu_us for point in series.points]
         axes.plot(sizes, costs, color=colour, marker="o", markersize=4, linewidth=1.4, label=NAMES[server])
-    axes.set_xscale("symlog" if curve.sizes[0] == 0 else "log")
-    if curve.straight:
+    if not curve.linear:
+        axes.set_xscale("symlog" if curve.sizes[0] == 0 else "log")
+    if curve.straight and not curve.linear:
         axes.set_yscale("log")
     else:
         axes.set_ylim(0, axes.get_ylim()[1] * 1.2)
