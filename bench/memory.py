@@ -1,6 +1,6 @@
 """The memory of a broker that serves a large store, and the time that a start with very many queues takes.
 
-    python -m bench.memory DIRECTORY TOPICS QUEUES BYTES fills a store with messages of 1 KiB, shows the progress
+    python -m bench.memory DIRECTORY TOPICS QUEUES BYTES TURNS fills a store with messages of 1 KiB, shows the progress
 
 Memory is the sum of RssAnon and RssShmem in ``/proc/PID/status``: resident memory that belongs to no file. RssFile is
 not counted, because the system keeps these pages of the store's files as page cache and can take them back at any time.
@@ -180,7 +180,7 @@ async def _pull_all(
     """Pulls from several positions in each queue; returns the number of messages, and the peak memory."""
     client = RemotingClient(ClientOptions())
     peak = _memory(process)
-    waiting = iter([(_topic(topic), queue) for topic in range(topics) for queue in range(queues)])
+    waiting = iter([(topic_name(topic), queue) for topic in range(topics) for queue in range(queues)])
     total, done = topics * queues, 0
 
     async def pull_some() -> int:
@@ -226,14 +226,17 @@ async def _pull(client: RemotingClient, address: str, topic: str, queue: int) ->
 # -- the store --------------------------------------------------------------------------------------------------------
 
 
-def fill(context: Context, directory: str, topics: int, queues: int, size: int) -> None:
+def fill(context: Context, directory: str, topics: int, queues: int, size: int, turns: int = ROUNDS) -> None:
     """Fills the store in a separate process, so that this process does not need the memory for it.
+
+    Args:
+        turns: how many times each topic gets messages; those of one turn are together in the log.
 
     Raises:
         PeerError: the disk does not have enough room, or the store could not be written.
     """
     check_room(directory, topics, queues, size)
-    command = [sys.executable, "-m", "bench.memory", directory, str(topics), str(queues), str(size)]
+    command = [sys.executable, "-m", "bench.memory", directory, str(topics), str(queues), str(size), str(turns)]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -264,14 +267,15 @@ def check_room(directory: str, topics: int, queues: int, size: int) -> None:
         )
 
 
-def _topic(number: int) -> str:
+def topic_name(number: int) -> str:
+    """Returns the name of a topic of the store."""
     return f"bench_{number:04d}"
 
 
-def main(directory: str, topics: str, queues: str, size: str) -> None:
-    """Writes the store in rounds. In each round, every topic gets at least one batch, and about one queue is synced."""
+def main(directory: str, topics: str, queues: str, size: str, turns: str) -> None:
+    """Writes the store in turns. In each turn, every topic gets at least one batch, and about one queue is synced."""
     signal.alarm(FILL_TIMEOUT_S)
-    names = [_topic(number) for number in range(int(topics))]
+    names = [topic_name(number) for number in range(int(topics))]
     root = Path(directory) / "store"
     many = int(queues) > QUEUES
     config = MessageStoreConfig(
@@ -291,8 +295,8 @@ def main(directory: str, topics: str, queues: str, size: str) -> None:
     batch = send_batch(max(BATCH, int(queues)), BODY_BYTES)
     for row in range(batch.count):
         batch.table[row * ROW_WIDTH + FrameColumn.QUEUE_ID] = row % int(queues)
-    share = int(size) // ROUNDS // len(names)
-    order = names * (ROUNDS if share else 1)
+    share = int(size) // int(turns) // len(names)
+    order = names * (int(turns) if share else 1)
     for done, name in enumerate(order, 1):
         end = store.max_offset + share
         while True:

@@ -124,9 +124,9 @@ def main(arguments: list[str]) -> int:
     failed: list[str] = []
     figures: list[Figure] = []
     begin = time.monotonic()
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, terminated)
     with console.status("starting") as status, scratch_directory() as scratch, ExitStack() as stack:
-        show = _shower(console, status)
+        show = shower(console, status)
         context = Context(options.quick, stack, show, options.gib, options.before, options.rounds)
         for name in options.name or (BEFORE if options.before else MEASUREMENTS):
             context.show("filling free memory with page cache")
@@ -166,12 +166,12 @@ def save(figures: list[Figure], where: str, quick: bool) -> None:
     RESULTS.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-def _terminated(number: int, _frame: FrameType | None) -> None:
+def terminated(number: int, _frame: FrameType | None) -> None:
     """Handles SIGTERM: ends the run, which removes servers, stores and control groups as at a normal end."""
     sys.exit(128 + number)
 
 
-def _shower(console: Console, status: Status) -> Callable[[str], None]:
+def shower(console: Console, status: Status) -> Callable[[str], None]:
     """Returns a function that shows progress: a status line on a terminal, otherwise one line for each step."""
     begin = time.monotonic()
 

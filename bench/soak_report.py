@@ -19,7 +19,7 @@ PICTURE = "soak.png"
 FLAT_SHARE = 0.05
 QUANTILES = (0.5, 0.99, 0.999)
 BLUE, ORANGE, GREEN, VERMILION, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#555555"
-_STYLE: Any = {
+STYLE: Any = {
     "font.size": 11,
     "axes.titlesize": 13,
     "axes.titleweight": "bold",
@@ -206,7 +206,7 @@ def draw(path: Path, outcome: Outcome) -> None:
 
     samples = outcome.samples
     minutes = [sample.at_s / 60 for sample in samples]
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         page, grid = plt.subplots(4, 1, figsize=(12, 13), sharex=True, layout="constrained")
         page.suptitle(f"Soak, {outcome.lasted_s / 60:.0f} minutes: {_set_up(outcome)}", fontsize=12, wrap=True)
         rates, lag, latency, memory = grid

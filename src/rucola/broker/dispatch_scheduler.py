@@ -32,6 +32,7 @@ segment takes several system calls and up to 0.4 ms; making its file takes 1 ms,
 ROWS_A_TURN = 8192
 """Number of messages that a dispatch makes visible before it pauses; each takes up to 2 µs."""
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
+_DELAYING = frozenset((_SCHEDULE_TOPIC, TIMER))
 _ANSWERS = "answers that waited for the disk"
 
 
@@ -130,7 +131,10 @@ class DispatchScheduler:
         """
         services = self._services
         call, hold = services.supervisor.call, self._running.hold
+        somebody_waits = len(hold) or services.pops.waiting
         for topic, queue_id, max_queue_offset, tags_code in services.store.take_arrivals():
+            if not somebody_waits and topic not in _DELAYING:
+                continue
             if len(hold):
                 call("waking of pulls", hold.arrived, topic, queue_id, max_queue_offset, tags_code)
             if services.pops.waiting:

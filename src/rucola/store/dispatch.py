@@ -194,9 +194,11 @@ class Dispatcher:
         queues, touched = self._queues, self._touched
         if touched:
             self._touched = {}
-            arrived = self._arrived
-            for queue, tags_code in touched.items():
-                arrived[queue] = tags_code if arrived.get(queue, tags_code) == tags_code else None
+            if arrived := self._arrived:
+                for queue, tags_code in touched.items():
+                    arrived[queue] = tags_code if arrived.get(queue, tags_code) == tags_code else None
+            else:
+                self._arrived = touched.copy()
             queues.written(touched)
         index_files, position = None, self.position
         if self._index is not None:
@@ -342,7 +344,8 @@ class Dispatcher:
 
     def _put_rows(self, topic: bytes, file: MappedFile, table: array[int], first: int, last: int) -> None:
         """Puts records one by one."""
-        queues = self._queues.queues_of(topic)
+        queues, touched, start = self._queues.queues_of(topic), self._touched, file.start
+        is_schedule = topic == SCHEDULE_TOPIC
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
             if table[row + RECORD_SYS_FLAG] & PREPARED_BIT:
                 continue
@@ -350,10 +353,11 @@ class Dispatcher:
             if queue is None:
                 queue = self._queues.get(topic, table[row + RECORD_QUEUE_ID])
             tags_code = table[row + RECORD_TAGS_CODE]
-            if topic == SCHEDULE_TOPIC:
+            if is_schedule:
                 tags_code = due_time(file.map.view, table, row, self.levels_ms)
-            queue.put(table[row + RECORD_QUEUE_OFFSET], file.start + table[row], table[row + RECORD_SIZE], tags_code)
-            self._touch(queue, tags_code)
+            queue.put(table[row + RECORD_QUEUE_OFFSET], start + table[row], table[row + RECORD_SIZE], tags_code)
+            if touched.setdefault(queue, tags_code) != tags_code:  # ``_touch`` without its call
+                touched[queue] = None
 
     def _put_records(self, topic: bytes, file: MappedFile, table: array[int], first: int, last: int) -> None:
         """Puts records one by one into queues whose units have more fields than those of a plain queue."""

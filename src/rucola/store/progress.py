@@ -67,8 +67,7 @@ class PublishedProgress:
         last call.
         """
         with self._lock:
-            for queue in queues:
-                self._queues[queue] = None
+            self._queues.update(dict.fromkeys(queues))
             if index_files:
                 self._index_files.update(index_files)
             self._fields = fields

@@ -27,8 +27,10 @@ class Hold:
 
     def __init__(self, name: str, heard: list[object]) -> None:
         self._name, self._heard = name, heard
+        self.looks = 0
 
     def __len__(self) -> int:
+        self.looks += 1
         return self.waiting
 
     def arrived(self, topic: bytes, *arrival: int | None) -> None:
@@ -63,10 +65,11 @@ class Scene:
             timers=SimpleNamespace(arrived=lambda: self._tell("timed")),
             supervisor=self.supervisor,
         )
+        self.hold = Hold("pull", self.heard)
         running = SimpleNamespace(
             services=services,
             loop=self.loop,
-            hold=Hold("pull", self.heard),
+            hold=self.hold,
             waiters=SimpleNamespace(
                 release=lambda offset: self._tell(f"flushed {offset}"), fail_all=lambda reason: self._tell("failed")
             ),
@@ -141,6 +144,14 @@ def test_nobody_is_looked_for_where_nobody_waits() -> None:
     finally:
         Hold.waiting = 1
     assert sum(scene.supervisor.failures.values()) == 0
+
+
+def test_queues_are_not_looked_at_one_by_one_where_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Hold, "waiting", 0)
+    scene = Scene(*((b"T", number, 1, None) for number in range(100)), (SCHEDULE, 0, 1, None), (TIMER, 0, 1, None))
+    scene.scheduler._dispatch()
+    assert scene.hold.looks <= 3
+    assert scene.heard == ["delayed", "timed"]
 
 
 def test_a_paused_dispatch_continues_in_the_next_turn() -> None:

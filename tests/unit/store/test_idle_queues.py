@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.unit.store.stores import everything, message, opened, read
 
 from rucola.broker.running import IDLE_LOOK_S, IDLE_SHARES
 from rucola.store.message_store import MessageStore
+from rucola.store.queue import consume_queue_store
 
 QUEUES = 30
 SHARES = 3
@@ -93,6 +95,21 @@ def test_one_look_is_at_a_share(tmp_path: Path) -> None:
     for left in (1, 1, 1, 0):
         store.park_idle_queues(SHARES)
         assert len(queue_files(tmp_path)) == left
+    store.shutdown()
+
+
+def test_a_check_of_very_many_queues_takes_more_calls_instead_of_longer_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled(tmp_path)
+    look_at_all(store)
+    monkeypatch.setattr(consume_queue_store, "_LOOKS_MAX", 4)
+    left = []
+    while queue_files(tmp_path):
+        store.park_idle_queues(SHARES)
+        left.append(len(queue_files(tmp_path)))
+    assert len(left) == -(-QUEUES // 4)
+    assert all(before - after <= 4 for before, after in pairwise([QUEUES, *left]))
     store.shutdown()
 
 

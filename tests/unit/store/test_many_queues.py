@@ -5,6 +5,7 @@ lost.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +107,31 @@ def test_few_are_mapped_and_all_are_served(how: str, mapped: set[str], tmp_path:
     assert len(mapped) <= MAPS_MAX
     store.shutdown()
     assert verify(with_topics(path)).clean
+
+
+def test_a_message_for_another_queue_takes_one_call(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    calls: dict[int, int] = {}
+    for queues in (20, 40, 20, 40):  # at first, the queues are opened
+        for number in range(queues):
+            store.put_message(message(number, b"T", number))
+        seen: list[str] = []
+        sys.setprofile(lambda _frame, what, _argument, seen=seen: seen.append(what))
+        try:
+            assert store.dispatch() == queues
+        finally:
+            sys.setprofile(None)
+        store.take_arrivals()
+        calls[queues] = seen.count("call")
+    assert calls[40] - calls[20] == 20
+    store.shutdown()
+
+
+def test_queues_are_kept_mapped_as_far_as_descriptors_allow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rucola.store.opening.raise_file_limit", lambda: 1 << 20)
+    store = opened(tmp_path)
+    assert store._queues.maps_max >= 20_000
+    store.shutdown()
 
 
 @pytest.mark.parametrize("held_max", [3, 20, 60])

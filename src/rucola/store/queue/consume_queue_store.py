@@ -27,9 +27,10 @@ QUEUE_ID_MAX = 1 << 16
 queues with larger ids.
 """
 
-MAPS_MAX = 4096
+MAPS_MAX = 24_576
 """Largest number of queue segments that are mapped at the same time. Each of them takes two of the process's
-descriptors and one of its memory maps.
+descriptors and one of its memory maps, of which Linux allows 65,530 unless vm.max_map_count says otherwise. If more
+queues than this get messages in turn, each message maps a segment again, which costs ten times as much as the rest.
 """
 
 _HELD_MAX = 4096
@@ -37,6 +38,8 @@ _HELD_MAX = 4096
 
 _LISTED_MAX = 4096
 """Number of topics whose directories are remembered."""
+_LOOKS_MAX = 342
+"""Largest number of queues that one call of ``park_idle`` checks, and may have to unmap."""
 _NO_QUEUES: dict[int, ConsumeQueue] = {}
 _PARKED_AT_ONCE = 2
 """If too many segments are mapped, about this many queues are unmapped in one step. Unmapping hundreds in one step
@@ -382,13 +385,15 @@ class ConsumeQueueStore:
                 self._park_one(queue)
 
     def park_idle(self, shares: int) -> None:
-        """Checks the next part of the mapped queues. A round takes ``shares`` calls and checks each mapped queue once.
-        A queue that was not used since the previous round is unmapped, and its descriptors are closed.
+        """Checks the next part of the mapped queues. A round checks each mapped queue once. It takes ``shares`` calls,
+        or more if there are very many mapped queues, so that no call takes long. A queue that was not used since the
+        previous round is unmapped, and its descriptors are closed.
 
         A queue that waits for a sync stays mapped until a later round.
         """
         if self._looks_left == 0:
-            self._looks_left, self._unseen = shares, list(reversed(self._maps))
+            self._unseen = list(reversed(self._maps))
+            self._looks_left = max(shares, -(-len(self._unseen) // _LOOKS_MAX))
             self.maps_max = self._maps_limit
         for _ in range(-(-len(self._unseen) // self._looks_left)):
             queue = self._unseen.pop()
