@@ -149,6 +149,16 @@ CAMPAIGNS = {
         ("bench.rebuild --messages {MESSAGES}",),
         {"MESSAGES": 20_000_000},
     ),
+    "whole": Campaign(
+        "all tests at their whole size: power cuts at more steps, more random examples",
+        ("pytest --tb=native --whole --numprocesses {PROCESSES} --dist loadfile --no-loadscope-reorder",),
+        {"PROCESSES": 4},
+    ),
+    "repeat": Campaign(
+        "all tests, again and again while the machine is busy; names those that fail only sometimes",
+        ("tools.repeat_tests --times {TIMES} --burn {BURN}",),
+        {"TIMES": 20, "BURN": 1},
+    ),
     "fallbacks": Campaign(
         "tests of client, broker and offline reader where a system has nothing of what only Linux has",
         ("tests.fallbacks --numprocesses 2 -k 'not uvloop'",),

@@ -8,8 +8,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,15 +17,11 @@ from hypothesis import settings
 from tests.kernels import COMPILED, FORMS, KERNELS
 from tests.leavings import nothing_left
 from tests.places import use_memory
+from tests.sizes import size, use_whole
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
-
-# Hypothesis has no deadline, because no test may depend on the speed of the machine; pytest-timeout ends a test that
-# hangs.
-settings.register_profile("rucola", deadline=None)
-settings.load_profile("rucola")
 
 _SPARK = "tests/spark/"
 _LONGEST_FIRST = (
@@ -49,8 +45,16 @@ _DISK_USED_MAX = 0.85
 """From here on a store removes segments before they expire (``diskSpaceCleanForciblyRatio``)."""
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--whole", action="store_true", help="run tests that have two sizes at their whole size")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     use_memory()
+    use_whole(config.getoption("whole"))
+    # No deadline: no test may depend on the speed of the machine; pytest-timeout ends a test that hangs.
+    settings.register_profile("rucola", deadline=None, max_examples=size(30, 100))
+    settings.load_profile("rucola")
 
 
 def pytest_sessionstart() -> None:
@@ -123,10 +127,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Orders the tests for several processes: the files that take longest begin first."""
-    root = Path(__file__).parent
-    items.sort(key=lambda item: _order(item.path.relative_to(root).as_posix()))
+    items.sort(key=lambda item: _order(item.nodeid.partition("::")[0].removeprefix("tests/")))
 
 
+@cache
 def _order(path: str) -> int:
     places = [place for place, start in enumerate(_LONGEST_FIRST) if path.startswith(start)]
     return places[0] if places else len(_LONGEST_FIRST)

@@ -1,4 +1,4 @@
-"""A hundred seeded cases of hostile store directories; ``tests.attack.directories`` runs as many as wanted."""
+"""Seeded cases of hostile store directories; ``tests.attack.directories`` runs as many as wanted."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import sys
 
 import pytest
 from tests.attack.directories import case_of, check
+from tests.sizes import size
 
-SEEDS = range(1, 101)
+SEEDS = range(1, 1 + size(30, 100))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs fork, FIFOs and another user")

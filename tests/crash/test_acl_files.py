@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.crash.acl_life import KINDS, AclExplorer, Holey
+from tests.sizes import size
 
 from rucola.runtime.files import Files
 from rucola.testing.fault_plan import ANY_CALL, NEEDS_SPACE, FaultPlan
@@ -33,7 +34,7 @@ def test_calls_that_fail(kind: str, number: int, kinds: frozenset[str]) -> None:
     nth = 1
     explorer = AclExplorer(kind, SEED, sample=0)
     while explorer.run_with_faults(FaultPlan(nth, number=number, kinds=kinds)):
-        nth += 1
+        nth += size(3, 1)
     assert nth > 10
 
 

@@ -11,14 +11,17 @@ from collections.abc import Callable
 import pytest
 from tests.crash.faults import FULL_DISK, calls, plan
 from tests.crash.workloads import WORKLOADS, both, by_calls, commits, paths, pool
+from tests.sizes import size
 
 from rucola.store.config import MessageStoreConfig
 from rucola.testing.crash_explorer import CrashExplorer
 from rucola.testing.fault_plan import FaultPlan
 
 SEED = 11
-ONE_IN = 3
+ONE_IN = size(10, 3)
 """The power fails at one in this many steps; ``make crash`` has all of them."""
+FULL_ONE_IN = size(4, 1)
+"""The disk is full at one in this many allocations."""
 Options = Callable[[bool], MessageStoreConfig]
 
 
@@ -30,13 +33,13 @@ def test_power_cut_with_several_directories(workload: str) -> None:
     explorer = CrashExplorer(paths(True), SEED, sample=1, every=ONE_IN)
     explorer.run(WORKLOADS[workload])
     print(explorer.counts)
-    assert explorer.counts.states > 50
+    assert explorer.counts.states > 20
 
 
 def test_power_cut_of_their_recovery() -> None:
-    explorer = CrashExplorer(paths(True), SEED, sample=1, compound_every=80, every=ONE_IN)
+    explorer = CrashExplorer(paths(True), SEED, sample=1, compound_every=size(25, 80), every=ONE_IN)
     explorer.run(WORKLOADS["roll"])
-    assert explorer.counts.compound > 50
+    assert explorer.counts.compound > 5
 
 
 @pytest.mark.parametrize(
@@ -46,14 +49,14 @@ def test_power_cut_with_a_pool(workload: str, sync: bool) -> None:
     explorer = CrashExplorer(pool(sync), SEED, sample=1, every=ONE_IN)
     explorer.run(WORKLOADS[workload])
     print(explorer.counts)
-    assert explorer.counts.states > 50
+    assert explorer.counts.states > 20
 
 
 def test_power_cut_between_commits() -> None:
-    explorer = CrashExplorer(both(True), SEED, sample=1, compound_every=133, every=ONE_IN)
+    explorer = CrashExplorer(both(True), SEED, sample=1, compound_every=size(35, 133), every=ONE_IN)
     explorer.run(commits)
     print(explorer.counts)
-    assert explorer.counts.states > 200
+    assert explorer.counts.states > 40
 
 
 @pytest.mark.parametrize(("workload", "sync"), [("put", True), ("roll", False), ("kill", True)])
@@ -61,7 +64,7 @@ def test_power_cut_between_calls(workload: str, sync: bool) -> None:
     explorer = CrashExplorer(by_calls(sync), SEED, sample=1, every=ONE_IN)
     explorer.run(WORKLOADS[workload])
     print(explorer.counts)
-    assert explorer.counts.states > 50
+    assert explorer.counts.states > 20
 
 
 @pytest.mark.parametrize(
@@ -92,5 +95,5 @@ def test_a_full_disk_at_every_allocation_is_left_by_itself(options: Options, syn
     explorer = CrashExplorer(options(sync), SEED, sample=0)
     nth = 1
     while explorer.run_on_full_disk(WORKLOADS["roll"], FaultPlan(nth, *FULL_DISK)):
-        nth += 1
+        nth += FULL_ONE_IN
     assert nth > 20

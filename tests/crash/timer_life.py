@@ -209,14 +209,15 @@ class TimerLife:
 
 
 class TimerExplorer:
-    """Simulates a power failure at each step of a workload.
+    """Simulates a power failure at one in ``every`` steps of a workload.
 
     Attributes:
         states: number of recovered disks.
     """
 
-    def __init__(self, sync: bool, seed: int, sample: int, interleaved: bool = False) -> None:
+    def __init__(self, sync: bool, seed: int, sample: int, interleaved: bool = False, every: int = 1) -> None:
         self.states = 0
+        self._every = every
         self._threads = Random(seed) if interleaved else None
         self._sync = sync
         self._random = Random(seed)
@@ -230,6 +231,8 @@ class TimerExplorer:
         return life
 
     def _at_step(self, life: TimerLife, step: str) -> None:
+        if life.disk.steps % self._every:
+            return
         for state in crash_states(life.disk, self._random, self._sample, randoms=8):
             promises = life.promises.copy()
             if state.choice == NOTHING_LOST:

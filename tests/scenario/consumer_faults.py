@@ -161,12 +161,19 @@ class Run:
         seed: determines moments and lengths of faults, failing listeners and the number of members.
         spared: kinds of consumers that are never killed.
         directory: where broadcasting consumers keep their progress.
+        pause_s: seconds between two sends to a queue.
     """
 
     def __init__(
-        self, kinds: Sequence[Kind], servers: FaultServers, seed: int, spared: Sequence[str], directory: str
+        self,
+        kinds: Sequence[Kind],
+        servers: FaultServers,
+        seed: int,
+        spared: Sequence[str],
+        directory: str,
+        pause_s: float = SEND_PAUSE_S,
     ) -> None:
-        self._servers, self._spared = servers, spared
+        self._servers, self._spared, self._pause_s = servers, spared, pause_s
         self._random = random.Random(seed)
         members = 1 + seed % 2
         self.groups = [
@@ -273,7 +280,7 @@ class Run:
             except RucolaError:
                 await asyncio.sleep(0.05)
             self.sends.append(Send(value, f"{queue.queue_id}", "p", outcome, offset, began, loop.time()))
-            await asyncio.sleep(SEND_PAUSE_S)
+            await asyncio.sleep(self._pause_s)
 
     async def _watch(self) -> None:
         """Records the progress of all groups at intervals."""
@@ -297,11 +304,15 @@ class Run:
 
 
 def run(
-    faults: Sequence[str], seed: int = 0, kinds: Sequence[Kind] = KINDS, spared: Sequence[str] = ()
+    faults: Sequence[str],
+    seed: int = 0,
+    kinds: Sequence[Kind] = KINDS,
+    spared: Sequence[str] = (),
+    pause_s: float = SEND_PAUSE_S,
 ) -> tuple[Run, dict[str, list[Finding]]]:
     """Runs ``faults``, one after another; returns the run, and the findings of the queue checker by kind."""
     with tempfile.TemporaryDirectory(prefix="rucola-faults-") as directory, FaultServers() as servers:
-        one = Run(kinds, servers, seed, spared, directory)
+        one = Run(kinds, servers, seed, spared, directory, pause_s)
         return one, asyncio.run(one.run(faults))
 
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 from tests.scenario.consumer_faults import FAULTS, run
 from tests.scenario.fault_readers import KINDS
 
+PAUSE_S = 0.04
+"""Seconds between two sends to a queue: a quarter of the messages of ``make faults``, by the same faults."""
+
 
 def test_every_kind_of_consumer_goes_through_every_fault():
     locking = [kind.name for kind in KINDS if kind.locks]  # the broker keeps their locks for a minute
-    one, findings = run(FAULTS, spared=locking)
+    one, findings = run(FAULTS, spared=locking, pause_s=PAUSE_S)
     assert {name: of for name, of in findings.items() if of} == {}
     for group in one.groups:
         for history in group.histories.values():

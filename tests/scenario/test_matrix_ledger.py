@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections.abc import Callable
 
 import pytest
 from tests.scenario.matrix.ledger import Given, Ledger
+from tests.scenario.matrix.main_thread import MainThread
 from tests.scenario.matrix.residue import left
 from tests.scenario.matrix.table import CASES, COLUMNS, ROWS, Promise, Word, promise, variants
 
 from rucola.testing.queue_checker import Commit, Outcome
-from rucola.testing.virtual_loop import VirtualEventLoop, virtual_time
+from rucola.testing.virtual_loop import VirtualEventLoop, Working, virtual_time
 
 ONCE, AGAIN, ORDER = Promise(Word.ONCE), Promise(Word.AGAIN), Promise(Word.ONCE, ordered=True)
 
@@ -215,3 +217,21 @@ def test_each_cell_has_a_promise_and_each_exception_meets_a_cell():
 def test_names_are_unique():
     assert len({row.name for row in ROWS}) == len(ROWS)
     assert len({column.name for column in COLUMNS}) == len(COLUMNS)
+
+
+def test_time_stands_still_until_ctrl_c_has_come():
+    working = Working()
+    main = MainThread(working)
+    handler = signal.signal(signal.SIGINT, main.on_interrupt)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        main.interrupt()
+        assert working.count == 1
+        with pytest.raises(KeyboardInterrupt):
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        assert working.count == 0
+    finally:
+        while signal.sigtimedwait({signal.SIGINT}, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)

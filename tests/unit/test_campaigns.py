@@ -17,7 +17,7 @@ def test_every_step_is_a_program_that_knows_its_options(name: str) -> None:
         module, *arguments = shlex.split(step.format(**campaign.sizes))
         found = find_spec(f"{module}.__main__") if is_package(module) else find_spec(module)
         assert found is not None and found.origin is not None, step
-        if module.startswith(("tests.", "bench.")) and module != "tests.fallbacks":
+        if module.startswith(("tests.", "bench.", "tools.")) and module != "tests.fallbacks":
             text = Path(found.origin).read_text()
             text += Path("tests/attack/directories.py").read_text() if "attack" in module else ""
             assert all(f'"{one}"' in text for one in arguments if one.startswith("--")), step

@@ -3,24 +3,58 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
+import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-class SteppedEventLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop; ``advance`` makes timers due. A test sets timeouts of an hour and then advances the loop by an
-    hour.
-    """
+_BUSY_MAX_S = 0.001
+"""How far the time moves at most, in seconds, while the loop waits for data that comes."""
+_TURN_S = 0.00002
+"""How far the time moves at least in each turn, in seconds, so that timers come due while a test looks again and again.
+"""
+_TICK_S = 1e-7
+"""Each reading of the time takes this long, so that two readings differ."""
+
+
+class _IdleTime(selectors.DefaultSelector):
+    """Adds to ``seconds`` how long the loop has nothing to do."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.seconds = time.monotonic()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Waits for data, at most until ``timeout``, which is when the next timer is due."""
+        begun = time.monotonic()
+        events = super().select(timeout)
+        waited = time.monotonic() - begun
+        if events:
+            waited = min(waited, _BUSY_MAX_S)
+        self.seconds += max(waited if timeout is None else min(waited, timeout), _TURN_S)
+        return events
+
+
+class SteppedEventLoop(asyncio.SelectorEventLoop):
+    """asyncio's loop; ``advance`` makes timers due. A test sets timeouts of an hour and then advances the loop by an
+    hour.
+
+    Otherwise the time passes only while the loop waits for a timer, not while it works or waits for a busy processor.
+    So a test on a loaded machine sees no timeout that it would not see on an idle one.
+    """
+
+    def __init__(self) -> None:
+        self._idle = _IdleTime()
         self._skipped_s = 0.0
+        super().__init__(self._idle)
 
     def time(self) -> float:
         """Time in seconds since an arbitrary start, including the time added by ``advance``."""
-        return super().time() + self._skipped_s
+        self._idle.seconds += _TICK_S
+        return self._idle.seconds + self._skipped_s
 
     def advance(self, seconds: float) -> None:
         """Moves the time forward by ``seconds``."""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib import import_module
 from unittest.mock import patch
 
 from rucola.testing.interleaver import InterleavedLock, Interleaver, Task
@@ -95,8 +96,10 @@ def manual_workers(*modules: str, interleaver: Interleaver | None = None) -> Ite
     ``interleaver``, ``threading.Lock`` returns an ``InterleavedLock``.
     """
     with ExitStack() as stack:
-        for module in modules:
-            stack.enter_context(patch(f"{module}.Worker", partial(ManualWorker, interleaver=interleaver)))
+        for module in map(import_module, modules):
+            # Not by ``patch``, which takes a tenth of the time of an exploration with thousands of starts.
+            stack.callback(setattr, module, "Worker", module.Worker)
+            module.Worker = partial(ManualWorker, interleaver=interleaver)  # type: ignore[attr-defined]
         if interleaver is not None:
             stack.enter_context(patch.object(threading, "Lock", partial(InterleavedLock, interleaver)))
         yield

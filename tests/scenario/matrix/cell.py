@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from queue import SimpleQueue
 from typing import Any
 
 from tests.scenario.matrix import events, transactions
@@ -26,6 +25,7 @@ from tests.scenario.matrix.faces import (
 )
 from tests.scenario.matrix.hands import Hands
 from tests.scenario.matrix.ledger import Given, Ledger
+from tests.scenario.matrix.main_thread import MainThread
 from tests.scenario.matrix.residue import left
 from tests.scenario.matrix.responder import Responder
 from tests.scenario.matrix.sending import Sender
@@ -78,7 +78,7 @@ class Cell:
         column: the event.
         variant: the event's form.
         loop: the loop.
-        main: gets what shall run in the main thread, if the loop runs in another one.
+        main: the main thread, if the loop runs in another one.
         world: the servers; by default some of its own, on the loop.
     """
 
@@ -88,12 +88,13 @@ class Cell:
         column: Column,
         variant: str,
         loop: VirtualEventLoop,
-        main: SimpleQueue[Callable[[], None] | None] | None,
+        main: MainThread | None,
         world: World | None = None,
     ) -> None:
         self.row, self.column, self.variant, self.loop = row, column, variant, loop
         self.world = world or World(loop.time, guarded=column.name == "secret")
         self.faces = AsyncFace(loop), SyncFace(loop, main)
+        self._main = main
         self.ledger: Ledger
         self.desk: Desk
         self.renew()
@@ -241,8 +242,8 @@ class Cell:
 
     async def interrupt(self, worker: asyncio.Future[None]) -> None:
         """Cancels a task, or interrupts the main thread as Ctrl-C does; returns when it has ended."""
-        if self.row.sync:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        if self._main is not None:
+            self._main.interrupt()
         else:
             worker.cancel()
         try:
@@ -250,6 +251,9 @@ class Cell:
                 await asyncio.wait([worker])
         except TimeoutError:
             self.desk.fault(f"the interrupted application did not end in {SHUTDOWN_S:.0f} s")
+        finally:
+            if self._main is not None:
+                self._main.settle()
 
     async def kill(self, member: Member) -> None:
         """Ends a member as a killed process does: brokers and disk get nothing more."""
@@ -406,20 +410,21 @@ def run_cell(row: Row, column: Column, variant: str = "", world: World | None = 
         if not row.sync:
             runner = stack.enter_context(asyncio.Runner(loop_factory=lambda: loop))
             return runner.run(Cell(row, column, variant, loop, None, world).run())
-        main: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        main = MainThread(loop.working)
         thread = VirtualLoopThread(loop)
         before = list(loop_thread._shared)
         loop_thread._shared[:] = [thread]
         stack.callback(thread.close)
         stack.callback(lambda: loop_thread._shared.__setitem__(slice(None), before))
         stack.enter_context(_signals(signal.SIG_BLOCK))  # Ctrl-C comes while the application waits
+        stack.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, main.on_interrupt))
         loop.working.interruptible = lambda: _signals(signal.SIG_UNBLOCK)
 
         async def direct() -> Report:
             try:
                 return await Cell(row, column, variant, loop, main, world).run()
             finally:
-                main.put(None)
+                main.jobs.put(None)
 
         future = thread.start(direct())
         while (job := _next_job(main)) is not None:
@@ -444,7 +449,7 @@ def _forget_interrupts() -> None:
         pass
 
 
-def _next_job(main: SimpleQueue[Callable[[], None] | None]) -> Callable[[], None] | None:
-    job = main.get()
+def _next_job(main: MainThread) -> Callable[[], None] | None:
+    job = main.jobs.get()
     _forget_interrupts()
     return job

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from queue import SimpleQueue
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from tests.scenario.matrix import sending as _sending
 from tests.scenario.matrix import transactions as _transactions
 from tests.scenario.matrix.calls import judged_consumer_call, judged_producer_call, take_outcome
 from tests.scenario.matrix.desk import Desk, Member
+from tests.scenario.matrix.main_thread import MainThread
 from tests.scenario.matrix.make import make_consumer, make_producer
 
 import rucola
@@ -126,7 +126,7 @@ class AsyncFace:
 class SyncFace:
     """A program in a thread of its own."""
 
-    def __init__(self, loop: VirtualEventLoop, main: SimpleQueue[Callable[[], None] | None] | None = None) -> None:
+    def __init__(self, loop: VirtualEventLoop, main: MainThread | None = None) -> None:
         self._loop, self._main = loop, main
         self._working: Working = loop.working
 
@@ -184,7 +184,7 @@ class SyncFace:
 
         self._working.begin()
         if in_main and self._main is not None:
-            self._main.put(run)
+            self._main.jobs.put(run)
         else:
             threading.Thread(target=run, name="application", daemon=True).start()
         return asyncio.wrap_future(done, loop=self._loop)

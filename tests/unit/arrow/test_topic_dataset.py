@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sizes import size
 from tests.unit.arrow.records import message
 from tests.unit.arrow.stores import open_store, put
 
@@ -226,7 +227,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=size(15, 50), deadline=None)
 @given(
     expression=EXPRESSIONS,
     more=st.sampled_from([[], ["flag"]]),

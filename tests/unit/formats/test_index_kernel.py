@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sizes
 from tests.kernels import FORMS, kernel
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
@@ -325,7 +326,7 @@ class TestQuery:
         assert query(new_file()[:40], SLOTS, 5, Limits(64, 0, 2**62)) == []
 
 
-@settings(max_examples=50)
+@settings(max_examples=sizes.size(15, 50))
 @given(st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c", "é中".encode()]), st.integers(0, 50)), max_size=7))
 def test_model(puts: list[tuple[bytes, int]]) -> None:
     for form in FORMS:

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kernels import FORMS, kernel
+from tests.sizes import size
 from tests.unit.protocol.golden import all_frames
 from tests.unit.protocol.rows import expected, frame_of, scan, values
 
@@ -94,13 +95,13 @@ def check(frame: bytes) -> None:
 
 
 @given(headers(), st.binary(max_size=8))
-@settings(max_examples=300)
+@settings(max_examples=size(60, 300))
 def test_random_headers(header: bytes, body: bytes) -> None:
     check(frame_of(header, body))
 
 
 @given(HOT, CHANGES)
-@settings(max_examples=300)
+@settings(max_examples=size(60, 300))
 def test_changed_frames(frame: bytes, changes: list[tuple[int, int]]) -> None:
     changed = bytearray(frame)
     for position, byte in changes:
@@ -115,7 +116,7 @@ def test_frames_with_a_shorter_header(frame: bytes, size: int) -> None:
 
 
 @given(st.binary(max_size=200), st.integers(1, 300), st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=size(60, 300))
 def test_any_bytes(data: bytes, length: int, framed: bool) -> None:
     if framed:
         data = length.to_bytes(4, "big") + data
@@ -141,7 +142,7 @@ def test_any_bytes(data: bytes, length: int, framed: bool) -> None:
     st.lists(st.deferred(lambda: st.sampled_from(all_frames())), min_size=1, max_size=12),
     st.lists(st.integers(1, 5000), min_size=1, max_size=20),
 )
-@settings(max_examples=100)
+@settings(max_examples=size(20, 100))
 def test_any_split_into_reads(recorded: list[Any], sizes: list[int]) -> None:
     stream = b"".join(entry.frame for entry in recorded)
     reader = FrameReader(4096)

@@ -9,6 +9,7 @@ from array import array
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import sizes
 
 from rucola.errors import FormatError
 from rucola.protocol import shared_reader
@@ -57,7 +58,7 @@ def opaques(found: list[FrameBatch]) -> list[int]:
     st.lists(st.integers(1, 700), min_size=1, max_size=12),
     st.sampled_from([64, 256, 1024]),
 )
-@settings(max_examples=100)
+@settings(max_examples=sizes.size(20, 100))
 def test_any_split_of_three_connections(sent: list[tuple[int, int]], sizes: list[int], capacity: int) -> None:
     space = ReadSpace(capacity)
     readers = [SharedFrameReader(space) for _ in range(3)]

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
     Not,
     StringStartsWith,
 )
+from tests.sizes import size
 from tests.unit.arrow.dict_catalog import DictCatalog
 
 from rucola.arrow.catalog import Bounds
@@ -81,7 +82,7 @@ def passes(one: Filter, row: dict[str, Any]) -> bool:
     return value in wanted if isinstance(one, In) else bool(COMPARISONS[type(one)](value, wanted))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=size(40, 300), deadline=None)
 @given(st.lists(filters(), max_size=4), st.booleans())
 def test_matching_rows_are_read(chosen: list[Filter], steps: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:

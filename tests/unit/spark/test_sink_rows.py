@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
+from tests.sizes import size
 from tests.unit.spark.ddl import schema_of
 
 from rucola.common.message import Message
@@ -54,7 +55,7 @@ DDL = "body binary, tags string, keys string, properties map<string,string>, {}"
 DDL = DDL.format("topic string, brokerName string, queueId int, queueOffset bigint")
 
 
-@settings(max_examples=40)
+@settings(max_examples=size(15, 40))
 @example([(b"b", "", "", None, "in", "b", 0, 0)], 0, {"tags", "keys"}, 100)
 @given(
     rows=st.lists(ROW, min_size=1, max_size=12, unique_by=lambda row: row[4:]),

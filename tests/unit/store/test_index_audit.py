@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.golden.loader import Case, load
 from tests.golden.opening import config_of
+from tests.sizes import size
 
 from rucola.common.columns import RecordColumn
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, IndexHeader, index_file_bytes, put_key
@@ -66,9 +67,9 @@ def test_every_byte_in_use_is_looked_at(case: Case, tmp_path: Path) -> None:
             count = IndexHeader.decode(data).index_count
             first = INDEX_HEADER.size + 4 * case.config("maxHashSlotNum", 0)
             header = [at for at in range(INDEX_HEADER.size) if not slots_at <= at < slots_at + 4]
-            slots = range(INDEX_HEADER.size, first, 7)
-            # The step does not divide the length of an entry, so each byte of an entry gets its turn.
-            entries = range(first + INDEX_ENTRY.size, first + INDEX_ENTRY.size * count, 13)
+            slots = range(INDEX_HEADER.size, first, size(29, 7))
+            # The step has no common divisor with the length of an entry, so each byte of an entry gets its turn.
+            entries = range(first + INDEX_ENTRY.size, first + INDEX_ENTRY.size * count, size(53, 13))
             for at in (*header, *slots, *entries):
                 wrong = bytearray(data)
                 wrong[at] ^= 0x11

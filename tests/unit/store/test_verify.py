@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sizes import size
 from tests.unit.store.stores import HOST, contents, fill, message, opened, with_topics
 from tests.unit.store.test_rebuild import OPTIONS
 
@@ -364,7 +365,7 @@ def test_a_store_that_another_process_is_writing_has_no_findings(tmp_path: Path)
     )
     with child:
         assert child.stdout is not None
-        for _ in range(30):
+        for _ in range(size(10, 30)):
             assert child.stdout.readline()
             assert found(verify(str(tmp_path))) == []
         child.stdout.read()
