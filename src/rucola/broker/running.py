@@ -83,6 +83,7 @@ class RunningBroker:
     async def catch_up(self) -> None:
         """Does everything that became due because the wall clock was moved forward."""
         running, services = self.running, self.running.services
+        self.scheduler.dispatch_scheduled()
         await running.delivery.catch_up()
         await services.timers.catch_up()
         await running.transaction_checks.catch_up()

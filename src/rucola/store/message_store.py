@@ -516,6 +516,14 @@ class MessageStore:
         return self.confirm_offset - self._dispatcher.position
 
     @property
+    def undispatched_since_ms(self) -> int | None:
+        """A time that is not later than the store time of any message that is not dispatched yet, in ms since the
+        epoch; None if all messages are dispatched.
+        """
+        dispatcher = self._dispatcher
+        return None if dispatcher.position >= self._log.written_offset else dispatcher.store_timestamp_ms
+
+    @property
     def dispatch_paused(self) -> bool:
         """Whether the last ``dispatch`` ended early because of ``maps_max`` or ``rows_max``."""
         return self._dispatcher.paused

@@ -137,6 +137,26 @@ def test_never_early_and_in_the_order_of_their_times(life, clock):
     assert life.timers.metrics.topics["T"].count == 0
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_message_that_is_not_in_its_queue_yet_is_not_taken_for_delivered(is_first, life, clock):
+    if not is_first:
+        life.wait(b"before", clock.wall_ms() - 5000)
+        life.work()
+    stored_ms = clock.wall_ms()
+    text = properties_text(TIMER_OUT_MS=str(stored_ms + 1), REAL_TOPIC="T", REAL_QID="1", UNIQ_KEY="late")
+    life.store.put_message(StoreMessage(TIMER, 0, b"late", text.encode(), 7, bytes(8)))
+    clock.advance(5000)
+    while life.service.work() == 0:
+        pass
+    assert life.service.delivered_until_ms() <= stored_ms
+    life.store.dispatch()
+    life.work()
+    clock.advance(2000)
+    life.work()
+    assert b"late" in life.bodies()
+    assert life.service.delivered_until_ms() > stored_ms + 5000
+
+
 def test_an_entry_that_leads_elsewhere_delivers_nothing(life, clock):
     """A unit that points to a wrong record is treated as if its message were lost: the record may already have been
     delivered.

@@ -132,7 +132,8 @@ class TimerMessageService:
         until_ms = self._wall_ms() if timers.is_empty else timers.read_time_ms
         if timers.queue_offset < store.max_queue_offset(TIMER, 0):
             until_ms = min(until_ms, store.store_time_at(TIMER, 0, timers.queue_offset, cold))
-        return until_ms
+        since_ms = store.undispatched_since_ms
+        return until_ms if since_ms is None else min(until_ms, since_ms)
 
     def now_ms(self) -> int:
         """The time that due times are compared with."""
