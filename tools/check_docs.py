@@ -27,7 +27,7 @@ BUDGETS = {
     "docs/coming-from.md": 700,
     "docs/configuration.md": 400,
     "docs/conformance.md": 450,
-    "docs/contributing.md": 1500,
+    "docs/contributing.md": 1550,
     "docs/decisions/*.md": 450,
     "docs/deleting.md": 600,
     "docs/figures.md": 220,

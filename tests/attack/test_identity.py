@@ -139,6 +139,7 @@ async def guarded(folder: Path, text: str = "", **options: Any) -> AsyncIterator
 async def round_of(cluster: Any, *actors: Actor) -> None:
     """One round of checks, of which the actors then have got their part."""
     await asyncio.sleep(0.002)  # a message is old when it is older than 0 ms
+    cluster.broker.store.dispatch()
     await cluster.broker.running.transaction_checks.catch_up()
     for actor in actors:
         await actor.heard()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from math import inf
 
 from rucola.broker.running_services import RunningServices
 from rucola.broker.timer.timer_rewrite import TIMER
@@ -23,8 +24,8 @@ _DELAY_S = 0.005
 between two rounds. Here the delay changes nothing for clients, because a dispatch precedes each request that may read;
 and a dispatch of 25 messages costs a tenth of 25 dispatches.
 """
-_APPENDS_MAX = 32
-"""Number of appends after which a dispatch is no longer delayed."""
+_BYTES_MAX = 256 * 1024
+"""Number of bytes of the log after which a dispatch is no longer delayed."""
 MAPS_A_TURN = 4
 """Number of queue segments that a dispatch maps before it pauses until the next iteration of the event loop. Mapping a
 segment takes several system calls and up to 0.4 ms; making its file takes 1 ms, and the disk must sync directories.
@@ -55,8 +56,8 @@ class DispatchScheduler:
         self._loop = running.loop
         self._sync_flush = running.services.store.config.sync_flush
         self._call: asyncio.Handle | None = None
-        self._appends_left = 0
-        """Number of appends for which the scheduled dispatch may still be delayed; 0 if it is not delayed."""
+        self._delayed_to: float = inf
+        """Physical offset up to which the scheduled dispatch may be delayed; infinite if it is not delayed."""
 
     def appended(self) -> None:
         """Schedules a dispatch after messages were appended. With SYNC_FLUSH, ``flushed`` schedules the dispatch after
@@ -92,23 +93,24 @@ class DispatchScheduler:
 
     def _schedule(self) -> None:
         """Schedules a dispatch: in the next iteration of the event loop if a pull or pop waits, otherwise after
-        ``_DELAY_S`` or ``_APPENDS_MAX`` appends. This delay lets messages from several socket reads share one dispatch.
+        ``_DELAY_S`` or ``_BYTES_MAX``. This delay lets messages from several socket reads share one dispatch.
         """
+        store = self._services.store
         if self._call is None:
-            if len(self._running.hold) or self._services.pops.waiting:
+            left = _BYTES_MAX - store.dispatch_behind_bytes
+            if left < 0 or len(self._running.hold) or self._services.pops.waiting:
                 self._call = self._loop.call_soon(self._dispatch)
             else:
-                self._appends_left = _APPENDS_MAX
+                self._delayed_to = store.max_offset + left
                 self._call = self._loop.call_later(_DELAY_S, self._dispatch)
-        elif self._appends_left:
-            self._appends_left -= 1
-            if not self._appends_left:
-                self._call.cancel()
-                self._call = self._loop.call_soon(self._dispatch)
+        elif store.max_offset > self._delayed_to:
+            self._delayed_to = inf
+            self._call.cancel()
+            self._call = self._loop.call_soon(self._dispatch)
 
     def _dispatch(self) -> None:
         self._call = None
-        self._appends_left = 0
+        self._delayed_to = inf
         services = self._services
         store = services.store
         if store.state is StoreState.STOPPED:

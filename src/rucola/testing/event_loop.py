@@ -13,11 +13,6 @@ T = TypeVar("T")
 
 _BUSY_MAX_S = 0.001
 """How far the time moves at most, in seconds, while the loop waits for data that comes."""
-_TURN_S = 0.00002
-"""How far the time moves at least in each turn, in seconds, so that timers come due while a test looks again and again.
-"""
-_TICK_S = 1e-7
-"""Each reading of the time takes this long, so that two readings differ."""
 
 
 class _IdleTime(selectors.DefaultSelector):
@@ -34,7 +29,7 @@ class _IdleTime(selectors.DefaultSelector):
         waited = time.monotonic() - begun
         if events:
             waited = min(waited, _BUSY_MAX_S)
-        self.seconds += max(waited if timeout is None else min(waited, timeout), _TURN_S)
+        self.seconds += waited if timeout is None else min(waited, timeout)
         return events
 
 
@@ -42,8 +37,8 @@ class SteppedEventLoop(asyncio.SelectorEventLoop):
     """asyncio's loop; ``advance`` makes timers due. A test sets timeouts of an hour and then advances the loop by an
     hour.
 
-    Otherwise the time passes only while the loop waits for a timer, not while it works or waits for a busy processor.
-    So a test on a loaded machine sees no timeout that it would not see on an idle one.
+    Otherwise the time passes while the loop waits for a timer, and as far as this process uses a processor; not while
+    it waits for one. So a test on a loaded machine sees no timeout that it would not see on an idle one.
     """
 
     def __init__(self) -> None:
@@ -53,8 +48,7 @@ class SteppedEventLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         """Time in seconds since an arbitrary start, including the time added by ``advance``."""
-        self._idle.seconds += _TICK_S
-        return self._idle.seconds + self._skipped_s
+        return self._idle.seconds + time.process_time() + self._skipped_s
 
     def advance(self, seconds: float) -> None:
         """Moves the time forward by ``seconds``."""

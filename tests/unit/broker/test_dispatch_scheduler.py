@@ -56,6 +56,8 @@ class Scene:
             dispatch=self._dispatch,
             dispatch_paused=False,
             take_arrivals=self._take,
+            max_offset=0,
+            dispatch_behind_bytes=0,
             config=SimpleNamespace(sync_flush=False),
             flushed_offset=7,
         )
@@ -78,6 +80,11 @@ class Scene:
         self.listeners: list[Callable[[], None]] = []
         self.scheduler = DispatchScheduler(cast("Any", running), self.listeners)
 
+    def append(self, size: int) -> None:
+        self.store.max_offset += size
+        self.store.dispatch_behind_bytes += size
+        self.scheduler.appended()
+
     def _tell(self, what: str) -> None:
         if what in self.broken:
             raise ValueError(what)
@@ -89,6 +96,7 @@ class Scene:
         if self.error is not None:
             raise self.error
         self.dispatches += 1
+        self.store.dispatch_behind_bytes = 0
         return 1
 
     def _take(self) -> list[tuple[bytes, int, int, int | None]]:
@@ -177,8 +185,8 @@ def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("nobody_waits")
 def test_appends_share_a_dispatch_while_nobody_waits() -> None:
     scene = Scene()
-    for _ in range(dispatch_scheduler._APPENDS_MAX):
-        scene.scheduler.appended()
+    for _ in range(100):
+        scene.append(dispatch_scheduler._BYTES_MAX // 100)
         scene.loop.run()
     assert scene.dispatches == 0
     scene.clock.advance(dispatch_scheduler._DELAY_S * 1000 - 1)
@@ -193,17 +201,27 @@ def test_appends_share_a_dispatch_while_nobody_waits() -> None:
 
 
 @pytest.mark.usefixtures("nobody_waits")
-def test_many_appends_do_not_wait() -> None:
+def test_many_bytes_do_not_wait() -> None:
     scene = Scene()
     for number in range(1, 3):
-        for _ in range(dispatch_scheduler._APPENDS_MAX + 1):
+        scene.append(1000)
+        for size in (dispatch_scheduler._BYTES_MAX - 1000, 1):
+            scene.loop.run()
             assert scene.dispatches == number - 1
-            scene.scheduler.appended()
+            scene.append(size)
         scene.loop.run()
         assert scene.dispatches == number, "in the next turn, although no time has passed"
     scene.clock.advance(1000)
     scene.loop.run()
     assert scene.dispatches == 2, "the delayed call was cancelled"
+
+
+@pytest.mark.usefixtures("nobody_waits")
+def test_one_append_of_many_bytes_does_not_wait() -> None:
+    scene = Scene()
+    scene.append(dispatch_scheduler._BYTES_MAX + 1)
+    scene.loop.run()
+    assert scene.dispatches == 1
 
 
 @pytest.mark.usefixtures("nobody_waits")
