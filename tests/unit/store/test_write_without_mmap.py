@@ -35,7 +35,7 @@ def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 def uses_option() -> bool:
-    return commit_log._WRITTEN_BYTES == WRITTEN_BYTES["all appends"]
+    return WRITTEN_BYTES["all appends"] == commit_log._WRITTEN_BYTES
 
 
 def writing(path: Path, *, calls: bool = True, clock: ManualClock | None = None, **options: Any) -> MessageStore:
