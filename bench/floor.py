@@ -15,7 +15,7 @@ from tools.peers.packages import ROOT
 from tools.peers.servers import Servers, facts_of
 
 from bench.context import Context
-from bench.figure import Budget, Figure, at_least, cost, rate, within_floor
+from bench.figure import Budget, Figure, at_least, at_most, cost, rate, share, within_floor
 from bench.program import Program, Round, alternate, java_load, median, others_stopped, python_load, scratch_directory
 from bench.receive import STORED, fill
 
@@ -73,21 +73,50 @@ class Sides:
         """Runs rounds whose size suits the rate of each side; ``line`` has ``{}`` for the number of messages."""
         return alternate(self._programs, line.format, self._context.seconds, self._context.rounds, pilot)
 
-    def same(self, lines: Sequence[str]) -> list[list[Round]]:
-        """Runs a round of each line on each side."""
+    def same(self, lines: Sequence[str], settle: str = "") -> list[list[Round]]:
+        """Runs a round of each line on each side, each time after the round ``settle``, which does not count: while a
+        side was stopped, its requests have timed out.
+        """
         results: list[list[Round]] = [[] for _ in self._programs]
         for line in lines:
             for program, rounds in zip(self._programs, results, strict=True):
                 with others_stopped(self._programs, program):
+                    if settle:
+                        program.round(settle)
                     rounds.append(program.round(line))
         return results
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Measures sends one by one, 64 at a time and in batches, paced messages end to end, and pulls."""
+    """Measures sends one by one, 64 at a time and in batches, and pulls."""
     yield from _sends(context)
-    yield from _end_to_end(context)
     yield from _pulls(context)
+
+
+def measure_paced(context: Context) -> Iterator[Figure]:
+    """Measures 2,000 messages a second, sent, and from the producer to a waiting consumer."""
+
+    def load(servers: Servers) -> Program:
+        return java_load("EndToEndLoad", servers.namesrv, f"{TOPIC}_end", "1024", servers=servers)
+
+    with ExitStack() as stack:
+        sides = Sides(context, stack, "relay", load)
+        context.show(f"floor: end to end at {PACE:,}/s")
+        line = f"{int(PACE * context.seconds * 2)} {PACE}"
+        sides.warm_up(line)
+        what = f"from producer to waiting push consumer, official clients, {PACE:,}/s"
+        results = sides.same([line] * context.rounds, f"{PACE} {PACE}")
+        yield from _figures(GROUP, what, results, 1.5, paced=True)
+        yield from _tail(what, results)
+    with ExitStack() as stack:
+        sides = Sides(context, stack, "send", _sender)
+        sides.warm_up(f"64 {context.warm_up} 0")
+        context.show(f"floor: sends at {PACE:,}/s")
+        line = f"16 {int(PACE * context.seconds * 2)} {PACE}"
+        results = sides.same([line] * context.rounds, f"16 {PACE} {PACE}")
+        what = f"send, official client, {PACE:,}/s"
+        yield from _figures(GROUP, what, results, 1.5, paced=True)
+        yield from _tail(what, results)
 
 
 def measure_sync(context: Context) -> Iterator[Figure]:
@@ -140,20 +169,6 @@ def _batch_figures(what: str, results: list[list[Round]], store_us: float) -> It
     yield replace(figure, floor=socket_us + store_us)
 
 
-def _end_to_end(context: Context) -> Iterator[Figure]:
-    def load(servers: Servers) -> Program:
-        return java_load("EndToEndLoad", servers.namesrv, f"{TOPIC}_end", "1024", servers=servers)
-
-    with ExitStack() as stack:
-        sides = Sides(context, stack, "relay", load)
-        context.show(f"floor: end to end at {PACE:,}/s")
-        line = f"{int(PACE * context.seconds * 2)} {PACE}"
-        sides.warm_up(line)
-        what = f"from producer to waiting push consumer, official clients, {PACE:,}/s"
-        results = sides.same([line] * context.rounds)
-        yield from _figures(GROUP, what, results, 1.5, paced=True)
-
-
 def _pulls(context: Context) -> Iterator[Figure]:
     for servers in context.both():
         fill(servers, STORED // 4 if context.quick else STORED)
@@ -188,6 +203,13 @@ def _figures(
     parts = f"{what}: CPU; floor without its write: {median(bare, _us):.3g} µs"
     figure = cost(group, parts, median(ours, _us), median(java, _us), PEER, within_floor(limit))
     yield replace(figure, floor=median(floor, _us))
+
+
+def _tail(what: str, results: list[list[Round]]) -> Iterator[Figure]:
+    """Latencies; the budgets are multiples of Java's."""
+    for name, key, limit in (("p99", "p99_us", 0.5), ("p99.9", "p999_us", 1.0)):
+        ours, java, floor, _ = (median(rounds, lambda one: one.extra[key] / 1000) for rounds in results)  # noqa: B023
+        yield replace(share(GROUP, f"{what}: {name}", ours, java, PEER, at_most(limit)), floor=floor)
 
 
 def _rate(one: Round) -> float:

@@ -34,7 +34,9 @@ HOST = 0x7F000001_00002A9F
 TAIL = b"\x05bench\x00\x0aTAGS\x01TagA\x02"
 SEND, PULL, HEARTBEAT, ROUTE = (310, 320, 10), 11, 34, 105
 QUERY_CONSUMER_OFFSET, CONSUMER_LIST, MAX_OFFSET, MIN_OFFSET = 14, 38, 30, 31
-OFFSET_NOT_FOUND = 22
+OFFSET_NOT_FOUND, PULL_NOT_FOUND = 22, 19
+SUSPEND = 2
+"""Flag of a pull that waits for messages."""
 ONEWAY = 2
 SENT = b'"msgId":"7F00000100002A9F0000000000000000","queueId":"0","queueOffset":"1"'
 
@@ -196,7 +198,8 @@ class Floor(asyncio.Protocol):
             return []
         offset = number(header, b'"queueOffset":"', 0, len(header))
         if offset >= PREPARED:
-            return []
+            waits = number(header, b'"sysFlag":"', 0, len(header)) & SUSPEND
+            return [] if waits else [found(opaque, PREPARED, code=PULL_NOT_FOUND)]
         end = min(offset + PULL_MESSAGES, PREPARED)
         records = shared.prepared[offset * shared.record_bytes : end * shared.record_bytes]
         return [found(opaque, end, size=len(records)), records]
@@ -223,13 +226,13 @@ def answer(opaque: int, code: int, fields: bytes = b"", body: bytes = b"", size:
     return total.to_bytes(4, "big") + len(head).to_bytes(4, "big") + head + body
 
 
-def found(opaque: int, end: int, body: bytes = b"", size: int = 0) -> bytes:
+def found(opaque: int, end: int, body: bytes = b"", size: int = 0, code: int = 0) -> bytes:
     """Returns the response to a pull whose messages end before the queue offset ``end``."""
     fields = b'"maxOffset":"%d","minOffset":"0","nextBeginOffset":"%d","suggestWhichBrokerId":"0"' % (
         max(end, PREPARED),
         end,
     )
-    return answer(opaque, 0, fields, body, size)
+    return answer(opaque, code, fields, body, size)
 
 
 def record(queue_offset: int, body: bytes) -> bytes:

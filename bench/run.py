@@ -83,6 +83,7 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "gather": gather.measure,
     "send-sync": send.measure_sync,
     "floor": floor.measure,
+    "floor-paced": floor.measure_paced,
     "floor-sync": floor.measure_sync,
     "fixture": fixture.measure,
     "memory": memory.measure,
