@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.brokers import Cluster, run
+from tests.open_files import open_files
 from tests.unit.store.stores import everything, message, opened, read
 
 from rucola.broker.running import IDLE_LOOK_S, IDLE_SHARES
@@ -20,9 +21,7 @@ SHARES = 3
 
 def queue_files(store: Path) -> set[str]:
     """Files of the store's queues that this process has open."""
-    links = [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink() and not path.is_dir()]
-    paths = [str(path.readlink()) for path in links]
-    return {path for path in paths if path.startswith(f"{store}/consumequeue/")}
+    return {path for path in open_files() if path.startswith(f"{store}/consumequeue/")}
 
 
 def look_at_all(store: MessageStore) -> None:

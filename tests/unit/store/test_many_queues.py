@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.open_files import open_files
 from tests.unit.store.stores import crashed, everything, fill, message, opened, read, with_topics
 
 from rucola.errors import DiskError
@@ -59,11 +60,6 @@ def mapped(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     monkeypatch.setattr(FileMap, "unmap", unmap)
     monkeypatch.setattr(FileMap, "close", close)
     return paths
-
-
-def open_files() -> list[str]:
-    """Returns the files that this process has open, without directories."""
-    return [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink() and not path.is_dir()]
 
 
 def noting(synced: list[str]) -> Callable[[ConsumeQueue], None]:

@@ -31,6 +31,7 @@ WORKERS = ("rucola.store.log.allocate", "rucola.store.log.flush", "rucola.store.
 @pytest.fixture(params=WRITTEN_BYTES, autouse=True)
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(commit_log, "_WRITTEN_BYTES", WRITTEN_BYTES[request.param])
+    monkeypatch.setattr(commit_log, "_WRITTEN_BODY_BYTES", 0)
     return str(request.param)
 
 
