@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +11,6 @@ def open_files() -> list[str]:
     found = []
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
-            if (path := os.readlink(entry)).startswith("/") and not Path(path).is_dir():
+            if (path := str(entry.readlink())).startswith("/") and not Path(path).is_dir():
                 found.append(path)
     return found
