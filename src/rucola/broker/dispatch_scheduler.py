@@ -58,6 +58,8 @@ class DispatchScheduler:
         self._call: asyncio.Handle | None = None
         self._delayed_to: float = inf
         """Physical offset up to which the scheduled dispatch may be delayed; infinite if it is not delayed."""
+        self._is_stuck = False
+        """Whether the last dispatch left messages over that it could not put into their queues."""
 
     def appended(self) -> None:
         """Schedules a dispatch after messages were appended. With SYNC_FLUSH, ``flushed`` schedules the dispatch after
@@ -98,10 +100,10 @@ class DispatchScheduler:
         store = self._services.store
         if self._call is None:
             left = _BYTES_MAX - store.dispatch_behind_bytes
-            if left < 0 or len(self._running.hold) or self._services.pops.waiting:
+            if (left < 0 and not self._is_stuck) or len(self._running.hold) or self._services.pops.waiting:
                 self._call = self._loop.call_soon(self._dispatch)
             else:
-                self._delayed_to = store.max_offset + left
+                self._delayed_to = inf if self._is_stuck else store.max_offset + left
                 self._call = self._loop.call_later(_DELAY_S, self._dispatch)
         elif store.max_offset > self._delayed_to:
             self._delayed_to = inf
@@ -125,6 +127,7 @@ class DispatchScheduler:
                 self.failed = True
                 event(logger, logging.CRITICAL, "messages are stored but not delivered", error=error)
             services.supervisor.failures["dispatch"] += 1
+        self._is_stuck = self._call is None and store.dispatch_behind_bytes > _BYTES_MAX
         self._wake()
 
     def _wake(self) -> None:

@@ -175,7 +175,8 @@ class MessageStoreConfig:
         False,
         "Whether messages are written to the commit log with write calls instead of through the segment's memory map. "
         "Consecutive messages of a topic that arrive in one socket read are written together. Turns "
-        "`transientStorePoolEnable` off.",
+        "`transientStorePoolEnable` off. Without a pool, bodies of 16 KiB and more are always written so, once 64 KiB "
+        "come together.",
     )
     commit_interval_commit_log_ms: int = option(
         "commitIntervalCommitLog",

@@ -189,7 +189,7 @@ def test_appends_share_a_dispatch_while_nobody_waits() -> None:
         scene.append(dispatch_scheduler._BYTES_MAX // 100)
         scene.loop.run()
     assert scene.dispatches == 0
-    scene.clock.advance(dispatch_scheduler._DELAY_S * 1000 - 1)
+    scene.clock.advance(round(dispatch_scheduler._DELAY_S * 1000) - 1)
     scene.loop.run()
     assert scene.dispatches == 0
     scene.clock.advance(1)
@@ -222,6 +222,25 @@ def test_one_append_of_many_bytes_does_not_wait() -> None:
     scene.append(dispatch_scheduler._BYTES_MAX + 1)
     scene.loop.run()
     assert scene.dispatches == 1
+
+
+@pytest.mark.usefixtures("nobody_waits")
+def test_a_dispatch_that_cannot_go_on_is_not_tried_in_every_turn() -> None:
+    scene = Scene()
+    scene.error = ValueError("no descriptor is left")
+    scene.append(dispatch_scheduler._BYTES_MAX + 1)
+    scene.loop.run()
+    for _ in range(100):
+        scene.append(1)
+        scene.loop.run()
+    assert scene.supervisor.failures["dispatch"] == 1
+    scene.error = None
+    scene.clock.advance(round(dispatch_scheduler._DELAY_S * 1000))
+    scene.loop.run()
+    assert scene.dispatches == 1
+    scene.append(dispatch_scheduler._BYTES_MAX + 1)
+    scene.loop.run()
+    assert scene.dispatches == 2
 
 
 @pytest.mark.usefixtures("nobody_waits")
