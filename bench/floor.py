@@ -35,13 +35,14 @@ class FloorServers(Servers):
     Args:
         kind: what it answers: ``send``, ``relay`` or ``pull``.
         disk: ``none``, ``write`` or ``sync``.
+        file_bytes: size of the file that is written, which begins again when it is full.
     """
 
     name = "floor"
 
-    def __init__(self, kind: str, disk: str) -> None:
+    def __init__(self, kind: str, disk: str, file_bytes: int = 1 << 30) -> None:
         super().__init__()
-        self._arguments = (kind, str(self.store), disk)
+        self._arguments = (kind, str(self.store), disk, str(file_bytes))
 
     def _start(self) -> None:
         self.store.mkdir(exist_ok=True)

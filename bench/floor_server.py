@@ -1,7 +1,8 @@
 """The smallest server that an official client accepts: what a Python process on uvloop cannot go below.
 
-Arguments: ``send|relay|pull``, directory, ``none|write|sync``. It is name server and broker on one port, which it
-prints as JSON. It finds two fields in the header of a request, checks nothing, and keeps no messages.
+Arguments: ``send|relay|pull``, directory, ``none|write|sync``, size of its file in bytes. It is name server and broker
+on one port, which it prints as JSON. It finds two fields in the header of a request, checks nothing, and keeps no
+messages.
 
 ``send`` answers every send. ``relay`` also makes a record of each send for the pull that waits for its queue. ``pull``
 answers pulls with records that were prepared at the start. ``write`` puts all bytes of a read into a preallocated file
@@ -27,7 +28,6 @@ QUEUES = 4
 PULL_MESSAGES = 32
 PREPARED = 100_000
 BODY_BYTES = 1024
-FILE_BYTES = 1 << 30
 RECORD = Struct(">iiIiiqqiqQqQiqi")
 MAGIC = -626843481
 HOST = 0x7F000001_00002A9F
@@ -44,19 +44,20 @@ SENT = b'"msgId":"7F00000100002A9F0000000000000000","queueId":"0","queueOffset":
 class Disk:
     """The preallocated file. ``note`` is called with the bytes of each read and the call that answers them."""
 
-    def __init__(self, directory: str, kind: str) -> None:
+    def __init__(self, directory: str, kind: str, size: int) -> None:
         self._kind = kind
+        self._size = size
         self._position = 0
         self._waiting: list[Callable[[], None]] = []
         self._syncs = False
         self._descriptor = os.open(Path(directory) / "floor", os.O_RDWR | os.O_CREAT)
         if kind != "none":
-            os.posix_fallocate(self._descriptor, 0, FILE_BYTES)
+            os.posix_fallocate(self._descriptor, 0, size)
 
     def note(self, data: bytes, answer: Callable[[], None]) -> None:
         """Writes ``data`` if wanted, then answers: at once, or after the next sync."""
         if self._kind != "none":
-            if self._position + len(data) > FILE_BYTES:
+            if self._position + len(data) > self._size:
                 self._position = 0
             os.pwrite(self._descriptor, data, self._position)
             self._position += len(data)
@@ -258,9 +259,9 @@ def route(address: str) -> bytes:
     return json.dumps({"brokerDatas": [broker], "filterServerTable": {}, "queueDatas": [queues]}).encode()
 
 
-async def main(kind: str, directory: str, disk: str) -> None:
+async def main(kind: str, directory: str, disk: str, size: str) -> None:
     """Serves until the process is ended."""
-    shared = Shared(kind, Disk(directory, disk))
+    shared = Shared(kind, Disk(directory, disk, int(size)))
     server = await asyncio.get_running_loop().create_server(lambda: Floor(shared), "127.0.0.1", 0)
     shared.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     print(json.dumps({"namesrv": shared.address, "brokers": [shared.address]}), flush=True)

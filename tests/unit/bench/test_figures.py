@@ -6,6 +6,7 @@ import importlib
 import os
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import cast
@@ -13,7 +14,7 @@ from typing import cast
 import pytest
 from bench import memory, report, send
 from bench.context import Context
-from bench.figure import Budget, Figure, at_least, at_most, cost, rate, share
+from bench.figure import Budget, Figure, at_least, at_most, cost, rate, share, within_floor
 from bench.kernels import WORKLOADS
 from bench.program import Round
 from bench.report import SHORT, in_short, markdown, merged, number, publish, table
@@ -41,6 +42,19 @@ def test_ratio_and_budget(figure: Figure, ratio: float, met: bool | None) -> Non
     assert figure.ratio == pytest.approx(ratio)
     assert figure.met is met
     assert figure.as_json()["met"] is met
+
+
+@pytest.mark.parametrize(("ours", "met"), [(15, True), (15.1, False)])
+def test_a_floor_has_columns_of_its_own(ours: float, met: bool) -> None:
+    figure = replace(cost("g", "send", ours, 60, "peer", within_floor(1.5)), floor=10)
+    assert figure.met is met
+    other = cost("other", "send", 1, 2, "peer")
+    text = markdown([figure, replace(figure, floor=None), other], "here")
+    mark = "kept" if met else "missed"
+    ratio = f"{60 / ours:.3g}×"
+    assert f"| send | {ours} µs | 60 µs (peer) | {ratio} | 10 µs | {ours / 10:.3g}× | ≤ 1.5 × floor | {mark} |" in text
+    assert f"| send | {ours} µs | 60 µs (peer) | {ratio} |  |  | ≤ 1.5 × floor |  |" in text, "nothing to compare with"
+    assert "| send | 1 µs | 2 µs (peer) | 2× |  |  |" in text, "tables without a floor have no such column"
 
 
 def test_the_six_figures_of_the_page_are_those_of_the_tables() -> None:
