@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +108,15 @@ def crashed(store: MessageStore, path: Path, target: Path) -> Path:
 
 
 def snapshot(path: Path, target: Path) -> None:
-    """Copies all files except ``lock``, because closing that file would release this process's lock."""
-    shutil.copytree(path, target, ignore=shutil.ignore_patterns("lock"))
+    """Copies all files except ``lock``, because closing that file would release this process's lock. The store's thread
+    may give the next segment its name meanwhile; such a file is left out.
+    """
+    shutil.copytree(path, target, ignore=shutil.ignore_patterns("lock"), copy_function=_copy_if_there)
+
+
+def _copy_if_there(source: str, target: str) -> None:
+    with suppress(FileNotFoundError):
+        shutil.copy2(source, target)
 
 
 def contents(path: Path) -> dict[str, bytes]:
