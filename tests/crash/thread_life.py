@@ -92,6 +92,7 @@ class ThreadLife:
         self._waiting: list[tuple[float, int, dict[int, Place]]] = []
         self._store = MessageStore(self._config, self._watch.files(), SystemClock(), is_batch_topic=None)
         self._store.listen(on_flushed=self._on_flushed)
+        self._watch.is_deleted = self._store.is_deleted
 
     def run(self, ended: Callable[[], bool]) -> None:
         """Opens the store, checks it, and uses it until ``ended`` returns true; then stops it."""

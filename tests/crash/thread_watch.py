@@ -26,10 +26,13 @@ class SyncWatch:
     Attributes:
         broken: the first violation in any thread.
         checks: number of comparisons.
+        is_deleted: whether a topic was deleted after the record at a physical offset was stored. Units of such records
+            need no sync: they stay in their files until these are removed.
     """
 
     def __init__(self, root: Path, config: MessageStoreConfig) -> None:
         self.broken: BaseException | None = None
+        self.is_deleted: Callable[[bytes, int], bool] = lambda topic, physical_offset: False
         self.checks = 0
         self._root = root
         self._config = config
@@ -107,10 +110,11 @@ class SyncWatch:
                 continue  # a topic was deleted while its directory was read
 
     def _check_units(self, path: Path, queues_offset: int) -> None:
-        content = self._read(path)
+        content, topic = self._read(path), path.parent.parent.name.encode()
         for position in range(0, len(content) - _UNIT.size + 1, _UNIT.size):
             physical_offset, size, _ = _UNIT.unpack_from(content, position)
-            if 0 < size != 0x7FFFFFFF and physical_offset < queues_offset:
+            is_unit = 0 < size != 0x7FFFFFFF and physical_offset < queues_offset
+            if is_unit and not self.is_deleted(topic, physical_offset):
                 self._compare(path, position, position + _UNIT.size, f"queues offset {queues_offset}")
 
     def _check_index(self, path: Path, queues_offset: int) -> None:

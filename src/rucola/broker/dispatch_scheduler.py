@@ -21,8 +21,8 @@ from rucola.store.results import StoreState
 logger = logging.getLogger(__name__)
 _DELAY_S = 0.005
 """Longest delay of a dispatch in seconds while no request waits for messages. RocketMQ's dispatcher pauses for 1 ms
-between two rounds. Here the delay changes nothing for clients, because a dispatch precedes each request that may read;
-and a dispatch of 25 messages costs a tenth of 25 dispatches.
+between two rounds. Clients do not notice the delay, because a dispatch precedes each request that may read. One
+dispatch of many messages costs much less than many dispatches of one message.
 """
 _BYTES_MAX = 256 * 1024
 """Number of bytes of the log after which a dispatch is no longer delayed."""

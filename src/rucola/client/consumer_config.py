@@ -12,6 +12,8 @@ from rucola.errors import ConfigError
 from rucola.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
 
 MIB = 1024 * 1024
+START_LIMIT_S = 3.0
+"""How long a consumer waits, when it starts or gets a topic, until it is known where its queues start, in seconds."""
 
 
 @documented

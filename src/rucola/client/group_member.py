@@ -14,7 +14,7 @@ from datetime import datetime
 
 from rucola.client.allocate import AllocateMessageQueueStrategy
 from rucola.client.client_tasks import ClientTasks
-from rucola.client.consumer_config import GroupConsumerConfig
+from rucola.client.consumer_config import START_LIMIT_S, GroupConsumerConfig
 from rucola.client.instance import ClientInstance, ConsumerRegistration, check_group, check_topic
 from rucola.client.joined_groups import Membership
 from rucola.client.local_offset_store import LocalFileOffsetStore
@@ -43,8 +43,6 @@ FIRST_PULL_DELAY_S = 0.5
 """Pause before a new queue is read, in seconds. In this time the queue's previous consumer can send its consumer offset
 to the broker; a consumer that is alone in its group does not wait.
 """
-START_LIMIT_S = 3.0
-"""How long ``start`` and ``announce`` wait until it is known where each queue starts, in seconds."""
 CLOCKS_DIFFER_MS = 10_000
 """By how much the clock of a broker may be behind this machine's clock without a late queue losing messages, in ms."""
 _HALF_AN_HOUR_MS = 30 * 60 * 1000
@@ -110,7 +108,8 @@ class GroupMember:
     ) -> None:
         """Joins the group. Returns when it is known where each queue starts, so that a new group skips no message that
         is sent from now on. A queue that is found only later, because its topic did not exist or its broker was
-        down for ``START_LIMIT_S``, starts with the first message stored since the call, by the broker's clock.
+        down for ``START_LIMIT_S``, starts with the first message stored since ``CLOCKS_DIFFER_MS`` before
+        the call, by the broker's clock.
 
         Args:
             owner: reads the queues.

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 
+from rucola.client.consumer_config import START_LIMIT_S
 from rucola.client.instance import ClientInstance
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import RucolaError
@@ -18,10 +20,19 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 
-async def store_starts(instance: ClientInstance, api: RemotingApi, group: str, topic: str) -> None:
-    """Stores the offset of the last message of each queue of ``topic`` as the group's consumer offset, unless the group
-    has one, or the broker lets it begin at 0. A failure is logged; the broker then chooses at the first pop.
+async def store_starts(instance: ClientInstance, api: RemotingApi, group: str, topics: Collection[str]) -> None:
+    """Stores the offset of the last message of each queue of ``topics`` as the group's consumer offset, unless the
+    group has one, or the broker lets it begin at 0. A failure is logged, also if it takes more than ``START_LIMIT_S``;
+    the broker then chooses at the first pop.
     """
+    try:
+        async with asyncio.timeout(START_LIMIT_S):
+            await asyncio.gather(*(_store_starts(instance, api, group, topic) for topic in topics))
+    except TimeoutError:
+        event(logger, logging.WARNING, "starts of queues not stored", group=group, topics=sorted(topics))
+
+
+async def _store_starts(instance: ClientInstance, api: RemotingApi, group: str, topic: str) -> None:
     try:
         route = await instance.routes.route(topic)
     except RucolaError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -149,7 +149,7 @@ class SimpleConsumer(Asynchronous):
         for subscription in list(self._service.subscriptions.values()):
             with suppress(RemotingError):  # the servers may come later
                 await self._service.check(subscription)
-            await self._store_starts(subscription.topic)
+        await self._store_starts(self._service.subscriptions)
 
     def shutdown(self) -> Coroutine[Any, Any, None]:
         """Waits for the bodies of loops and for requests that run, then unregisters and closes.
@@ -188,7 +188,7 @@ class SimpleConsumer(Asynchronous):
                 await self._service.check(subscription)
             self._service.subscribe(subscription)
         if self._instance.running:
-            await self._store_starts(topic)
+            await self._store_starts([topic])
             await self._instance.heartbeat()
             await self._service.others_ended(topic)
 
@@ -298,9 +298,9 @@ class SimpleConsumer(Asynchronous):
         finally:
             await self._instance.shutdown()
 
-    async def _store_starts(self, topic: str) -> None:
+    async def _store_starts(self, topics: Collection[str]) -> None:
         if not self._config.consume_from_first:
-            await store_starts(self._instance, self._api, self._group, topic)
+            await store_starts(self._instance, self._api, self._group, topics)
 
     def _consumer_data(self) -> ConsumerData:
         subscriptions = list(self._service.subscriptions.values())

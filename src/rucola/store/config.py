@@ -175,8 +175,8 @@ class MessageStoreConfig:
         False,
         "Whether messages are written to the commit log with write calls instead of through the segment's memory map. "
         "Consecutive messages of a topic that arrive in one socket read are written together. Turns "
-        "`transientStorePoolEnable` off. Without a pool, bodies of 16 KiB and more are always written so, once 64 KiB "
-        "come together.",
+        "`transientStorePoolEnable` off. Without that pool, messages of 16 KiB and more are written in this way in any "
+        "case, if at least 64 KiB of them arrive together.",
     )
     commit_interval_commit_log_ms: int = option(
         "commitIntervalCommitLog",

@@ -26,7 +26,7 @@ from rucola import (
     PushConsumer,
     PushConsumerConfig,
 )
-from rucola.client.group_member import START_LIMIT_S
+from rucola.client.consumer_config import START_LIMIT_S
 from rucola.client.joined_groups import Membership
 from rucola.errors import BrokerError, ClientError, ConfigError, DiskError, FormatError, RucolaError
 from rucola.protocol.codes import RequestCode, ResponseCode

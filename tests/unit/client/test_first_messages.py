@@ -28,6 +28,7 @@ from rucola import (
     SimpleConsumer,
     SimpleConsumerConfig,
 )
+from rucola.client.consumer_config import START_LIMIT_S
 from rucola.client.group_member import CLOCKS_DIFFER_MS
 from rucola.protocol.codes import RequestCode
 from rucola.store.message_store import MessageStore
@@ -179,3 +180,27 @@ def test_a_pull_consumer_reads_from_the_offset_that_it_is_given(tmp_path):
                 assert [each.body for each in (await consumer.pull(queue, begin)).messages] == [b"new"]
 
     asyncio.run(scene())
+
+
+def test_a_simple_consumer_does_not_wait_for_ever_for_its_starts(broker, caplog):
+    topics = ["A", "B", "C"]
+
+    async def scene() -> None:
+        async with broker(topics=dict.fromkeys(topics, 1)) as it:
+            it.scripts[RequestCode.QUERY_CONSUMER_OFFSET] = [lambda command: None] * 9
+            config = SimpleConsumerConfig(consume_from_first=False)
+            consumer = SimpleConsumer("G", it.address, config, topics=topics)
+            starting = asyncio.ensure_future(consumer.start())
+            await it.until(lambda: it.codes().count(RequestCode.QUERY_CONSUMER_OFFSET) == len(topics))
+            await pass_time(START_LIMIT_S - 0.5)
+            assert not starting.done()
+            await pass_time(1)
+            assert starting.done()
+            await starting
+            await consumer.shutdown()
+
+    run_stepped(scene())
+    assert {record.rucola_event for record in caplog.records} <= {
+        "starts of queues not stored",
+        "start of a queue not stored",
+    }
