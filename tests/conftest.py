@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -50,11 +53,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _free_children()
     use_memory()
     use_whole(config.getoption("whole"))
     # No deadline: no test may depend on the speed of the machine; pytest-timeout ends a test that hangs.
     settings.register_profile("rucola", deadline=None, max_examples=size(30, 100))
     settings.load_profile("rucola")
+
+
+def _free_children() -> None:
+    """Keeps this run's options, and a SIGINT that a shell ignores, from the programs that tests start."""
+    os.environ.pop("PYTEST_ADDOPTS", None)
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionstart() -> None:
