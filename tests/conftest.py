@@ -62,10 +62,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _free_children() -> None:
-    """Keeps this run's options, and a SIGINT that a shell ignores, from the programs that tests start."""
+    """Keeps this run's options, and signals that ``nohup`` or ``&`` ignores, from the programs that tests start."""
     os.environ.pop("PYTEST_ADDOPTS", None)
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        # A program inherits an ignored signal, but no handler.
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: None)
 
 
 def pytest_sessionstart() -> None:
