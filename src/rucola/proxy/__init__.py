@@ -1,0 +1,1 @@
+"""The gRPC door for clients of RocketMQ 5 (``apache.rocketmq.v2``)."""
