@@ -2,19 +2,12 @@
 
 For example::
 
-    from rucola.http2 import EventKind, EventSpace, Http2Connection, Http2Limits, encode_block
+    from rucola.http2.connection import Http2Connection
+    from rucola.http2.event_space import EventSpace
+    from rucola.http2.limits import Http2Limits
 
-    limits = Http2Limits()
-    space = EventSpace([b":path"], limits)
-    connection = Http2Connection(space, limits)
-    block = encode_block([(b":status", b"200")])
+    space = EventSpace([b":path"], Http2Limits())
+    connection = Http2Connection(space, Http2Limits())
+    connection.buffer()[:4] = b"GET "
+    print(connection.received(4, now_ms=0), space.rows[0])
 """
-
-from rucola.http2.columns import EventKind
-from rucola.http2.connection import Http2Connection
-from rucola.http2.event_space import EventSpace
-from rucola.http2.frames import ErrorCode
-from rucola.http2.hpack import encode_block
-from rucola.http2.limits import BurstRate, Http2Limits
-
-__all__ = ["BurstRate", "ErrorCode", "EventKind", "EventSpace", "Http2Connection", "Http2Limits", "encode_block"]

@@ -2,9 +2,9 @@
 """Kernel: the streams of a connection, its windows in both directions, and the frames that a request and its answer
 consist of.
 
-``StreamExchange.handle`` takes HEADERS and DATA as long as they are what an honest peer sends. It stops at the first frame of
-another type, and at the first that is wrong, which it says in the row. ``http2.connection`` does everything else. So a
-request costs no step of Python, and each rule stands in one place.
+``StreamExchange.handle`` takes HEADERS and DATA as long as they are what an honest peer sends. It stops at the first
+frame of another type, and at the first that is wrong, which it says in the row. ``http2.connection`` does everything
+else. So a request costs no step of Python, and each rule stands in one place.
 
 What waits for the windows of the peer leaves a stream in the order in which it was handed over, so trailers wait behind
 the data before them. A stream that has window of its own, but none of the connection, is in ``_waiting``; each gets one
@@ -111,7 +111,7 @@ def _head(
     out[12] = word & 0xFF
     if cython.compiled:
         return PyBytes_FromStringAndSize(cython.cast(cython.p_char, out), 9 if word < 0 else 13)
-    return bytes(out[: 9 if word < 0 else 13])
+    return bytes([out[place] for place in range(9 if word < 0 else 13)])
 
 
 @cython.cclass
@@ -167,8 +167,9 @@ class StreamExchange:
     """Streams and windows of one connection.
 
     Args:
-        decoder: the ``HeaderDecoder``, which writes to ``fields``.
-        fields: its rows of fields, ``width`` columns each.
+        decoder: the ``HeaderDecoder``.
+        rows: rows of frames, see ``http2.columns``.
+        fields: rows of fields, ``width`` columns each, to which the decoder writes.
         text_bytes: size of its text.
         streams_max: largest number of open streams.
         stream_window: bytes that the peer may send on a new stream.
@@ -181,6 +182,8 @@ class StreamExchange:
         is_over: whether the connection has ended.
         text_top: where the text of this read ends.
         held_bytes: bytes of DATA that were handed over and not acknowledged.
+        receive_window, unannounced: bytes that the peer may still send on all streams, and those that it may send, but
+            no WINDOW_UPDATE has announced.
         window: bytes that the peer accepts on all streams together.
         first_window: bytes that the peer accepts on a new stream.
         frame_bytes_max: largest payload that the peer accepts.
@@ -197,6 +200,8 @@ class StreamExchange:
     is_over = cython.declare(cython.bint, visibility="public")
     text_top = cython.declare(cython.Py_ssize_t, visibility="public")
     held_bytes = cython.declare(cython.longlong, visibility="readonly")
+    receive_window = cython.declare(cython.longlong, visibility="readonly")
+    unannounced = cython.declare(cython.longlong, visibility="readonly")
     window = cython.declare(cython.longlong, visibility="readonly")
     first_window = cython.declare(cython.longlong, visibility="readonly")
     frame_bytes_max = cython.declare(cython.longlong, visibility="public")
@@ -208,14 +213,13 @@ class StreamExchange:
     is_noted = cython.declare(cython.bint, visibility="public")
     _queued: cython.longlong
     _decoder: Any
+    _rows: cython.longlong[::1]
     _fields: cython.longlong[::1]
     _width: cython.Py_ssize_t
     _text_max: cython.Py_ssize_t
     _streams_max: cython.Py_ssize_t
     _stream_window: cython.longlong
     _connection_window: cython.longlong
-    _receive_window: cython.longlong
-    _unannounced: cython.longlong
     _small_bytes: cython.longlong
     _living: dict[int, Stream]
     _closed: cython.longlong[::1]
@@ -227,6 +231,7 @@ class StreamExchange:
     def __init__(
         self,
         decoder,
+        rows: cython.longlong[::1],
         fields: cython.longlong[::1],
         width: cython.Py_ssize_t,
         text_bytes: cython.Py_ssize_t,
@@ -236,15 +241,16 @@ class StreamExchange:
         small_bytes: cython.longlong,
     ) -> None:
         self._decoder = decoder
+        self._rows = rows
         self._fields = fields
         self._width = width
         self._text_max = text_bytes - decoder.text_bytes
         self._streams_max = streams_max
         self._stream_window = max(stream_window, WINDOW_DEFAULT)  # which peers use until they have our SETTINGS
-        self._connection_window = self._receive_window = connection_window
+        self._connection_window = self.receive_window = connection_window
         self._small_bytes = small_bytes
         self.now_ms = self.last = self.text_top = self.held_bytes = self.control_bytes = self._queued = 0
-        self.earned = self.small_frames = self.empty_frames = self.updates = self._unannounced = 0
+        self.earned = self.small_frames = self.empty_frames = self.updates = self.unannounced = 0
         self.last_announced = -1
         self.is_over = self.is_noted = self._has_sent_block = False
         self.window = self.first_window = WINDOW_DEFAULT
@@ -291,14 +297,11 @@ class StreamExchange:
 
     # --- receiving
 
-    def handle(
-        self, source, rows: cython.longlong[::1], first: cython.Py_ssize_t, count: cython.Py_ssize_t
-    ) -> cython.Py_ssize_t:
+    def handle(self, source: bytearray, first: cython.Py_ssize_t, count: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Handles the rows from ``first`` on, as far as they are requests in order.
 
         Args:
             source: the buffer in which the frames are.
-            rows: rows of frames, see ``http2.columns``.
             first: the first row.
             count: number of rows.
 
@@ -309,19 +312,22 @@ class StreamExchange:
             ValueError: the rows lie outside their buffer.
         """
         base: cython.Py_ssize_t
+        start: cython.Py_ssize_t
         row: cython.Py_ssize_t = first
-        if first < 0 or count * ROW_COLUMNS > len(rows):
+        rows: cython.longlong[::1] = self._rows
+        if first < 0 or count * ROW_COLUMNS > len(self._rows):
             raise ValueError(f"rows {first}..{count} lie outside the table")
         while row < count:
             base = row * ROW_COLUMNS
             if rows[base + ROW_SCOPE] != SCOPE_NONE:
                 break
             if rows[base + ROW_TYPE] == TYPE_DATA:
-                if not self._data(rows, base):
+                if not self._data(base):
                     break
             elif rows[base + ROW_TYPE] == TYPE_HEADERS and rows[base + ROW_FLAGS] & FLAG_END_HEADERS:
+                start = rows[base + ROW_POSITION]
                 if self.text_top > self._text_max or not self._block(
-                    source, rows, base, rows[base + ROW_POSITION], rows[base + ROW_POSITION] + rows[base + ROW_LENGTH]
+                    source, base, start, start + rows[base + ROW_LENGTH]
                 ):
                     break
             else:
@@ -334,12 +340,7 @@ class StreamExchange:
         return self.text_top <= self._text_max
 
     def block(
-        self,
-        source,
-        rows: cython.longlong[::1],
-        base: cython.Py_ssize_t,
-        start: cython.Py_ssize_t,
-        end: cython.Py_ssize_t,
+        self, source: bytearray, base: cython.Py_ssize_t, start: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> bool:
         """Decodes a whole header block and handles it as the request or the trailers of the row at ``base``.
 
@@ -352,19 +353,15 @@ class StreamExchange:
         Raises:
             ValueError: the row or the block lies outside its buffer.
         """
-        if base < 0 or base + ROW_COLUMNS > len(rows):
+        if base < 0 or base + ROW_COLUMNS > len(self._rows):
             raise ValueError(f"no row at {base}")
-        return self._block(source, rows, base, start, end)
+        return self._block(source, base, start, end)
 
     @cython.cfunc
     def _block(
-        self,
-        source,
-        rows: cython.longlong[::1],
-        base: cython.Py_ssize_t,
-        start: cython.Py_ssize_t,
-        end: cython.Py_ssize_t,
+        self, source: bytearray, base: cython.Py_ssize_t, start: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.bint:
+        rows: cython.longlong[::1] = self._rows
         fields: cython.Py_ssize_t = base // ROW_COLUMNS * self._width
         number: cython.longlong = rows[base + ROW_STREAM]
         status: cython.int
@@ -372,22 +369,21 @@ class StreamExchange:
         rows[base + ROW_FIELDS] = fields
         status = self._decoder.decode(source, start, end, self.text_top, fields, found is not None)
         if status == BLOCK_UNREADABLE:
-            return _wrong(rows, base, SCOPE_CONNECTION, COMPRESSION_ERROR)
+            return self._wrong(base, SCOPE_CONNECTION, COMPRESSION_ERROR)
         self.text_top = self._fields[fields + FIELDS_TEXT_END]
         if self._fields[fields + FIELDS_UPDATES] > 0:
             self.updates += self._fields[fields + FIELDS_UPDATES]
             self.is_noted = True
         if found is not None:
-            return self._trailers(rows, base, found, status)
+            return self._trailers(base, found, status)
         if number <= self.last or number % 2 == 0:
             return False
         self.last = number
-        return self._open(rows, base, status, self._fields[fields + FIELDS_CONTENT_LENGTH])
+        return self._open(base, status, self._fields[fields + FIELDS_CONTENT_LENGTH])
 
     @cython.cfunc
-    def _open(
-        self, rows: cython.longlong[::1], base: cython.Py_ssize_t, status: cython.int, content_length: cython.longlong
-    ) -> cython.bint:
+    def _open(self, base: cython.Py_ssize_t, status: cython.int, content_length: cython.longlong) -> cython.bint:
+        rows: cython.longlong[::1] = self._rows
         number: cython.longlong = rows[base + ROW_STREAM]
         is_end: cython.bint = rows[base + ROW_END] != 0
         if self.last_announced >= 0:
@@ -396,11 +392,11 @@ class StreamExchange:
         if rows[base + ROW_SCOPE] != SCOPE_NONE:
             return False
         if len(self._living) >= self._streams_max:
-            return _wrong(rows, base, SCOPE_STREAM, REFUSED_STREAM)
+            return self._wrong(base, SCOPE_STREAM, REFUSED_STREAM)
         if status & BLOCK_TOO_LARGE:
-            return _wrong(rows, base, SCOPE_STREAM, NO_ERROR)
+            return self._wrong(base, SCOPE_STREAM, NO_ERROR)
         if status or (is_end and content_length > 0):
-            return _wrong(rows, base, SCOPE_STREAM, PROTOCOL_ERROR)
+            return self._wrong(base, SCOPE_STREAM, PROTOCOL_ERROR)
         self._living[number] = Stream(
             number,
             STATE_HALF_CLOSED_REMOTE if is_end else STATE_OPEN,
@@ -414,25 +410,25 @@ class StreamExchange:
         return True
 
     @cython.cfunc
-    def _trailers(
-        self, rows: cython.longlong[::1], base: cython.Py_ssize_t, stream: Stream, status: cython.int
-    ) -> cython.bint:
+    def _trailers(self, base: cython.Py_ssize_t, stream: Stream, status: cython.int) -> cython.bint:
+        rows: cython.longlong[::1] = self._rows
         if stream.state == STATE_HALF_CLOSED_REMOTE:
             return False
         if rows[base + ROW_SCOPE] != SCOPE_NONE or status or not rows[base + ROW_END] or stream.body_left > 0:
-            return _wrong(rows, base, SCOPE_STREAM, PROTOCOL_ERROR)
+            return self._wrong(base, SCOPE_STREAM, PROTOCOL_ERROR)
         rows[base + ROW_KIND] = KIND_TRAILERS
         self._end(stream)
         return True
 
     @cython.cfunc
-    def _data(self, rows: cython.longlong[::1], base: cython.Py_ssize_t) -> cython.bint:
+    def _data(self, base: cython.Py_ssize_t) -> cython.bint:
         """Handles DATA; false if it is wrong, or its stream takes none."""
+        rows: cython.longlong[::1] = self._rows
         flow: cython.longlong = rows[base + ROW_FLOW]
         length: cython.longlong = rows[base + ROW_LENGTH]
-        self._receive_window -= flow
-        if self._receive_window < 0:
-            return _wrong(rows, base, SCOPE_CONNECTION, FLOW_CONTROL_ERROR)
+        self.receive_window -= flow
+        if self.receive_window < 0:
+            return self._wrong(base, SCOPE_CONNECTION, FLOW_CONTROL_ERROR)
         found = self._living.get(rows[base + ROW_STREAM])
         if found is None:
             return False
@@ -441,11 +437,11 @@ class StreamExchange:
             return False
         stream.receive_window -= flow
         if stream.receive_window < 0:
-            return _wrong(rows, base, SCOPE_STREAM, FLOW_CONTROL_ERROR)
+            return self._wrong(base, SCOPE_STREAM, FLOW_CONTROL_ERROR)
         if stream.body_left >= 0:
             stream.body_left -= length
             if stream.body_left < 0 or (rows[base + ROW_END] and stream.body_left > 0):
-                return _wrong(rows, base, SCOPE_STREAM, PROTOCOL_ERROR)
+                return self._wrong(base, SCOPE_STREAM, PROTOCOL_ERROR)
         rows[base + ROW_KIND] = KIND_DATA
         self.held_bytes += length
         if rows[base + ROW_END]:
@@ -471,6 +467,13 @@ class StreamExchange:
         else:
             stream.state = STATE_HALF_CLOSED_REMOTE
 
+    @cython.cfunc
+    def _wrong(self, base: cython.Py_ssize_t, scope: cython.int, code: cython.int) -> cython.bint:
+        """Says in a row what is wrong with its frame; returns False."""
+        self._rows[base + ROW_SCOPE] = scope
+        self._rows[base + ROW_CODE] = code
+        return False
+
     def acknowledge(self, number: cython.longlong, count: cython.longlong) -> None:
         """Lets the peer send as many bytes more. Each byte of DATA is acknowledged once, also of streams that are gone.
 
@@ -492,11 +495,11 @@ class StreamExchange:
 
     def discard(self, count: cython.longlong) -> None:
         """Lets the peer send as many bytes more, on other streams."""
-        self._unannounced += count
-        if self._unannounced >= self._connection_window // 2:
-            self._receive_window += self._unannounced
-            self.control(_head(4, TYPE_WINDOW_UPDATE, 0, 0, self._unannounced))
-            self._unannounced = 0
+        self.unannounced += count
+        if self.unannounced >= self._connection_window // 2:
+            self.receive_window += self.unannounced
+            self.control(_head(4, TYPE_WINDOW_UPDATE, 0, 0, self.unannounced))
+            self.unannounced = 0
 
     @cython.cfunc
     def _announce(self, stream: Stream, count: cython.longlong):
@@ -615,11 +618,11 @@ class StreamExchange:
         for stream in self.streams():
             self.open_stream_window(stream, change)
 
-    def take_drained(self) -> list[tuple[int, bool]]:
-        """Returns number and end of the streams whose queues have become empty, once."""
-        drained = self._drained
-        if drained:
-            self._drained = []
+    def take_drained(self, count: cython.Py_ssize_t) -> list[tuple[int, bool]]:
+        """Returns number and end of at most ``count`` streams whose queues have become empty, each once."""
+        drained = self._drained[:count]
+        del self._drained[:count]
+        self.is_noted = len(self._drained) > 0
         return drained
 
     @cython.cfunc
@@ -707,11 +710,3 @@ class StreamExchange:
             self._close(stream.number, STATE_CLOSED)
         else:
             stream.state = STATE_HALF_CLOSED_LOCAL
-
-
-@cython.cfunc
-def _wrong(rows: cython.longlong[::1], base: cython.Py_ssize_t, scope: cython.int, code: cython.int) -> cython.bint:
-    """Says in a row what is wrong with its frame; returns False."""
-    rows[base + ROW_SCOPE] = scope
-    rows[base + ROW_CODE] = code
-    return False

@@ -12,6 +12,9 @@ try:
 except ModuleNotFoundError:  # interpreted, and Cython is not installed
     from rucola.common import cython_fallback as cython
 
+if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+
 ROW_KIND = cython.declare(cython.int, 0)
 ROW_STREAM = cython.declare(cython.int, 1)
 ROW_END = cython.declare(cython.int, 2)
@@ -55,7 +58,7 @@ def _is_compiled() -> bool:
 
 
 def find_frames(
-    source: cython.const[cython.uchar][::1],
+    source: bytearray,
     start: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
     table: cython.longlong[::1],
@@ -83,7 +86,7 @@ def find_frames(
     if end - start < HEAD_BYTES or rows_max < 1:
         return 0, start
     if cython.compiled:
-        data: cython.p_const_uchar = cython.address(source[0])
+        data: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyByteArray_AS_STRING(source))
         out: cython.p_longlong = cython.address(table[0])
     else:
         data = source

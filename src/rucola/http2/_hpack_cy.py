@@ -24,6 +24,7 @@ from array import array
 from rucola.http2.hpack_tables import HUFFMAN_LENGTHS, STATIC_TABLE
 
 if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.libc.string import memcmp, memcpy, memmove
     from cython.cimports.rucola.common.kernel_text import holds
 else:
@@ -450,7 +451,7 @@ class HeaderDecoder:
 
     def decode(
         self,
-        source: cython.const[cython.uchar][::1],
+        source: bytearray,
         start: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
         top: cython.Py_ssize_t,
@@ -474,7 +475,7 @@ class HeaderDecoder:
         if base < 0 or base + width > len(self._fields_object):
             raise ValueError(f"no row of fields at {base}")
         if cython.compiled:
-            self._source = cython.address(source[0]) if len(source) > 0 else cython.NULL
+            self._source = cython.cast(cython.p_const_uchar, PyByteArray_AS_STRING(source))
             self._fields = cython.address(self._fields_object[0]) + base
         else:
             self._source, self._fields = source, memoryview(self._fields_object)[base:]

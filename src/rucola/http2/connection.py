@@ -88,6 +88,7 @@ class Http2Connection(StreamExchange):
         decoder = HeaderDecoder(space.names, limits.table_bytes, limits.list_bytes_max, space.text, space.fields)
         super().__init__(
             decoder,
+            space.rows,
             space.fields,
             space.width,
             len(space.text),
@@ -126,7 +127,7 @@ class Http2Connection(StreamExchange):
             now_ms: the time, from the same clock.
         """
         buffer, rows = self._buffer, self.space.rows
-        if buffer.start == buffer.end:
+        if buffer.start == buffer.end and not self.is_noted:
             return 0
         if self.is_over:
             buffer.drop()
@@ -140,7 +141,7 @@ class Http2Connection(StreamExchange):
         self.text_top = row = 0
         while row < count:
             if self._is_settled and self._block_begun is None:
-                row = self.handle(buffer.source, rows, row, count)
+                row = self.handle(buffer.source, row, count)
                 if row == count:
                     break
             base = row * ROW_COLUMNS
@@ -200,15 +201,12 @@ class Http2Connection(StreamExchange):
 
     def _finish(self, count: int) -> int:
         """Checks what was counted while the rows were handled, and adds a row for each stream that has drained."""
-        self.is_noted = False
         if count and (what := self._excess()):
             self._calm((count - 1) * ROW_COLUMNS, what)
             return count
         rows = self.space.rows
-        for number, end in self.take_drained():
+        for number, end in self.take_drained(ROWS_MAX):
             base = count * ROW_COLUMNS
-            if base == len(rows):
-                rows.extend([0] * ROW_COLUMNS)
             rows[base : base + ROW_COLUMNS] = _EMPTY_ROW
             rows[base + ROW_KIND], rows[base + ROW_STREAM], rows[base + ROW_END] = EventKind.WINDOW, number, end
             count += 1
@@ -241,7 +239,7 @@ class Http2Connection(StreamExchange):
     def _calm(self, base: int, what: str) -> None:
         self._fail(base, ErrorCode.ENHANCE_YOUR_CALM, f"too many: {what}".encode())
 
-    def _reset(self, base: int, number: int, code: int) -> None:
+    def _reset_stream(self, base: int, number: int, code: int) -> None:
         """Ends a stream for an error of the peer, and tells the owner in this row if it knows the stream."""
         rows = self.space.rows
         if self.stream(number) is not None:
@@ -268,7 +266,7 @@ class Http2Connection(StreamExchange):
         if verdict.scope == Scope.CONNECTION:
             self._fail(base, verdict.code)
         elif verdict.scope == Scope.STREAM:
-            self._reset(base, number, verdict.code)
+            self._reset_stream(base, number, verdict.code)
         return verdict.is_taken
 
     def _greet(self) -> bool:
@@ -295,26 +293,26 @@ class Http2Connection(StreamExchange):
             self.control(frames.window_update(0, limits.connection_window_bytes - frames.WINDOW_DEFAULT))
         return True
 
-    def _data(self, base: int) -> None:
+    def _on_data(self, base: int) -> None:
         """Handles DATA that ``handle`` did not take."""
         rows = self.space.rows
         self.discard(rows[base + ROW_FLOW])
         if rows[base + ROW_SCOPE]:
-            self._reset(base, rows[base + ROW_STREAM], rows[base + ROW_CODE])
+            self._reset_stream(base, rows[base + ROW_STREAM], rows[base + ROW_CODE])
         else:
             self._is_taken(base, FrameType.DATA)
 
-    def _headers(self, base: int) -> None:
+    def _on_headers(self, base: int) -> None:
         rows = self.space.rows
         start = rows[base + ROW_POSITION]
         end = start + rows[base + ROW_LENGTH]
         if not rows[base + ROW_FLAGS] & frames.FLAG_END_HEADERS:
             number, is_end, scope = rows[base + ROW_STREAM], rows[base + ROW_END], rows[base + ROW_SCOPE]
             self._block_begun = _Block(number, is_end, scope, self._buffer.source[start:end])
-        elif not self.block(self._buffer.source, rows, base, start, end):
+        elif not self.block(self._buffer.source, base, start, end):
             self._refuse_block(base)
 
-    def _continuation(self, base: int) -> None:
+    def _on_continuation(self, base: int) -> None:
         rows, block, limits = self.space.rows, self._block_begun, self._limits
         assert block is not None
         if rows[base + ROW_STREAM] != block.stream:
@@ -329,7 +327,7 @@ class Http2Connection(StreamExchange):
             self._block_begun = None
             rows[base + ROW_END], rows[base + ROW_SCOPE] = block.end, block.scope
             rows[base + ROW_CODE] = ErrorCode.PROTOCOL_ERROR if block.scope else ErrorCode.NO_ERROR
-            if not self.block(block.data, rows, base, 0, len(block.data)):
+            if not self.block(block.data, base, 0, len(block.data)):
                 self._refuse_block(base)
 
     def _refuse_block(self, base: int) -> None:
@@ -343,11 +341,11 @@ class Http2Connection(StreamExchange):
         elif scope == Scope.STREAM:
             if code == ErrorCode.NO_ERROR:
                 self.send_refusal(number, _TOO_LARGE)
-            self._reset(base, number, code)
+            self._reset_stream(base, number, code)
         else:
             self._is_taken(base, FrameType.HEADERS)
 
-    def _window_update(self, base: int) -> None:
+    def _on_window_update(self, base: int) -> None:
         rows = self.space.rows
         number, increment = rows[base + ROW_STREAM], rows[base + ROW_LENGTH]
         if not self._may(1):
@@ -360,20 +358,20 @@ class Http2Connection(StreamExchange):
         elif self._is_taken(base, FrameType.WINDOW_UPDATE):
             stream = self.stream(number)
             if rows[base + ROW_SCOPE]:
-                self._reset(base, number, rows[base + ROW_CODE])
+                self._reset_stream(base, number, rows[base + ROW_CODE])
             elif stream.send_window + increment > frames.WINDOW_MAX:
-                self._reset(base, number, ErrorCode.FLOW_CONTROL_ERROR)
+                self._reset_stream(base, number, ErrorCode.FLOW_CONTROL_ERROR)
             else:
                 self.open_stream_window(stream, increment)
 
-    def _priority(self, base: int) -> None:
+    def _on_priority(self, base: int) -> None:
         rows = self.space.rows
         if not self._may(1):
             self._calm(base, "PRIORITY")
         elif rows[base + ROW_SCOPE]:
-            self._reset(base, rows[base + ROW_STREAM], rows[base + ROW_CODE])
+            self._reset_stream(base, rows[base + ROW_STREAM], rows[base + ROW_CODE])
 
-    def _rst_stream(self, base: int) -> None:
+    def _on_rst_stream(self, base: int) -> None:
         rows = self.space.rows
         number = rows[base + ROW_STREAM]
         if not self._may(1):
@@ -385,7 +383,7 @@ class Http2Connection(StreamExchange):
             if is_quick and not self._allowed_quick.take(self.now_ms, 1):
                 self._calm(base, "quick resets")
 
-    def _settings(self, base: int) -> None:
+    def _on_settings(self, base: int) -> None:
         rows = self.space.rows
         self._is_settled = True
         if not self._may(SETTINGS_COST):
@@ -419,7 +417,7 @@ class Http2Connection(StreamExchange):
             self.set_first_window(value)
         return ErrorCode.NO_ERROR
 
-    def _ping(self, base: int) -> None:
+    def _on_ping(self, base: int) -> None:
         rows = self.space.rows
         if not self._may(1):
             self._calm(base, "PING")
@@ -427,7 +425,7 @@ class Http2Connection(StreamExchange):
             start = rows[base + ROW_POSITION]
             self.control(frames.ping_ack(bytes(self._buffer.source[start : start + 8])))
 
-    def _goaway(self, base: int) -> None:
+    def _on_goaway(self, base: int) -> None:
         rows = self.space.rows
         start = rows[base + ROW_POSITION]
         rows[base + ROW_LENGTH], rows[base + ROW_CODE] = frames.goaway_of(self._buffer.source[start : start + 8])
@@ -439,15 +437,15 @@ class Http2Connection(StreamExchange):
 _EMPTY_ROW = array("q", bytes(8 * ROW_COLUMNS))
 _WITH_TEXT = (FrameType.HEADERS, FrameType.CONTINUATION)
 _HANDLERS = (
-    Http2Connection._data,
-    Http2Connection._headers,
-    Http2Connection._priority,
-    Http2Connection._rst_stream,
-    Http2Connection._settings,
-    Http2Connection._priority,  # PUSH_PROMISE, which never comes here: it is an error of the connection
-    Http2Connection._ping,
-    Http2Connection._goaway,
-    Http2Connection._window_update,
-    Http2Connection._continuation,
+    Http2Connection._on_data,
+    Http2Connection._on_headers,
+    Http2Connection._on_priority,
+    Http2Connection._on_rst_stream,
+    Http2Connection._on_settings,
+    Http2Connection._on_priority,  # PUSH_PROMISE, which never comes here: it is an error of the connection
+    Http2Connection._on_ping,
+    Http2Connection._on_goaway,
+    Http2Connection._on_window_update,
+    Http2Connection._on_continuation,
 )
 """What handles a frame, by its type."""

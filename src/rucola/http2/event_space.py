@@ -37,7 +37,7 @@ class EventSpace:
     def __init__(self, wanted: Sequence[bytes], limits: Http2Limits) -> None:
         self.names = WantedNames(wanted)
         self.width: int = self.names.width
-        self.rows = array("q", bytes(8 * ROW_COLUMNS * ROWS_MAX))
+        self.rows = array("q", bytes(8 * ROW_COLUMNS * 2 * ROWS_MAX))  # frames, then other events
         self.fields = array("q", bytes(8 * self.width * ROWS_MAX))
         self.text = bytearray(6 * max(limits.list_bytes_max, limits.table_bytes, 4096))  # two of the largest blocks
 
