@@ -14,6 +14,7 @@ import h2.config
 import h2.connection
 import h2.events
 import h2.exceptions
+import pytest
 from tests.sizes import size
 from tests.unit.http2.wire import (
     ACK,
@@ -248,6 +249,7 @@ def act(client: Client, peer: Peer, other: h2.connection.H2Connection, seen: lis
     other.data_to_send()
 
 
+@pytest.mark.timeout(size(120, 7200))
 def test_random_frames(form: str) -> None:
     counts = {"same": 0, "refused": 0, "allowed": 0}
     for seed in range(SEQUENCES if form == "compiled" else SEQUENCES // 20 + 1):
