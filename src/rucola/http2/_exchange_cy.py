@@ -515,7 +515,9 @@ class StreamExchange:
     # --- sending
 
     def control(self, frame: bytes) -> None:
-        """Sends a frame that needs no window."""
+        """Sends a frame that needs no window; nothing after the end of the connection."""
+        if self.is_over:
+            return
         self._chunks.append(frame)
         self.control_bytes += len(frame)
         self.is_noted = True
@@ -580,6 +582,7 @@ class StreamExchange:
             self._pump(stream, 1 << 30)
             return
         self._put_data(stream, data, end_stream)
+        self.earned += EARNED_BY_DATA
         if end_stream:
             self._end_local(stream)
 
@@ -658,7 +661,6 @@ class StreamExchange:
         head: bytes = _head(size, TYPE_DATA, FLAG_END_STREAM if end_stream else 0, stream.number)
         stream.send_window -= size
         self.window -= size
-        self.earned += EARNED_BY_DATA
         if size <= _COPIED_BYTES_MAX:
             self._chunks.append(head + data)
         else:
@@ -690,6 +692,8 @@ class StreamExchange:
             self._queued -= size
             if size < len(data):
                 self._put_data(stream, data[:size], False)
+                if size >= self._small_bytes:  # a peer that opens its window byte by byte earns nothing
+                    self.earned += EARNED_BY_DATA
                 queue[0] = (data[size:], False, end_stream)
                 continue
             queue.popleft()
@@ -697,6 +701,7 @@ class StreamExchange:
                 self._put_block(stream.number, data, end_stream)
             else:
                 self._put_data(stream, data, end_stream)
+                self.earned += EARNED_BY_DATA
             if end_stream:
                 self._end_local(stream)
         if queue and stream.send_window > 0:

@@ -110,6 +110,11 @@ class Http2Connection(StreamExchange):
         """Returns the memory into which the owner reads next. The events of the last read are no longer valid."""
         return self._buffer.room()
 
+    @property
+    def source(self) -> bytearray:
+        """The bytes that positions of DATA and NOT_HTTP2 refer to; other ones after each ``buffer()``."""
+        return self._buffer.source
+
     def received(self, count: int, now_ms: int) -> int:
         """Handles ``count`` bytes that were written to ``buffer()``; returns the number of rows in ``space.rows``.
 
@@ -121,7 +126,7 @@ class Http2Connection(StreamExchange):
         return self.more(now_ms)
 
     def more(self, now_ms: int) -> int:
-        """Handles what remains of the last read; 0 if nothing does. Call it until then.
+        """Handles what remains of the last read; 0 if nothing does. Call it until then. The earlier rows are gone.
 
         Args:
             now_ms: the time, from the same clock.
@@ -386,36 +391,33 @@ class Http2Connection(StreamExchange):
     def _on_settings(self, base: int) -> None:
         rows = self.space.rows
         self._is_settled = True
-        if not self._may(SETTINGS_COST):
+        start = rows[base + ROW_POSITION]
+        pairs = list(frames.settings_of(self._buffer.source[start : start + rows[base + ROW_LENGTH]]))
+        if not self._may(SETTINGS_COST + len(pairs)):
             self._calm(base, "SETTINGS")
             return
         if rows[base + ROW_FLAGS] & frames.FLAG_ACK:
             self._header_decoder.set_limit(self._limits.table_bytes)
             return
-        start = rows[base + ROW_POSITION]
-        payload = self._buffer.source[start : start + rows[base + ROW_LENGTH]]
-        for name, value in frames.settings_of(payload):
-            if code := self._set(name, value):
+        for name, value in pairs:
+            if code := frames.error_of_setting(name, value):
                 self._fail(base, code)
+                return
+        for name, value in dict(pairs).items():  # each once, as a window takes a step for each stream
+            if name == Setting.MAX_FRAME_SIZE:
+                self.frame_bytes_max = value
+            elif name == Setting.INITIAL_WINDOW_SIZE and not self._set_first_window(value):
+                self._fail(base, ErrorCode.FLOW_CONTROL_ERROR)
                 return
         self.control(frames.SETTINGS_ACK)
 
-    def _set(self, name: int, value: int) -> int:
-        """Takes over one setting of the peer; returns an error code if the value is not allowed (RFC 9113 6.5.2)."""
-        if name == Setting.ENABLE_PUSH:
-            return ErrorCode.PROTOCOL_ERROR if value > 1 else ErrorCode.NO_ERROR
-        if name == Setting.MAX_FRAME_SIZE:
-            if not frames.FRAME_BYTES_DEFAULT <= value <= frames.FRAME_BYTES_MAX:
-                return ErrorCode.PROTOCOL_ERROR
-            self.frame_bytes_max = value
-        elif name == Setting.INITIAL_WINDOW_SIZE:
-            change = value - self.first_window
-            if value > frames.WINDOW_MAX or any(
-                stream.send_window + change > frames.WINDOW_MAX for stream in self.streams()
-            ):
-                return ErrorCode.FLOW_CONTROL_ERROR
-            self.set_first_window(value)
-        return ErrorCode.NO_ERROR
+    def _set_first_window(self, size: int) -> bool:
+        """Changes the windows of all streams; false if one would become too large."""
+        change = size - self.first_window
+        if any(stream.send_window + change > frames.WINDOW_MAX for stream in self.streams()):
+            return False
+        self.set_first_window(size)
+        return True
 
     def _on_ping(self, base: int) -> None:
         rows = self.space.rows

@@ -97,6 +97,17 @@ def settings_of(payload: bytes | bytearray) -> Iterable[tuple[int, int]]:
     return _SETTING.iter_unpack(payload)
 
 
+def error_of_setting(name: int, value: int) -> ErrorCode:
+    """Returns the error that a value is; NO_ERROR if it is allowed, or the name unknown."""
+    if name == Setting.ENABLE_PUSH and value > 1:
+        return ErrorCode.PROTOCOL_ERROR
+    if name == Setting.INITIAL_WINDOW_SIZE and value > WINDOW_MAX:
+        return ErrorCode.FLOW_CONTROL_ERROR
+    if name == Setting.MAX_FRAME_SIZE and not FRAME_BYTES_DEFAULT <= value <= FRAME_BYTES_MAX:
+        return ErrorCode.PROTOCOL_ERROR
+    return ErrorCode.NO_ERROR
+
+
 SETTINGS_ACK = frame_head(0, FrameType.SETTINGS, FLAG_ACK, 0)
 
 

@@ -75,7 +75,8 @@ class Http2Limits:
 
 
 SETTINGS_COST = 10
-"""Control frames that one SETTINGS counts for: it may change the windows of all streams."""
+"""Control frames that one SETTINGS counts for, and one more for each setting: it may change the windows of all streams.
+"""
 UPDATE_COST = 5
 """Control frames that a header block counts for if it changes the size of the table."""
 

@@ -36,7 +36,7 @@ from rucola.http2.limits import Http2Limits
 from rucola.http2.streams import StreamState
 
 DATA, HEADERS, PRIORITY, RST, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = FrameType
-REQUEST_FIELDS = (b"POST", b"/send", None, None)
+
 ANSWER, TRAILERS = encode_block([(b":status", b"200")]), encode_block([(b"grpc-status", b"0")])
 
 
@@ -82,6 +82,7 @@ def test_what_is_not_http2(form: str, text: bytes) -> None:
     peer = Peer(form, greeted=False)
     assert peer.feed(text) == [Event(EventKind.NOT_HTTP2, 0, length=len(text))]
     assert peer.connection.is_over and peer.sent() == []
+    assert peer.connection.source[: len(text)] == text
     assert peer.feed(b"more") == []
 
 
@@ -126,13 +127,14 @@ def test_shut_down_finishes_what_was_begun(form: str) -> None:
 
 
 def test_nothing_is_sent_after_the_end(form: str) -> None:
-    peer = Peer(form)
-    peer.feed(peer.request(1))
+    peer = Peer(form, Http2Limits(connection_window_bytes=65535))
+    peer.feed(peer.request(1) + data(1, bytes(16384)) * 3)
     peer.connection.close(ErrorCode.INTERNAL_ERROR)
     assert peer.sent() == split(frame(GOAWAY, b"\0\0\0\1\0\0\0\2"))
     peer.connection.send_headers(1, ANSWER)
     peer.connection.send_data(1, b"abc", True)
     peer.connection.reset(1, 8)
+    peer.connection.acknowledge(1, 3 * 16384)
     peer.connection.shut_down()
     peer.connection.close(ErrorCode.NO_ERROR)
     assert peer.sent() == [] and peer.feed(peer.request(3)) == []
@@ -485,6 +487,24 @@ def test_the_owner_opens_the_windows(form: str) -> None:
         connection.acknowledge(1, -1)
     connection.acknowledge(99, 20_000)
     assert connection.held_bytes == 0
+
+
+def test_a_window_may_be_used_up(form: str) -> None:
+    peer = Peer(form, Http2Limits(stream_window_bytes=70_000, connection_window_bytes=70_000))
+    events = peer.feed(peer.request(1) + data(1, bytes(10_000)) * 7)
+    assert events[-1].kind == EventKind.DATA and peer.connection.receive_window == 0
+
+
+def test_a_reset_stream_no_longer_waits_for_the_connection(form: str) -> None:
+    peer = Peer(form)
+    peer.feed(peer.request(1, True) + peer.request(3, True) + peer.request(5, True))
+    peer.connection.send_data(1, bytes(65535))
+    for stream in (3, 5):
+        peer.connection.send_data(stream, b"abc", True)
+    peer.connection.reset(3, ErrorCode.CANCEL)
+    peer.feed(word(RST, 5, ErrorCode.CANCEL))
+    peer.sent()
+    assert peer.feed(word(WINDOW, 0, 100)) == [] and peer.sent() == []
 
 
 def test_the_windows_are_kept(form: str) -> None:

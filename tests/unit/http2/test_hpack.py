@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import hpack
 import pytest
 from tests.kernels import kernel
@@ -288,6 +290,52 @@ def test_entry_numbers_are_never_reused(form: str) -> None:
     assert len(one.decoder.table()) == 4096 // 40 and one.decoder.table()[0] == (b"x-id", b"2999")
     one.decode(b"\x40\x04x-id" + b"\x7f\xe1\x1e" + bytes(4065 - 1) + b"a")
     assert one.entry(b"x-id") == -1 and one.decoder.table() == []  # larger than the table
+
+
+def test_entries_stay_whole_as_the_ring_turns(form: str) -> None:
+    rng, one = random.Random(3), decoder(form, [b"x-id"])
+    model: list[tuple[bytes, bytes]] = []
+    for number in range(600):
+        text = b"%d" % number * rng.choice((1, 5, 100, 800))
+        length = b"\x7f" + encoded(len(text) - 127) if len(text) >= 127 else bytes((len(text),))
+        assert one.decode(b"\x40\x04x-id" + length + text) == {b"x-id": text}
+        model.insert(0, (b"x-id", text))
+        while sum(36 + len(text) for _, text in model) > 4096:
+            model.pop()
+        assert one.decoder.table() == model
+        for place in range(len(model)):
+            assert one.decode(bytes((0xBE + place,)))[b"x-id"] == model[place][1]
+
+
+def encoded(value: int) -> bytes:
+    """A number after its prefix."""
+    return bytes((value,)) if value < 128 else bytes((value & 127 | 128,)) + encoded(value >> 7)
+
+
+def test_entries_that_just_fit_stay(form: str) -> None:
+    one = decoder(form)
+    one.decode(b"\x3f\x45" + (b"\x40\x01a\x11" + b"v" * 17) * 2)
+    assert len(one.decoder.table()) == 2
+    one.decode(b"\x40\x01a\x12" + b"v" * 18)
+    assert len(one.decoder.table()) == 1
+
+
+def test_a_name_may_be_taken_from_an_entry_with_a_bad_value(form: str) -> None:
+    one = decoder(form)
+    one.decode(block(*VALID) + b"\x40\x01x\x02a\n")
+    assert one.status == MALFORMED
+    one.decode(block(*VALID) + b"\x7e\x01b")
+    assert one.status == 0
+    one.decode(block(*VALID) + b"\xbe\xbf")
+    assert one.status == MALFORMED
+
+
+def test_numbers_have_at_most_five_more_bytes(form: str) -> None:
+    one = decoder(form)
+    one.decode(b"\x00\x7f\x80\x80\x80\x80\x00" + b"n" * 127 + b"\x01v")
+    assert one.status != UNREADABLE
+    one.decode(b"\x00\x7f\x80\x80\x80\x80\x80\x00" + b"n" * 127 + b"\x01v")
+    assert one.status == UNREADABLE
 
 
 def test_the_last_of_several_fields_counts(form: str) -> None:

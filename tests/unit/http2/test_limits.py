@@ -101,6 +101,17 @@ def windows_of_streams(peer: Peer) -> Callable[[int], bytes]:
     return lambda number: word(WINDOW, 1, 1)
 
 
+def window_by_bytes(peer: Peer) -> Callable[[int], bytes]:
+    """The peer wants a long answer byte by byte."""
+    peer.feed(settings((Setting.INITIAL_WINDOW_SIZE, 0)) + peer.request(1, True))
+    peer.connection.send_data(1, bytes(100_000))
+    return lambda number: word(WINDOW, 1, 1)
+
+
+def many_settings(peer: Peer) -> Callable[[int], bytes]:
+    return lambda number: settings(*[(Setting.INITIAL_WINDOW_SIZE, 1)] * 50)
+
+
 ATTACKS: dict[str, tuple[Callable[[Peer], Callable[[int], bytes]], tuple[int, int]]] = {
     "rapid reset": (rapid_reset, (20, 20)),
     "MadeYouReset": (made_you_reset, (20, 20)),
@@ -119,6 +130,8 @@ ATTACKS: dict[str, tuple[Callable[[Peer], Callable[[int], bytes]], tuple[int, in
     "unknown frames": (other_control(frame(77)), (85, 100)),
     "RST_STREAM": (resets_of_nothing, (85, 110)),
     "empty DATA": (empty_data, (85, 110)),
+    "a window of a byte": (window_by_bytes, (70, 100)),
+    "many values in SETTINGS": (many_settings, (1, 2)),
     "DATA of a byte": (dribble, (100, 100)),
     "sizes of the table": (table_sizes, (12, 20)),
 }
@@ -131,7 +144,9 @@ def test_attacks_end_at_their_limit(form: str, name: str) -> None:
     assert least <= rounds(peer, attack(peer), 1000) <= most
 
 
-@pytest.mark.parametrize("name", sorted(set(ATTACKS) - {"HPACK bomb", "more streams than allowed"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(ATTACKS) - {"HPACK bomb", "more streams than allowed", "many values in SETTINGS"})
+)
 def test_what_comes_seldom_is_allowed(form: str, name: str) -> None:
     """Each limit is one per second or more."""
     peer = Peer(form, SMALL)

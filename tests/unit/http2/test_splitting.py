@@ -99,7 +99,7 @@ def test_the_buffer_is_bounded(form: str) -> None:
     for _ in range(40):
         peer.feed(data(1, bytes(16384)))
         peer.connection.acknowledge(1, peer.connection.held_bytes)
-    assert 16384 + 9 <= len(peer.connection._buffer.source) <= 64 * 1024
+    assert 16384 + 9 <= len(peer.connection.source) <= 64 * 1024
     peer.feed(b"\0\x40\0\0\0\0\0\0\1" + bytes(16383))
     assert len(peer.connection.buffer()) >= 1
 
@@ -144,7 +144,7 @@ def test_changed_bytes_end_at_worst_the_connection(form: str) -> None:
         if closed:
             assert events[-1] == closed[0]
             assert code_of(peer.sent(), FrameType.GOAWAY) == closed[0].code
-        assert len(peer.connection._buffer.source) <= 64 * 1024
+        assert len(peer.connection.source) <= 64 * 1024
     assert over > 5
 
 

@@ -95,7 +95,7 @@ class Peer:
             start, length = rows[base + columns.ROW_POSITION], rows[base + columns.ROW_LENGTH]
             code = rows[base + columns.ROW_CODE]
             if kind == EventKind.DATA:
-                data = bytes(self.connection._buffer.source[start : start + length])
+                data = bytes(self.connection.source[start : start + length])
                 found.append(Event(kind, number, is_end, data=data))
             elif kind in (EventKind.REQUEST, EventKind.TRAILERS):
                 fields = rows[base + columns.ROW_FIELDS]
