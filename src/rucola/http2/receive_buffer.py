@@ -42,7 +42,7 @@ class ReceiveBuffer:
     def add(self, count: int) -> None:
         """Notes that ``count`` bytes were read into ``room``."""
         self.end += count
-        if self.end == len(self.source) < self._capacity:
+        if self.end == len(self.source):
             self._wanted = min(2 * len(self.source), self._capacity)
 
     def drop(self) -> None:
