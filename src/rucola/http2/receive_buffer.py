@@ -7,7 +7,7 @@ _CAPACITY = 64 * 1024
 
 
 class ReceiveBuffer:
-    """Bytes that were read and not yet handled. It starts small and doubles while reads fill it.
+    """Bytes that were read and not yet handled. It doubles while reads fill it, and halves while they are small.
 
     Args:
         frame_bytes: the longest frame, which always fits.
@@ -18,7 +18,7 @@ class ReceiveBuffer:
         end: position after the last byte.
     """
 
-    __slots__ = ("_capacity", "_view", "_wanted", "end", "source", "start")
+    __slots__ = ("_capacity", "_is_large", "_view", "_wanted", "end", "source", "start")
 
     def __init__(self, frame_bytes: int) -> None:
         self._capacity = max(frame_bytes, _CAPACITY)
@@ -26,10 +26,13 @@ class ReceiveBuffer:
         self.source = bytearray(_FIRST_BYTES)
         self._view = memoryview(self.source)
         self.start = self.end = 0
+        self._is_large = False  # for the last read
 
     def room(self) -> memoryview:
         """Returns the memory for the next read; never empty if all complete frames have been handled."""
         rest = self.end - self.start
+        if self._is_large and not rest:
+            self._wanted, self._is_large = max(len(self.source) // 2, _FIRST_BYTES), False
         if self._wanted != len(self.source):
             source = bytearray(self._wanted)
             source[:rest] = self._view[self.start : self.end]
@@ -42,8 +45,10 @@ class ReceiveBuffer:
     def add(self, count: int) -> None:
         """Notes that ``count`` bytes were read into ``room``."""
         self.end += count
-        if self.end == len(self.source):
-            self._wanted = min(2 * len(self.source), self._capacity)
+        size = len(self.source)
+        if self.end == size:
+            self._wanted = min(2 * size, self._capacity)
+        self._is_large = count * 8 < size > _FIRST_BYTES
 
     def drop(self) -> None:
         """Forgets all bytes."""

@@ -100,6 +100,9 @@ def test_the_buffer_is_bounded(form: str) -> None:
         peer.feed(data(1, bytes(16384)))
         peer.connection.acknowledge(1, peer.connection.held_bytes)
     assert 16384 + 9 <= len(peer.connection.source) <= 64 * 1024
+    for _ in range(5):
+        peer.feed(frame(FrameType.PING, bytes(8)))
+    assert len(peer.connection.source) == 4096
     peer.feed(b"\0\x40\0\0\0\0\0\0\1" + bytes(16383))
     assert len(peer.connection.buffer()) >= 1
 
