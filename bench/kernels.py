@@ -35,7 +35,6 @@ from rucola.common.message_queue import MessageQueue
 from rucola.formats.checksum import crc32
 from rucola.formats.column_plan import PlanKind, Planned, new_plan
 from rucola.formats.timer import TIMER_UNIT, TIMER_UNIT_BYTES
-from rucola.http2._frames_cy import find_frames
 from rucola.http2.columns import ROW_COLUMNS
 from rucola.http2.event_space import EventSpace
 from rucola.http2.frames import FRAME_BYTES_DEFAULT
@@ -283,19 +282,19 @@ def _decode_block(module: ModuleType) -> Callable[[], object]:
     return work
 
 
-def _handle(module: ModuleType) -> Callable[[], object]:
+def _read(module: ModuleType) -> Callable[[], object]:
     """Handles requests whose fields are decoded by the kernel of the other workload, and answers them."""
     limits = Http2Limits()
     space = EventSpace(WANTED, limits)
     source = bytearray(b"".join(requests(COUNT // 2)))
-    find_frames(source, 0, len(source), space.rows, COUNT, FRAME_BYTES_DEFAULT)
     block = encode_block([(b":status", b"200")])
 
     def work() -> None:
         decoder = HeaderDecoder(space.names, 4096, 16384, space.text, space.fields)
-        sizes = (space.width, len(space.text), 4096, 1 << 20, 1 << 22, 64)
+        sizes = (COUNT, FRAME_BYTES_DEFAULT, space.width, len(space.text), 4096, 1 << 20, 1 << 22, 64)
         exchange = module.StreamExchange(decoder, space.rows, space.fields, *sizes)
-        assert exchange.handle(source, 0, COUNT) == COUNT
+        exchange.is_plain = True
+        assert exchange.read(source, 0, len(source)) == COUNT
         for stream in range(1, COUNT, 2):
             exchange.send_headers(stream, block)
             exchange.send_data(stream, block)
@@ -324,6 +323,6 @@ WORKLOADS: tuple[tuple[str, str, Callable[[ModuleType], Callable[[], object]]], 
     ("rucola.formats._timer_cy", "chain_units", _chain_units),
     ("rucola.http2._frames_cy", "find_frames", _find_frames),
     ("rucola.http2._hpack_cy", "HeaderDecoder.decode", _decode_block),
-    ("rucola.http2._exchange_cy", "StreamExchange.handle", _handle),
+    ("rucola.http2._exchange_cy", "StreamExchange.read", _read),
     ("rucola.arrow._json_cy", "Scan.check", _check_bodies),
 )

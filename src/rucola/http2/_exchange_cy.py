@@ -24,7 +24,11 @@ from collections import OrderedDict, deque
 from typing import Any
 
 if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+    from cython.cimports.rucola.http2._frames_cy import find
+else:
+    from rucola.http2._frames_cy import find_frames
 
 ROW_KIND = cython.declare(cython.int, 0)
 ROW_STREAM = cython.declare(cython.int, 1)
@@ -36,6 +40,7 @@ ROW_FIELDS = cython.declare(cython.int, 6)
 ROW_TYPE = cython.declare(cython.int, 7)
 ROW_FLAGS = cython.declare(cython.int, 8)
 ROW_FLOW = cython.declare(cython.int, 9)
+ROW_START = cython.declare(cython.int, 10)
 ROW_SCOPE = cython.declare(cython.int, 11)
 ROW_COLUMNS = cython.declare(cython.int, 12)
 
@@ -73,6 +78,7 @@ TYPE_CONTINUATION = cython.declare(cython.int, 9)
 FLAG_END_STREAM = cython.declare(cython.int, 0x1)
 FLAG_END_HEADERS = cython.declare(cython.int, 0x4)
 
+HEAD_BYTES = cython.declare(cython.int, 9)
 WINDOW_DEFAULT = cython.declare(cython.int, 65535)
 FRAME_BYTES_DEFAULT = cython.declare(cython.int, 16384)
 EARNED_BY_REQUEST = cython.declare(cython.int, 4)
@@ -170,7 +176,9 @@ class StreamExchange:
         decoder: the ``HeaderDecoder``.
         rows: rows of frames, see ``http2.columns``.
         fields: rows of fields, ``width`` columns each, to which the decoder writes.
-        text_bytes: size of its text.
+        rows_max: largest number of rows for frames.
+        largest_frame: largest payload of a frame that the peer may send.
+        text_bytes: size of the text of the decoder.
         streams_max: largest number of open streams.
         stream_window: bytes that the peer may send on a new stream.
         connection_window: bytes that it may send on all streams.
@@ -180,6 +188,9 @@ class StreamExchange:
         last: the highest number of a stream that the peer has used.
         last_announced: the last stream of our GOAWAY; -1 before it.
         is_over: whether the connection has ended.
+        is_plain: whether requests may come: after SETTINGS, and not within a header block.
+        row_count: number of frames that ``read`` has found.
+        position: position after them.
         text_top: where the text of this read ends.
         held_bytes: bytes of DATA that were handed over and not acknowledged.
         receive_window, unannounced: bytes that the peer may still send on all streams, and those that it may send, but
@@ -198,7 +209,10 @@ class StreamExchange:
     last = cython.declare(cython.longlong, visibility="public")
     last_announced = cython.declare(cython.longlong, visibility="public")
     is_over = cython.declare(cython.bint, visibility="public")
-    text_top = cython.declare(cython.Py_ssize_t, visibility="public")
+    is_plain = cython.declare(cython.bint, visibility="public")
+    row_count = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    position = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    text_top = cython.declare(cython.Py_ssize_t, visibility="readonly")
     held_bytes = cython.declare(cython.longlong, visibility="readonly")
     receive_window = cython.declare(cython.longlong, visibility="readonly")
     unannounced = cython.declare(cython.longlong, visibility="readonly")
@@ -215,6 +229,8 @@ class StreamExchange:
     _decoder: Any
     _rows: cython.longlong[::1]
     _fields: cython.longlong[::1]
+    _rows_max: cython.Py_ssize_t
+    _largest_frame: cython.longlong
     _width: cython.Py_ssize_t
     _text_max: cython.Py_ssize_t
     _streams_max: cython.Py_ssize_t
@@ -233,6 +249,8 @@ class StreamExchange:
         decoder,
         rows: cython.longlong[::1],
         fields: cython.longlong[::1],
+        rows_max: cython.Py_ssize_t,
+        largest_frame: cython.longlong,
         width: cython.Py_ssize_t,
         text_bytes: cython.Py_ssize_t,
         streams_max: cython.Py_ssize_t,
@@ -243,6 +261,8 @@ class StreamExchange:
         self._decoder = decoder
         self._rows = rows
         self._fields = fields
+        self._rows_max = min(rows_max, len(rows) // ROW_COLUMNS)
+        self._largest_frame = largest_frame
         self._width = width
         self._text_max = text_bytes - decoder.text_bytes
         self._streams_max = streams_max
@@ -251,8 +271,9 @@ class StreamExchange:
         self._small_bytes = small_bytes
         self.now_ms = self.last = self.text_top = self.held_bytes = self.control_bytes = self._queued = 0
         self.earned = self.small_frames = self.empty_frames = self.updates = self.unannounced = 0
+        self.row_count = self.position = 0
         self.last_announced = -1
-        self.is_over = self.is_noted = self._has_sent_block = False
+        self.is_over = self.is_plain = self.is_noted = self._has_sent_block = False
         self.window = self.first_window = WINDOW_DEFAULT
         self.frame_bytes_max = FRAME_BYTES_DEFAULT
         self._living = {}
@@ -297,27 +318,59 @@ class StreamExchange:
 
     # --- receiving
 
-    def handle(self, source: bytearray, first: cython.Py_ssize_t, count: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def read(self, source: bytearray, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Finds the frames in ``source[start:end]``, and handles them as far as they are requests in order.
+
+        Returns:
+            The first row that was not handled; ``row_count`` if all were.
+
+        Raises:
+            ValueError: the range lies outside ``source``.
+        """
+        self.text_top = 0
+        if cython.compiled:
+            self._find(source, start, end)
+        else:
+            self.row_count, self.position = find_frames(
+                source, start, end, self._rows, self._rows_max, self._largest_frame
+            )
+        return self.handle(source, 0) if self.is_plain else 0
+
+    @cython.cfunc
+    def _find(self, source: bytearray, start: cython.Py_ssize_t, end: cython.Py_ssize_t):
+        """Calls the kernel that finds frames without a step of Python."""
+        data: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyByteArray_AS_STRING(source))
+        last: cython.Py_ssize_t
+        if not 0 <= start <= end <= len(source):
+            raise ValueError(f"range {start}..{end} lies outside the buffer")
+        self.position = start
+        self.row_count = find(data, start, end, cython.address(self._rows[0]), self._rows_max, self._largest_frame)
+        if self.row_count > 0:
+            last = (self.row_count - 1) * ROW_COLUMNS
+            self.position = self._rows[last + ROW_START]
+            if self._rows[last + ROW_FLOW] <= self._largest_frame:
+                self.position += HEAD_BYTES + self._rows[last + ROW_FLOW]
+
+    def handle(self, source: bytearray, first: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Handles the rows from ``first`` on, as far as they are requests in order.
 
         Args:
             source: the buffer in which the frames are.
             first: the first row.
-            count: number of rows.
 
         Returns:
-            The first row that was not handled; ``count`` if all were.
+            The first row that was not handled; ``row_count`` if all were.
 
         Raises:
-            ValueError: the rows lie outside their buffer.
+            ValueError: ``first`` is no row.
         """
         base: cython.Py_ssize_t
         start: cython.Py_ssize_t
         row: cython.Py_ssize_t = first
         rows: cython.longlong[::1] = self._rows
-        if first < 0 or count * ROW_COLUMNS > len(self._rows):
-            raise ValueError(f"rows {first}..{count} lie outside the table")
-        while row < count:
+        if first < 0:
+            raise ValueError(f"no row {first}")
+        while row < self.row_count:
             base = row * ROW_COLUMNS
             if rows[base + ROW_SCOPE] != SCOPE_NONE:
                 break

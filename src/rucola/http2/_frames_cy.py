@@ -76,14 +76,10 @@ def find_frames(
     Raises:
         ValueError: if the range or the rows lie outside their buffer.
     """
-    row: cython.Py_ssize_t = 0
-    base: cython.Py_ssize_t = 0
-    position: cython.Py_ssize_t = start
-    length: cython.longlong
-    column: cython.Py_ssize_t
+    rows: cython.Py_ssize_t
     if not 0 <= start <= end <= len(source) or not 0 <= rows_max * ROW_COLUMNS <= len(table):
         raise ValueError(f"range {start}..{end} or {rows_max} rows lie outside the buffers")
-    if end - start < HEAD_BYTES or rows_max < 1:
+    if rows_max < 1:
         return 0, start
     if cython.compiled:
         data: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyByteArray_AS_STRING(source))
@@ -91,6 +87,32 @@ def find_frames(
     else:
         data = source
         out = table
+    rows = find(data, start, end, out, rows_max, frame_bytes_max)
+    if rows == 0:
+        return 0, start
+    last: cython.Py_ssize_t = (rows - 1) * ROW_COLUMNS
+    if table[last + ROW_FLOW] > frame_bytes_max:
+        return rows, table[last + ROW_START]
+    return rows, table[last + ROW_START] + HEAD_BYTES + table[last + ROW_FLOW]
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def find(
+    data: cython.p_const_uchar,
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    out: cython.p_longlong,
+    rows_max: cython.Py_ssize_t,
+    frame_bytes_max: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Does the work of ``find_frames`` for other kernels, which have checked range and rows; returns the rows."""
+    row: cython.Py_ssize_t = 0
+    base: cython.Py_ssize_t
+    position: cython.Py_ssize_t = start
+    length: cython.longlong
+    column: cython.Py_ssize_t
     while row < rows_max and end - position >= HEAD_BYTES:
         length = (data[position] << 16) | (data[position + 1] << 8) | data[position + 2]
         if length <= frame_bytes_max and length + HEAD_BYTES > end - position:
@@ -112,7 +134,7 @@ def find_frames(
             _check(data, out, base)
         if out[base + ROW_SCOPE] == SCOPE_CONNECTION:
             break
-    return row, position
+    return row
 
 
 @cython.cfunc

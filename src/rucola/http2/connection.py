@@ -23,7 +23,6 @@ from array import array
 
 from rucola.http2 import frames
 from rucola.http2._exchange_cy import StreamExchange
-from rucola.http2._frames_cy import find_frames
 from rucola.http2.columns import (
     ROW_CODE,
     ROW_COLUMNS,
@@ -90,6 +89,8 @@ class Http2Connection(StreamExchange):
             decoder,
             space.rows,
             space.fields,
+            ROWS_MAX,
+            limits.frame_bytes_max,
             space.width,
             len(space.text),
             limits.streams_max,
@@ -140,15 +141,9 @@ class Http2Connection(StreamExchange):
         self.now_ms = now_ms
         if not self._is_greeted and not self._greet():
             return int(self.is_over)
-        count, buffer.start = find_frames(
-            buffer.source, buffer.start, buffer.end, rows, ROWS_MAX, self._limits.frame_bytes_max
-        )
-        self.text_top = row = 0
+        row = self.read(buffer.source, buffer.start, buffer.end)
+        count, buffer.start = self.row_count, self.position
         while row < count:
-            if self._is_settled and self._block_begun is None:
-                row = self.handle(buffer.source, row, count)
-                if row == count:
-                    break
             base = row * ROW_COLUMNS
             if rows[base + ROW_TYPE] in _WITH_TEXT and not self.has_text():
                 count, buffer.start = row, rows[base + ROW_START]
@@ -157,6 +152,8 @@ class Http2Connection(StreamExchange):
             row += 1
             if self.is_over:
                 return row
+            if self.is_plain:
+                row = self.handle(buffer.source, row)
         return self._finish(count) if self.is_noted else count
 
     def reset(self, stream: int, code: int) -> None:
@@ -314,6 +311,7 @@ class Http2Connection(StreamExchange):
         if not rows[base + ROW_FLAGS] & frames.FLAG_END_HEADERS:
             number, is_end, scope = rows[base + ROW_STREAM], rows[base + ROW_END], rows[base + ROW_SCOPE]
             self._block_begun = _Block(number, is_end, scope, self._buffer.source[start:end])
+            self.is_plain = False
         elif not self.block(self._buffer.source, base, start, end):
             self._refuse_block(base)
 
@@ -329,7 +327,7 @@ class Http2Connection(StreamExchange):
         if block.frames > limits.continuations_max or len(block.data) > limits.block_bytes_max:
             self._calm(base, "frames of a header block")
         elif rows[base + ROW_FLAGS] & frames.FLAG_END_HEADERS:
-            self._block_begun = None
+            self._block_begun, self.is_plain = None, True
             rows[base + ROW_END], rows[base + ROW_SCOPE] = block.end, block.scope
             rows[base + ROW_CODE] = ErrorCode.PROTOCOL_ERROR if block.scope else ErrorCode.NO_ERROR
             if not self.block(block.data, base, 0, len(block.data)):
@@ -390,7 +388,7 @@ class Http2Connection(StreamExchange):
 
     def _on_settings(self, base: int) -> None:
         rows = self.space.rows
-        self._is_settled = True
+        self._is_settled = self.is_plain = True
         start = rows[base + ROW_POSITION]
         pairs = list(frames.settings_of(self._buffer.source[start : start + rows[base + ROW_LENGTH]]))
         if not self._may(SETTINGS_COST + len(pairs)):
