@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "README.md": 700,
-    "docs/ARCHITECTURE.md": 2440,
+    "docs/ARCHITECTURE.md": 2455,
     "docs/bodies.md": 1450,
     "docs/changing.md": 250,
     "docs/client.md": 1540,
@@ -40,10 +40,10 @@ BUDGETS = {
     "docs/log-archive.md": 400,
     "docs/log-events.md": 450,
     "docs/metrics.md": 300,
-    "docs/modules.md": 3580,
+    "docs/modules.md": 3830,
     "docs/observability.md": 350,
     "docs/operations.md": 1450,
-    "docs/performance.md": 1930,
+    "docs/performance.md": 1950,
     "docs/recovery.md": 1300,
     "docs/replay.md": 700,
     "docs/reference/known_defects.md": 1100,

@@ -22,7 +22,7 @@ LAYERS = [
     (4, ["client"]),
     (3, ["store", "remoting", "places"]),
     (2, ["runtime"]),
-    (1, ["formats", "protocol", "filter"]),
+    (1, ["formats", "protocol", "http2", "filter"]),
     (0, ["common"]),
     (0, ["errors"]),
 ]
