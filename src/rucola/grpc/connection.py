@@ -1,0 +1,339 @@
+"""One connection of a gRPC client: bytes become calls, and what handlers answer becomes bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, cast
+
+from rucola.common.hosts import join_address
+from rucola.grpc import metadata
+from rucola.grpc.call import Call
+from rucola.grpc.methods import UnaryMethod
+from rucola.grpc.status import GrpcError, StatusCode, trailers
+from rucola.http2.columns import (
+    ROW_COLUMNS,
+    ROW_END,
+    ROW_FIELDS,
+    ROW_KIND,
+    ROW_LENGTH,
+    ROW_POSITION,
+    ROW_STREAM,
+    EventKind,
+)
+from rucola.http2.connection import Http2Connection
+from rucola.http2.frames import ErrorCode
+from rucola.http2.hpack import encode_block
+from rucola.runtime.logs import event
+
+if TYPE_CHECKING:
+    from rucola.grpc.server import GrpcServer
+
+logger = logging.getLogger(__name__)
+
+_REQUEST, _DATA, _TRAILERS = int(EventKind.REQUEST), int(EventKind.DATA), int(EventKind.TRAILERS)
+_RESET, _CLOSED, _NOT_HTTP2 = int(EventKind.RESET), int(EventKind.CLOSED), int(EventKind.NOT_HTTP2)
+_HELLO = encode_block([(b":status", b"200"), (b"content-type", b"text/plain")])
+_NOT_FOUND = encode_block([(b":status", b"404")])
+_NOT_ALLOWED = encode_block([(b":status", b"405"), (b"allow", b"POST")])
+_NOT_GRPC = encode_block([(b":status", b"415")])
+_NO_HTTP2 = b"HTTP/1.1 505 HTTP Version Not Supported\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class GrpcConnection(asyncio.BufferedProtocol):
+    """A connection. Event loop only.
+
+    Args:
+        server: the server that accepted it.
+
+    Attributes:
+        http2: its HTTP/2 side.
+        address: address of the client, ``host:port``.
+        held_bytes: bytes of requests that are not complete.
+    """
+
+    def __init__(self, server: GrpcServer) -> None:
+        self.http2 = Http2Connection(server.space, server.limits)
+        self.address = ""
+        self.held_bytes = 0
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._calls: dict[int, Call] = {}
+        self._paths: dict[int, bytes] = {}
+        self._is_reading = self._is_paused = self._is_flushing = False
+
+    # --- asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Takes the connection."""
+        self._transport = cast(asyncio.Transport, transport)  # that of uvloop is of no class of asyncio
+        peer = transport.get_extra_info("peername")
+        self.address = join_address(*peer[:2]) if isinstance(peer, tuple) else ""
+        self._server.connections.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Ends all calls."""
+        self._server.lost(self)
+        self._transport = None
+        for call in list(self._calls.values()):
+            self._abandon(call)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The memory into which the next bytes are read."""
+        return self.http2.buffer()
+
+    def buffer_updated(self, count: int) -> None:
+        """Handles bytes that were read, and sends what they cause."""
+        now_ms = self._server.now_ms()
+        self._is_reading = True
+        try:
+            rows = self.http2.received(count, now_ms)
+            while rows:
+                self._handle(rows)
+                rows = self.http2.more(now_ms)
+        finally:
+            self._is_reading = False
+        self._flush()
+        if self.http2.is_over:
+            self.close()
+
+    def pause_writing(self) -> None:
+        """The client does not read; answers wait."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._is_paused = False
+        self._flush()
+
+    def eof_received(self) -> bool:
+        """The client is gone."""
+        return False
+
+    # --- for calls and the server
+
+    def flush_soon(self) -> None:
+        """Sends what is queued: after the current read, else in the next turn."""
+        if not self._is_reading and not self._is_flushing and self._transport is not None:
+            self._is_flushing = True
+            self._server.loop.call_soon(self._flush)
+
+    def forget(self, call: Call) -> None:
+        """Notes that a call was answered."""
+        self._release(call)
+        del self._calls[call.stream]
+        call.over()
+
+    def expire(self, call: Call) -> None:
+        """Ends a call whose deadline has passed."""
+        if not call.is_over:
+            call.end(StatusCode.DEADLINE_EXCEEDED, "the deadline passed before the answer was there")
+            self._tell(call)
+
+    def shut_down(self) -> None:
+        """Takes no more calls. The connection closes when those that are open have ended."""
+        self.http2.shut_down()
+        self._flush()
+        self._close_if_done()
+
+    def close(self) -> None:
+        """Closes the connection; what was sent still goes out."""
+        if self._transport is not None:
+            self._transport.close()
+
+    @property
+    def largest(self) -> Call | None:
+        """The call that holds most bytes of requests that are not complete."""
+        return max(self._calls.values(), key=lambda call: call.held_bytes, default=None)
+
+    def refuse(self, call: Call, error: GrpcError) -> None:
+        """Ends a call with an error. What the client still sends for it is dropped."""
+        call.end(error.code, error.text)
+        self._tell(call)
+        self.http2.reset(call.stream, ErrorCode.NO_ERROR)
+
+    # --- events
+
+    def _handle(self, count: int) -> None:
+        rows = self.http2.space.rows
+        for base in range(0, count * ROW_COLUMNS, ROW_COLUMNS):
+            kind = rows[base + ROW_KIND]
+            if kind == _DATA:
+                self._on_data(base)
+            elif kind == _REQUEST:
+                self._on_request(base)
+            elif kind == _TRAILERS:
+                self._on_trailers(base)
+            elif kind == _RESET:
+                if (call := self._calls.get(rows[base + ROW_STREAM])) is not None:
+                    self._abandon(call)
+            elif kind == _NOT_HTTP2:
+                self._say_no(rows[base + ROW_LENGTH])
+            elif kind == _CLOSED:
+                self.close()
+
+    def _on_request(self, base: int) -> None:
+        http2 = self.http2
+        rows, space = http2.space.rows, http2.space
+        stream, fields = rows[base + ROW_STREAM], rows[base + ROW_FIELDS]
+        path = space.value(fields, metadata.PATH) or b""
+        if space.value(fields, metadata.METHOD) != b"POST":
+            self._on_page(stream, path, space.value(fields, metadata.METHOD))
+            return
+        if not metadata.is_grpc(space.value(fields, metadata.CONTENT_TYPE)):
+            http2.send_headers(stream, _NOT_GRPC, True)
+            return
+        method = self._server.methods.get(path)
+        try:
+            if method is None:
+                raise GrpcError(StatusCode.UNIMPLEMENTED, f"there is no method {path.decode('ascii', 'replace')}")
+            call = Call(self, stream, method, self._wanted(fields), self._timeout_s(fields))
+            call.encoding = space.value(fields, metadata.ENCODING)
+            self._calls[stream] = call
+        except GrpcError as error:
+            http2.send_headers(stream, trailers(error.code, error.text, alone=True), True)
+            http2.reset(stream, ErrorCode.NO_ERROR)  # what the client still sends is of no use
+            return
+        self._begin(call, rows[base + ROW_END] == 1)
+
+    def _begin(self, call: Call, is_last: bool) -> None:
+        try:
+            if not isinstance(call.method, UnaryMethod):
+                call.conversation = call.method.begin(call)
+                call.wait(self._server.loop)
+            if is_last:
+                self._take(call, b"", True)
+        except GrpcError as error:
+            call.end(error.code, error.text)
+        except Exception:
+            self._fail(call)
+
+    def _on_data(self, base: int) -> None:
+        http2, rows = self.http2, self.http2.space.rows
+        stream, length = rows[base + ROW_STREAM], rows[base + ROW_LENGTH]
+        position, is_last = rows[base + ROW_POSITION], rows[base + ROW_END] == 1
+        call = self._calls.get(stream)
+        if call is not None:
+            data = bytes(memoryview(http2.source)[position : position + length])
+            try:
+                self._take(call, data, is_last)
+            except GrpcError as error:
+                self.refuse(call, error)
+            except Exception:
+                self._fail(call)
+        http2.acknowledge(stream, length)
+
+    def _on_trailers(self, base: int) -> None:
+        call = self._calls.get(self.http2.space.rows[base + ROW_STREAM])
+        if call is not None:
+            try:
+                self._take(call, b"", True)
+            except GrpcError as error:
+                call.end(error.code, error.text)
+            except Exception:
+                self._fail(call)
+
+    def _take(self, call: Call, data: bytes, is_last: bool) -> None:
+        """Gives bytes of requests to a call, and complete requests to its handler."""
+        before = call.held_bytes
+        requests = call.taken(data, is_last)
+        if (held := call.held_bytes - before) != 0:
+            self.held_bytes += held
+            self._server.hold(held)
+        conversation = call.conversation
+        if conversation is None:
+            for request in requests:
+                self._serve(call, request)
+            return
+        for request in requests:
+            if not call.is_over:
+                conversation.received(request)
+        if is_last and not call.is_over:
+            conversation.finished()
+
+    def _serve(self, call: Call, request: bytes) -> None:
+        assert isinstance(call.method, UnaryMethod)
+        answer = call.method.handle(call, request)
+        if type(answer) is bytes:
+            call.answer(answer)
+        else:
+            call.wait(self._server.loop)
+            if answer is not None:
+                assert isinstance(answer, Awaitable)
+                self._server.run(self._answered(call, answer))
+
+    async def _answered(self, call: Call, answer: Awaitable[bytes]) -> None:
+        """Answers with the result of a handler that waits."""
+        try:
+            call.answer(await answer)
+        except GrpcError as error:
+            call.end(error.code, error.text)
+        except Exception:
+            self._fail(call)
+
+    def _fail(self, call: Call) -> None:
+        """Ends a call whose handler has a defect. The exception is being handled."""
+        logger.exception("a call failed")
+        call.end(StatusCode.INTERNAL, "the server failed; its log says why")
+
+    def _on_page(self, stream: int, path: bytes, method: bytes | None) -> None:
+        """Answers a browser."""
+        if method != b"GET":
+            self.http2.send_headers(stream, _NOT_ALLOWED, True)
+        elif path != b"/":
+            self.http2.send_headers(stream, _NOT_FOUND, True)
+        else:
+            self.http2.send_headers(stream, _HELLO)
+            self.http2.send_data(stream, self._server.greeting, True)
+
+    def _say_no(self, length: int) -> None:
+        """Answers a client that speaks HTTP/1, and closes the connection."""
+        first = bytes(memoryview(self.http2.source)[:length])
+        event(logger, logging.DEBUG, "connection does not speak HTTP/2", remote=self.address)
+        if self._transport is not None:
+            if b" HTTP/1." in first[:4096]:
+                self._transport.write(_NO_HTTP2)
+            self._transport.close()
+
+    # --- details
+
+    def _wanted(self, fields: int) -> tuple[bytes | None, ...]:
+        space = self.http2.space
+        return tuple([space.value(fields, place) for place in self._server.metadata_places])
+
+    def _timeout_s(self, fields: int) -> float | None:
+        text = self.http2.space.value(fields, metadata.TIMEOUT)
+        if text is None:
+            return None
+        try:
+            return metadata.timeout_s(text)
+        except ValueError as error:
+            raise GrpcError(StatusCode.INTERNAL, str(error)) from None
+
+    def _release(self, call: Call) -> None:
+        if held := call.held_bytes:
+            self.held_bytes -= held
+            self._server.hold(-held)
+
+    def _abandon(self, call: Call) -> None:
+        """Ends a call on which nothing more can be sent."""
+        self.forget(call)
+        self._tell(call)
+
+    def _tell(self, call: Call) -> None:
+        if call.on_over is not None:
+            listener, call.on_over = call.on_over, None
+            listener()
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        if self._transport is None or self._is_paused:
+            return
+        if data := self.http2.data_to_send():
+            self._transport.write(data)
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self._server.is_stopping and not self._calls and not self.http2.queued_bytes():
+            self.close()
