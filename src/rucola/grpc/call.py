@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from struct import Struct
 from typing import TYPE_CHECKING
 
+from rucola.grpc.metadata import timeout_s
+from rucola.grpc.methods import UnaryMethod
 from rucola.grpc.status import HEADERS, OK_TRAILERS, GrpcError, StatusCode, trailers
 
 if TYPE_CHECKING:
@@ -13,7 +16,8 @@ if TYPE_CHECKING:
     from rucola.grpc.methods import Conversation, Method
 
 _PREFIX_BYTES = 5
-_UNCOMPRESSED = b"\0"
+_HEAD = Struct(">BI")
+"""What stands before a message: whether it is compressed, and its length."""
 
 
 class Call:
@@ -23,8 +27,9 @@ class Call:
         stream: number of the stream.
         method: the method that is called.
         metadata: values of the fields that the server's methods want; None for absent ones.
+        timeout: the time in which the client wants the answer, as it says it.
         encoding: how the client compresses requests that it marks as compressed.
-        timeout_s: seconds in which the client wants the answer; None for any.
+        is_new: whether the method takes one request, and nothing of it came yet.
         conversation: for methods with a stream of requests.
         is_over: whether nothing more can be sent: it ended, or the client cancelled it or is gone.
         on_over: called if the client or its deadline ends the call before ``end``.
@@ -38,12 +43,13 @@ class Call:
         "_timer",
         "conversation",
         "encoding",
+        "is_new",
         "is_over",
         "metadata",
         "method",
         "on_over",
         "stream",
-        "timeout_s",
+        "timeout",
     )
 
     def __init__(
@@ -51,12 +57,14 @@ class Call:
         connection: GrpcConnection,
         stream: int,
         method: Method,
-        metadata: tuple[bytes | None, ...],
-        timeout_s: float | None,
+        metadata: Sequence[bytes | None],
+        timeout: bytes | None,
+        encoding: bytes | None,
     ) -> None:
-        self.stream, self.method, self.metadata, self.timeout_s = stream, method, metadata, timeout_s
+        self.stream, self.method, self.metadata = stream, method, metadata
+        self.timeout, self.encoding = timeout, encoding
         self.conversation: Conversation | None = None
-        self.encoding: bytes | None = None
+        self.is_new = type(method) is UnaryMethod
         self.is_over = self._has_headers = False
         self.on_over: Callable[[], None] | None = None
         self._connection = connection
@@ -84,7 +92,7 @@ class Call:
         if not self._has_headers:
             self._has_headers = True
             http2.send_headers(self.stream, HEADERS)
-        http2.send_data(self.stream, _UNCOMPRESSED + len(message).to_bytes(4, "big") + message)
+        http2.send_data(self.stream, _HEAD.pack(0, len(message)) + message)
         self._connection.flush_soon()
 
     def end(self, code: StatusCode = StatusCode.OK, text: str = "") -> None:
@@ -105,9 +113,16 @@ class Call:
         self._connection.flush_soon()
 
     def answer(self, message: bytes) -> None:
-        """Sends the only response and ends the call."""
-        self.send(message)
-        self.end()
+        """Sends the only response and ends the call; does nothing if the call is over."""
+        if self.is_over:
+            return
+        connection, stream = self._connection, self.stream
+        http2 = connection.http2
+        http2.send_headers(stream, HEADERS)
+        http2.send_data(stream, _HEAD.pack(0, len(message)) + message)
+        http2.send_headers(stream, OK_TRAILERS, True)
+        connection.forget(self)
+        connection.flush_soon()
 
     # --- for the connection
 
@@ -120,9 +135,17 @@ class Call:
             self._timer = None
 
     def wait(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Ends the call when its deadline passes, if it is not answered by then."""
-        if self.timeout_s is not None and not self.is_over and self._timer is None:
-            self._timer = loop.call_later(self.timeout_s, self._connection.expire, self)
+        """Ends the call when its deadline passes, if it is not answered by then.
+
+        Raises:
+            GrpcError: what the client says is no time.
+        """
+        if self.timeout is None or self.is_over:
+            return
+        try:
+            self._timer = loop.call_later(timeout_s(self.timeout), self._connection.expire, self)
+        except ValueError as error:
+            raise GrpcError(StatusCode.INTERNAL, str(error)) from None
 
     @property
     def held_bytes(self) -> int:
@@ -135,6 +158,7 @@ class Call:
         Raises:
             GrpcError: they are no requests of this method.
         """
+        self.is_new = False
         requests = self._complete(data)
         if is_last and self._held:
             raise GrpcError(StatusCode.INTERNAL, "the stream of requests ends within a request")

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, cast
 from rucola.common.hosts import join_address
 from rucola.grpc import metadata
 from rucola.grpc.call import Call
-from rucola.grpc.methods import UnaryMethod
+from rucola.grpc.methods import Method, UnaryMethod
 from rucola.grpc.status import GrpcError, StatusCode, trailers
 from rucola.http2.columns import (
+    FIELD_COLUMNS,
+    FIELD_ENTRY,
+    FIELDS_WANTED,
     ROW_COLUMNS,
     ROW_END,
     ROW_FIELDS,
@@ -32,6 +35,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_METHOD_ENTRY, _PATH_ENTRY, _TYPE_ENTRY = (
+    FIELDS_WANTED + place * FIELD_COLUMNS + FIELD_ENTRY
+    for place in (metadata.METHOD, metadata.PATH, metadata.CONTENT_TYPE)
+)
+_PREFIX_BYTES = 5
 _REQUEST, _DATA, _TRAILERS = int(EventKind.REQUEST), int(EventKind.DATA), int(EventKind.TRAILERS)
 _RESET, _CLOSED, _NOT_HTTP2 = int(EventKind.RESET), int(EventKind.CLOSED), int(EventKind.NOT_HTTP2)
 _HELLO = encode_block([(b":status", b"200"), (b"content-type", b"text/plain")])
@@ -60,7 +68,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, Call] = {}
-        self._paths: dict[int, bytes] = {}
+        self._known: dict[tuple[int, int, int], Method] = {}
         self._is_reading = self._is_paused = self._is_flushing = False
 
     # --- asyncio
@@ -121,7 +129,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def forget(self, call: Call) -> None:
         """Notes that a call was answered."""
-        self._release(call)
+        if not call.is_new:
+            self._release(call)
         del self._calls[call.stream]
         call.over()
 
@@ -174,28 +183,38 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 self.close()
 
     def _on_request(self, base: int) -> None:
-        http2 = self.http2
+        http2, server = self.http2, self._server
         rows, space = http2.space.rows, http2.space
         stream, fields = rows[base + ROW_STREAM], rows[base + ROW_FIELDS]
-        path = space.value(fields, metadata.PATH) or b""
-        if space.value(fields, metadata.METHOD) != b"POST":
-            self._on_page(stream, path, space.value(fields, metadata.METHOD))
+        numbers = space.fields
+        key = (numbers[fields + _METHOD_ENTRY], numbers[fields + _PATH_ENTRY], numbers[fields + _TYPE_ENTRY])
+        method = self._known.get(key) or self._find(stream, fields, key)
+        if method is None:
             return
-        if not metadata.is_grpc(space.value(fields, metadata.CONTENT_TYPE)):
+        value = space.value
+        wanted = [value(fields, place) for place in server.metadata_places]
+        call = Call(self, stream, method, wanted, value(fields, metadata.TIMEOUT), value(fields, metadata.ENCODING))
+        self._calls[stream] = call
+        if type(method) is not UnaryMethod or rows[base + ROW_END]:
+            self._begin(call, rows[base + ROW_END] == 1)
+
+    def _find(self, stream: int, fields: int, key: tuple[int, int, int]) -> Method | None:
+        """Returns the method that a request calls; if there is none, answers it and returns None."""
+        http2, value = self.http2, self.http2.space.value
+        path, name = value(fields, metadata.PATH) or b"", value(fields, metadata.METHOD)
+        if name != b"POST":
+            self._on_page(stream, path, name)
+        elif not metadata.is_grpc(value(fields, metadata.CONTENT_TYPE)):
             http2.send_headers(stream, _NOT_GRPC, True)
-            return
-        method = self._server.methods.get(path)
-        try:
-            if method is None:
-                raise GrpcError(StatusCode.UNIMPLEMENTED, f"there is no method {path.decode('ascii', 'replace')}")
-            call = Call(self, stream, method, self._wanted(fields), self._timeout_s(fields))
-            call.encoding = space.value(fields, metadata.ENCODING)
-            self._calls[stream] = call
-        except GrpcError as error:
-            http2.send_headers(stream, trailers(error.code, error.text, alone=True), True)
+        elif (method := self._server.methods.get(path)) is None:
+            text = f"there is no method {path.decode('ascii', 'replace')}"
+            http2.send_headers(stream, trailers(StatusCode.UNIMPLEMENTED, text, alone=True), True)
             http2.reset(stream, ErrorCode.NO_ERROR)  # what the client still sends is of no use
-            return
-        self._begin(call, rows[base + ROW_END] == 1)
+        else:
+            if min(key) >= 0:
+                self._known[key] = method
+            return method
+        return None
 
     def _begin(self, call: Call, is_last: bool) -> None:
         try:
@@ -215,9 +234,14 @@ class GrpcConnection(asyncio.BufferedProtocol):
         position, is_last = rows[base + ROW_POSITION], rows[base + ROW_END] == 1
         call = self._calls.get(stream)
         if call is not None:
-            data = bytes(memoryview(http2.source)[position : position + length])
+            source = http2.source
+            size = int.from_bytes(source[position : position + _PREFIX_BYTES], "big")
             try:
-                self._take(call, data, is_last)
+                # One request that is uncompressed and within the limit, as nearly all are.
+                if is_last and call.is_new and size == length - _PREFIX_BYTES and size <= call.method.message_bytes_max:
+                    self._serve(call, bytes(source[position + _PREFIX_BYTES : position + length]))
+                else:
+                    self._take(call, bytes(source[position : position + length]), is_last)
             except GrpcError as error:
                 self.refuse(call, error)
             except Exception:
@@ -297,19 +321,6 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     # --- details
-
-    def _wanted(self, fields: int) -> tuple[bytes | None, ...]:
-        space = self.http2.space
-        return tuple([space.value(fields, place) for place in self._server.metadata_places])
-
-    def _timeout_s(self, fields: int) -> float | None:
-        text = self.http2.space.value(fields, metadata.TIMEOUT)
-        if text is None:
-            return None
-        try:
-            return metadata.timeout_s(text)
-        except ValueError as error:
-            raise GrpcError(StatusCode.INTERNAL, str(error)) from None
 
     def _release(self, call: Call) -> None:
         if held := call.held_bytes:
