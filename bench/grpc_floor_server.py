@@ -23,7 +23,7 @@ from rucola.grpc.methods import Method, StreamMethod, UnaryMethod
 from rucola.grpc.server import GrpcServer
 from rucola.grpc.status import GrpcError, StatusCode
 from rucola.proxy import messages
-from rucola.proxy.schema import SERVICE
+from rucola.proxy.schema import V2
 
 QUEUES = 4
 BODY_BYTES_MAX = 4 * 1024 * 1024
@@ -144,8 +144,8 @@ async def serve_rucola(answers: Answers, signatures: Signatures | None) -> GrpcS
 
         return UnaryMethod(handle)
 
-    methods: dict[bytes, Method] = {_path(name): method(answer) for name, answer in answers.unary().items()}
-    methods[_path("Telemetry")] = StreamMethod(lambda call: _Telemetry(call, answers))
+    methods: dict[bytes, Method] = {V2.path(name): method(answer) for name, answer in answers.unary().items()}
+    methods[V2.path("Telemetry")] = StreamMethod(lambda call: _Telemetry(call, answers))
     server = GrpcServer(methods, "127.0.0.1", 0, time.monotonic, SIGNED if signatures else ())
     await server.start()
     answers.port = server.port
@@ -172,14 +172,10 @@ async def serve_library(answers: Answers, signatures: Signatures | None) -> Any:
     handlers = {name: method(answer) for name, answer in answers.unary().items()}
     handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(telemetry)
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(V2.service, handlers),))
     answers.port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     return server
-
-
-def _path(name: str) -> bytes:
-    return f"/{SERVICE}/{name}".encode()
 
 
 async def main(library: str, *keys: str) -> None:

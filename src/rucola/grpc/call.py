@@ -200,7 +200,9 @@ class Call:
     def _check(self, flag: int, length: int) -> None:
         if flag:
             if self.encoding in (None, b"identity"):
-                raise GrpcError(StatusCode.INTERNAL, "a request is marked as compressed, but grpc-encoding names nothing")
+                raise GrpcError(
+                    StatusCode.INTERNAL, "a request is marked as compressed, but grpc-encoding names nothing"
+                )
             given = (self.encoding or b"").decode("ascii", "replace")
             raise GrpcError(StatusCode.UNIMPLEMENTED, f"grpc-encoding {given} is not supported; allowed is identity")
         if length > self.method.message_bytes_max:

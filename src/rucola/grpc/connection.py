@@ -261,10 +261,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def _take(self, call: Call, data: bytes, is_last: bool) -> None:
         """Gives bytes of requests to a call, and complete requests to its handler."""
         before = call.held_bytes
-        requests = call.taken(data, is_last)
-        if (held := call.held_bytes - before) != 0:
-            self.held_bytes += held
-            self._server.hold(held)
+        try:
+            requests = call.taken(data, is_last)
+        finally:
+            if (held := call.held_bytes - before) != 0:
+                self.held_bytes += held
+                self._server.hold(held)
         conversation = call.conversation
         if conversation is None:
             for request in requests:
@@ -299,7 +301,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def _fail(self, call: Call) -> None:
         """Ends a call whose handler has a defect. The exception is being handled."""
         logger.exception("a call failed")
-        call.end(StatusCode.INTERNAL, "the server failed; its log says why")
+        self.refuse(call, GrpcError(StatusCode.INTERNAL, "the server failed; its log says why"))
 
     def _on_page(self, stream: int, path: bytes, method: bytes | None) -> None:
         """Answers a browser."""

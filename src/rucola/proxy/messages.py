@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from rucola.proxy import descriptors, schema
+from rucola.proxy.schema import V2
 
 
 def __getattr__(name: str) -> Any:
     if name in _VALUES:
         return _VALUES[name]
     try:
-        made = descriptors.message_class(name)
+        made = V2.message_class(name)
     except KeyError:
-        raise AttributeError(f"{schema.PACKAGE} has no message or value named {name!r}") from None
+        raise AttributeError(f"{V2.name} has no message or value named {name!r}") from None
     globals()[name] = made
     return made
 
 
-_VALUES = {
-    value: number for enum, values in schema.enums().items() if "." not in enum for value, number in values.items()
-}
+_VALUES = {value: number for enum, values in V2.enums.items() if "." not in enum for value, number in values.items()}

@@ -1,25 +1,10 @@
-"""The messages, enums and methods of package ``apache.rocketmq.v2``, with their field numbers.
-
-One table describes them all; protobuf, server reflection and the type stub of ``messages`` are made from it. There are no
-generated modules: they would register the package in protobuf's default pool, where the official Python client registers
-it, too, and the second of two imports in one process would fail.
-
-A message is ``Name: field number type, ...``. After the name of a field, ``*`` means repeated and ``?`` explicit presence.
-``(name: field number type, ...)`` is a one-of. Scalar types are ``s`` string, ``i`` int32, ``l`` int64, ``b`` bool, ``f``
-float, ``y`` bytes; ``D`` is a ``Duration``, ``T`` a ``Timestamp``, ``map`` maps strings to strings. Every other type is
-the name of a message or an enum.
-"""
+"""The messages, enums and methods of ``apache.rocketmq.v2``, with their field numbers (``grpc.schema`` has the form)."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from rucola.grpc.schema import Package, Rpc
 
-PACKAGE = "apache.rocketmq.v2"
-SERVICE = f"{PACKAGE}.MessagingService"
-
-MESSAGES = """
+_MESSAGES = """
 Resource: resource_namespace 1 s, name 2 s
 Address: host 1 s, port 2 i
 Endpoints: scheme 1 AddressScheme, addresses* 2 Address
@@ -107,7 +92,7 @@ SyncLiteSubscriptionRequest: action 1 LiteSubscriptionAction, topic 2 Resource, 
 SyncLiteSubscriptionResponse: status 1 Status
 """
 
-ENUMS = """
+_ENUMS = """
 TransactionResolution: TRANSACTION_RESOLUTION_UNSPECIFIED 0, COMMIT 1, ROLLBACK 2
 TransactionSource: SOURCE_UNSPECIFIED 0, SOURCE_CLIENT 1, SOURCE_SERVER_CHECK 2
 Permission: PERMISSION_UNSPECIFIED 0, NONE 1, READ 2, WRITE 3, READ_WRITE 4
@@ -141,34 +126,15 @@ Code: CODE_UNSPECIFIED 0, OK 20000, MULTIPLE_RESULTS 30000, BAD_REQUEST 40000, I
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
-    """A method of the service; its request and response are named after it, unless given.
-
-    Attributes:
-        name: name without the service.
-        request: name of the message that a client sends.
-        response: name of the message that the server answers.
-        many_requests: whether the client sends a stream.
-        many_responses: whether the server sends a stream.
-    """
-
-    name: str
-    request: str
-    response: str
-    many_requests: bool = False
-    many_responses: bool = False
+def _unary(name: str) -> Rpc:
+    return Rpc(name, f"{name}Request", f"{name}Response")
 
 
-def _unary(name: str) -> Method:
-    return Method(name, f"{name}Request", f"{name}Response")
+def _streamed(name: str) -> Rpc:
+    return Rpc(name, f"{name}Request", f"{name}Response", many_responses=True)
 
 
-def _streamed(name: str) -> Method:
-    return Method(name, f"{name}Request", f"{name}Response", many_responses=True)
-
-
-METHODS = (
+_RPCS = (
     _unary("QueryRoute"),
     _unary("Heartbeat"),
     _unary("SendMessage"),
@@ -181,62 +147,12 @@ METHODS = (
     _unary("GetOffset"),
     _unary("QueryOffset"),
     _unary("EndTransaction"),
-    Method("Telemetry", "TelemetryCommand", "TelemetryCommand", many_requests=True, many_responses=True),
+    Rpc("Telemetry", "TelemetryCommand", "TelemetryCommand", many_requests=True, many_responses=True),
     _unary("NotifyClientTermination"),
     _unary("ChangeInvisibleDuration"),
     _unary("RecallMessage"),
     _unary("SyncLiteSubscription"),
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field of a message.
-
-    Attributes:
-        name: its name.
-        number: its number.
-        type: a scalar's letter, ``D``, ``T``, ``map``, or the name of a message or enum.
-        repeated: whether it is a list.
-        optional: whether it has explicit presence.
-        one_of: name of its one-of; ``""`` without.
-    """
-
-    name: str
-    number: int
-    type: str
-    repeated: bool
-    optional: bool
-    one_of: str
-
-
-_ENTRY = re.compile(r"^([\w.]+): (.*)$")
-_FIELD = re.compile(r"(?:\((?P<one_of>\w+): )?(?P<name>\w+)(?P<mark>[*?]?) (?P<number>\d+) (?P<type>[\w.]+)(?P<end>\)?)")
-_VALUE = re.compile(r"(\w+) (\d+)")
-
-
-def messages() -> Mapping[str, tuple[Field, ...]]:
-    """Returns the fields of each message, in the order of the table."""
-    return {name: tuple(_fields(text)) for name, text in _entries(MESSAGES)}
-
-
-def enums() -> Mapping[str, Mapping[str, int]]:
-    """Returns names and numbers of each enum."""
-    return {name: {value: int(number) for value, number in _VALUE.findall(text)} for name, text in _entries(ENUMS)}
-
-
-def _entries(table: str) -> Iterator[tuple[str, str]]:
-    for line in table.replace("\n    ", " ").splitlines():
-        if found := _ENTRY.match(line):
-            yield found[1], found[2]
-
-
-def _fields(text: str) -> Iterator[Field]:
-    one_of = ""
-    for found in _FIELD.finditer(text):
-        one_of = found["one_of"] or one_of
-        yield Field(
-            found["name"], int(found["number"]), found["type"], found["mark"] == "*", found["mark"] == "?", one_of
-        )
-        if found["end"]:
-            one_of = ""
+V2 = Package("apache.rocketmq.v2", "rucola/apache/rocketmq/v2.proto", "MessagingService", _RPCS, _MESSAGES, _ENUMS)
+"""The package that clients of RocketMQ 5 speak. Service ``Admin`` of the same package is not served."""

@@ -8,7 +8,8 @@ import sys
 import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 
-from rucola.proxy import descriptors, messages, schema
+from rucola.proxy import messages
+from rucola.proxy.schema import V2
 
 NEWER = {"Settings.client_properties", "Code.INVALID_CLIENT_PROPERTIES"}
 """What the protocol has and the client, 5.1.2, has not yet."""
@@ -26,9 +27,7 @@ assert messages.Message(body=b"x").SerializeToString()
 @pytest.fixture(scope="module")
 def official() -> list[FileDescriptorProto]:
     """The files that the official client registers, read in another process."""
-    code = OFFICIAL + (
-        "for file in (definition_pb2, service_pb2):\n    print(file.DESCRIPTOR.serialized_pb.hex())\n"
-    )
+    code = OFFICIAL + ("for file in (definition_pb2, service_pb2):\n    print(file.DESCRIPTOR.serialized_pb.hex())\n")
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return [FileDescriptorProto.FromString(bytes.fromhex(line)) for line in result.stdout.split()]
 
@@ -43,7 +42,7 @@ def fields(message: DescriptorProto) -> set[tuple[object, ...]]:
 
 
 def test_every_message_has_the_fields_of_the_official_client(official):
-    ours = {message.name: fields(message) for message in descriptors.file_descriptor().message_type}
+    ours = {message.name: fields(message) for message in V2.file_descriptor().message_type}
     theirs = {message.name: fields(message) for file in official for message in file.message_type}
     assert theirs.keys() == ours.keys()
     for name, has in ours.items():
@@ -56,7 +55,7 @@ def test_every_enum_has_the_values_of_the_official_client(official):
         enums += [enum for file in files for message in file.message_type for enum in message.enum_type]
         return {(f"{enum.name}.{value.name}", value.number) for enum in enums for value in enum.value}
 
-    ours = {value for value in values([descriptors.file_descriptor()]) if value[0] not in NEWER}
+    ours = {value for value in values([V2.file_descriptor()]) if value[0] not in NEWER}
     assert ours == values(official)
 
 
@@ -70,7 +69,7 @@ def test_every_method_is_the_one_of_the_official_client(official):
             for method in service.method
         }
 
-    assert methods([descriptors.file_descriptor()]) == methods(official)
+    assert methods([V2.file_descriptor()]) == methods(official)
 
 
 @pytest.mark.parametrize("first", ["ours", "official"])
@@ -94,7 +93,7 @@ def test_unknown_fields_are_kept():
 
 
 def test_each_field_is_of_a_type_that_exists():
-    known = {*schema.messages(), *schema.enums(), "s", "i", "l", "b", "f", "y", "D", "T", "map"}
-    numbers = [[field.number for field in fields] for fields in schema.messages().values()]
-    assert {field.type for fields in schema.messages().values() for field in fields} <= known
+    known = {*V2.messages, *V2.enums, "s", "i", "l", "b", "f", "y", "D", "T", "map"}
+    numbers = [[field.number for field in fields] for fields in V2.messages.values()]
+    assert {field.type for fields in V2.messages.values() for field in fields} <= known
     assert all(len(set(of)) == len(of) for of in numbers)

@@ -1,0 +1,216 @@
+"""Requests that no library sends: each is refused in its own way, and the connection serves on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import h2.config
+import h2.connection
+import h2.events
+import pytest
+from tests.unit.grpc.services import WANTED, Service
+
+from rucola.grpc.connection import GrpcConnection
+from rucola.grpc.server import GrpcServer
+
+POST = {":method": "POST", ":scheme": "http", ":authority": "x", ":path": "/t.T/Echo"}
+GRPC = {"content-type": "application/grpc", "te": "trailers"}
+HELLO = b"\0\0\0\0\x05hello"
+
+
+class Transport:
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.closed = False
+
+    def get_extra_info(self, name: str) -> object:
+        return ("127.0.0.1", 50_000)
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Peer:
+    """A client made of the library h2, and our connection, without sockets."""
+
+    def __init__(self, held_bytes_max: int = 1 << 20) -> None:
+        self.service = Service()
+        methods = self.service.methods()
+        server = GrpcServer(methods, "127.0.0.1", 0, time.monotonic, WANTED, held_bytes_max=held_bytes_max)
+        self.soon: list[Callable[[], None]] = []
+        server.loop = cast(Any, SimpleNamespace(call_soon=self.soon.append, call_later=self._later))
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.connection, self.transport = GrpcConnection(server), Transport()
+        self.connection.connection_made(cast(Any, self.transport))
+        self.client = h2.connection.H2Connection(h2.config.H2Configuration(validate_outbound_headers=False))
+        self.client.initiate_connection()
+        self._stream = -1
+
+    def _later(self, delay_s: float, work: Callable[..., None], *arguments: object) -> SimpleNamespace:
+        self.timers.append((delay_s, lambda: work(*arguments)))
+        return SimpleNamespace(cancel=lambda: None)
+
+    def feed(self, data: bytes) -> None:
+        """Gives bytes to the connection, as a socket would."""
+        while data:
+            room = self.connection.get_buffer(-1)
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            self.connection.buffer_updated(count)
+            data = data[count:]
+
+    def events(self) -> list[h2.events.Event]:
+        """Sends what the client has to send; returns what the answers mean to it."""
+        self.feed(self.client.data_to_send())
+        answer = bytes(self.transport.written)
+        self.transport.written.clear()
+        return list(self.client.receive_data(answer))
+
+    def ask(self, fields: dict[str, str], *data: bytes, end: bool = True) -> dict[str, Any]:
+        """Sends a request; returns the fields of the answer, and its data under ``data``."""
+        self._stream += 2
+        self.client.send_headers(self._stream, list(fields.items()), end_stream=end and not data)
+        for number, part in enumerate(data, 1):
+            self.client.send_data(self._stream, part, end_stream=end and number == len(data))
+        answer: dict[str, Any] = {"data": b""}
+        for event in self.events():
+            if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
+                answer |= {name.decode(): value.decode() for name, value in event.headers}
+            elif isinstance(event, h2.events.DataReceived):
+                answer["data"] += event.data
+        return answer
+
+
+@pytest.fixture
+def peer() -> Peer:
+    return Peer()
+
+
+OK = {":status": "200", "content-type": "application/grpc", "grpc-status": "0", "data": HELLO}
+
+
+def test_a_request_in_pieces(peer: Peer) -> None:
+    assert peer.ask(POST | GRPC, HELLO) == OK
+    assert peer.ask(POST | GRPC, HELLO, b"") == OK
+    assert peer.ask(POST | GRPC, *(bytes((byte,)) for byte in HELLO)) == OK
+    assert peer.connection.held_bytes == 0
+
+
+def internal(text: str) -> dict[str, str]:
+    escaped = text.replace(" ", "%20")
+    return {":status": "200", "content-type": "application/grpc", "grpc-status": "13", "grpc-message": escaped}
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ((), "the stream of requests ended without a request"),
+        ((b"",), "the stream of requests ended without a request"),
+        ((HELLO[:3],), "the stream of requests ends within a request"),
+        ((HELLO[:-1],), "the stream of requests ends within a request"),
+        ((HELLO + HELLO,), "two requests came for a method that takes one"),
+        ((HELLO, HELLO), "two requests came for a method that takes one"),
+        ((b"\1" + HELLO[1:],), "a request is marked as compressed, but grpc-encoding names nothing"),
+    ],
+)
+def test_requests_that_are_none(peer: Peer, data: tuple[bytes, ...], text: str) -> None:
+    assert peer.ask(POST | GRPC, *data) == internal(text) | {"data": b""}
+    assert peer.ask(POST | GRPC, HELLO) == OK
+    assert peer.connection.held_bytes == 0
+
+
+@pytest.mark.parametrize("timeout", ["", "5", "S", "123456789S", "-1S", "1s"])
+def test_a_timeout_that_is_none(peer: Peer, timeout: str) -> None:
+    answer = peer.ask(POST | GRPC | {":path": "/t.T/Never", "grpc-timeout": timeout}, HELLO)
+    assert answer["grpc-status"] == "13" and "grpc-timeout" in answer["grpc-message"]
+
+
+@pytest.mark.parametrize(
+    ("timeout", "seconds"), [("1H", 3600), ("2M", 120), ("3S", 3), ("4m", 0.004), ("5u", 5e-6), ("6n", 6e-9)]
+)
+def test_units_of_timeouts(peer: Peer, timeout: str, seconds: float) -> None:
+    assert peer.ask(POST | GRPC | {":path": "/t.T/Never", "grpc-timeout": timeout}, HELLO) == {"data": b""}
+    peer.events()
+    ((after_s, expire),) = peer.timers
+    assert after_s == pytest.approx(seconds)
+    expire()
+    assert peer.service.over == 1
+    ended = [event for event in peer.events() if isinstance(event, h2.events.ResponseReceived)]
+    assert ended == []  # it goes out in the next turn
+    peer.soon.pop()()
+    (ended,) = [event for event in peer.events() if isinstance(event, h2.events.ResponseReceived)]
+    assert (b"grpc-status", b"4") in ended.headers
+
+
+@pytest.mark.parametrize(
+    ("fields", "answer"),
+    [
+        ({":path": "/"}, {":status": "200", "content-type": "text/plain"}),
+        ({":path": "/index.html"}, {":status": "404"}),
+        ({":method": "PUT"}, {":status": "405", "allow": "POST"}),
+    ],
+)
+def test_browsers_get_a_page(peer: Peer, fields: dict[str, str], answer: dict[str, str]) -> None:
+    got = peer.ask(POST | {":method": "GET"} | fields)
+    data = got.pop("data")
+    assert got == answer
+    assert (b"gRPC" in data) == (answer[":status"] == "200")
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/grpcweb", ""])
+def test_another_content_type(peer: Peer, kind: str) -> None:
+    assert peer.ask(POST | GRPC | {"content-type": kind}, HELLO) == {":status": "415", "data": b""}
+
+
+@pytest.mark.parametrize("kind", ["application/grpc+proto", "application/grpc;x=y"])
+def test_other_forms_of_the_content_type(peer: Peer, kind: str) -> None:
+    assert peer.ask(POST | GRPC | {"content-type": kind}, HELLO) == OK
+
+
+@pytest.mark.parametrize(
+    ("first", "answer"), [(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"HTTP/1.1 505 "), (b"\x16\x03\x01nonsense", b"")]
+)
+def test_what_is_not_http2(first: bytes, answer: bytes) -> None:
+    peer = Peer()
+    peer.feed(first)
+    assert peer.transport.closed
+    assert peer.transport.written[: len(answer)] == answer and bool(peer.transport.written) == bool(answer)
+
+
+def test_answers_wait_while_the_client_does_not_read(peer: Peer) -> None:
+    peer.events()
+    peer.connection.pause_writing()
+    assert peer.ask(POST | GRPC, HELLO) == {"data": b""}
+    peer.connection.resume_writing()
+    assert any(isinstance(event, h2.events.DataReceived) for event in peer.events())
+
+
+def test_unsent_bytes_of_a_call_are_known(peer: Peer) -> None:
+    peer.events()
+    peer.ask(POST | GRPC | {":path": "/t.T/Never"}, HELLO)
+    (call,) = peer.service.waiting
+    call.send(bytes(100_000))
+    assert call.unsent_bytes == 100_005 - 65_535  # the first window of a stream
+    peer.client.increment_flow_control_window(1 << 20)
+    peer.client.increment_flow_control_window(1 << 20, 1)
+    peer.events()
+    assert call.unsent_bytes == 0
+
+
+def test_answers_of_one_turn_go_out_together(peer: Peer) -> None:
+    peer.events()
+    for _ in range(2):
+        peer.ask(POST | GRPC | {":path": "/t.T/Never"}, HELLO)
+    for call in list(peer.service.waiting):
+        call.answer(b"x")
+    assert len(peer.soon) == 1 and not peer.transport.written
+    peer.soon.pop()()
+    assert peer.transport.written.count(b"\0\0\0\0\x01x") == 2
