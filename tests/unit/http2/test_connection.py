@@ -355,6 +355,18 @@ def test_only_the_last_closed_streams_are_remembered(form: str) -> None:
     assert peer.sent() == split(word(RST, 1, ErrorCode.STREAM_CLOSED))
 
 
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("read", (-1, 4)), ("read", (3, 2)), ("read", (0, 11)), ("handle", (-1,)), ("handle", (2,)),
+        ("block", (-1, 0, 1)), ("block", (10**6, 0, 1)), ("block", (0, 0, 11)), ("block", (0, 1, 0)),
+    ],
+)  # fmt: skip
+def test_positions_are_checked(form: str, method: str, arguments: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError):
+        getattr(Peer(form).connection, method)(bytearray(10), *arguments)
+
+
 # --- windows
 
 
