@@ -30,6 +30,7 @@ from tests.unit.http2.wire import (
 
 from rucola.http2.columns import EventKind
 from rucola.http2.connection import Http2Connection
+from rucola.http2.event_space import EventSpace
 from rucola.http2.frames import PREFACE, WINDOW_MAX, ErrorCode, FrameType, Setting
 from rucola.http2.hpack import encode_block
 from rucola.http2.limits import Http2Limits
@@ -629,6 +630,12 @@ def test_connections_share_a_space(form: str) -> None:
         for peer in (first, second):
             (event,) = peer.feed(peer.request(number, True, [("x-id", str(number))]))
             assert event.fields == (b"POST", b"/send", str(number).encode(), None)
+
+
+@pytest.mark.parametrize("wanted", [[b"a", b"b", b"a"], [b"X-Id"]])
+def test_wanted_names_are_checked(wanted: list[bytes]) -> None:
+    with pytest.raises(ValueError):
+        EventSpace(wanted, LIMITS)
 
 
 def test_text_of_many_requests_is_handed_over_in_parts(form: str) -> None:
