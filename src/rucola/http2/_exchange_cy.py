@@ -368,7 +368,7 @@ class StreamExchange:
         start: cython.Py_ssize_t
         row: cython.Py_ssize_t = first
         rows: cython.longlong[::1] = self._rows
-        if first < 0:
+        if not 0 <= first <= self.row_count:
             raise ValueError(f"no row {first}")
         while row < self.row_count:
             base = row * ROW_COLUMNS

@@ -141,8 +141,9 @@ class Http2Connection(StreamExchange):
         self.now_ms = now_ms
         if not self._is_greeted and not self._greet():
             return int(self.is_over)
-        row = self.read(buffer.source, buffer.start, buffer.end)
-        count, buffer.start = self.row_count, self.position
+        row: int = self.read(buffer.source, buffer.start, buffer.end)
+        count: int = self.row_count
+        buffer.start = self.position
         while row < count:
             base = row * ROW_COLUMNS
             if rows[base + ROW_TYPE] in _WITH_TEXT and not self.has_text():

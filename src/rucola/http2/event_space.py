@@ -24,6 +24,9 @@ class EventSpace:
         wanted: names of the fields that requests and trailers hand over, in lower case; no name twice.
         limits: the limits of the connections.
 
+    Raises:
+        ValueError: the names are not as they must be.
+
     Attributes:
         rows: rows of ``ROW_COLUMNS`` columns, see ``http2.columns``.
         fields: rows of ``width`` columns; ``ROW_FIELDS`` of an event says where its row begins.
@@ -35,6 +38,8 @@ class EventSpace:
     __slots__ = ("fields", "names", "rows", "text", "width")
 
     def __init__(self, wanted: Sequence[bytes], limits: Http2Limits) -> None:
+        if len(set(wanted)) != len(wanted) or any(name != name.lower() for name in wanted):
+            raise ValueError(f"a name comes twice, or is not in lower case: {wanted}")
         self.names = WantedNames(wanted)
         self.width: int = self.names.width
         self.rows = array("q", bytes(8 * ROW_COLUMNS * 2 * ROWS_MAX))  # frames, then other events

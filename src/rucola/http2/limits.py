@@ -21,7 +21,7 @@ class BurstRate(NamedTuple):
 
 
 _QUICK_RESETS, _FORCED_RESETS = BurstRate(1000, 33), BurstRate(200, 10)
-_CONTROL_FRAMES, _SMALL_FRAMES = BurstRate(1000, 100), BurstRate(10_000, 1000)
+_CONTROL_FRAMES, _SMALL_FRAMES = BurstRate(1000, 100), BurstRate(50_000, 20_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from tests.unit.http2.wire import (
 
 from rucola.http2.columns import EventKind
 from rucola.http2.connection import Http2Connection
+from rucola.http2.event_space import EventSpace
 from rucola.http2.frames import PREFACE, WINDOW_MAX, ErrorCode, FrameType, Setting
 from rucola.http2.hpack import encode_block
 from rucola.http2.limits import Http2Limits
@@ -355,6 +356,18 @@ def test_only_the_last_closed_streams_are_remembered(form: str) -> None:
     assert peer.sent() == split(word(RST, 1, ErrorCode.STREAM_CLOSED))
 
 
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("read", (-1, 4)), ("read", (3, 2)), ("read", (0, 11)), ("handle", (-1,)), ("handle", (2,)),
+        ("block", (-1, 0, 1)), ("block", (10**6, 0, 1)), ("block", (0, 0, 11)), ("block", (0, 1, 0)),
+    ],
+)  # fmt: skip
+def test_positions_are_checked(form: str, method: str, arguments: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError):
+        getattr(Peer(form).connection, method)(bytearray(10), *arguments)
+
+
 # --- windows
 
 
@@ -617,6 +630,12 @@ def test_connections_share_a_space(form: str) -> None:
         for peer in (first, second):
             (event,) = peer.feed(peer.request(number, True, [("x-id", str(number))]))
             assert event.fields == (b"POST", b"/send", str(number).encode(), None)
+
+
+@pytest.mark.parametrize("wanted", [[b"a", b"b", b"a"], [b"X-Id"]])
+def test_wanted_names_are_checked(wanted: list[bytes]) -> None:
+    with pytest.raises(ValueError):
+        EventSpace(wanted, LIMITS)
 
 
 def test_text_of_many_requests_is_handed_over_in_parts(form: str) -> None:

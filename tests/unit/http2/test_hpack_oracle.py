@@ -14,7 +14,7 @@ from tests.unit.http2.wire import Decoded
 from rucola.http2.hpack import encode_block
 from rucola.http2.hpack_tables import STATIC_TABLE
 
-ROUNDS = size(40, 20_000)
+ROUNDS = size(40, 40_000)
 BLOCKS = 50
 NAMES = (b"x-id", b":path", b"te", b"content-length", b"accept", b"a", b"grpc-timeout", b"authorization", b"x" * 60)
 HUFFMAN = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH)
@@ -41,27 +41,30 @@ def value(rng: random.Random) -> bytes:
 
 
 def random_block(rng: random.Random, entries: int) -> bytes:
-    """A block that refers to any of so many entries; some refer to more, which is wrong."""
+    """A block that refers to the newer half of so many entries; a few refer to more, which is wrong."""
     block = b""
-    for _ in range(rng.choice((0, 0, 0, 0, 1, 2))):
-        block += number(rng.choice((0, 40, 200, 4095, 4096, 4097 if rng.random() < 0.1 else 4096)), 5, 0x20)
+    for _ in range(rng.choice((0, 0, 0, 0, 0, 0, 1, 2))):
+        size_ = rng.choice((0, 40, 200, 4095, 4096, 4096, 4096, 4097 if rng.random() < 0.1 else 4096))
+        entries = entries if size_ > 4000 else 0
+        block += number(size_, 5, 0x20)
     for _ in range(rng.randrange(12)):
         first, bits = rng.choice(KINDS)
-        index = rng.choice((rng.randrange(1, 62), rng.randrange(62, 63 + entries + (rng.random() < 0.02))))
-        if index == 62 and not entries:
-            index = 1
+        index = rng.randrange(1, 62 + entries // 2) if rng.random() < 0.998 else 62 + entries
+        text = value(rng)
         if first == 0x80:
             block += number(index, bits, first)
         elif rng.random() < 0.5:
-            block += number(index, bits, first) + string(rng, value(rng))
+            block += number(index, bits, first) + string(rng, text)
         else:
-            block += bytes((first,)) + string(rng, rng.choice(NAMES)) + string(rng, value(rng))
+            block += bytes((first,)) + string(rng, rng.choice(NAMES)) + string(rng, text)
+        if first != 0x80:
+            entries = entries if len(text) < 200 else 0
     return block
 
 
 def changed(rng: random.Random, block: bytes) -> bytes:
-    """The block with a byte changed, or cut; one in twenty."""
-    if not block or rng.random() < 0.95:
+    """The block with a byte changed, or cut; one in fifty."""
+    if not block or rng.random() < 0.98:
         return block
     place = rng.randrange(len(block))
     if rng.random() < 0.5:
