@@ -40,8 +40,9 @@ _METHOD_ENTRY, _PATH_ENTRY, _TYPE_ENTRY = (
     for place in (metadata.METHOD, metadata.PATH, metadata.CONTENT_TYPE)
 )
 _PREFIX_BYTES = 5
+_GENTLE_S = 1.0
 _REQUEST, _DATA, _TRAILERS = int(EventKind.REQUEST), int(EventKind.DATA), int(EventKind.TRAILERS)
-_RESET, _CLOSED, _NOT_HTTP2 = int(EventKind.RESET), int(EventKind.CLOSED), int(EventKind.NOT_HTTP2)
+_RESET, _NOT_HTTP2 = int(EventKind.RESET), int(EventKind.NOT_HTTP2)
 _HELLO = encode_block([(b":status", b"200"), (b"content-type", b"text/plain")])
 _NOT_FOUND = encode_block([(b":status", b"404")])
 _NOT_ALLOWED = encode_block([(b":status", b"405"), (b"allow", b"POST")])
@@ -69,7 +70,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, Call] = {}
         self._known: dict[tuple[int, int, int], Method] = {}
-        self._is_reading = self._is_paused = self._is_flushing = False
+        self._is_reading = self._is_paused = self._is_flushing = self._is_closing = False
 
     # --- asyncio
 
@@ -104,7 +105,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._is_reading = False
         self._flush()
         if self.http2.is_over:
-            self.close()
+            self._close_gently()
 
     def pause_writing(self) -> None:
         """The client does not read; answers wait."""
@@ -179,8 +180,6 @@ class GrpcConnection(asyncio.BufferedProtocol):
                     self._abandon(call)
             elif kind == _NOT_HTTP2:
                 self._say_no(rows[base + ROW_LENGTH])
-            elif kind == _CLOSED:
-                self.close()
 
     def _on_request(self, base: int) -> None:
         http2, server = self.http2, self._server
@@ -314,13 +313,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self.http2.send_data(stream, self._server.greeting, True)
 
     def _say_no(self, length: int) -> None:
-        """Answers a client that speaks HTTP/1, and closes the connection."""
+        """Answers a client that speaks HTTP/1."""
         first = bytes(memoryview(self.http2.source)[:length])
         event(logger, logging.DEBUG, "connection does not speak HTTP/2", remote=self.address)
         if self._transport is not None:
             if b" HTTP/1." in first[:4096]:
                 self._transport.write(_NO_HTTP2)
-            self._transport.close()
 
     # --- details
 
@@ -346,6 +344,18 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if data := self.http2.data_to_send():
             self._transport.write(data)
         self._close_if_done()
+
+    def _close_gently(self) -> None:
+        """Closes the connection after an error of the peer.
+
+        The peer may still send. If the socket closed at once, the system would answer with a reset, and the peer would
+        lose what we said. So we say that nothing more comes, and drop what we get for a moment.
+        """
+        if self._transport is not None and not self._is_closing:
+            self._is_closing = True
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+            self._server.loop.call_later(_GENTLE_S, self.close)
 
     def _close_if_done(self) -> None:
         if self._server.is_stopping and not self._calls and not self.http2.queued_bytes():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rucola.grpc.call import Call
@@ -68,14 +69,21 @@ class Reflection:
         return response
 
     def _file(self, asked: str | None, request: Any) -> FileDescriptor | None:
+        if asked == "file_by_filename":
+            return self._found("FindFileByName", request.file_by_filename)
+        if asked == "file_containing_symbol":
+            symbol = request.file_containing_symbol
+            # Protobuf's pool knows no methods, only their service.
+            return self._found("FindFileContainingSymbol", symbol) or self._found(
+                "FindServiceByName", symbol.rpartition(".")[0]
+            )
+        return None
+
+    def _found(self, how: str, name: str) -> FileDescriptor | None:
         for package in self._packages:
-            try:
-                if asked == "file_by_filename":
-                    return package.pool.FindFileByName(request.file_by_filename)
-                if asked == "file_containing_symbol":
-                    return package.pool.FindFileContainingSymbol(request.file_containing_symbol)
-            except KeyError:
-                continue
+            with suppress(KeyError):
+                found = getattr(package.pool, how)(name)
+                return getattr(found, "file", found)
         return None
 
 

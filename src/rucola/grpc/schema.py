@@ -145,13 +145,13 @@ class Package:
                 enum.value.add(name=value, number=number)
         service = file.service.add(name=self.service.rpartition(".")[2])
         for rpc in self.rpcs:
-            service.method.add(
-                name=rpc.name,
-                input_type=f".{self.name}.{rpc.request}",
-                output_type=f".{self.name}.{rpc.response}",
-                client_streaming=rpc.many_requests,
-                server_streaming=rpc.many_responses,
-            )
+            method = service.method.add(name=rpc.name)
+            method.input_type, method.output_type = f".{self.name}.{rpc.request}", f".{self.name}.{rpc.response}"
+            # As protobuf's compiler does, only what is set.
+            if rpc.many_requests:
+                method.client_streaming = True
+            if rpc.many_responses:
+                method.server_streaming = True
         return file
 
     def _add_fields(self, message: DescriptorProto, fields: tuple[Field, ...]) -> None:

@@ -91,7 +91,7 @@ def test_a_conversation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code"), [([b"refuse"], "FAILED_PRECONDITION"), ([b"a", b"fail"], "INTERNAL"), ([b"end", b"a"], "OK")]
+    ("words", "code"), [([b"refuse"], "FAILED_PRECONDITION"), ([b"a", b"fail"], "INTERNAL"), ([b"a", b"end"], "OK")]
 )
 def test_the_handler_ends_a_conversation(words: list[bytes], code: str) -> None:
     async def scene(channel: grpc.aio.Channel, service: Service, server: GrpcServer) -> None:

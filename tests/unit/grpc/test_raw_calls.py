@@ -26,13 +26,19 @@ class Transport:
 
     def __init__(self) -> None:
         self.written = bytearray()
-        self.closed = False
+        self.ended = self.closed = False
 
     def get_extra_info(self, name: str) -> object:
         return ("127.0.0.1", 50_000)
 
     def write(self, data: bytes) -> None:
         self.written += data
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.ended = True
 
     def close(self) -> None:
         self.closed = True
@@ -181,7 +187,11 @@ def test_other_forms_of_the_content_type(peer: Peer, kind: str) -> None:
 def test_what_is_not_http2(first: bytes, answer: bytes) -> None:
     peer = Peer()
     peer.feed(first)
-    assert peer.transport.closed
+    assert peer.transport.ended and not peer.transport.closed
+    peer.feed(b"what was on its way")
+    ((after_s, close),) = peer.timers
+    close()
+    assert after_s == 1 and peer.transport.closed
     assert peer.transport.written[: len(answer)] == answer and bool(peer.transport.written) == bool(answer)
 
 
