@@ -149,9 +149,7 @@ class BrokerLife:
 
     def flush(self) -> None:
         """Runs the allocation and flush threads; responds to requests that waited for the disk."""
-        store = self.broker.store
-        for worker in (store._log._allocator._worker, store._flush._worker):
-            assert isinstance(worker, ManualWorker)
+        for worker in self._workers()[:2]:
             worker.run()
         self.loop.run()
         self.write_tables()
@@ -160,11 +158,18 @@ class BrokerLife:
     def write_tables(self) -> None:
         """Runs the table-writing thread, then the event loop, which responds to requests that waited for a table."""
         self.loop.run()
-        worker = self.broker.services.writer._worker
-        assert isinstance(worker, ManualWorker)
+        worker = self._workers()[2]
         if worker.wanted:
             worker.run()
         self.loop.run()
+
+    def _workers(self) -> list[ManualWorker]:
+        """The threads that allocate, flush and write tables."""
+        store = self.broker.store
+        threads = (store._log._allocator._worker, store._flush._worker, self.broker.services.writer._worker)
+        workers = [worker for worker in threads if isinstance(worker, ManualWorker)]
+        assert len(workers) == len(threads)
+        return workers
 
     def keep(self) -> None:
         """Runs the work of the store's maintenance thread once."""

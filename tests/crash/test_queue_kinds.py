@@ -20,7 +20,7 @@ from rucola.testing.simulated_os import files_on
 from rucola.testing.store_life import ROOT, StoreLife, empty_disk
 
 SEED = 20261121
-ONE_IN = size(14, 4)
+ONE_IN = size(28, 4)
 BATCH = b"BatchTopic"
 
 

@@ -13,7 +13,7 @@ from tests.sizes import size
 from rucola.store.timer.timer_store import TimerStore
 from rucola.store.timer.timer_wheel import TimerWheel
 
-ONE_IN = size(5, 1)
+ONE_IN = size(10, 1)
 """The power fails at one in this many steps."""
 
 

@@ -159,8 +159,9 @@ def test_messages_that_are_not_there_are_data_loss(
     assert len(list(read(lenient, longer))) == piece.count
 
 
-def test_a_broker_killed_in_the_middle_of_a_piece(own_broker: BrokerProcess) -> None:
-    send(own_broker, "interrupted", range(40_000))
+def test_a_broker_killed_in_the_middle_of_a_piece(own_broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_pull, "BATCH_ROWS", 256)
+    send(own_broker, "interrupted", range(2_500))
     options = options_of(own_broker, "interrupted")
     piece = plan(options)[0]
     assert piece.count > broker_pull.BATCH_ROWS  # so that there is something to pull after the first rows

@@ -13,12 +13,16 @@ from rucola.testing.clock import ManualClock
 class ManualLoop:
     """The methods of ``asyncio.AbstractEventLoop`` that plain callbacks need. Tasks do not run: the test itself does
     the work of periodic tasks.
+
+    Attributes:
+        ran: number of calls so far.
     """
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
         self._calls: list[_Call] = []
         self._count = 0
+        self.ran = 0
 
     def time(self) -> float:
         """The clock's time in seconds."""
@@ -59,6 +63,7 @@ class ManualLoop:
         """Runs the first call that is due."""
         call = heapq.heappop(self._calls)
         if not call.cancelled:
+            self.ran += 1
             call.callback(*call.arguments)
 
 

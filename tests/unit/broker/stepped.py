@@ -24,6 +24,10 @@ from rucola.testing.store_life import empty_disk
 
 NOW_MS = 1_700_000_000_000
 STEP_MS = 10
+QUIET_STEPS = 50
+"""After a step in which nothing happened, steps in which nothing is due are left out, but at most so many together: the
+threads also work at intervals, which are not shorter.
+"""
 
 
 class Asked:
@@ -52,6 +56,7 @@ class SteppedBroker(BrokerLife):
     def __init__(self, sync_flush: bool = False, disk: SimulatedDisk | None = None, now_ms: int = NOW_MS) -> None:
         super().__init__(disk or empty_disk(), sync_flush, ManualClock(now_ms))
         self._asked: list[Asked] = []
+        self._quiet_steps = 0
         self._number = 0
         self._serve()
 
@@ -121,13 +126,21 @@ class SteppedBroker(BrokerLife):
 
     def passes(self, milliseconds: int) -> None:
         """Lets time pass in small steps."""
+        self._quiet_steps = QUIET_STEPS
         for _ in range(milliseconds // STEP_MS):
             self.clock.advance(STEP_MS)
-            self._happen()
+            self._quiet_steps += 1
+            if self._quiet_steps > QUIET_STEPS or self._is_due():
+                self._happen()
+
+    def _is_due(self) -> bool:
+        return self.loop.is_due() or any(worker.wanted for worker in self._workers())
 
     def _happen(self) -> None:
+        ran, due = self.loop.ran, self._is_due()
         self.flush()
         self.loop.run()
+        self._quiet_steps = QUIET_STEPS if due or self.loop.ran > ran or self._is_due() else 0
         now_ms = self.clock.wall_ms()
         for asked in self._asked:
             asked.look(now_ms)
