@@ -39,9 +39,11 @@ class FloorServer:
 
     @property
     def pids(self) -> list[int]:
+        """The one process."""
         return [self.process.pid]
 
     def cpu_seconds(self) -> float:
+        """Its CPU time so far."""
         return cpu_seconds(self.process.pid)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import uvloop
 
-from rucola.grpc.call import Call
+from rucola.grpc.call import GrpcCall
 from rucola.grpc.methods import Method, StreamMethod, UnaryMethod
 from rucola.grpc.server import GrpcServer
 from rucola.grpc.status import GrpcError, StatusCode
@@ -38,6 +38,7 @@ class Answers:
         self._number = 0
 
     def route(self, data: bytes) -> bytes:
+        """Four queues, on this server."""
         request = messages.QueryRouteRequest.FromString(data)
         address = messages.Address(host="127.0.0.1", port=self.port)
         endpoints = messages.Endpoints(scheme=messages.IPv4, addresses=[address])
@@ -55,6 +56,7 @@ class Answers:
         return messages.QueryRouteResponse(status=_ok(), message_queues=queues).SerializeToString()
 
     def telemetry(self, data: bytes) -> bytes:
+        """The settings of the client, with what it waits for."""
         command = messages.TelemetryCommand.FromString(data)
         command.status.code = messages.OK
         settings = command.settings
@@ -67,6 +69,7 @@ class Answers:
         return command.SerializeToString()
 
     def send(self, data: bytes) -> bytes:
+        """Every message is stored, it says."""
         request = messages.SendMessageRequest.FromString(data)
         response = messages.SendMessageResponse()
         response.status.code = messages.OK
@@ -79,12 +82,15 @@ class Answers:
         return response.SerializeToString()
 
     def heartbeat(self, _: bytes) -> bytes:
+        """All is well."""
         return messages.HeartbeatResponse(status=_ok()).SerializeToString()
 
     def termination(self, _: bytes) -> bytes:
+        """All is well."""
         return messages.NotifyClientTerminationResponse(status=_ok()).SerializeToString()
 
     def unary(self) -> Mapping[str, Callable[[bytes], bytes]]:
+        """The methods with one request, by name."""
         return {
             "QueryRoute": self.route,
             "SendMessage": self.send,
@@ -102,6 +108,7 @@ class Signatures:
         self._good: set[bytes] = set()
 
     def check(self, authorization: bytes | None, date: bytes | None) -> None:
+        """Raises ``GrpcError`` unless a request is signed."""
         if authorization is None or date is None:
             raise GrpcError(StatusCode.UNAUTHENTICATED, "the request is not signed")
         if date != self._date:
@@ -119,7 +126,7 @@ class Signatures:
 
 
 class _Telemetry:
-    def __init__(self, call: Call, answers: Answers) -> None:
+    def __init__(self, call: GrpcCall, answers: Answers) -> None:
         self._call, self._answers = call, answers
 
     def received(self, message: bytes) -> None:
@@ -137,7 +144,7 @@ async def serve_rucola(answers: Answers, signatures: Signatures | None) -> GrpcS
     """Starts the server over ``rucola.grpc``."""
 
     def method(answer: Callable[[bytes], bytes]) -> Method:
-        def handle(call: Call, request: bytes) -> bytes:
+        def handle(call: GrpcCall, request: bytes) -> bytes:
             if signatures is not None:
                 signatures.check(*call.metadata)
             return answer(request)

@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "README.md": 700,
-    "docs/ARCHITECTURE.md": 2455,
+    "docs/ARCHITECTURE.md": 2600,
     "docs/bodies.md": 1450,
     "docs/changing.md": 250,
     "docs/client.md": 1540,
@@ -26,7 +26,7 @@ BUDGETS = {
     "docs/clocks.md": 600,
     "docs/coming-from.md": 700,
     "docs/configuration.md": 400,
-    "docs/conformance.md": 450,
+    "docs/conformance.md": 485,
     "docs/contributing.md": 1550,
     "docs/decisions/*.md": 450,
     "docs/deleting.md": 600,
@@ -40,7 +40,7 @@ BUDGETS = {
     "docs/log-archive.md": 400,
     "docs/log-events.md": 450,
     "docs/metrics.md": 300,
-    "docs/modules.md": 3830,
+    "docs/modules.md": 3970,
     "docs/observability.md": 350,
     "docs/operations.md": 1450,
     "docs/performance.md": 1950,

@@ -20,7 +20,7 @@ _HEAD = Struct(">BI")
 """What stands before a message: whether it is compressed, and its length."""
 
 
-class Call:
+class GrpcCall:
     """A call, from its headers to its status. Event loop only.
 
     Attributes:

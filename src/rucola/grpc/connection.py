@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from rucola.common.hosts import join_address
 from rucola.grpc import metadata
-from rucola.grpc.call import Call
+from rucola.grpc.call import GrpcCall
 from rucola.grpc.methods import Method, UnaryMethod
 from rucola.grpc.status import GrpcError, StatusCode, trailers
 from rucola.http2.columns import (
@@ -68,7 +68,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self.held_bytes = 0
         self._server = server
         self._transport: asyncio.Transport | None = None
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, GrpcCall] = {}
         self._known: dict[tuple[int, int, int], Method] = {}
         self._is_reading = self._is_paused = self._is_flushing = self._is_closing = False
 
@@ -128,14 +128,14 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._is_flushing = True
             self._server.loop.call_soon(self._flush)
 
-    def forget(self, call: Call) -> None:
+    def forget(self, call: GrpcCall) -> None:
         """Notes that a call was answered."""
         if not call.is_new:
             self._release(call)
         del self._calls[call.stream]
         call.over()
 
-    def expire(self, call: Call) -> None:
+    def expire(self, call: GrpcCall) -> None:
         """Ends a call whose deadline has passed."""
         if not call.is_over:
             call.end(StatusCode.DEADLINE_EXCEEDED, "the deadline passed before the answer was there")
@@ -153,11 +153,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     @property
-    def largest(self) -> Call | None:
+    def largest(self) -> GrpcCall | None:
         """The call that holds most bytes of requests that are not complete."""
         return max(self._calls.values(), key=lambda call: call.held_bytes, default=None)
 
-    def refuse(self, call: Call, error: GrpcError) -> None:
+    def refuse(self, call: GrpcCall, error: GrpcError) -> None:
         """Ends a call with an error. What the client still sends for it is dropped."""
         call.end(error.code, error.text)
         self._tell(call)
@@ -192,7 +192,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             return
         value = space.value
         wanted = [value(fields, place) for place in server.metadata_places]
-        call = Call(self, stream, method, wanted, value(fields, metadata.TIMEOUT), value(fields, metadata.ENCODING))
+        call = GrpcCall(self, stream, method, wanted, value(fields, metadata.TIMEOUT), value(fields, metadata.ENCODING))
         self._calls[stream] = call
         if type(method) is not UnaryMethod or rows[base + ROW_END]:
             self._begin(call, rows[base + ROW_END] == 1)
@@ -215,7 +215,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             return method
         return None
 
-    def _begin(self, call: Call, is_last: bool) -> None:
+    def _begin(self, call: GrpcCall, is_last: bool) -> None:
         try:
             if not isinstance(call.method, UnaryMethod):
                 call.conversation = call.method.begin(call)
@@ -224,8 +224,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 self._take(call, b"", True)
         except GrpcError as error:
             call.end(error.code, error.text)
-        except Exception:
-            self._fail(call)
+        except Exception as error:  # noqa: BLE001 - a defect of a handler must not end the connection
+            self._fail(call, error)
 
     def _on_data(self, base: int) -> None:
         http2, rows = self.http2, self.http2.space.rows
@@ -243,8 +243,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
                     self._take(call, bytes(source[position : position + length]), is_last)
             except GrpcError as error:
                 self.refuse(call, error)
-            except Exception:
-                self._fail(call)
+            except Exception as error:  # noqa: BLE001 - a defect of a handler must not end the connection
+                self._fail(call, error)
         http2.acknowledge(stream, length)
 
     def _on_trailers(self, base: int) -> None:
@@ -254,10 +254,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 self._take(call, b"", True)
             except GrpcError as error:
                 call.end(error.code, error.text)
-            except Exception:
-                self._fail(call)
+            except Exception as error:  # noqa: BLE001 - a defect of a handler must not end the connection
+                self._fail(call, error)
 
-    def _take(self, call: Call, data: bytes, is_last: bool) -> None:
+    def _take(self, call: GrpcCall, data: bytes, is_last: bool) -> None:
         """Gives bytes of requests to a call, and complete requests to its handler."""
         before = call.held_bytes
         try:
@@ -277,7 +277,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if is_last and not call.is_over:
             conversation.finished()
 
-    def _serve(self, call: Call, request: bytes) -> None:
+    def _serve(self, call: GrpcCall, request: bytes) -> None:
         assert isinstance(call.method, UnaryMethod)
         answer = call.method.handle(call, request)
         if type(answer) is bytes:
@@ -288,18 +288,18 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 assert isinstance(answer, Awaitable)
                 self._server.run(self._answered(call, answer))
 
-    async def _answered(self, call: Call, answer: Awaitable[bytes]) -> None:
+    async def _answered(self, call: GrpcCall, answer: Awaitable[bytes]) -> None:
         """Answers with the result of a handler that waits."""
         try:
             call.answer(await answer)
         except GrpcError as error:
             call.end(error.code, error.text)
-        except Exception:
-            self._fail(call)
+        except Exception as error:  # noqa: BLE001 - a defect of a handler must not end the connection
+            self._fail(call, error)
 
-    def _fail(self, call: Call) -> None:
-        """Ends a call whose handler has a defect. The exception is being handled."""
-        logger.exception("a call failed")
+    def _fail(self, call: GrpcCall, error: Exception) -> None:
+        """Ends a call whose handler has a defect."""
+        event(logger, logging.ERROR, "gRPC call failed", error, remote=self.address)
         self.refuse(call, GrpcError(StatusCode.INTERNAL, "the server failed; its log says why"))
 
     def _on_page(self, stream: int, path: bytes, method: bytes | None) -> None:
@@ -316,23 +316,22 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Answers a client that speaks HTTP/1."""
         first = bytes(memoryview(self.http2.source)[:length])
         event(logger, logging.DEBUG, "connection does not speak HTTP/2", remote=self.address)
-        if self._transport is not None:
-            if b" HTTP/1." in first[:4096]:
-                self._transport.write(_NO_HTTP2)
+        if self._transport is not None and b" HTTP/1." in first[:4096]:
+            self._transport.write(_NO_HTTP2)
 
     # --- details
 
-    def _release(self, call: Call) -> None:
+    def _release(self, call: GrpcCall) -> None:
         if held := call.held_bytes:
             self.held_bytes -= held
             self._server.hold(-held)
 
-    def _abandon(self, call: Call) -> None:
+    def _abandon(self, call: GrpcCall) -> None:
         """Ends a call on which nothing more can be sent."""
         self.forget(call)
         self._tell(call)
 
-    def _tell(self, call: Call) -> None:
+    def _tell(self, call: GrpcCall) -> None:
         if call.on_over is not None:
             listener, call.on_over = call.on_over, None
             listener()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rucola.grpc.call import Call
+from rucola.grpc.call import GrpcCall
 from rucola.grpc.methods import Method, UnaryMethod
 from rucola.grpc.schema import Package, Rpc
 from rucola.grpc.status import GrpcError, StatusCode
@@ -28,7 +28,7 @@ HealthCheckResponse.ServingStatus: UNKNOWN 0, SERVING 1, NOT_SERVING 2, SERVICE_
 _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = 1, 2, 3
 
 
-class Health:
+class HealthService:
     """Answers checks and watches. Event loop only.
 
     Args:
@@ -37,7 +37,7 @@ class Health:
 
     def __init__(self, *services: str) -> None:
         self._serving = dict.fromkeys(("", *services), True)
-        self._watches: dict[str, set[Call]] = {}
+        self._watches: dict[str, set[GrpcCall]] = {}
 
     def methods(self) -> Mapping[bytes, Method]:
         """Returns what a server offers of this service."""
@@ -53,13 +53,13 @@ class Health:
             for call in list(self._watches.get(service, ())):
                 call.send(self._answer(service))
 
-    def _check(self, call: Call, request: bytes) -> bytes:
+    def _check(self, call: GrpcCall, request: bytes) -> bytes:
         service = _service(request)
         if service not in self._serving:
             raise GrpcError(StatusCode.NOT_FOUND, f"there is no service {service!r}")
         return self._answer(service)
 
-    def _watch(self, call: Call, request: bytes) -> None:
+    def _watch(self, call: GrpcCall, request: bytes) -> None:
         service = _service(request)
         watches = self._watches.setdefault(service, set())
         watches.add(call)

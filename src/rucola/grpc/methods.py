@@ -7,29 +7,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from rucola.grpc.call import Call
+    from rucola.grpc.call import GrpcCall
 
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024 + 64 * 1024
 
 Answer = bytes | None | Awaitable[bytes]
-"""The response; None if the handler gives it later, with ``Call.send`` and ``Call.end``; or what will give it."""
+"""The response; or None, if the handler gives it later with ``GrpcCall.send`` and ``end``; or what will give it."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnaryMethod:
-    """A method with one request; its handler gives one response, or any number with ``Call.send``.
+    """A method with one request; its handler gives one response, or any number with ``GrpcCall.send``.
 
     Attributes:
         handle: called with the call and the request. It may raise ``GrpcError``.
         message_bytes_max: limit of the request.
     """
 
-    handle: Callable[[Call, bytes], Answer]
+    handle: Callable[[GrpcCall, bytes], Answer]
     message_bytes_max: int = MESSAGE_BYTES_MAX
 
 
 class Conversation(Protocol):
-    """One call of a method with a stream of requests. Responses go to ``Call.send`` and ``Call.end``."""
+    """One call of a method with a stream of requests. Responses go to ``GrpcCall.send`` and ``GrpcCall.end``."""
 
     def received(self, message: bytes) -> None:
         """Handles a request. It may raise ``GrpcError``."""
@@ -47,7 +47,7 @@ class StreamMethod:
         message_bytes_max: limit of each request.
     """
 
-    begin: Callable[[Call], Conversation]
+    begin: Callable[[GrpcCall], Conversation]
     message_bytes_max: int = MESSAGE_BYTES_MAX
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from rucola.grpc.call import Call
+from rucola.grpc.call import GrpcCall
 from rucola.grpc.methods import Method, StreamMethod
 from rucola.grpc.schema import Package, Rpc
 from rucola.grpc.status import GrpcError, StatusCode
@@ -36,7 +36,7 @@ ErrorResponse: error_code 1 i, error_message 2 s
 )
 
 
-class Reflection:
+class ReflectionService:
     """Describes packages.
 
     Args:
@@ -90,7 +90,7 @@ class Reflection:
 class _Questions:
     """One call of a tool."""
 
-    def __init__(self, call: Call, reflection: Reflection) -> None:
+    def __init__(self, call: GrpcCall, reflection: ReflectionService) -> None:
         self._call, self._reflection = call, reflection
 
     def received(self, message: bytes) -> None:

@@ -1,13 +1,14 @@
 """Packages of protobuf, described by tables instead of generated modules.
 
-Protobuf and server reflection get their descriptors from a table, at first use, in a pool of the package's own. Generated
-modules would register the package in protobuf's default pool. Another module in the same process may have registered the
-same package there, and the second import would fail.
+Protobuf and server reflection get their descriptors from a table, at first use, in a pool of the package's own.
+Generated modules would register the package in protobuf's default pool. Another module in the same process may have
+registered the same package there, and the second import would fail.
 
-A message is ``Name: field number type, ...``. After the name of a field, ``*`` means repeated and ``?`` explicit presence.
-``(name: field number type, ...)`` is a one-of. Scalar types are ``s`` string, ``i`` int32, ``l`` int64, ``b`` bool, ``f``
-float, ``y`` bytes; ``D`` is a ``Duration``, ``T`` a ``Timestamp``, ``map`` maps strings to strings. Every other type is
-the name of a message or an enum. An enum is ``Name: VALUE number, ...``; one inside a message is ``Message.Name``.
+A message is ``Name: field number type, ...``. After the name of a field, ``*`` means repeated and ``?`` explicit
+presence. ``(name: field number type, ...)`` is a one-of. Scalar types are ``s`` string, ``i`` int32, ``l`` int64, ``b``
+bool, ``f`` float, ``y`` bytes; ``D`` is a ``Duration``, ``T`` a ``Timestamp``, ``map`` maps strings to strings. Every
+other type is the name of a message or an enum. An enum is ``Name: VALUE number, ...``; one inside a message is
+``Message.Name``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _VALUE = re.compile(r"(\w+) (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class MessageField:
     """A field of a message.
 
     Attributes:
@@ -91,7 +92,7 @@ class Package:
         self._classes: dict[str, Any] = {}
 
     @cached_property
-    def messages(self) -> Mapping[str, tuple[Field, ...]]:
+    def messages(self) -> Mapping[str, tuple[MessageField, ...]]:
         """The fields of each message, in the order of the table."""
         return {name: tuple(_fields(text)) for name, text in _entries(self._messages)}
 
@@ -154,7 +155,7 @@ class Package:
                 method.server_streaming = True
         return file
 
-    def _add_fields(self, message: DescriptorProto, fields: tuple[Field, ...]) -> None:
+    def _add_fields(self, message: DescriptorProto, fields: tuple[MessageField, ...]) -> None:
         one_ofs = list(dict.fromkeys(field.one_of for field in fields if field.one_of))
         for name in one_ofs:
             message.oneof_decl.add(name=name)
@@ -171,7 +172,7 @@ class Package:
                 made.oneof_index = len(message.oneof_decl)
                 message.oneof_decl.add(name=f"_{field.name}")
 
-    def _set_type(self, message: DescriptorProto, made: Any, field: Field) -> None:
+    def _set_type(self, message: DescriptorProto, made: Any, field: MessageField) -> None:
         if field.type in SCALARS:
             made.type = getattr(made, f"TYPE_{SCALARS[field.type]}")
         elif field.type == "map":
@@ -193,11 +194,11 @@ def _entries(table: str) -> Iterator[tuple[str, str]]:
             yield found[1], found[2]
 
 
-def _fields(text: str) -> Iterator[Field]:
+def _fields(text: str) -> Iterator[MessageField]:
     one_of = ""
     for found in _FIELD.finditer(text):
         one_of = found["one_of"] or one_of
         repeated, optional = found["mark"] == "*", found["mark"] == "?"
-        yield Field(found["name"], int(found["number"]), found["type"], repeated, optional, one_of)
+        yield MessageField(found["name"], int(found["number"]), found["type"], repeated, optional, one_of)
         if found["end"]:
             one_of = ""

@@ -85,8 +85,9 @@ class GrpcServer:
             self._server = await self.loop.create_server(lambda: GrpcConnection(self), self.host, self.port)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise AddressInUseError(f"another process listens on {self.address}") from error
-            raise ConfigError(f"cannot listen on {self.address}: {error.strerror or error}") from error
+                raise AddressInUseError(self.address) from error
+            allowed = f"an address of this machine and a free port ({error.strerror or error})"
+            raise ConfigError("grpcServerPort", self.address, allowed) from error
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self, timeout_s: float = 5.0) -> None:

@@ -1,7 +1,7 @@
 """Classes of the messages and values of the enums in ``schema``, made when they are first used.
 
-``messages.SendMessageRequest`` is the class of protobuf; ``messages.OK`` is a value of an enum, as in generated modules.
-The names that exist are in ``messages.pyi``, which is generated.
+``messages.SendMessageRequest`` is the class of protobuf; ``messages.OK`` is a value of an enum, as in generated
+modules. The names that exist are in ``messages.pyi``, which is generated.
 """
 
 from __future__ import annotations

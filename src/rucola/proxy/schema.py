@@ -1,4 +1,4 @@
-"""The messages, enums and methods of ``apache.rocketmq.v2``, with their field numbers (``grpc.schema`` has the form)."""
+"""The messages, enums and methods of ``apache.rocketmq.v2``, with their field numbers; ``grpc.schema`` has the form."""
 
 from __future__ import annotations
 

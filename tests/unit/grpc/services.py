@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from rucola.grpc.call import Call
+from rucola.grpc.call import GrpcCall
 from rucola.grpc.methods import Method, StreamMethod, UnaryMethod
 from rucola.grpc.server import GrpcServer
 from rucola.grpc.status import GrpcError, StatusCode
@@ -27,13 +27,13 @@ class Service:
 
     def __init__(self) -> None:
         self.metadata: list[list[bytes | None]] = []
-        self.waiting: list[Call] = []
+        self.waiting: list[GrpcCall] = []
         self.over = 0
         self.finished = 0
 
     def methods(self) -> dict[bytes, Method]:
         """The methods of the service."""
-        unary: dict[str, Callable[[Call, bytes], object]] = {
+        unary: dict[str, Callable[[GrpcCall, bytes], object]] = {
             "Echo": self.echo,
             "Later": self.later,
             "Many": self.many,
@@ -48,33 +48,33 @@ class Service:
         methods[b"/t.T/Small"] = UnaryMethod(self.echo, message_bytes_max=10)
         return methods
 
-    def echo(self, call: Call, request: bytes) -> bytes:
+    def echo(self, call: GrpcCall, request: bytes) -> bytes:
         self.metadata.append(list(call.metadata))
         return request
 
-    async def later(self, call: Call, request: bytes) -> bytes:
+    async def later(self, call: GrpcCall, request: bytes) -> bytes:
         await asyncio.sleep(0.01)
         return request + b"!"
 
-    def many(self, call: Call, request: bytes) -> None:
+    def many(self, call: GrpcCall, request: bytes) -> None:
         for number in range(int(request)):
             call.send(b"%d" % number)
         call.end()
 
-    def refuse(self, call: Call, request: bytes) -> bytes:
+    def refuse(self, call: GrpcCall, request: bytes) -> bytes:
         raise GrpcError(StatusCode.FAILED_PRECONDITION, "nicht möglich, 100 %\n" + "x" * int(request or b"0"))
 
-    async def refuse_later(self, call: Call, request: bytes) -> bytes:
+    async def refuse_later(self, call: GrpcCall, request: bytes) -> bytes:
         await asyncio.sleep(0)
         raise GrpcError(StatusCode.NOT_FOUND, "not there")
 
-    def fail(self, call: Call, request: bytes) -> bytes:
+    def fail(self, call: GrpcCall, request: bytes) -> bytes:
         raise ValueError("a defect")
 
-    async def fail_later(self, call: Call, request: bytes) -> bytes:
+    async def fail_later(self, call: GrpcCall, request: bytes) -> bytes:
         raise ValueError("a defect")
 
-    def never(self, call: Call, request: bytes) -> None:
+    def never(self, call: GrpcCall, request: bytes) -> None:
         self.waiting.append(call)
 
         def over() -> None:
@@ -87,7 +87,7 @@ class Service:
 class Talk:
     """A conversation in which each request gets an answer; some words have a meaning."""
 
-    def __init__(self, call: Call, service: Service) -> None:
+    def __init__(self, call: GrpcCall, service: Service) -> None:
         self._call, self._service = call, service
 
     def received(self, message: bytes) -> None:
@@ -102,8 +102,6 @@ class Talk:
     def finished(self) -> None:
         self._service.finished += 1
         self._call.end()
-
-
 
 
 @asynccontextmanager

@@ -10,16 +10,16 @@ from typing import Any
 import grpc
 import pytest
 
-from rucola.grpc.health import HEALTH_V1, Health
+from rucola.grpc.health import HEALTH_V1, HealthService
 from rucola.grpc.server import GrpcServer
 
 REQUEST, RESPONSE = HEALTH_V1.message_class("HealthCheckRequest"), HEALTH_V1.message_class("HealthCheckResponse")
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = b"\x08\x01", b"\x08\x02", b"\x08\x03"
 
 
-def play(scene: Callable[[grpc.aio.Channel, Health], Coroutine[Any, Any, None]]) -> None:
+def play(scene: Callable[[grpc.aio.Channel, HealthService], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
-        health = Health("a.B")
+        health = HealthService("a.B")
         server = GrpcServer(health.methods(), "127.0.0.1", 0, time.monotonic)
         await server.start()
         async with grpc.aio.insecure_channel(server.address) as channel:
@@ -30,7 +30,7 @@ def play(scene: Callable[[grpc.aio.Channel, Health], Coroutine[Any, Any, None]])
 
 
 def test_checks() -> None:
-    async def scene(channel: grpc.aio.Channel, health: Health) -> None:
+    async def scene(channel: grpc.aio.Channel, health: HealthService) -> None:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
         assert await check(b"") == SERVING
         assert await check(REQUEST(service="a.B").SerializeToString()) == SERVING
@@ -46,7 +46,7 @@ def test_checks() -> None:
 
 
 def test_a_watch_tells_each_change_once() -> None:
-    async def scene(channel: grpc.aio.Channel, health: Health) -> None:
+    async def scene(channel: grpc.aio.Channel, health: HealthService) -> None:
         watches = [
             channel.unary_stream("/grpc.health.v1.Health/Watch")(REQUEST(service=name).SerializeToString())
             for name in ("a.B", "later")

@@ -1,4 +1,4 @@
-"""Reflection: a client that knows nothing learns what the server offers."""
+"""ReflectionService: a client that knows nothing learns what the server offers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from rucola.grpc.health import HEALTH_V1
-from rucola.grpc.reflection import REFLECTION_V1, Reflection
+from rucola.grpc.reflection import REFLECTION_V1, ReflectionService
 from rucola.grpc.server import GrpcServer
 from rucola.proxy.schema import V2
 
@@ -23,7 +23,7 @@ def ask(**question: object) -> object:
     """Asks over a connection; returns the answer."""
 
     async def run() -> object:
-        server = GrpcServer(Reflection([V2, HEALTH_V1]).methods(), "127.0.0.1", 0, time.monotonic)
+        server = GrpcServer(ReflectionService([V2, HEALTH_V1]).methods(), "127.0.0.1", 0, time.monotonic)
         await server.start()
         async with grpc.aio.insecure_channel(server.address) as channel:
             talk = channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")()

@@ -63,8 +63,14 @@ def test_every_method_is_the_one_of_the_official_client(official):
     def methods(files):
         services = [service for file in files for service in file.service]
         return {
-            (service.name, method.name, method.input_type, method.output_type)
-            + (method.client_streaming, method.server_streaming)
+            (
+                service.name,
+                method.name,
+                method.input_type,
+                method.output_type,
+                method.client_streaming,
+                method.server_streaming,
+            )
             for service in services
             for method in service.method
         }
