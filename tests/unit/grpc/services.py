@@ -21,8 +21,9 @@ class Service:
     Attributes:
         metadata: fields of each call of Echo.
         waiting: calls of Never that are not over.
-        over: number of calls of Never that the client or the deadline ended.
+        over: number of calls of Never and Talk that ended otherwise than by their handler.
         finished: number of conversations in which the client finished.
+        heard: the requests of conversations.
     """
 
     def __init__(self) -> None:
@@ -30,12 +31,14 @@ class Service:
         self.waiting: list[GrpcCall] = []
         self.over = 0
         self.finished = 0
+        self.heard: list[bytes] = []
 
     def methods(self) -> dict[bytes, Method]:
         """The methods of the service."""
         unary: dict[str, Callable[[GrpcCall, bytes], object]] = {
             "Echo": self.echo,
             "Later": self.later,
+            "Sleep": self.sleep,
             "Many": self.many,
             "Refuse": self.refuse,
             "RefuseLater": self.refuse_later,
@@ -55,6 +58,10 @@ class Service:
     async def later(self, call: GrpcCall, request: bytes) -> bytes:
         await asyncio.sleep(0.01)
         return request + b"!"
+
+    async def sleep(self, call: GrpcCall, request: bytes) -> bytes:
+        await asyncio.sleep(3600)
+        return request
 
     def many(self, call: GrpcCall, request: bytes) -> None:
         for number in range(int(request)):
@@ -90,7 +97,13 @@ class Talk:
     def __init__(self, call: GrpcCall, service: Service) -> None:
         self._call, self._service = call, service
 
+        def over() -> None:
+            service.over += 1
+
+        call.on_over = over
+
     def received(self, message: bytes) -> None:
+        self._service.heard.append(message)
         if message == b"refuse":
             raise GrpcError(StatusCode.FAILED_PRECONDITION, "no more")
         if message == b"fail":

@@ -208,6 +208,21 @@ def test_a_server_that_stops_finishes_what_it_has_begun() -> None:
     play(scene)
 
 
+def test_a_server_that_stops_ends_handlers_that_wait_too_long() -> None:
+    async def scene(channel: grpc.aio.Channel, service: Service, server: GrpcServer) -> None:
+        open_call = asyncio.ensure_future(status(call(channel, "Sleep")))
+        while not server._tasks:
+            await asyncio.sleep(0.01)
+        (task,) = server._tasks
+        await server.stop(0.05)
+        assert (await open_call)[0] == "UNAVAILABLE"
+        with suppress(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+
+    play(scene)
+
+
 def test_of_large_unfinished_requests_the_largest_is_refused() -> None:
     async def scene(channel: grpc.aio.Channel, service: Service, server: GrpcServer) -> None:
         calls = [asyncio.ensure_future(call(channel, "Echo", bytes(4_000_000))) for _ in range(8)]

@@ -10,6 +10,7 @@ from typing import Any, cast
 import h2.config
 import h2.connection
 import h2.events
+import hpack
 import pytest
 from tests.unit.grpc.services import WANTED, Service
 
@@ -54,6 +55,7 @@ class Peer:
         self.soon: list[Callable[[], None]] = []
         server.loop = cast(Any, SimpleNamespace(call_soon=self.soon.append, call_later=self._later))
         self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.cancelled = 0
         self.connection, self.transport = GrpcConnection(server), Transport()
         self.connection.connection_made(cast(Any, self.transport))
         self.client = h2.connection.H2Connection(h2.config.H2Configuration(validate_outbound_headers=False))
@@ -62,7 +64,10 @@ class Peer:
 
     def _later(self, delay_s: float, work: Callable[..., None], *arguments: object) -> SimpleNamespace:
         self.timers.append((delay_s, lambda: work(*arguments)))
-        return SimpleNamespace(cancel=lambda: None)
+        return SimpleNamespace(cancel=self._cancel)
+
+    def _cancel(self) -> None:
+        self.cancelled += 1
 
     def feed(self, data: bytes) -> None:
         """Gives bytes to the connection, as a socket would."""
@@ -92,6 +97,8 @@ class Peer:
                 answer |= {name.decode(): value.decode() for name, value in event.headers}
             elif isinstance(event, h2.events.DataReceived):
                 answer["data"] += event.data
+            elif isinstance(event, h2.events.StreamReset):
+                answer["reset"] = event.error_code
         return answer
 
 
@@ -193,6 +200,84 @@ def test_what_is_not_http2(first: bytes, answer: bytes) -> None:
     close()
     assert after_s == 1 and peer.transport.closed
     assert peer.transport.written[: len(answer)] == answer and bool(peer.transport.written) == bool(answer)
+
+
+def test_a_call_that_ends_early_tells_the_client_to_send_no_more(peer: Peer) -> None:
+    fields = POST | GRPC | {":path": "/t.T/Nothing"}
+    assert peer.ask(fields, end=False) == {
+        ":status": "200",
+        "content-type": "application/grpc",
+        "grpc-status": "12",
+        "grpc-message": "there%20is%20no%20method%20/t.T/Nothing",
+        "grpc-accept-encoding": "identity",
+        "reset": 0,
+        "data": b"",
+    }
+    answer = peer.ask(POST | GRPC, HELLO + HELLO, b"x", end=False)
+    assert (answer["grpc-status"], answer["reset"]) == ("13", 0)
+
+
+def test_the_limit_of_a_request_to_the_byte(peer: Peer) -> None:
+    small = POST | GRPC | {":path": "/t.T/Small"}
+    for size, status in ((10, "0"), (11, "8")):
+        data = b"\0" + size.to_bytes(4, "big") + bytes(size)
+        assert peer.ask(small, data)["grpc-status"] == status
+        assert peer.ask(small, data[:7], data[7:])["grpc-status"] == status
+
+
+def test_paths_that_are_in_no_table_are_not_confused(peer: Peer) -> None:
+    """A client may mark fields as not to be kept; each request is then looked up by its text."""
+    for path, data in (("/t.T/Echo", HELLO), ("/t.T/Small", HELLO), ("/t.T/Echo", b"\0\0\0\0\x0b" + bytes(11))):
+        fields = [hpack.NeverIndexedHeaderTuple(*field) for field in (POST | GRPC | {":path": path}).items()]
+        peer._stream += 2
+        peer.client.send_headers(peer._stream, fields)
+        peer.client.send_data(peer._stream, data, end_stream=True)
+        trailers = [event for event in peer.events() if isinstance(event, h2.events.TrailersReceived)]
+        assert [(b"grpc-status", b"0") in event.headers for event in trailers] == [True]
+
+
+def talk_to(peer: Peer, *words: bytes) -> dict[str, Any]:
+    data = b"".join(b"\0" + len(word).to_bytes(4, "big") + word for word in words)
+    return peer.ask(POST | GRPC | {":path": "/t.T/Talk"}, data)
+
+
+def test_a_conversation_that_has_ended_hears_nothing_more(peer: Peer) -> None:
+    assert talk_to(peer, b"a", b"end", b"b")["data"] == b"\0\0\0\0\2aa"
+    assert (peer.service.heard, peer.service.finished) == ([b"a", b"end"], 0)
+
+
+@pytest.mark.parametrize("word", [b"refuse", b"fail"])
+def test_a_conversation_that_is_refused_is_told_once(peer: Peer, word: bytes) -> None:
+    assert talk_to(peer, word)["grpc-status"] in ("9", "13")
+    assert peer.service.over == 1
+    peer.connection.connection_lost(None)
+    assert peer.service.over == 1
+
+
+def test_a_call_that_was_answered_takes_no_second_answer_and_no_deadline(peer: Peer) -> None:
+    peer.ask(POST | GRPC | {":path": "/t.T/Never", "grpc-timeout": "5S"}, HELLO)
+    (call,) = peer.service.waiting
+    call.answer(b"x")
+    peer.soon.pop()()
+    before = len(peer.transport.written)
+    call.send(b"y")
+    call.answer(b"y")
+    call.end()
+    assert (len(peer.transport.written), peer.soon, peer.cancelled) == (before, [], 1)
+
+
+def test_a_connection_that_stops_sends_what_the_client_has_no_window_for(peer: Peer) -> None:
+    peer.events()
+    peer.ask(POST | GRPC | {":path": "/t.T/Never"}, HELLO)
+    (call,) = peer.service.waiting
+    call.answer(bytes(100_000))
+    peer.soon.pop()()
+    peer.connection._server.is_stopping = True
+    peer.connection.shut_down()
+    assert not peer.transport.closed
+    update = b"\0\0\4\x08\0" + bytes(4) + (1 << 20).to_bytes(4, "big")
+    peer.feed(update + update[:8] + b"\1" + update[9:])
+    assert peer.transport.closed
 
 
 def test_answers_wait_while_the_client_does_not_read(peer: Peer) -> None:

@@ -58,6 +58,7 @@ def test_services_are_listed() -> None:
 )
 def test_a_file_comes_with_what_it_imports(question: dict[str, str]) -> None:
     files = ask(**question).file_descriptor_response.file_descriptor_proto
+    assert len(set(files)) == len(files) == 3
     pool = DescriptorPool()
     for file in reversed(files):
         pool.AddSerializedFile(file)
