@@ -41,6 +41,8 @@ _METHOD_ENTRY, _PATH_ENTRY, _TYPE_ENTRY = (
 )
 _PREFIX_BYTES = 5
 _GENTLE_S = 1.0
+_UNREAD_BYTES_MAX = 256 * 1024
+"""While a client reads nothing from its socket, so many bytes of answers wait before we read nothing from it either."""
 _REQUEST, _DATA, _TRAILERS = int(EventKind.REQUEST), int(EventKind.DATA), int(EventKind.TRAILERS)
 _RESET, _NOT_HTTP2 = int(EventKind.RESET), int(EventKind.NOT_HTTP2)
 _HELLO = encode_block([(b":status", b"200"), (b"content-type", b"text/plain")])
@@ -60,12 +62,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
         http2: its HTTP/2 side.
         address: address of the client, ``host:port``.
         held_bytes: bytes of requests that are not complete.
+        unsent_bytes: bytes of answers that the client does not take, as counted after the last read or write.
     """
 
     def __init__(self, server: GrpcServer) -> None:
         self.http2 = Http2Connection(server.space, server.limits)
         self.address = ""
-        self.held_bytes = 0
+        self.held_bytes = self.unsent_bytes = 0
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, GrpcCall] = {}
@@ -87,6 +90,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._transport = None
         for call in list(self._calls.values()):
             self._abandon(call)
+        self._server.note_unsent(-self.unsent_bytes)
+        self.unsent_bytes = 0
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The memory into which the next bytes are read."""
@@ -115,6 +120,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """The client reads again."""
         self._is_paused = False
         self._flush()
+        if self._transport is not None and not self._is_paused:
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         """The client is gone."""
@@ -189,6 +196,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
         key = (numbers[fields + _METHOD_ENTRY], numbers[fields + _PATH_ENTRY], numbers[fields + _TYPE_ENTRY])
         method = self._known.get(key) or self._find(stream, fields, key)
         if method is None:
+            return
+        if server.unsent_bytes > server.unsent_bytes_max and self._takes_most():
+            text = "the client does not read the answers to its calls"
+            http2.send_headers(stream, trailers(StatusCode.RESOURCE_EXHAUSTED, text, alone=True), True)
+            http2.reset(stream, ErrorCode.NO_ERROR)
             return
         value = space.value
         wanted = [value(fields, place) for place in server.metadata_places]
@@ -321,6 +333,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     # --- details
 
+    def _takes_most(self) -> bool:
+        """Whether more answers wait for this client than its share."""
+        return self.unsent_bytes * len(self._server.connections) >= self._server.unsent_bytes_max
+
     def _release(self, call: GrpcCall) -> None:
         if held := call.held_bytes:
             self.held_bytes -= held
@@ -338,11 +354,21 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         self._is_flushing = False
-        if self._transport is None or self._is_paused:
+        if self._transport is None:
             return
-        if data := self.http2.data_to_send():
+        if not self._is_paused and (data := self.http2.data_to_send()):
             self._transport.write(data)
+        self._note_unsent(self._transport)
         self._close_if_done()
+
+    def _note_unsent(self, transport: asyncio.Transport) -> None:
+        """Counts what the client does not take. Windows open through what we read, so only a full socket stops that."""
+        ready = self.http2.ready_bytes
+        if (unsent := self.http2.queued_bytes() + ready) != self.unsent_bytes:
+            self._server.note_unsent(unsent - self.unsent_bytes)
+            self.unsent_bytes = unsent
+        if ready > _UNREAD_BYTES_MAX:
+            transport.pause_reading()
 
     def _close_gently(self) -> None:
         """Closes the connection after an error of the peer.

@@ -16,7 +16,7 @@ from rucola.grpc.status import GrpcError, StatusCode
 from rucola.http2.event_space import EventSpace
 from rucola.http2.limits import Http2Limits
 
-HELD_BYTES_MAX = 64 * 1024 * 1024
+HELD_BYTES_MAX = UNSENT_BYTES_MAX = 64 * 1024 * 1024
 _GREETING = b"This is a gRPC port. It speaks HTTP/2; clients of gRPC connect here.\n"
 
 
@@ -32,12 +32,16 @@ class GrpcServer:
         limits: limits of each connection.
         held_bytes_max: limit for the bytes of requests that are not complete, of all connections. Above it, the largest
             request of the connection that holds most is refused.
+        unsent_bytes_max: limit for the bytes of answers that clients do not take, of all connections. Above it, clients
+            for which more than their share waits get no new calls.
 
     Attributes:
         connections: the open connections.
         metadata_places: places of the wanted fields in ``space``.
         space: memory that the connections share.
         is_stopping: whether no more calls are taken.
+        unsent_bytes: bytes of answers that clients do not take.
+        unsent_bytes_max: as given.
     """
 
     greeting = _GREETING
@@ -52,6 +56,7 @@ class GrpcServer:
         wanted: Sequence[bytes] = (),
         limits: Http2Limits | None = None,
         held_bytes_max: int = HELD_BYTES_MAX,
+        unsent_bytes_max: int = UNSENT_BYTES_MAX,
     ) -> None:
         self.methods, self.host, self.port = methods, host, port
         self.limits = limits or Http2Limits()
@@ -64,6 +69,7 @@ class GrpcServer:
         self._monotonic = monotonic
         self._held_bytes_max = held_bytes_max
         self._held_bytes = 0
+        self.unsent_bytes, self.unsent_bytes_max = 0, unsent_bytes_max
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._all_closed: asyncio.Event | None = None
@@ -133,6 +139,10 @@ class GrpcServer:
                 break
             most.refuse(call, GrpcError(StatusCode.RESOURCE_EXHAUSTED, "the server holds too many large requests"))
             most.flush_soon()
+
+    def note_unsent(self, count: int) -> None:
+        """Notes that so many more bytes of answers wait for a client; negative when they have gone out."""
+        self.unsent_bytes += count
 
     def lost(self, connection: GrpcConnection) -> None:
         """Forgets a connection that is closed."""

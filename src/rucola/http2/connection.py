@@ -402,13 +402,14 @@ class Http2Connection(StreamExchange):
             if code := frames.error_of_setting(name, value):
                 self._fail(base, code)
                 return
+        # The peer applies them when it gets this, and larger windows let data go out at once.
+        self.control(frames.SETTINGS_ACK)
         for name, value in dict(pairs).items():  # each once, as a window takes a step for each stream
             if name == Setting.MAX_FRAME_SIZE:
                 self.frame_bytes_max = value
             elif name == Setting.INITIAL_WINDOW_SIZE and not self._set_first_window(value):
                 self._fail(base, ErrorCode.FLOW_CONTROL_ERROR)
                 return
-        self.control(frames.SETTINGS_ACK)
 
     def _set_first_window(self, size: int) -> bool:
         """Changes the windows of all streams; false if one would become too large."""

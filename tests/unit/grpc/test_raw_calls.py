@@ -10,6 +10,7 @@ from typing import Any, cast
 import h2.config
 import h2.connection
 import h2.events
+import h2.settings
 import hpack
 import pytest
 from tests.unit.grpc.services import WANTED, Service
@@ -28,6 +29,7 @@ class Transport:
     def __init__(self) -> None:
         self.written = bytearray()
         self.ended = self.closed = False
+        self.reads = True
 
     def get_extra_info(self, name: str) -> object:
         return ("127.0.0.1", 50_000)
@@ -40,6 +42,12 @@ class Transport:
 
     def write_eof(self) -> None:
         self.ended = True
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
 
     def close(self) -> None:
         self.closed = True
@@ -286,6 +294,59 @@ def test_answers_wait_while_the_client_does_not_read(peer: Peer) -> None:
     assert peer.ask(POST | GRPC, HELLO) == {"data": b""}
     peer.connection.resume_writing()
     assert any(isinstance(event, h2.events.DataReceived) for event in peer.events())
+
+
+def echo_of(size: int) -> bytes:
+    return b"\0" + size.to_bytes(4, "big") + bytes(size)
+
+
+def test_a_client_that_reads_nothing_is_not_read_either(peer: Peer) -> None:
+    peer.events()
+    peer.client.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 20})
+    peer.client.increment_flow_control_window(1 << 24)
+    peer.events()
+    peer.connection.pause_writing()
+    peer.ask(POST | GRPC, echo_of(10_000))
+    assert peer.transport.reads
+    for _ in range(30):
+        peer.ask(POST | GRPC, echo_of(10_000))
+    assert not peer.transport.reads
+    assert 256 * 1024 < peer.connection.unsent_bytes < 400_000
+    peer.connection.resume_writing()
+    assert peer.transport.reads and peer.connection.unsent_bytes == 0
+
+
+def test_who_opens_no_window_gets_no_more_calls_when_much_waits(peer: Peer) -> None:
+    server = peer.connection._server
+    server.unsent_bytes_max = 100_000
+    peer.events()
+    peer.client.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    peer.events()
+    for _ in range(20):
+        answer = peer.ask(POST | GRPC, echo_of(10_000))
+    assert (answer["grpc-status"], answer["data"]) == ("8", b"")
+    assert 100_000 < server.unsent_bytes == peer.connection.unsent_bytes < 120_000
+    assert peer.connection.http2.stream_count == 10
+    other = GrpcConnection(server)
+    other.connection_made(cast(Any, Transport()))
+    assert not other._takes_most()
+    peer.client.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 20})
+    peer.client.increment_flow_control_window(1 << 24)
+    peer.events()
+    assert server.unsent_bytes == 0
+    assert peer.ask(POST | GRPC, HELLO)["grpc-status"] == "0"
+
+
+def test_what_waited_for_a_lost_client_is_forgotten(peer: Peer) -> None:
+    peer.events()
+    peer.client.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    peer.events()
+    peer.ask(POST | GRPC, echo_of(10_000))
+    peer.ask(POST | GRPC, echo_of(10_000)[:-5], end=False)
+    server = peer.connection._server
+    assert 10_005 <= server.unsent_bytes < 10_100 and server._held_bytes == 10_000
+    peer.connection.connection_lost(None)
+    assert (server.unsent_bytes, server._held_bytes) == (0, 0)
 
 
 def test_unsent_bytes_of_a_call_are_known(peer: Peer) -> None:

@@ -443,6 +443,16 @@ def test_a_window_becomes_negative(form: str) -> None:
     assert peer.sent() == split(data(1, b"x", True))
 
 
+def test_settings_are_acknowledged_before_what_they_let_out(form: str) -> None:
+    """Until the peer sees the acknowledgement, its windows are the old ones."""
+    peer = Peer(form)
+    peer.feed(settings((Setting.INITIAL_WINDOW_SIZE, 0)) + peer.request(1, True))
+    peer.connection.send_data(1, b"abc", True)
+    peer.sent()
+    peer.feed(settings((Setting.INITIAL_WINDOW_SIZE, 10)))
+    assert peer.sent() == split(frame(FrameType.SETTINGS, flags=ACK) + data(1, b"abc", True))
+
+
 def test_a_waiting_stream_whose_window_shrinks(form: str) -> None:
     peer = Peer(form)
     peer.feed(peer.request(1, True) + peer.request(3, True))
