@@ -235,7 +235,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             if is_last:
                 self._take(call, b"", True)
         except GrpcError as error:
-            call.end(error.code, error.text)
+            self.refuse(call, error)
         except Exception as error:  # noqa: BLE001 - a defect of a handler must not end the connection
             self._fail(call, error)
 
@@ -295,10 +295,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if type(answer) is bytes:
             call.answer(answer)
         else:
-            call.wait(self._server.loop)
             if answer is not None:
                 assert isinstance(answer, Awaitable)
                 self._server.run(self._answered(call, answer))
+            call.wait(self._server.loop)
 
     async def _answered(self, call: GrpcCall, answer: Awaitable[bytes]) -> None:
         """Answers with the result of a handler that waits."""

@@ -48,8 +48,12 @@ class Service:
         }
         methods: dict[bytes, Method] = {b"/t.T/" + name.encode(): UnaryMethod(of) for name, of in unary.items()}  # type: ignore[arg-type]
         methods[b"/t.T/Talk"] = StreamMethod(lambda call: Talk(call, self))
+        methods[b"/t.T/Closed"] = StreamMethod(self.closed)
         methods[b"/t.T/Small"] = UnaryMethod(self.echo, message_bytes_max=10)
         return methods
+
+    def closed(self, call: GrpcCall) -> Talk:
+        raise GrpcError(StatusCode.UNAVAILABLE, "closed")
 
     def echo(self, call: GrpcCall, request: bytes) -> bytes:
         self.metadata.append(list(call.metadata))

@@ -10,7 +10,9 @@ import grpc
 import pytest
 from tests.unit.grpc.services import Service, served
 
+from rucola.grpc.call import GrpcCall
 from rucola.grpc.server import GrpcServer
+from rucola.grpc.status import GrpcError
 
 Scene = Callable[[grpc.aio.Channel, Service, GrpcServer], Awaitable[None]]
 
@@ -153,6 +155,24 @@ def test_a_deadline_ends_a_call_and_the_handler_is_told() -> None:
         while service.waiting:
             await asyncio.sleep(0.01)
         assert service.over == 1
+
+    play(scene)
+
+
+def test_a_handler_waits_although_the_deadline_is_nonsense() -> None:
+    async def scene(channel: grpc.aio.Channel, service: Service, server: GrpcServer) -> None:
+        async def later(timeout: bytes) -> None:
+            (connection,) = server.connections
+            one = GrpcCall(connection, 99, server.methods[b"/t.T/Later"], [], timeout, None)
+            connection._calls[99] = one
+            with pytest.raises(GrpcError, match="grpc-timeout"):
+                connection._serve(one, b"x")
+            connection.forget(one)
+
+        await call(channel, "Echo", b"x")
+        await later(b"never")
+        while server._tasks:
+            await asyncio.sleep(0.01)
 
     play(scene)
 

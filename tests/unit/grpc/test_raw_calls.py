@@ -223,6 +223,8 @@ def test_a_call_that_ends_early_tells_the_client_to_send_no_more(peer: Peer) -> 
     }
     answer = peer.ask(POST | GRPC, HELLO + HELLO, b"x", end=False)
     assert (answer["grpc-status"], answer["reset"]) == ("13", 0)
+    answer = peer.ask(POST | GRPC | {":path": "/t.T/Closed"}, HELLO, end=False)
+    assert (answer["grpc-status"], answer["grpc-message"], answer["reset"]) == ("14", "closed", 0)
 
 
 def test_the_limit_of_a_request_to_the_byte(peer: Peer) -> None:
