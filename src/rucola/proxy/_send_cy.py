@@ -497,41 +497,11 @@ def _text(data: cython.p_const_uchar, at: cython.Py_ssize_t, stop: cython.Py_ssi
                 traits |= _BAR
             at += 1
         else:
-            size = _wide(data, at, stop)
-            if size == 0:
+            size = character_bytes(data, at, stop)
+            if size == 0 or (c == 0xC2 and data[at + 1] < 0xA0):  # U+0080 to U+009F are control characters
                 return 0
             at += size
     return traits
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-@cython.nogil
-def _wide(data: cython.p_const_uchar, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Returns the number of bytes of the character at ``at``, which is not ASCII; 0 if it is a control character or not
-    UTF-8: a surrogate, above U+10FFFF, or in more bytes than it needs.
-    """
-    first: cython.int = data[at]
-    size: cython.Py_ssize_t = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-    low: cython.int = 0x80
-    high: cython.int = 0xBF
-    i: cython.Py_ssize_t
-    if first < 0xC2 or first > 0xF4 or size > stop - at:
-        return 0
-    if first in (0xC2, 0xE0):  # U+0080 to U+009F are control characters
-        low = 0xA0
-    elif first == 0xED:
-        high = 0x9F
-    elif first == 0xF0:
-        low = 0x90
-    elif first == 0xF4:
-        high = 0x8F
-    if not low <= data[at + 1] <= high:
-        return 0
-    for i in range(2, size):
-        if data[at + i] & 0xC0 != 0x80:
-            return 0
-    return size
 
 
 @cython.cfunc
@@ -557,22 +527,7 @@ def _is_topic(data: cython.p_const_uchar, start: cython.Py_ssize_t, stop: cython
 @cython.nogil
 def _is_taken(data: cython.p_const_uchar, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.bint:
     """Whether the text is one of the names that the general path looks at."""
-    size: cython.Py_ssize_t = stop - start
-    at: cython.Py_ssize_t
-    end: cython.Py_ssize_t
-    i: cython.Py_ssize_t
-    if size > _NAME_BYTES_MAX:
-        return False
-    at = _NAMES_OF[size]
-    end = _NAMES_OF[size + 1]
-    while at < end:
-        i = 0
-        while i < size and data[start + i] == _NAMES[at + i]:
-            i += 1
-        if i == size:
-            return True
-        at += size
-    return False
+    return stop - start <= _NAME_BYTES_MAX and is_listed(data, start, stop - start, _NAMES, _NAMES_OF)
 
 
 @cython.cfunc
