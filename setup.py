@@ -27,6 +27,7 @@ KERNELS = [
     "rucola.protocol._batch_members_cy",
     "rucola.protocol._frame_cy",
     "rucola.protocol._send_request_cy",
+    "rucola.proxy._delivery_cy",
     "rucola.proxy._send_cy",
 ]
 
