@@ -27,6 +27,8 @@ KERNELS = [
     "rucola.protocol._batch_members_cy",
     "rucola.protocol._frame_cy",
     "rucola.protocol._send_request_cy",
+    "rucola.proxy._delivery_cy",
+    "rucola.proxy._send_cy",
 ]
 
 MEMORY_VIEWS = "rucola._memory_views"

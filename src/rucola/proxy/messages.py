@@ -1,4 +1,4 @@
-"""Classes of the messages and values of the enums in ``schema``, made when they are first used.
+"""Values of the enums in ``schema``, and classes of its messages, which are made when they are first used.
 
 ``messages.SendMessageRequest`` is the class of protobuf; ``messages.OK`` is a value of an enum, as in generated
 modules. The names that exist are in ``messages.pyi``, which is generated.
@@ -12,8 +12,6 @@ from rucola.proxy.schema import V2
 
 
 def __getattr__(name: str) -> Any:
-    if name in _VALUES:
-        return _VALUES[name]
     try:
         made = V2.message_class(name)
     except KeyError:
@@ -22,4 +20,7 @@ def __getattr__(name: str) -> Any:
     return made
 
 
-_VALUES = {value: number for enum, values in V2.enums.items() if "." not in enum for value, number in values.items()}
+# Names of the module itself, because messages are compared with them all the time.
+globals().update(
+    (value, number) for enum, values in V2.enums.items() if "." not in enum for value, number in values.items()
+)
