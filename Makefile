@@ -80,6 +80,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/import_graph.py --check
 	$(BIN)/python tools/async_to_sync.py --check
+	$(BIN)/python tools/grpc_stub.py --check
 	$(BIN)/python tools/acl_table.py --check
 	$(BIN)/python tools/generated_docs.py --check
 	$(BIN)/python tools/check_citations.py --check
@@ -111,6 +112,7 @@ campaign: $(VENV)/.dev
 docs: $(VENV)/.dev
 	@$(BIN)/python tools/import_graph.py
 	@$(BIN)/python tools/async_to_sync.py
+	@$(BIN)/python tools/grpc_stub.py
 	@$(BIN)/python tools/acl_table.py
 	@$(BIN)/python tools/generated_docs.py
 	@$(BIN)/python -m tests.scenario.matrix.page

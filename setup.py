@@ -20,10 +20,15 @@ KERNELS = [
     "rucola.formats._queue_cy",
     "rucola.formats._send_cy",
     "rucola.formats._timer_cy",
+    "rucola.http2._exchange_cy",
+    "rucola.http2._frames_cy",
+    "rucola.http2._hpack_cy",
     "rucola.protocol._answer_cy",
     "rucola.protocol._batch_members_cy",
     "rucola.protocol._frame_cy",
     "rucola.protocol._send_request_cy",
+    "rucola.proxy._delivery_cy",
+    "rucola.proxy._send_cy",
 ]
 
 MEMORY_VIEWS = "rucola._memory_views"

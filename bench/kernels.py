@@ -11,10 +11,12 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+import hpack
 from tools.peers.packages import ROOT
 
 from bench.context import Context
 from bench.figure import Figure
+from bench.http2 import WANTED, request_fields, requests
 from bench.samples import (
     BODY_BYTES_MAX,
     HOST,
@@ -33,6 +35,11 @@ from rucola.common.message_queue import MessageQueue
 from rucola.formats.checksum import crc32
 from rucola.formats.column_plan import PlanKind, Planned, new_plan
 from rucola.formats.timer import TIMER_UNIT, TIMER_UNIT_BYTES
+from rucola.http2.columns import ROW_COLUMNS
+from rucola.http2.event_space import EventSpace
+from rucola.http2.frames import FRAME_BYTES_DEFAULT
+from rucola.http2.hpack import HeaderDecoder, encode_block
+from rucola.http2.limits import Http2Limits
 from rucola.protocol._frame_cy import scan_frames
 from rucola.protocol.answers import SendAnswers
 from rucola.protocol.batch_members import ID_BYTES
@@ -254,6 +261,49 @@ def _laid_out() -> tuple[bytearray, Any, Any, bytearray]:
     return segment, table, plan, bytearray(lay_out(table, COUNT, COUNT, 0, 1, plan, METADATA_BYTES))
 
 
+def _find_frames(module: ModuleType) -> Callable[[], object]:
+    frames = bytearray(b"".join(requests(COUNT // 2)))
+    table = array("q", bytes(8 * ROW_COLUMNS * COUNT))
+    return partial(module.find_frames, frames, 0, len(frames), table, COUNT, FRAME_BYTES_DEFAULT)
+
+
+def _decode_block(module: ModuleType) -> Callable[[], object]:
+    """Decodes blocks of the official Java client, each with five new entries."""
+    encoder = hpack.Encoder()
+    blocks = [bytearray(encoder.encode(request_fields(number))) for number in range(COUNT)]
+    names = module.WantedNames(WANTED)
+    text, fields = bytearray(1 << 17), array("q", bytes(8 * names.width))
+
+    def work() -> None:
+        decoder = module.HeaderDecoder(names, 4096, 16384, text, fields)
+        for block in blocks:
+            assert decoder.decode(block, 0, len(block), 0, 0, False) == 0
+
+    return work
+
+
+def _read(module: ModuleType) -> Callable[[], object]:
+    """Handles requests whose fields are decoded by the kernel of the other workload, and answers them."""
+    limits = Http2Limits()
+    space = EventSpace(WANTED, limits)
+    source = bytearray(b"".join(requests(COUNT // 2)))
+    block = encode_block([(b":status", b"200")])
+
+    def work() -> None:
+        decoder = HeaderDecoder(space.names, 4096, 16384, space.text, space.fields)
+        sizes = (COUNT, FRAME_BYTES_DEFAULT, space.width, len(space.text), 4096, 1 << 20, 1 << 22, 64)
+        exchange = module.StreamExchange(decoder, space.rows, space.fields, *sizes)
+        exchange.is_plain = True
+        assert exchange.read(source, 0, len(source)) == COUNT
+        for stream in range(1, COUNT, 2):
+            exchange.send_headers(stream, block)
+            exchange.send_data(stream, block)
+            exchange.send_headers(stream, block, True)
+        exchange.data_to_send()
+
+    return work
+
+
 WORKLOADS: tuple[tuple[str, str, Callable[[ModuleType], Callable[[], object]]], ...] = (
     ("rucola.protocol._frame_cy", "scan_frames", _scan_frames),
     ("rucola.formats._send_cy", "inspect_rows", _inspect_rows),
@@ -271,5 +321,8 @@ WORKLOADS: tuple[tuple[str, str, Callable[[ModuleType], Callable[[], object]]], 
     ("rucola.formats._columns_cy", "fill", _fill),
     ("rucola.formats._batch_cy", "complete", _complete),
     ("rucola.formats._timer_cy", "chain_units", _chain_units),
+    ("rucola.http2._frames_cy", "find_frames", _find_frames),
+    ("rucola.http2._hpack_cy", "HeaderDecoder.decode", _decode_block),
+    ("rucola.http2._exchange_cy", "StreamExchange.read", _read),
     ("rucola.arrow._json_cy", "Scan.check", _check_bodies),
 )

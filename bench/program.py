@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from tools.peers.packages import PEERS, ROOT, SERVER_VERSION, PeerError, java_program, need
 from tools.peers.servers import JAVA_OPTIONS, Servers, cpu_seconds, python_of
@@ -64,6 +64,19 @@ class Round:
         return self.load_cpu_s / self.messages * 1e6
 
 
+class Watched(Protocol):
+    """A server whose CPU time is measured."""
+
+    name: str
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """Its processes."""
+
+    def cpu_seconds(self) -> float:
+        """CPU time of its processes so far, in seconds."""
+
+
 class Program:
     """A load program, which runs until the ``with`` block ends.
 
@@ -71,7 +84,7 @@ class Program:
         ready: content of the first line that the program printed.
     """
 
-    def __init__(self, command: Sequence[str], servers: Servers | None = None, tree: Path = ROOT) -> None:
+    def __init__(self, command: Sequence[str], servers: Watched | None = None, tree: Path = ROOT) -> None:
         self._servers = servers
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._process = subprocess.Popen(

@@ -27,6 +27,7 @@ from bench import (
     fixture,
     floor,
     gather,
+    http2,
     idle,
     kernels,
     memory,
@@ -57,6 +58,7 @@ WIDTH = 150
 """Width of the report in columns if there is no terminal."""
 MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "kernels": kernels.measure,
+    "http2": http2.measure,
     "scan": scan.measure,
     "spark": spark_scan.measure,
     "spark-sink": spark_sink.measure,

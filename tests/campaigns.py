@@ -81,6 +81,7 @@ CAMPAIGNS = {
             "tests.conformance.cluster",
             "tests.conformance.python_client",
             "tests.conformance.guarded",
+            "tests.conformance.grpc_port",
             "tests.conformance.examples",
             "tests.conformance.admin.run",
             "tests.conformance.spark",

@@ -16,13 +16,15 @@ BEGIN, END = "<!-- import graph: begin -->", "<!-- import graph: end -->"
 LAYERS = [
     (9, ["cli"]),
     (8, ["lab"]),
+    (8, ["proxy"]),
     (7, ["broker", "namesrv", "spark", "sql"]),
     (6, ["lake"]),
     (5, ["sync", "arrow"]),
     (4, ["client"]),
+    (3, ["grpc"]),
     (3, ["store", "remoting", "places"]),
     (2, ["runtime"]),
-    (1, ["formats", "protocol", "filter"]),
+    (1, ["formats", "protocol", "http2", "filter"]),
     (0, ["common"]),
     (0, ["errors"]),
 ]

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 import orjson
+from tests.fuzz import http2_targets
 from tests.fuzz.mutation import TOKENS, Mutator
 from tests.golden import loader
 from tests.kernels import FORMS, kernel
@@ -496,6 +497,8 @@ TARGETS = {
     "header": Target(150, 1000, headers, check_header),
     "stream": Target(100, 1000, frames, check_stream),
     "body": Target(60, 1000, bodies, check_body),
+    "http2": Target(10, 200, http2_targets.conversations, http2_targets.check_conversation),
+    "header block": Target(30, 1000, http2_targets.blocks, http2_targets.check_block),
     "json": Target(60, 1000, bodies, check_json),
     "properties": Target(80, 1000, properties, check_properties),
     "batch": Target(60, 1000, batches, check_batch),

@@ -93,6 +93,21 @@ def go_program(project: Path) -> Path:
     return target
 
 
+def go_tool(module: str, version: str) -> Path:
+    """Installs a published Go program; returns its path.
+
+    Args:
+        module: its module path, with the path of the command.
+        version: as Go names it, ``v1.2.3``.
+    """
+    folder = PEERS / "go" / version
+    target = folder / module.rpartition("/")[2]
+    if not target.exists():
+        go = need("go", "install Go 1.21 or newer to run it")
+        _run([go, "install", f"{module}@{version}"], GOBIN=str(folder))
+    return target
+
+
 def python_packages(name: str, *requirements: str, alone: bool = True) -> Path:
     """Makes a folder with packages from PyPI, separate from all installed ones, for ``PYTHONPATH``.
 
@@ -128,7 +143,15 @@ def _maven(pom: Path, version: str, goal: str, *options: str) -> None:
     _run([maven, "-q", "-B", "-f", str(pom), repository, f"-Drocketmq.version={version}", *options, goal])
 
 
-def _run(command: list[str], cwd: Path = ROOT) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+def _run(command: list[str], cwd: Path = ROOT, **variables: str) -> None:
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=FETCH_TIMEOUT_S,
+        check=False,
+    )
     if done.returncode:
         raise PeerError(f"{Path(command[0]).name} failed ({done.returncode}):\n{(done.stdout + done.stderr)[-3000:]}")

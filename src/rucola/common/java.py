@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -53,6 +54,21 @@ def string_hash(text: str) -> int:
     for at in range(0, len(units), 2):
         value = (31 * value + (units[at] << 8) + units[at + 1]) & 0xFFFFFFFF
     return to_int32(value)
+
+
+_SPACES: Final = re.compile(r"[\t-\r\x1c-\x20\u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000]*")
+"""What ``Character.isWhitespace`` accepts: not the spaces that forbid a line break, unlike Python's ``str.isspace``."""
+_ISO_CONTROLS: Final = re.compile(r"[\0-\x1f\x7f-\x9f]")
+
+
+def is_blank(text: str) -> bool:
+    """Whether ``text`` is empty or only white space (``StringUtils.isBlank``)."""
+    return _SPACES.fullmatch(text) is not None
+
+
+def has_iso_control(text: str) -> bool:
+    """Whether ``text`` has a control character: U+0000 to U+001F, or U+007F to U+009F (``Character.isISOControl``)."""
+    return _ISO_CONTROLS.search(text) is not None
 
 
 def hash_map_order(names: Iterable[str], capacity: int = 16) -> list[str]:

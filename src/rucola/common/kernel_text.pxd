@@ -77,3 +77,40 @@ cdef inline long long integer(const unsigned char *data, Py_ssize_t position, Py
         value = value * 10 + digit
         position += 1
     return -value if negative else value
+
+
+cdef inline Py_ssize_t character_bytes(const unsigned char *data, Py_ssize_t position, Py_ssize_t end) noexcept nogil:
+    cdef unsigned char first = data[position]
+    cdef Py_ssize_t size = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+    cdef unsigned char low = 0x80
+    cdef unsigned char high = 0xBF
+    cdef Py_ssize_t i
+    if first < 0x80:
+        return 1
+    if first < 0xC2 or first > 0xF4 or size > end - position:
+        return 0
+    if first == 0xE0:
+        low = 0xA0  # else it needs fewer bytes
+    elif first == 0xED:
+        high = 0x9F  # else it is a surrogate
+    elif first == 0xF0:
+        low = 0x90  # else it needs fewer bytes
+    elif first == 0xF4:
+        high = 0x8F  # else it is above U+10FFFF
+    if not low <= data[position + 1] <= high:
+        return 0
+    for i in range(2, size):
+        if data[position + i] & 0xC0 != 0x80:
+            return 0
+    return size
+
+
+cdef inline bint is_listed(
+    const unsigned char *data, Py_ssize_t position, Py_ssize_t length, const unsigned char *names, const int *starts
+) noexcept nogil:
+    cdef Py_ssize_t at = starts[length]
+    while at < starts[length + 1]:
+        if memcmp(data + position, names + at, length) == 0:
+            return True
+        at += length
+    return False

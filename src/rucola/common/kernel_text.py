@@ -54,3 +54,21 @@ def integer(data: Any, position: int, end: int) -> int:
     digits = bytes(data[position:end])
     unsigned = digits.removeprefix(b"-")
     return int(digits) if unsigned.isdigit() and len(unsigned) <= 18 else NO_NUMBER
+
+
+def character_bytes(data: Any, position: int, end: int) -> int:
+    """Returns the number of bytes of the UTF-8 character at ``position``; 0 if there is none before ``end``."""
+    first = data[position]
+    size = 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+    try:
+        return size if len(str(bytes(data[position : min(position + size, end)]), "utf-8")) == 1 else 0
+    except UnicodeDecodeError:
+        return 0
+
+
+def is_listed(data: Any, position: int, length: int, names: Any, starts: Any) -> bool:
+    """Whether ``data`` holds one of the names in a list at ``position``. The names of ``length`` bytes follow each
+    other in ``names``, from index ``starts[length]`` to ``starts[length + 1]``.
+    """
+    places = range(starts[length], starts[length + 1], length or 1)
+    return any(all(names[at + i] == data[position + i] for i in range(length)) for at in places)

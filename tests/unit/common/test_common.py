@@ -11,7 +11,9 @@ from rucola.common.data_version import DataVersion
 from rucola.common.hosts import host_bytes, host_parts, host_text, join_address, split_address
 from rucola.common.java import (
     format_properties,
+    has_iso_control,
     hash_map_order,
+    is_blank,
     parse_properties,
     read_int32,
     read_int64,
@@ -32,6 +34,19 @@ class TestJava:
     )
     def test_int32(self, value: int, expected: int) -> None:
         assert to_int32(value) == expected
+
+    def test_white_space_and_controls(self) -> None:
+        """The characters were printed by Java 17: ``Character.isWhitespace`` and ``isISOControl``."""
+        characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+        blank = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f\x20\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009\u200a"
+        assert "".join(filter(is_blank, characters)) == blank + "\u2028\u2029\u205f\u3000"
+        controls = [*range(0x20), *range(0x7F, 0xA0)]
+        assert [ord(char) for char in characters if has_iso_control(char)] == controls
+        assert is_blank("")
+        assert is_blank(blank)
+        assert not is_blank(blank + "x" + blank)
+        assert has_iso_control("x\n")
+        assert not has_iso_control("")
 
     def test_numbers_of_peers(self) -> None:
         assert [read_int32(value) for value in (7, "7", 7.0, -(2**31), "2147483647")] == [7, 7, 7, -(2**31), 2**31 - 1]

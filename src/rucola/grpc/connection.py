@@ -1,0 +1,387 @@
+"""One connection of a gRPC client: bytes become calls, and what handlers answer becomes bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, cast
+
+from rucola.common.hosts import join_address
+from rucola.grpc import metadata
+from rucola.grpc.call import GrpcCall
+from rucola.grpc.methods import Method, UnaryMethod
+from rucola.grpc.status import GrpcError, StatusCode, trailers
+from rucola.http2.columns import (
+    FIELD_COLUMNS,
+    FIELD_ENTRY,
+    FIELDS_WANTED,
+    ROW_COLUMNS,
+    ROW_END,
+    ROW_FIELDS,
+    ROW_KIND,
+    ROW_LENGTH,
+    ROW_POSITION,
+    ROW_STREAM,
+    EventKind,
+)
+from rucola.http2.connection import Http2Connection
+from rucola.http2.frames import ErrorCode
+from rucola.http2.hpack import encode_block
+from rucola.runtime.logs import event
+
+if TYPE_CHECKING:
+    from rucola.grpc.server import GrpcServer
+
+logger = logging.getLogger(__name__)
+
+_METHOD_ENTRY, _PATH_ENTRY, _TYPE_ENTRY = (
+    FIELDS_WANTED + place * FIELD_COLUMNS + FIELD_ENTRY
+    for place in (metadata.METHOD, metadata.PATH, metadata.CONTENT_TYPE)
+)
+_PREFIX_BYTES = 5
+_GENTLE_S = 1.0
+_UNREAD_BYTES_MAX = 256 * 1024
+"""While a client reads nothing from its socket, so many bytes of answers wait before we read nothing from it either."""
+_REQUEST, _DATA, _TRAILERS = int(EventKind.REQUEST), int(EventKind.DATA), int(EventKind.TRAILERS)
+_RESET, _NOT_HTTP2 = int(EventKind.RESET), int(EventKind.NOT_HTTP2)
+_HELLO = encode_block([(b":status", b"200"), (b"content-type", b"text/plain")])
+_NOT_FOUND = encode_block([(b":status", b"404")])
+_NOT_ALLOWED = encode_block([(b":status", b"405"), (b"allow", b"POST")])
+_NOT_GRPC = encode_block([(b":status", b"415")])
+_NO_HTTP2 = b"HTTP/1.1 505 HTTP Version Not Supported\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class GrpcConnection(asyncio.BufferedProtocol):
+    """A connection. Event loop only.
+
+    Args:
+        server: the server that accepted it.
+
+    Attributes:
+        http2: its HTTP/2 side.
+        address: address of the client, ``host:port``.
+        held_bytes: bytes of requests that are not complete.
+        unsent_bytes: bytes of answers that the client does not take, as counted after the last read or write.
+    """
+
+    def __init__(self, server: GrpcServer) -> None:
+        self.http2 = Http2Connection(server.space, server.limits)
+        self.address = ""
+        self.held_bytes = self.unsent_bytes = 0
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._calls: dict[int, GrpcCall] = {}
+        self._known: dict[tuple[int, int, int], Method] = {}
+        self._is_reading = self._is_paused = self._is_flushing = self._is_closing = False
+
+    # --- asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Takes the connection."""
+        self._transport = cast(asyncio.Transport, transport)  # that of uvloop is of no class of asyncio
+        peer = transport.get_extra_info("peername")
+        self.address = join_address(*peer[:2]) if isinstance(peer, tuple) else ""
+        self._server.connections.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Ends all calls."""
+        self._server.lost(self)
+        self._transport = None
+        for call in list(self._calls.values()):
+            self._abandon(call)
+        self._server.note_unsent(-self.unsent_bytes)
+        self.unsent_bytes = 0
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The memory into which the next bytes are read."""
+        return self.http2.buffer()
+
+    def buffer_updated(self, count: int) -> None:
+        """Handles bytes that were read, and sends what they cause."""
+        now_ms = self._server.now_ms()
+        self._is_reading = True
+        try:
+            rows = self.http2.received(count, now_ms)
+            while rows:
+                self._handle(rows)
+                rows = self.http2.more(now_ms)
+        finally:
+            self._is_reading = False
+        self._flush()
+        if self.http2.is_over:
+            self._close_gently()
+
+    def pause_writing(self) -> None:
+        """The client does not read; answers wait."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._is_paused = False
+        self._flush()
+        if self._transport is not None and not self._is_paused:
+            self._transport.resume_reading()
+
+    def eof_received(self) -> bool:
+        """The client is gone."""
+        return False
+
+    # --- for calls and the server
+
+    def flush_soon(self) -> None:
+        """Sends what is queued: after the current read, else in the next turn."""
+        if not self._is_reading and not self._is_flushing and self._transport is not None:
+            self._is_flushing = True
+            self._server.loop.call_soon(self._flush)
+
+    def forget(self, call: GrpcCall) -> None:
+        """Notes that a call was answered."""
+        if not call.is_new:
+            self._release(call)
+        del self._calls[call.stream]
+        call.over()
+
+    def expire(self, call: GrpcCall) -> None:
+        """Ends a call whose deadline has passed."""
+        if not call.is_over:
+            call.end(StatusCode.DEADLINE_EXCEEDED, "the deadline passed before the answer was there")
+            self._tell(call)
+
+    def shut_down(self) -> None:
+        """Takes no more calls. The connection closes when those that are open have ended."""
+        self.http2.shut_down()
+        self._flush()
+        self._close_if_done()
+
+    def close(self) -> None:
+        """Closes the connection; what was sent still goes out."""
+        if self._transport is not None:
+            self._transport.close()
+
+    @property
+    def largest(self) -> GrpcCall | None:
+        """The call that holds most bytes of requests that are not complete."""
+        return max(self._calls.values(), key=lambda call: call.held_bytes, default=None)
+
+    def refuse(self, call: GrpcCall, error: GrpcError) -> None:
+        """Ends a call with an error. What the client still sends for it is dropped."""
+        call.end(error.code, error.text)
+        self._tell(call)
+        self.http2.reset(call.stream, ErrorCode.NO_ERROR)
+
+    # --- events
+
+    def _handle(self, count: int) -> None:
+        rows = self.http2.space.rows
+        for base in range(0, count * ROW_COLUMNS, ROW_COLUMNS):
+            kind = rows[base + ROW_KIND]
+            if kind == _DATA:
+                self._on_data(base)
+            elif kind == _REQUEST:
+                self._on_request(base)
+            elif kind == _TRAILERS:
+                self._on_trailers(base)
+            elif kind == _RESET:
+                if (call := self._calls.get(rows[base + ROW_STREAM])) is not None:
+                    self._abandon(call)
+            elif kind == _NOT_HTTP2:
+                self._say_no(rows[base + ROW_LENGTH])
+
+    def _on_request(self, base: int) -> None:
+        http2, server = self.http2, self._server
+        rows, space = http2.space.rows, http2.space
+        stream, fields = rows[base + ROW_STREAM], rows[base + ROW_FIELDS]
+        numbers = space.fields
+        key = (numbers[fields + _METHOD_ENTRY], numbers[fields + _PATH_ENTRY], numbers[fields + _TYPE_ENTRY])
+        method = self._known.get(key) or self._find(stream, fields, key)
+        if method is None:
+            return
+        if server.unsent_bytes > server.unsent_bytes_max and self._takes_most():
+            text = "the client does not read the answers to its calls"
+            http2.send_headers(stream, trailers(StatusCode.RESOURCE_EXHAUSTED, text, alone=True), True)
+            http2.reset(stream, ErrorCode.NO_ERROR)
+            return
+        value = space.value
+        wanted = [value(fields, place) for place in server.metadata_places]
+        call = GrpcCall(self, stream, method, wanted, value(fields, metadata.TIMEOUT), value(fields, metadata.ENCODING))
+        self._calls[stream] = call
+        if type(method) is not UnaryMethod or rows[base + ROW_END]:
+            self._begin(call, rows[base + ROW_END] == 1)
+
+    def _find(self, stream: int, fields: int, key: tuple[int, int, int]) -> Method | None:
+        """Returns the method that a request calls; if there is none, answers it and returns None."""
+        http2, value = self.http2, self.http2.space.value
+        path, name = value(fields, metadata.PATH) or b"", value(fields, metadata.METHOD)
+        if name != b"POST":
+            self._on_page(stream, path, name)
+        elif not metadata.is_grpc(value(fields, metadata.CONTENT_TYPE)):
+            http2.send_headers(stream, _NOT_GRPC, True)
+        elif (method := self._server.methods.get(path)) is None:
+            text = f"there is no method {path.decode('ascii', 'replace')}"
+            http2.send_headers(stream, trailers(StatusCode.UNIMPLEMENTED, text, alone=True), True)
+            http2.reset(stream, ErrorCode.NO_ERROR)  # what the client still sends is of no use
+        else:
+            if min(key) >= 0:
+                self._known[key] = method
+            return method
+        return None
+
+    def _begin(self, call: GrpcCall, is_last: bool) -> None:
+        try:
+            if not isinstance(call.method, UnaryMethod):
+                call.conversation = call.method.begin(call)
+                call.wait(self._server.loop)
+            if is_last:
+                self._take(call, b"", True)
+        except GrpcError as error:
+            self.refuse(call, error)
+        except Exception as error:  # noqa: BLE001 - a defect of a handler must not end the connection
+            self._fail(call, error)
+
+    def _on_data(self, base: int) -> None:
+        http2, rows = self.http2, self.http2.space.rows
+        stream, length = rows[base + ROW_STREAM], rows[base + ROW_LENGTH]
+        position, is_last = rows[base + ROW_POSITION], rows[base + ROW_END] == 1
+        call = self._calls.get(stream)
+        if call is not None:
+            source = http2.source
+            size = int.from_bytes(source[position : position + _PREFIX_BYTES], "big")
+            try:
+                # One request that is uncompressed and within the limit, as nearly all are.
+                if is_last and call.is_new and size == length - _PREFIX_BYTES and size <= call.method.message_bytes_max:
+                    self._serve(call, bytes(source[position + _PREFIX_BYTES : position + length]))
+                else:
+                    self._take(call, bytes(source[position : position + length]), is_last)
+            except GrpcError as error:
+                self.refuse(call, error)
+            except Exception as error:  # noqa: BLE001 - a defect of a handler must not end the connection
+                self._fail(call, error)
+        http2.acknowledge(stream, length)
+
+    def _on_trailers(self, base: int) -> None:
+        call = self._calls.get(self.http2.space.rows[base + ROW_STREAM])
+        if call is not None:
+            try:
+                self._take(call, b"", True)
+            except GrpcError as error:
+                call.end(error.code, error.text)
+            except Exception as error:  # noqa: BLE001 - a defect of a handler must not end the connection
+                self._fail(call, error)
+
+    def _take(self, call: GrpcCall, data: bytes, is_last: bool) -> None:
+        """Gives bytes of requests to a call, and complete requests to its handler."""
+        before = call.held_bytes
+        try:
+            requests = call.taken(data, is_last)
+        finally:
+            if (held := call.held_bytes - before) != 0:
+                self.held_bytes += held
+                self._server.hold(held)
+        conversation = call.conversation
+        if conversation is None:
+            for request in requests:
+                self._serve(call, request)
+            return
+        for request in requests:
+            if not call.is_over:
+                conversation.received(request)
+        if is_last and not call.is_over:
+            conversation.finished()
+
+    def _serve(self, call: GrpcCall, request: bytes) -> None:
+        assert isinstance(call.method, UnaryMethod)
+        answer = call.method.handle(call, request)
+        if type(answer) is bytes:
+            call.answer(answer)
+        else:
+            if answer is not None:
+                assert isinstance(answer, Awaitable)
+                self._server.run(self._answered(call, answer))
+            call.wait(self._server.loop)
+
+    async def _answered(self, call: GrpcCall, answer: Awaitable[bytes]) -> None:
+        """Answers with the result of a handler that waits."""
+        try:
+            call.answer(await answer)
+        except GrpcError as error:
+            call.end(error.code, error.text)
+        except Exception as error:  # noqa: BLE001 - a defect of a handler must not end the connection
+            self._fail(call, error)
+
+    def _fail(self, call: GrpcCall, error: Exception) -> None:
+        """Ends a call whose handler has a defect."""
+        event(logger, logging.ERROR, "gRPC call failed", error, remote=self.address)
+        self.refuse(call, GrpcError(StatusCode.INTERNAL, "the server failed; its log says why"))
+
+    def _on_page(self, stream: int, path: bytes, method: bytes | None) -> None:
+        """Answers a browser."""
+        if method != b"GET":
+            self.http2.send_headers(stream, _NOT_ALLOWED, True)
+        elif path != b"/":
+            self.http2.send_headers(stream, _NOT_FOUND, True)
+        else:
+            self.http2.send_headers(stream, _HELLO)
+            self.http2.send_data(stream, self._server.greeting, True)
+
+    def _say_no(self, length: int) -> None:
+        """Answers a client that speaks HTTP/1."""
+        first = bytes(memoryview(self.http2.source)[:length])
+        event(logger, logging.DEBUG, "connection does not speak HTTP/2", remote=self.address)
+        if self._transport is not None and b" HTTP/1." in first[:4096]:
+            self._transport.write(_NO_HTTP2)
+
+    # --- details
+
+    def _takes_most(self) -> bool:
+        """Whether more answers wait for this client than its share."""
+        return self.unsent_bytes * len(self._server.connections) >= self._server.unsent_bytes_max
+
+    def _release(self, call: GrpcCall) -> None:
+        if held := call.held_bytes:
+            self.held_bytes -= held
+            self._server.hold(-held)
+
+    def _abandon(self, call: GrpcCall) -> None:
+        """Ends a call on which nothing more can be sent."""
+        self.forget(call)
+        self._tell(call)
+
+    def _tell(self, call: GrpcCall) -> None:
+        if call.on_over is not None:
+            listener, call.on_over = call.on_over, None
+            listener()
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        if self._transport is None:
+            return
+        if not self._is_paused and (data := self.http2.data_to_send()):
+            self._transport.write(data)
+        self._note_unsent(self._transport)
+        self._close_if_done()
+
+    def _note_unsent(self, transport: asyncio.Transport) -> None:
+        """Counts what the client does not take. Windows open through what we read, so only a full socket stops that."""
+        ready = self.http2.ready_bytes
+        if (unsent := self.http2.queued_bytes() + ready) != self.unsent_bytes:
+            self._server.note_unsent(unsent - self.unsent_bytes)
+            self.unsent_bytes = unsent
+        if ready > _UNREAD_BYTES_MAX:
+            transport.pause_reading()
+
+    def _close_gently(self) -> None:
+        """Closes the connection after an error of the peer.
+
+        The peer may still send. If the socket closed at once, the system would answer with a reset, and the peer would
+        lose what we said. So we say that nothing more comes, and drop what we get for a moment.
+        """
+        if self._transport is not None and not self._is_closing:
+            self._is_closing = True
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+            self._server.loop.call_later(_GENTLE_S, self.close)
+
+    def _close_if_done(self) -> None:
+        if self._server.is_stopping and not self._calls and not self.http2.queued_bytes():
+            self.close()

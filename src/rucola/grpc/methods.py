@@ -1,0 +1,54 @@
+"""What a server offers: methods by path, and what their handlers get and give."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rucola.grpc.call import GrpcCall
+
+MESSAGE_BYTES_MAX = 4 * 1024 * 1024 + 64 * 1024
+
+Answer = bytes | None | Awaitable[bytes]
+"""The response; or None, if the handler gives it later with ``GrpcCall.send`` and ``end``; or what will give it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnaryMethod:
+    """A method with one request; its handler gives one response, or any number with ``GrpcCall.send``.
+
+    Attributes:
+        handle: called with the call and the request. It may raise ``GrpcError``.
+        message_bytes_max: limit of the request.
+    """
+
+    handle: Callable[[GrpcCall, bytes], Answer]
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+
+
+class Conversation(Protocol):
+    """One call of a method with a stream of requests. Responses go to ``GrpcCall.send`` and ``GrpcCall.end``."""
+
+    def received(self, message: bytes) -> None:
+        """Handles a request. It may raise ``GrpcError``."""
+
+    def finished(self) -> None:
+        """The client sends no more; it still reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMethod:
+    """A method with a stream of requests.
+
+    Attributes:
+        begin: called when a client begins a call. It may raise ``GrpcError``.
+        message_bytes_max: limit of each request.
+    """
+
+    begin: Callable[[GrpcCall], Conversation]
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+
+
+Method = UnaryMethod | StreamMethod

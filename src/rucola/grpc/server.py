@@ -1,0 +1,151 @@
+"""The server: listens, and offers methods to the clients of all connections."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from rucola.common.hosts import join_address
+from rucola.errors import AddressInUseError, ConfigError
+from rucola.grpc.connection import GrpcConnection
+from rucola.grpc.metadata import FIELDS
+from rucola.grpc.methods import Method
+from rucola.grpc.status import GrpcError, StatusCode
+from rucola.http2.event_space import EventSpace
+from rucola.http2.limits import Http2Limits
+
+HELD_BYTES_MAX = UNSENT_BYTES_MAX = 64 * 1024 * 1024
+_GREETING = b"This is a gRPC port. It speaks HTTP/2; clients of gRPC connect here.\n"
+
+
+class GrpcServer:
+    """Listens on one address. Event loop only.
+
+    Args:
+        methods: what is offered, by path: ``/package.Service/Method``.
+        host: address to listen on.
+        port: port to listen on; 0 chooses a free port, and after ``start``, the attribute ``port`` is its number.
+        monotonic: the clock, in seconds.
+        wanted: names of the fields that the methods want of each request, in lower case.
+        limits: limits of each connection.
+        held_bytes_max: limit for the bytes of requests that are not complete, of all connections. Above it, the largest
+            request of the connection that holds most is refused.
+        unsent_bytes_max: limit for the bytes of answers that clients do not take, of all connections. Above it, clients
+            for which more than their share waits get no new calls.
+
+    Attributes:
+        connections: the open connections.
+        metadata_places: places of the wanted fields in ``space``.
+        space: memory that the connections share.
+        is_stopping: whether no more calls are taken.
+        unsent_bytes: bytes of answers that clients do not take.
+        unsent_bytes_max: as given.
+    """
+
+    greeting = _GREETING
+    """Text for browsers."""
+
+    def __init__(
+        self,
+        methods: Mapping[bytes, Method],
+        host: str,
+        port: int,
+        monotonic: Callable[[], float],
+        wanted: Sequence[bytes] = (),
+        limits: Http2Limits | None = None,
+        held_bytes_max: int = HELD_BYTES_MAX,
+        unsent_bytes_max: int = UNSENT_BYTES_MAX,
+    ) -> None:
+        self.methods, self.host, self.port = methods, host, port
+        self.limits = limits or Http2Limits()
+        names = list(dict.fromkeys([*FIELDS, *wanted]))
+        self.metadata_places = [names.index(name) for name in wanted]
+        self.space = EventSpace(names, self.limits)
+        self.connections: set[GrpcConnection] = set()
+        self.is_stopping = False
+        self.loop: asyncio.AbstractEventLoop
+        self._monotonic = monotonic
+        self._held_bytes_max = held_bytes_max
+        self._held_bytes = 0
+        self.unsent_bytes, self.unsent_bytes_max = 0, unsent_bytes_max
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._all_closed: asyncio.Event | None = None
+
+    @property
+    def address(self) -> str:
+        """The address of this server, as ``host:port``."""
+        return join_address(self.host, self.port)
+
+    async def start(self) -> None:
+        """Starts to listen.
+
+        Raises:
+            AddressInUseError: another process listens there.
+            ConfigError: the address cannot be used for another reason.
+        """
+        self.loop = asyncio.get_running_loop()
+        try:
+            self._server = await self.loop.create_server(lambda: GrpcConnection(self), self.host, self.port)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise AddressInUseError(self.address) from error
+            allowed = f"an address of this machine and a free port ({error.strerror or error})"
+            raise ConfigError("grpcServerPort", self.address, allowed) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self, timeout_s: float = 5.0) -> None:
+        """Takes no more calls, waits for those that are open, and closes all connections.
+
+        Args:
+            timeout_s: seconds after which connections are closed although calls are open.
+        """
+        self.is_stopping = True
+        if self._server is not None:
+            self._server.close()
+        self._all_closed = asyncio.Event()
+        for connection in list(self.connections):
+            connection.shut_down()
+        if self.connections:
+            try:
+                await asyncio.wait_for(self._all_closed.wait(), timeout_s)
+            except TimeoutError:
+                for connection in list(self.connections):
+                    connection.close()
+        for task in list(self._tasks):
+            task.cancel()
+
+    # --- for connections
+
+    def now_ms(self) -> int:
+        """The time in ms, of a clock that does not go back."""
+        return int(self._monotonic() * 1000)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs what a handler waits for."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def hold(self, count: int) -> None:
+        """Notes that so many more bytes of requests wait for the rest; negative when they are released."""
+        self._held_bytes += count
+        while self._held_bytes > self._held_bytes_max:
+            most = max(self.connections, key=lambda connection: connection.held_bytes)
+            call = most.largest
+            if call is None or not call.held_bytes:
+                break
+            most.refuse(call, GrpcError(StatusCode.RESOURCE_EXHAUSTED, "the server holds too many large requests"))
+            most.flush_soon()
+
+    def note_unsent(self, count: int) -> None:
+        """Notes that so many more bytes of answers wait for a client; negative when they have gone out."""
+        self.unsent_bytes += count
+
+    def lost(self, connection: GrpcConnection) -> None:
+        """Forgets a connection that is closed."""
+        self.connections.discard(connection)
+        if not self.connections and self._all_closed is not None:
+            self._all_closed.set()

@@ -1,0 +1,319 @@
+"""Messages that clients send: the checks of the protocol in their order, and the message as a broker stores it.
+
+One message passes the checks from first to last, and the first that fails words the refusal. A request with several
+messages is checked for its topics first; RocketMQ looks at the topic of a message just before it checks that message.
+
+What clients cannot see is stored in a fixed order: system properties first, then user properties by key. RocketMQ
+writes them in the order of a Java ``HashMap``. A property without a value is left out, because no reader of RocketMQ
+would see it.
+
+Source: RocketMQ 5.3.3, ``SendMessageActivity``, ``ProducerProcessor#sendMessage``,
+``TopicMessageType``, ``DefaultTopicMessageTypeValidator``; priorities: RocketMQ 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from rucola.common import message_const as const
+from rucola.common.java import has_iso_control, is_blank
+from rucola.common.kernel_records import SUFFIX_BYTES_MAX
+from rucola.common.key_builder import is_dlq_topic, is_retry_topic
+from rucola.common.sysflag import MessageSysFlag
+from rucola.formats.properties import PROPERTIES_BYTES_MAX, encode_properties
+from rucola.proxy import messages
+from rucola.proxy.names import check_topic
+from rucola.proxy.property_keys import PRIORITY, RESERVED_KEYS, TRACE_CONTEXT
+from rucola.proxy.refusal import RefusedError
+from rucola.proxy.timestamps import milliseconds, whole_seconds
+
+BODY_BYTES_MAX: Final = 4 << 20
+USER_PROPERTIES_MAX: Final = 128
+USER_PROPERTIES_BYTES_MAX: Final = 16 << 10
+"""Largest size of user properties, tag and keys together."""
+RECOVERY_SECONDS_MAX: Final = 3600
+"""Longest time until the first check of a transaction."""
+DELAY_MS_MAX: Final = 24 * 3600 * 1000
+MESSAGE_GROUP_BYTES_MAX: Final = 63
+MESSAGE_TYPE: Final = "message.type"
+"""Attribute of a topic: the kind of its messages."""
+_COMPRESSED = int(MessageSysFlag.COMPRESSED)
+_PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
+PROPERTIES_BYTES_STORED_MAX: Final = PROPERTIES_BYTES_MAX - SUFFIX_BYTES_MAX
+"""Largest size of all properties as stored; a broker appends some of its own."""
+
+
+class MessageKind(Enum):
+    """The kind of a message, by the values of the topic attribute ``message.type``."""
+
+    NORMAL = "NORMAL"
+    FIFO = "FIFO"
+    DELAY = "DELAY"
+    TRANSACTION = "TRANSACTION"
+    PRIORITY = "PRIORITY"
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """A message that has passed the checks.
+
+    Attributes:
+        topic: name of the topic.
+        body: the body, as sent.
+        properties: the properties as stored.
+        sys_flag: bits of ``MessageSysFlag``.
+        born_timestamp_ms: when the message was made.
+        unique_key: the id that the client gave it.
+        message_group: messages of the same group go to the same queue; None without.
+        kind: what the properties make of it.
+        deliver_ms: when it is delivered; None if at once.
+        priority: 0 or more; None without.
+        reconsume_times: deliveries before this one, of a message sent to a retry topic; else 0.
+    """
+
+    topic: str
+    body: bytes
+    properties: bytes
+    sys_flag: int
+    born_timestamp_ms: int
+    unique_key: str
+    message_group: str | None
+    kind: MessageKind
+    deliver_ms: int | None
+    priority: int | None
+    reconsume_times: int
+
+
+class Arrival(NamedTuple):
+    """What the door knows of a request besides its bytes.
+
+    Attributes:
+        now_ms: the time.
+        host: address of the client, stored if a message does not name its host; may be empty.
+        body_bytes_max: largest body.
+    """
+
+    now_ms: int
+    host: str = ""
+    body_bytes_max: int = BODY_BYTES_MAX
+
+
+def read_request(request: messages.SendMessageRequest, arrival: Arrival) -> list[SentMessage]:
+    """Checks all messages of a request.
+
+    Raises:
+        RefusedError: the first check that fails, in the order of the messages.
+    """
+    if not request.messages:
+        raise RefusedError(messages.MESSAGE_CORRUPTED, "no message to send")
+    topic = request.messages[0].topic
+    check_topic(topic.name)
+    if any(message.topic != topic for message in request.messages):
+        raise RefusedError(messages.MESSAGE_CORRUPTED, "the messages of a request must have the same topic")
+    return [_read_message(message, arrival) for message in request.messages]
+
+
+def check_kind(topic: str, kind: MessageKind, attributes: Mapping[str, str]) -> None:
+    """Refuses a message of a kind that its topic does not have. Retry and dead-letter topics take every kind; a topic
+    without the attribute ``message.type`` is NORMAL.
+
+    Args:
+        topic: name of the topic.
+        kind: kind of the message.
+        attributes: attributes of the topic.
+
+    Raises:
+        RefusedError: ``MESSAGE_PROPERTY_CONFLICT_WITH_TYPE``.
+    """
+    if is_retry_topic(topic) or is_dlq_topic(topic):
+        return
+    expected = attributes.get(MESSAGE_TYPE, MessageKind.NORMAL.value)
+    if expected not in ("MIXED", kind.value):
+        raise RefusedError(
+            messages.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            f"TopicMessageType validate failed, the expected type is {expected}, but actual type is {kind.value}",
+        )
+
+
+def _read_message(message: messages.Message, arrival: Arrival) -> SentMessage:
+    system = message.system_properties
+    topic = message.topic.name
+    _check_body(message.body, arrival.body_bytes_max)
+    user_bytes = _check_user_properties(message.user_properties)
+    _check_tag_and_keys(system, user_bytes)
+    if is_blank(system.message_id) or has_iso_control(system.message_id):
+        raise RefusedError(messages.ILLEGAL_MESSAGE_ID, "message id cannot be empty or contain control character")
+    recovery_seconds = _recovery_seconds(system)
+    deliver_ms = _deliver_ms(system, arrival.now_ms)
+    _check_message_group(system.message_group)
+    _check_others(system)
+
+    born_ms = milliseconds(system.born_timestamp) if system.HasField("born_timestamp") else None
+    priority = system.priority if system.HasField("priority") and system.priority >= 0 else None
+    own = {
+        const.TAGS: system.tag,
+        const.KEYS: const.KEY_SEPARATOR.join(filter(None, system.keys)),
+        const.UNIQ_KEY: system.message_id,
+        const.RECONSUME_TIME: str(system.delivery_attempt),
+        const.PGROUP: topic,  # there are no producer groups; transactions are checked with producers of the topic
+        const.TRAN_MSG: "true" if system.message_type == messages.TRANSACTION else "",
+        const.CHECK_IMMUNITY_TIME_IN_SECONDS: _decimal(recovery_seconds),
+        const.TIMER_DELIVER_MS: _decimal(deliver_ms),
+        const.SHARDING_KEY: system.message_group,
+        TRACE_CONTEXT: system.trace_context,
+        PRIORITY: _decimal(priority),
+        const.BORN_HOST: arrival.host if is_blank(system.born_host) else system.born_host,
+        const.BORN_TIMESTAMP: _decimal(born_ms),
+    }
+    properties = _with_user_properties(own, message.user_properties)
+    kind = _kind(properties)
+    compressed = _COMPRESSED if system.body_encoding == messages.GZIP else 0
+    return SentMessage(
+        topic=topic,
+        body=message.body,
+        properties=_stored(properties),
+        sys_flag=compressed | (_PREPARED if kind is MessageKind.TRANSACTION else 0),
+        born_timestamp_ms=arrival.now_ms if born_ms is None else born_ms,
+        unique_key=system.message_id,
+        message_group=system.message_group or None,
+        kind=kind,
+        deliver_ms=deliver_ms,
+        priority=priority,
+        reconsume_times=system.delivery_attempt if is_retry_topic(topic) else 0,
+    )
+
+
+def _decimal(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _with_user_properties(own: Mapping[str, str], user: Mapping[str, str]) -> dict[str, str]:
+    """The properties that have a value. What the system sets wins over a user property of the same name."""
+    properties = {name: value for name, value in own.items() if value}
+    for name, value in sorted(user.items()):
+        if name and value:
+            properties.setdefault(name, value)
+    return properties
+
+
+def _stored(properties: Mapping[str, str]) -> bytes:
+    text = encode_properties(properties)
+    if len(text) > PROPERTIES_BYTES_STORED_MAX:
+        raise RefusedError(
+            messages.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"the properties of a message cannot exceed {PROPERTIES_BYTES_STORED_MAX} bytes in all",
+        )
+    return text
+
+
+def _check_body(body: bytes, body_bytes_max: int) -> None:
+    if not body:
+        raise RefusedError(messages.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+    if len(body) > body_bytes_max:
+        raise RefusedError(messages.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {body_bytes_max}")
+
+
+def _check_user_properties(properties: Mapping[str, str]) -> int:
+    """Returns the size of the properties in bytes."""
+    if len(properties) > USER_PROPERTIES_MAX:
+        raise RefusedError(
+            messages.MESSAGE_PROPERTIES_TOO_LARGE, f"too many user properties, max is {USER_PROPERTIES_MAX}"
+        )
+    size = 0
+    for key, value in properties.items():
+        if key in RESERVED_KEYS:
+            raise RefusedError(messages.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {key}")
+        for part, text in (("key", key), ("value", value)):
+            if has_iso_control(text):
+                raise RefusedError(
+                    messages.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the {part} of property cannot contain control character"
+                )
+            size += len(text.encode())
+    return size
+
+
+def _check_tag_and_keys(system: messages.SystemProperties, user_bytes: int) -> None:
+    tag = system.tag
+    if tag:
+        if is_blank(tag):
+            raise RefusedError(messages.ILLEGAL_MESSAGE_TAG, "tag cannot be the char sequence of whitespace")
+        if "|" in tag:
+            raise RefusedError(messages.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
+        if has_iso_control(tag):
+            raise RefusedError(messages.ILLEGAL_MESSAGE_TAG, "tag cannot contain control character")
+    size = user_bytes + len(tag.encode())
+    for key in system.keys:
+        if key and is_blank(key):
+            raise RefusedError(messages.ILLEGAL_MESSAGE_KEY, "key cannot be the char sequence of whitespace")
+        if has_iso_control(key):
+            raise RefusedError(messages.ILLEGAL_MESSAGE_KEY, "key cannot contain control character")
+        size += len(key.encode())
+    if size > USER_PROPERTIES_BYTES_MAX:
+        raise RefusedError(
+            messages.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"the total size of user property is too large, max is {USER_PROPERTIES_BYTES_MAX}",
+        )
+
+
+def _recovery_seconds(system: messages.SystemProperties) -> int | None:
+    if system.message_type != messages.TRANSACTION or not system.HasField("orphaned_transaction_recovery_duration"):
+        return None
+    seconds = whole_seconds(system.orphaned_transaction_recovery_duration)
+    if seconds is None or seconds > RECOVERY_SECONDS_MAX:
+        raise RefusedError(
+            messages.BAD_REQUEST,
+            f"the transaction recovery time of message must be from 0 to {RECOVERY_SECONDS_MAX} seconds",
+        )
+    return seconds
+
+
+def _deliver_ms(system: messages.SystemProperties, now_ms: int) -> int | None:
+    """The delivery time; one before 1970 becomes 1970, because both are past."""
+    if not system.HasField("delivery_timestamp"):
+        return None
+    deliver_ms = milliseconds(system.delivery_timestamp)
+    if deliver_ms is None:
+        raise RefusedError(messages.ILLEGAL_DELIVERY_TIME, "the delivery time of message is no valid timestamp")
+    if deliver_ms - now_ms > DELAY_MS_MAX:
+        raise RefusedError(
+            messages.ILLEGAL_DELIVERY_TIME, f"the max delay time of message is too large, max is {DELAY_MS_MAX}"
+        )
+    return max(deliver_ms, 0)
+
+
+def _check_message_group(group: str) -> None:
+    if not group:
+        return
+    if is_blank(group):
+        raise RefusedError(messages.ILLEGAL_MESSAGE_GROUP, "message group cannot be the char sequence of whitespace")
+    if len(group.encode()) > MESSAGE_GROUP_BYTES_MAX:
+        raise RefusedError(
+            messages.ILLEGAL_MESSAGE_GROUP, f"message group cannot exceed the max {MESSAGE_GROUP_BYTES_MAX} bytes"
+        )
+    if has_iso_control(group):
+        raise RefusedError(messages.ILLEGAL_MESSAGE_GROUP, "message group cannot contain control character")
+
+
+def _check_others(system: messages.SystemProperties) -> None:
+    """The checks that RocketMQ 5.3.3 does not make. A control character in these fields could begin a property that
+    only brokers set.
+    """
+    if system.lite_topic or system.message_type == messages.LITE:
+        raise RefusedError(messages.ILLEGAL_LITE_TOPIC, "this server has no lite topics")
+    for name, text in (("trace context", system.trace_context), ("born host", system.born_host)):
+        if has_iso_control(text):
+            raise RefusedError(messages.BAD_REQUEST, f"{name} cannot contain control character")
+
+
+def _kind(properties: Mapping[str, str]) -> MessageKind:
+    """The properties decide, and not the type that the client names: a broker acts on them."""
+    if properties.get(const.TRAN_MSG) == "true":
+        return MessageKind.TRANSACTION
+    if const.TIMER_DELIVER_MS in properties:
+        return MessageKind.DELAY
+    if const.SHARDING_KEY in properties:
+        return MessageKind.FIFO
+    return MessageKind.PRIORITY if PRIORITY in properties else MessageKind.NORMAL
