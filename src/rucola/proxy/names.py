@@ -23,7 +23,7 @@ GROUP_CHARACTERS_MAX: Final = 120
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 """Groups with such names belong to brokers (RocketMQ 5.3.3, ``MixAll#isSysConsumerGroup``)."""
 NAMESPACE_SEPARATOR: Final = "%"
-_ALLOWED = "^[%|a-zA-Z0-9_-]+$"
+_ALLOWED = "letters and digits of ASCII, %, |, _ and -"
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]*")
 _SHOWN_CHARACTERS = 64
 
@@ -36,7 +36,7 @@ def check_topic(topic: str) -> None:
     """
     _check("topic", topic, TOPIC_CHARACTERS_MAX, messages.ILLEGAL_TOPIC)
     if is_system_topic(topic):
-        raise RefusedError(messages.ILLEGAL_TOPIC, f"cannot access system topic {topic}")
+        raise RefusedError(messages.ILLEGAL_TOPIC, f"topic {topic} belongs to the system")
 
 
 def check_group(group: str) -> None:
@@ -47,7 +47,7 @@ def check_group(group: str) -> None:
     """
     _check("group", group, GROUP_CHARACTERS_MAX, messages.ILLEGAL_CONSUMER_GROUP)
     if group.startswith(SYSTEM_GROUP_PREFIX):
-        raise RefusedError(messages.ILLEGAL_CONSUMER_GROUP, f"cannot use system consumer group {group}")
+        raise RefusedError(messages.ILLEGAL_CONSUMER_GROUP, f"consumer group {group} belongs to the system")
 
 
 def resource_of(name: str) -> messages.Resource:
@@ -68,9 +68,9 @@ def resource_of(name: str) -> messages.Resource:
 
 def _check(kind: str, name: str, characters_max: int, code: int) -> None:
     if not name.strip():
-        raise RefusedError(code, f"the specified {kind} is blank")
+        raise RefusedError(code, f"the name of the {kind} is blank")
     if len(name) > characters_max:
-        raise RefusedError(code, f"the specified {kind} is longer than {kind} max length {characters_max}")
+        raise RefusedError(code, f"the name of the {kind} has {len(name)} characters; allowed are {characters_max}")
     if _NAME.fullmatch(name) is None:
         shown = ascii(name[:_SHOWN_CHARACTERS])
-        raise RefusedError(code, f"the specified {kind} {shown} contains illegal characters, allowing only {_ALLOWED}")
+        raise RefusedError(code, f"the name of the {kind} is {shown}; allowed are {_ALLOWED}")

@@ -147,7 +147,7 @@ class TransactionId(NamedTuple):
             RefusedError: ``INVALID_TRANSACTION_ID``: the text is empty, or has the mark but was not made by ``encode``.
         """
         if not text.strip():
-            raise RefusedError(messages.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
+            raise RefusedError(messages.INVALID_TRANSACTION_ID, "the transaction id is empty")
         if not text.startswith(_TRANSACTION_MARK):
             return cls(text)
         code = text[len(_TRANSACTION_MARK) :]

@@ -108,7 +108,7 @@ def read_request(request: messages.SendMessageRequest, arrival: Arrival) -> list
         RefusedError: the first check that fails, in the order of the messages.
     """
     if not request.messages:
-        raise RefusedError(messages.MESSAGE_CORRUPTED, "no message to send")
+        raise RefusedError(messages.MESSAGE_CORRUPTED, "the request has no message")
     topic = request.messages[0].topic
     check_topic(topic.name)
     if any(message.topic != topic for message in request.messages):
@@ -134,7 +134,7 @@ def check_kind(topic: str, kind: MessageKind, attributes: Mapping[str, str]) -> 
     if expected not in ("MIXED", kind.value):
         raise RefusedError(
             messages.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-            f"TopicMessageType validate failed, the expected type is {expected}, but actual type is {kind.value}",
+            f"topic {topic} takes {expected} messages (its attribute {MESSAGE_TYPE}); this one is {kind.value}",
         )
 
 
@@ -145,7 +145,7 @@ def _read_message(message: messages.Message, arrival: Arrival) -> SentMessage:
     user_bytes = _check_user_properties(message.user_properties)
     _check_tag_and_keys(system, user_bytes)
     if is_blank(system.message_id) or has_iso_control(system.message_id):
-        raise RefusedError(messages.ILLEGAL_MESSAGE_ID, "message id cannot be empty or contain control character")
+        raise RefusedError(messages.ILLEGAL_MESSAGE_ID, "the message id is empty or has control characters")
     recovery_seconds = _recovery_seconds(system)
     deliver_ms = _deliver_ms(system, arrival.now_ms)
     _check_message_group(system.message_group)
@@ -204,32 +204,37 @@ def _stored(properties: Mapping[str, str]) -> bytes:
     if len(text) > PROPERTIES_BYTES_STORED_MAX:
         raise RefusedError(
             messages.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"the properties of a message cannot exceed {PROPERTIES_BYTES_STORED_MAX} bytes in all",
+            f"all properties of the message have {len(text)} bytes; allowed are {PROPERTIES_BYTES_STORED_MAX}",
         )
     return text
 
 
 def _check_body(body: bytes, body_bytes_max: int) -> None:
     if not body:
-        raise RefusedError(messages.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+        raise RefusedError(messages.MESSAGE_BODY_EMPTY, "the message has no body")
     if len(body) > body_bytes_max:
-        raise RefusedError(messages.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {body_bytes_max}")
+        raise RefusedError(
+            messages.MESSAGE_BODY_TOO_LARGE, f"the body has {len(body)} bytes; allowed are {body_bytes_max}"
+        )
 
 
 def _check_user_properties(properties: Mapping[str, str]) -> int:
     """Returns the size of the properties in bytes."""
     if len(properties) > USER_PROPERTIES_MAX:
         raise RefusedError(
-            messages.MESSAGE_PROPERTIES_TOO_LARGE, f"too many user properties, max is {USER_PROPERTIES_MAX}"
+            messages.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"the message has {len(properties)} user properties; allowed are {USER_PROPERTIES_MAX}",
         )
     size = 0
     for key, value in properties.items():
         if key in RESERVED_KEYS:
-            raise RefusedError(messages.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {key}")
+            raise RefusedError(
+                messages.ILLEGAL_MESSAGE_PROPERTY_KEY, f"user property {key} has a name that only the system uses"
+            )
         for part, text in (("key", key), ("value", value)):
             if has_iso_control(text):
                 raise RefusedError(
-                    messages.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the {part} of property cannot contain control character"
+                    messages.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the {part} of a user property has control characters"
                 )
             size += len(text.encode())
     return size
@@ -239,22 +244,22 @@ def _check_tag_and_keys(system: messages.SystemProperties, user_bytes: int) -> N
     tag = system.tag
     if tag:
         if is_blank(tag):
-            raise RefusedError(messages.ILLEGAL_MESSAGE_TAG, "tag cannot be the char sequence of whitespace")
+            raise RefusedError(messages.ILLEGAL_MESSAGE_TAG, "the tag is blank")
         if "|" in tag:
-            raise RefusedError(messages.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
+            raise RefusedError(messages.ILLEGAL_MESSAGE_TAG, "the tag contains |, which separates tags")
         if has_iso_control(tag):
-            raise RefusedError(messages.ILLEGAL_MESSAGE_TAG, "tag cannot contain control character")
+            raise RefusedError(messages.ILLEGAL_MESSAGE_TAG, "the tag has control characters")
     size = user_bytes + len(tag.encode())
     for key in system.keys:
         if key and is_blank(key):
-            raise RefusedError(messages.ILLEGAL_MESSAGE_KEY, "key cannot be the char sequence of whitespace")
+            raise RefusedError(messages.ILLEGAL_MESSAGE_KEY, "a key is blank")
         if has_iso_control(key):
-            raise RefusedError(messages.ILLEGAL_MESSAGE_KEY, "key cannot contain control character")
+            raise RefusedError(messages.ILLEGAL_MESSAGE_KEY, "a key has control characters")
         size += len(key.encode())
     if size > USER_PROPERTIES_BYTES_MAX:
         raise RefusedError(
             messages.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"the total size of user property is too large, max is {USER_PROPERTIES_BYTES_MAX}",
+            f"user properties, tag and keys have {size} bytes; allowed are {USER_PROPERTIES_BYTES_MAX}",
         )
 
 
@@ -265,7 +270,7 @@ def _recovery_seconds(system: messages.SystemProperties) -> int | None:
     if seconds is None or seconds > RECOVERY_SECONDS_MAX:
         raise RefusedError(
             messages.BAD_REQUEST,
-            f"the transaction recovery time of message must be from 0 to {RECOVERY_SECONDS_MAX} seconds",
+            f"the recovery time of the transaction is not allowed; allowed are 0 to {RECOVERY_SECONDS_MAX} s",
         )
     return seconds
 
@@ -276,10 +281,11 @@ def _deliver_ms(system: messages.SystemProperties, now_ms: int) -> int | None:
         return None
     deliver_ms = milliseconds(system.delivery_timestamp)
     if deliver_ms is None:
-        raise RefusedError(messages.ILLEGAL_DELIVERY_TIME, "the delivery time of message is no valid timestamp")
+        raise RefusedError(messages.ILLEGAL_DELIVERY_TIME, "the delivery time is no valid timestamp")
     if deliver_ms - now_ms > DELAY_MS_MAX:
         raise RefusedError(
-            messages.ILLEGAL_DELIVERY_TIME, f"the max delay time of message is too large, max is {DELAY_MS_MAX}"
+            messages.ILLEGAL_DELIVERY_TIME,
+            f"the delivery time is {deliver_ms - now_ms} ms ahead; allowed are {DELAY_MS_MAX}",
         )
     return max(deliver_ms, 0)
 
@@ -288,13 +294,14 @@ def _check_message_group(group: str) -> None:
     if not group:
         return
     if is_blank(group):
-        raise RefusedError(messages.ILLEGAL_MESSAGE_GROUP, "message group cannot be the char sequence of whitespace")
+        raise RefusedError(messages.ILLEGAL_MESSAGE_GROUP, "the message group is blank")
     if len(group.encode()) > MESSAGE_GROUP_BYTES_MAX:
         raise RefusedError(
-            messages.ILLEGAL_MESSAGE_GROUP, f"message group cannot exceed the max {MESSAGE_GROUP_BYTES_MAX} bytes"
+            messages.ILLEGAL_MESSAGE_GROUP,
+            f"the message group has {len(group.encode())} bytes; allowed are {MESSAGE_GROUP_BYTES_MAX}",
         )
     if has_iso_control(group):
-        raise RefusedError(messages.ILLEGAL_MESSAGE_GROUP, "message group cannot contain control character")
+        raise RefusedError(messages.ILLEGAL_MESSAGE_GROUP, "the message group has control characters")
 
 
 def _check_others(system: messages.SystemProperties) -> None:
@@ -305,7 +312,7 @@ def _check_others(system: messages.SystemProperties) -> None:
         raise RefusedError(messages.ILLEGAL_LITE_TOPIC, "this server has no lite topics")
     for name, text in (("trace context", system.trace_context), ("born host", system.born_host)):
         if has_iso_control(text):
-            raise RefusedError(messages.BAD_REQUEST, f"{name} cannot contain control character")
+            raise RefusedError(messages.BAD_REQUEST, f"the {name} has control characters")
 
 
 def _kind(properties: Mapping[str, str]) -> MessageKind:

@@ -47,7 +47,12 @@ def test_groups_that_are_refused(group):
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("", "blank"), (300 * "é", "longer than topic max length 127"), ("é", "illegal characters"), ("TBW102", "system")],
+    [
+        ("", "blank"),
+        (300 * "é", "has 300 characters; allowed are 127"),
+        ("é", "allowed are letters and digits"),
+        ("TBW102", "system"),
+    ],
 )
 def test_the_text_says_what_is_wrong(name, reason):
     with pytest.raises(RefusedError, match=reason):
