@@ -32,6 +32,7 @@ from rucola.arrow.json_columns import Checker, Outcome
 from rucola.arrow.json_shape import BOOLEAN, DOUBLE, LONG, STRING, object_of
 from rucola.common.columns import RecordColumn, new_table
 from rucola.common.message_queue import MessageQueue
+from rucola.formats._message_cy import walk_records
 from rucola.formats.checksum import crc32
 from rucola.formats.column_plan import PlanKind, Planned, new_plan
 from rucola.formats.timer import TIMER_UNIT, TIMER_UNIT_BYTES
@@ -45,6 +46,7 @@ from rucola.protocol.answers import SendAnswers
 from rucola.protocol.batch_members import ID_BYTES
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.send_request import header_head
+from rucola.proxy import messages
 
 GROUP = "kernels, 64 messages of 1 KiB: compiled against interpreted"
 COUNT = 64
@@ -125,6 +127,44 @@ def _encode_rows(module: ModuleType) -> Callable[[], object]:
 def _walk_records(module: ModuleType) -> Callable[[], object]:
     segment, end = records(COUNT, BODY_BYTES)
     return partial(module.walk_records, segment, memoryview(segment), 0, end, 0, new_table(COUNT), COUNT, crc32, 4)
+
+
+def _read_send(module: ModuleType) -> Callable[[], object]:
+    system = messages.SystemProperties(
+        tag="TagA", keys=["key"], message_id="01AC4B1E2F3D4C5B6A7F8E9D0C1B2A39", message_type=messages.NORMAL
+    )
+    system.body_encoding, system.born_host = messages.IDENTITY, "worker-7"
+    system.born_timestamp.FromMilliseconds(STORE_TIMESTAMP_MS)
+    message = messages.Message(
+        topic=messages.Resource(name="bench"),
+        user_properties={"origin": "EWR", "carrier": "UA"},
+        system_properties=system,
+        body=bytes(BODY_BYTES),
+    )
+    request = messages.SendMessageRequest(messages=[message]).SerializeToString()
+    table, scratch = new_table(COUNT), bytearray(module.send_bytes(len(request), 0))
+
+    def work() -> None:
+        for row in range(COUNT):
+            module.read_send(request, table, row, scratch, row, b"", BODY_BYTES_MAX)
+
+    assert module.read_send(request, table, 0, scratch, 0, b"", BODY_BYTES_MAX)
+    return work
+
+
+def _write_delivery(module: ModuleType) -> Callable[[], object]:
+    segment, end = records(COUNT, BODY_BYTES)
+    table = new_table(COUNT)
+    assert walk_records(segment, memoryview(segment), 0, end, 0, table, COUNT, crc32, 4)
+    handle, checksum = b"1 1700000000000 60000 0 0 broker-a 0 1 4096", 32 * b"A"
+    scratch = bytearray(module.delivery_bytes(2 * BODY_BYTES, len(handle)))
+
+    def work() -> None:
+        for row in range(COUNT):
+            module.write_delivery(segment, table, row, scratch, handle, checksum, 0)
+
+    assert module.write_delivery(segment, table, 0, scratch, handle, checksum, 0) > 0
+    return work
 
 
 def _put_unit(module: ModuleType) -> Callable[[], object]:
@@ -324,5 +364,7 @@ WORKLOADS: tuple[tuple[str, str, Callable[[ModuleType], Callable[[], object]]], 
     ("rucola.http2._frames_cy", "find_frames", _find_frames),
     ("rucola.http2._hpack_cy", "HeaderDecoder.decode", _decode_block),
     ("rucola.http2._exchange_cy", "StreamExchange.read", _read),
+    ("rucola.proxy._send_cy", "read_send", _read_send),
+    ("rucola.proxy._delivery_cy", "write_delivery", _write_delivery),
     ("rucola.arrow._json_cy", "Scan.check", _check_bodies),
 )
