@@ -15,7 +15,12 @@ from itertools import islice
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from rucola.broker import Broker
-from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
+from rucola.common.key_builder import (
+    DLQ_GROUP_TOPIC_PREFIX,
+    RETRY_GROUP_TOPIC_PREFIX,
+    SYSTEM_GROUP_PREFIX,
+    is_system_topic,
+)
 from rucola.remoting.fairness.steps import Steps
 
 TOPICS_MAX = 1000
@@ -23,8 +28,6 @@ TOPICS_MAX = 1000
 
 _STEP = 64
 """Number of queues, or of groups that need no look, in one step."""
-_BROKERS_GROUP = "CID_RMQ_SYS_"
-"""Groups with which the broker itself keeps its progress."""
 _NODE = ("cluster", "node_type", "node_id")
 
 
@@ -93,7 +96,7 @@ def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Steps[list[Met
     for number, key in enumerate(list(services.offsets.table)):
         topic, _, name = key.rpartition("@")
         known = name in services.groups.table and topic in services.topics.table
-        if known and name not in connected and not name.startswith(_BROKERS_GROUP):
+        if known and name not in connected and not name.startswith(SYSTEM_GROUP_PREFIX):
             if pairs >= pairs_max:
                 left_out += 1
             else:

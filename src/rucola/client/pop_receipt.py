@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rucola.common import message_const
-from rucola.common.key_builder import RETRY_GROUP_TOPIC_PREFIX
 from rucola.common.message import MessageExt
 from rucola.common.numbers import INT32_MAX, INT64_MAX, number_in
+from rucola.common.pop_topics import TOPIC_KINDS, real_topic
 from rucola.errors import ClientError, FormatError
 from rucola.protocol.headers.pop import ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
 
 _WORDS = 8
-_SEPARATORS = {"1": "_", "2": "+"}
-"""What stands between group and topic in the name of a retry topic, by the kind of topic."""
 
 
 class PopReceipt:
@@ -57,8 +55,7 @@ class PopReceipt:
 
     def real_topic(self, topic: str, group: str) -> str:
         """The topic that holds a message of ``topic``: the topic itself or a retry topic."""
-        separator = _SEPARATORS.get(self.topic_kind)
-        return topic if separator is None else f"{RETRY_GROUP_TOPIC_PREFIX}{group}{separator}{topic}"
+        return real_topic(topic, group, self.topic_kind) if self.topic_kind in TOPIC_KINDS else topic
 
     def changed(self, header: ChangeInvisibleTimeResponseHeader) -> PopReceipt:
         """Returns the receipt handle after a change of the invisible time.

@@ -1,4 +1,4 @@
-"""Derives retry, dead-letter and light-queue topics from other names; lists RocketMQ's reserved topics."""
+"""Derives retry, dead-letter and light-queue topics from other names; lists RocketMQ's reserved names."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_GROUP_TOPIC_PREFIX: Final = "%DLQ%"
 LMQ_PREFIX: Final = "%LMQ%"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+"""Groups with such names belong to brokers (RocketMQ 5.3.3, ``MixAll#isSysConsumerGroup``)."""
 
 AUTO_CREATE_TOPIC_KEY_TOPIC: Final = "TBW102"
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"

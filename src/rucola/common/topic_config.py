@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 from rucola.common.java import read_int32
 from rucola.common.numbers import INT32_MAX
 from rucola.common.sysflag import PermName
+
+MESSAGE_TYPE: Final = "message.type"
+"""Attribute of a topic: the kind of its messages."""
+MIXED: Final = "MIXED"
+"""Value of this attribute: messages of every kind."""
 
 
 class TopicFilterType(StrEnum):

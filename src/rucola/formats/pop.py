@@ -24,7 +24,7 @@ ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 
 _OFFSET_MAX = 1 << 61
-_TIME_MS_MAX = 1 << 61
+TIME_MS_MAX: Final = 1 << 61
 """A pop time and an invisible time up to this one have a sum of less than 64 bits."""
 IN_ORDER: Final = -1
 """Value of ``start_offset`` in acknowledgements of groups that pop in order. Such an acknowledgement applies to every
@@ -109,7 +109,7 @@ class PopCheckpoint:
             )
         if not all(type(d) is int and 0 <= d <= INT32_MAX for d in distances):
             raise FormatError("checkpoint of a pop", 0, "a list of distances in d", repr(distances)[:64])
-        return cls(_key(members, 0), _number(members, "it", -_TIME_MS_MAX, _TIME_MS_MAX), tuple(distances))
+        return cls(_key(members, 0), _number(members, "it", -TIME_MS_MAX, TIME_MS_MAX), tuple(distances))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def _key(members: Mapping[str, Any], start_min: int) -> PopKey:
         _text(members, "c"),
         _number(members, "q", 0, INT32_MAX),
         _number(members, "so", start_min, _OFFSET_MAX),
-        _number(members, "pt", 0, _TIME_MS_MAX),
+        _number(members, "pt", 0, TIME_MS_MAX),
         str(members.get("bn") or ""),
     )
 

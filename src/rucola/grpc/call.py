@@ -152,14 +152,14 @@ class GrpcCall:
         """Bytes of requests that are not complete."""
         return len(self._held) + len(self._request or b"")
 
-    def taken(self, data: bytes, is_last: bool) -> list[bytes]:
+    def take(self, data: bytes, is_last: bool) -> list[bytes]:
         """Takes bytes of requests; returns the requests that the method may handle now.
 
         Raises:
             GrpcError: they are no requests of this method.
         """
         self.is_new = False
-        requests = self._complete(data)
+        requests = self._split(data)
         if is_last and self._held:
             raise GrpcError(StatusCode.INTERNAL, "the stream of requests ends within a request")
         if self.conversation is not None:
@@ -175,8 +175,8 @@ class GrpcCall:
         request, self._request = self._request, None
         return [request]
 
-    def _complete(self, data: bytes) -> list[bytes]:
-        """Returns the requests that end in ``data``."""
+    def _split(self, data: bytes) -> list[bytes]:
+        """Returns the requests that end in ``data``; keeps what belongs to the next one."""
         source: bytes | bytearray = data
         if self._held:
             self._held += data

@@ -159,6 +159,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
+    def abort(self) -> None:
+        """Closes the connection at once; what was not sent is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
     @property
     def largest(self) -> GrpcCall | None:
         """The call that holds most bytes of requests that are not complete."""
@@ -194,7 +199,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         stream, fields = rows[base + ROW_STREAM], rows[base + ROW_FIELDS]
         numbers = space.fields
         key = (numbers[fields + _METHOD_ENTRY], numbers[fields + _PATH_ENTRY], numbers[fields + _TYPE_ENTRY])
-        method = self._known.get(key) or self._find(stream, fields, key)
+        method = self._known.get(key) or self._look_up(stream, fields, key)
         if method is None:
             return
         if server.unsent_bytes > server.unsent_bytes_max and self._takes_most():
@@ -209,7 +214,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if type(method) is not UnaryMethod or rows[base + ROW_END]:
             self._begin(call, rows[base + ROW_END] == 1)
 
-    def _find(self, stream: int, fields: int, key: tuple[int, int, int]) -> Method | None:
+    def _look_up(self, stream: int, fields: int, key: tuple[int, int, int]) -> Method | None:
         """Returns the method that a request calls; if there is none, answers it and returns None."""
         http2, value = self.http2, self.http2.space.value
         path, name = value(fields, metadata.PATH) or b"", value(fields, metadata.METHOD)
@@ -273,11 +278,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Gives bytes of requests to a call, and complete requests to its handler."""
         before = call.held_bytes
         try:
-            requests = call.taken(data, is_last)
+            requests = call.take(data, is_last)
         finally:
             if (held := call.held_bytes - before) != 0:
                 self.held_bytes += held
-                self._server.hold(held)
+                self._server.hold(self, held)
         conversation = call.conversation
         if conversation is None:
             for request in requests:
@@ -340,7 +345,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def _release(self, call: GrpcCall) -> None:
         if held := call.held_bytes:
             self.held_bytes -= held
-            self._server.hold(-held)
+            self._server.hold(self, -held)
 
     def _abandon(self, call: GrpcCall) -> None:
         """Ends a call on which nothing more can be sent."""
@@ -362,7 +367,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._close_if_done()
 
     def _note_unsent(self, transport: asyncio.Transport) -> None:
-        """Counts what the client does not take. Windows open through what we read, so only a full socket stops that."""
+        """Counts what the client does not take. If it does not even read, we stop reading; if only its windows are
+        closed, we must go on, because they open with frames that we read.
+        """
         ready = self.http2.ready_bytes
         if (unsent := self.http2.queued_bytes() + ready) != self.unsent_bytes:
             self._server.note_unsent(unsent - self.unsent_bytes)
@@ -380,7 +387,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._is_closing = True
             if self._transport.can_write_eof():
                 self._transport.write_eof()
-            self._server.loop.call_later(_GENTLE_S, self.close)
+            self._server.loop.call_later(_GENTLE_S, self.abort)
 
     def _close_if_done(self) -> None:
         if self._server.is_stopping and not self._calls and not self.http2.queued_bytes():

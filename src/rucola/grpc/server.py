@@ -31,7 +31,7 @@ class GrpcServer:
         wanted: names of the fields that the methods want of each request, in lower case.
         limits: limits of each connection.
         held_bytes_max: limit for the bytes of requests that are not complete, of all connections. Above it, the largest
-            request of the connection that holds most is refused.
+            request of a connection that holds more than its share is refused.
         unsent_bytes_max: limit for the bytes of answers that clients do not take, of all connections. Above it, clients
             for which more than their share waits get no new calls.
 
@@ -113,7 +113,8 @@ class GrpcServer:
                 await asyncio.wait_for(self._all_closed.wait(), timeout_s)
             except TimeoutError:
                 for connection in list(self.connections):
-                    connection.close()
+                    connection.abort()
+                await self._all_closed.wait()
         for task in list(self._tasks):
             task.cancel()
 
@@ -129,11 +130,13 @@ class GrpcServer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def hold(self, count: int) -> None:
-        """Notes that so many more bytes of requests wait for the rest; negative when they are released."""
+    def hold(self, connection: GrpcConnection, count: int) -> None:
+        """Notes that a connection holds so many more bytes of unfinished requests; negative when they are released."""
         self._held_bytes += count
         while self._held_bytes > self._held_bytes_max:
-            most = max(self.connections, key=lambda connection: connection.held_bytes)
+            most = connection
+            if connection.held_bytes * len(self.connections) < self._held_bytes_max:  # less than its share
+                most = max(self.connections, key=lambda one: one.held_bytes)
             call = most.largest
             if call is None or not call.held_bytes:
                 break

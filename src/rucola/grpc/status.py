@@ -35,9 +35,11 @@ class GrpcError(RucolaError):
     """
 
     def __init__(self, code: StatusCode, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-        self.text = text
+        super().__init__(code, text)
+        self.code, self.text = code, text
+
+    def __str__(self) -> str:
+        return self.text
 
 
 HEADERS = encode_block([(b":status", b"200"), (b"content-type", b"application/grpc")])

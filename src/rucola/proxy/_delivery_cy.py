@@ -31,6 +31,8 @@ else:
     from rucola.common.kernel_text import *
 
 from rucola.common import message_const as _const
+from rucola.proxy.property_keys import LITE_TOPIC as _LITE_TOPIC
+from rucola.proxy.property_keys import PRIORITY as _PRIORITY
 from rucola.proxy.property_keys import RESERVED_KEYS as _RESERVED_KEYS
 
 DELIVERY_ROOM = cython.declare(cython.int, 2048)
@@ -65,7 +67,7 @@ _LEFT_OF = cython.declare(cython.int[34])
 def _fill_names() -> None:
     left = {
         *(_const.TRAN_MSG, _const.DELAY, _const.TIMER_DELIVER_MS, _const.TIMER_DELAY_SEC, _const.TIMER_DELAY_MS),
-        *(_const.POP_CK, _const.DLQ_ORIGIN_TOPIC, _const.DLQ_ORIGIN_MESSAGE_ID, "_SYS_MSG_PRIORITY_", "__LITE_TOPIC"),
+        *(_const.POP_CK, _const.DLQ_ORIGIN_TOPIC, _const.DLQ_ORIGIN_MESSAGE_ID, _PRIORITY, _LITE_TOPIC),
     }
     hidden_at: cython.int = 0
     left_at: cython.int = 0

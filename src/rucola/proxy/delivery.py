@@ -20,6 +20,7 @@ from rucola.common.sysflag import COMPRESSION_MASK, MessageSysFlag
 from rucola.errors import FormatError, UnreadableBodyError
 from rucola.formats.compression import decompress
 from rucola.proxy import messages
+from rucola.proxy.message_kind import kind_of
 from rucola.proxy.names import resource_of
 from rucola.proxy.property_keys import LITE_TOPIC, PRIORITY, RESERVED_KEYS, TRACE_CONTEXT
 from rucola.proxy.sending import BODY_BYTES_MAX
@@ -29,7 +30,6 @@ _COMPRESSED = int(MessageSysFlag.COMPRESSED)
 _READ_BY_CLIENTS = (0, int(MessageSysFlag.COMPRESSION_ZLIB))
 """Compression types of bodies that are sent as stored; 0 is zlib, or gzip from clients of this protocol."""
 _NOT_FOR_USERS = RESERVED_KEYS | {const.SENDER}
-_DELAYING = frozenset({const.DELAY, const.TIMER_DELIVER_MS, const.TIMER_DELAY_SEC, const.TIMER_DELAY_MS})
 _DELIVER_MS_MAX = SECONDS_MAX * 1000 + 999
 
 
@@ -92,19 +92,6 @@ def delivered_message(message: MessageExt, body: DeliveredBody, subscribed: str 
     return result
 
 
-def message_type(properties: Mapping[str, str]) -> int:
-    """The value of ``MessageType`` for a message with ``properties``."""
-    if properties.get(const.TRAN_MSG) == "true":
-        return messages.TRANSACTION
-    if not _DELAYING.isdisjoint(properties):
-        return messages.DELAY
-    if const.SHARDING_KEY in properties:
-        return messages.FIFO
-    if PRIORITY in properties:
-        return messages.PRIORITY
-    return messages.LITE if LITE_TOPIC in properties else messages.NORMAL
-
-
 def _inflated(message: MessageExt, body_bytes_max: int) -> bytes:
     try:
         content = decompress(message.body, message.sys_flag)
@@ -133,7 +120,7 @@ def _set_record_fields(system: messages.SystemProperties, message: MessageExt) -
 
 
 def _set_properties(system: messages.SystemProperties, properties: Mapping[str, str]) -> None:
-    system.message_type = message_type(properties)
+    system.message_type = kind_of(properties).number
     if const.TAGS in properties:
         system.tag = properties[const.TAGS]
     system.keys.extend(filter(None, properties.get(const.KEYS, "").split(const.KEY_SEPARATOR)))

@@ -11,6 +11,7 @@ from typing import Final
 from rucola.common.key_builder import (
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,
+    SYSTEM_GROUP_PREFIX,
     is_dlq_topic,
     is_retry_topic,
     is_system_topic,
@@ -20,8 +21,6 @@ from rucola.proxy.refusal import RefusedError
 
 TOPIC_CHARACTERS_MAX: Final = 127
 GROUP_CHARACTERS_MAX: Final = 120
-SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
-"""Groups with such names belong to brokers (RocketMQ 5.3.3, ``MixAll#isSysConsumerGroup``)."""
 NAMESPACE_SEPARATOR: Final = "%"
 _ALLOWED = "letters and digits of ASCII, %, |, _ and -"
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]*")

@@ -12,17 +12,13 @@ import base64
 import binascii
 from typing import Final, NamedTuple
 
-from rucola.common.key_builder import RETRY_GROUP_TOPIC_PREFIX
 from rucola.common.numbers import INT32_MAX, INT64_MAX, number_in
+from rucola.common.pop_topics import ORDER_REVIVE_QUEUE, TOPIC_KINDS, real_topic
+from rucola.formats.pop import TIME_MS_MAX
 from rucola.proxy import messages
 from rucola.proxy.refusal import RefusedError
 
-ORDER_REVIVE_QUEUE: Final = 999
-"""The revive queue in handles of messages that were popped in order."""
 NO_PHYSICAL_OFFSET: Final = -1
-_TIME_MS_MAX = 1 << 61  # the sum of two such times has less than 64 bits
-_SEPARATORS = {"0": "", "1": "_", "2": "+"}
-"""What stands between group and topic in the name of a retry topic, by the kind of the topic."""
 _SHOWN_CHARACTERS = 64
 _TRANSACTION_MARK = "T1."
 
@@ -76,8 +72,7 @@ class ReceiptHandle(NamedTuple):
 
     def real_topic(self, topic: str, group: str) -> str:
         """The topic that holds a message of ``topic``: the topic itself or a retry topic of ``group``."""
-        separator = _SEPARATORS[self.topic_kind]
-        return f"{RETRY_GROUP_TOPIC_PREFIX}{group}{separator}{topic}" if separator else topic
+        return real_topic(topic, group, self.topic_kind)
 
     def encode(self) -> str:
         """The text for clients; without a physical offset, that of brokers."""
@@ -95,14 +90,14 @@ class ReceiptHandle(NamedTuple):
         words = text.split(" ")
         if not 8 <= len(words) <= 9:
             raise _invalid_handle(f"{len(words)} fields instead of 8 or 9", text)
-        if words[4] not in _SEPARATORS:
+        if words[4] not in TOPIC_KINDS:
             raise _invalid_handle("the kind of topic is not 0, 1 or 2", text)
         if not words[5]:
             raise _invalid_handle("the broker has no name", text)
         return cls(
             _field("start offset", words[0], INT64_MAX, text),
-            _field("pop time", words[1], _TIME_MS_MAX, text),
-            _field("invisible time", words[2], _TIME_MS_MAX, text),
+            _field("pop time", words[1], TIME_MS_MAX, text),
+            _field("invisible time", words[2], TIME_MS_MAX, text),
             _field("revive queue", words[3], INT32_MAX, text),
             words[4],
             words[5],

@@ -55,30 +55,10 @@ _OF_RESPONSES: Final[Mapping[int, int]] = MappingProxyType(
     }
 )
 
-_OF_STATUSES: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        "PUT_OK": messages.OK,
-        "SEND_OK": messages.OK,
-        "FLUSH_DISK_TIMEOUT": messages.MASTER_PERSISTENCE_TIMEOUT,
-        "FLUSH_SLAVE_TIMEOUT": messages.SLAVE_PERSISTENCE_TIMEOUT,
-        "SLAVE_NOT_AVAILABLE": messages.HA_NOT_AVAILABLE,
-        "OS_PAGE_CACHE_BUSY": messages.TOO_MANY_REQUESTS,
-    }
-)
-
 
 def code_of_response(response_code: int) -> int:
     """The code for a broker's ``ResponseCode``: ``INTERNAL_SERVER_ERROR`` for all that have no code of their own."""
     return _OF_RESPONSES.get(response_code, messages.INTERNAL_SERVER_ERROR)
-
-
-def code_of_status(status: str) -> int:
-    """The code for the outcome of a send.
-
-    Args:
-        status: name of a ``PutMessageStatus`` of the store, or of a ``SendStatus`` of a client.
-    """
-    return _OF_STATUSES.get(status, messages.INTERNAL_SERVER_ERROR)
 
 
 def common_code(codes: Iterable[int]) -> int:

@@ -7,24 +7,23 @@ What clients cannot see is stored in a fixed order: system properties first, the
 writes them in the order of a Java ``HashMap``. A property without a value is left out, because no reader of RocketMQ
 would see it.
 
-Source: RocketMQ 5.3.3, ``SendMessageActivity``, ``ProducerProcessor#sendMessage``,
-``TopicMessageType``, ``DefaultTopicMessageTypeValidator``; priorities: RocketMQ 5.4.
+Source: RocketMQ 5.3.3, ``SendMessageActivity``, ``ProducerProcessor#sendMessage``; priorities: RocketMQ 5.4.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, NamedTuple
 
 from rucola.common import message_const as const
 from rucola.common.java import has_iso_control, is_blank
 from rucola.common.kernel_records import SUFFIX_BYTES_MAX
-from rucola.common.key_builder import is_dlq_topic, is_retry_topic
+from rucola.common.key_builder import is_retry_topic
 from rucola.common.sysflag import MessageSysFlag
 from rucola.formats.properties import PROPERTIES_BYTES_MAX, encode_properties
 from rucola.proxy import messages
+from rucola.proxy.message_kind import MessageKind, kind_of
 from rucola.proxy.names import check_topic
 from rucola.proxy.property_keys import PRIORITY, RESERVED_KEYS, TRACE_CONTEXT
 from rucola.proxy.refusal import RefusedError
@@ -38,22 +37,10 @@ RECOVERY_SECONDS_MAX: Final = 3600
 """Longest time until the first check of a transaction."""
 DELAY_MS_MAX: Final = 24 * 3600 * 1000
 MESSAGE_GROUP_BYTES_MAX: Final = 63
-MESSAGE_TYPE: Final = "message.type"
-"""Attribute of a topic: the kind of its messages."""
 _COMPRESSED = int(MessageSysFlag.COMPRESSED)
 _PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
 PROPERTIES_BYTES_STORED_MAX: Final = PROPERTIES_BYTES_MAX - SUFFIX_BYTES_MAX
 """Largest size of all properties as stored; a broker appends some of its own."""
-
-
-class MessageKind(Enum):
-    """The kind of a message, by the values of the topic attribute ``message.type``."""
-
-    NORMAL = "NORMAL"
-    FIFO = "FIFO"
-    DELAY = "DELAY"
-    TRANSACTION = "TRANSACTION"
-    PRIORITY = "PRIORITY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,28 +103,6 @@ def read_request(request: messages.SendMessageRequest, arrival: Arrival) -> list
     return [_read_message(message, arrival) for message in request.messages]
 
 
-def check_kind(topic: str, kind: MessageKind, attributes: Mapping[str, str]) -> None:
-    """Refuses a message of a kind that its topic does not have. Retry and dead-letter topics take every kind; a topic
-    without the attribute ``message.type`` is NORMAL.
-
-    Args:
-        topic: name of the topic.
-        kind: kind of the message.
-        attributes: attributes of the topic.
-
-    Raises:
-        RefusedError: ``MESSAGE_PROPERTY_CONFLICT_WITH_TYPE``.
-    """
-    if is_retry_topic(topic) or is_dlq_topic(topic):
-        return
-    expected = attributes.get(MESSAGE_TYPE, MessageKind.NORMAL.value)
-    if expected not in ("MIXED", kind.value):
-        raise RefusedError(
-            messages.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-            f"topic {topic} takes {expected} messages (its attribute {MESSAGE_TYPE}); this one is {kind.value}",
-        )
-
-
 def _read_message(message: messages.Message, arrival: Arrival) -> SentMessage:
     system = message.system_properties
     topic = message.topic.name
@@ -169,7 +134,7 @@ def _read_message(message: messages.Message, arrival: Arrival) -> SentMessage:
         const.BORN_TIMESTAMP: _decimal(born_ms),
     }
     properties = _with_user_properties(own, message.user_properties)
-    kind = _kind(properties)
+    kind = kind_of(properties)
     compressed = _COMPRESSED if system.body_encoding == messages.GZIP else 0
     return SentMessage(
         topic=topic,
@@ -313,14 +278,3 @@ def _check_others(system: messages.SystemProperties) -> None:
     for name, text in (("trace context", system.trace_context), ("born host", system.born_host)):
         if has_iso_control(text):
             raise RefusedError(messages.BAD_REQUEST, f"the {name} has control characters")
-
-
-def _kind(properties: Mapping[str, str]) -> MessageKind:
-    """The properties decide, and not the type that the client names: a broker acts on them."""
-    if properties.get(const.TRAN_MSG) == "true":
-        return MessageKind.TRANSACTION
-    if const.TIMER_DELIVER_MS in properties:
-        return MessageKind.DELAY
-    if const.SHARDING_KEY in properties:
-        return MessageKind.FIFO
-    return MessageKind.PRIORITY if PRIORITY in properties else MessageKind.NORMAL

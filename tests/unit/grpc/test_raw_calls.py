@@ -28,7 +28,7 @@ class Transport:
 
     def __init__(self) -> None:
         self.written = bytearray()
-        self.ended = self.closed = False
+        self.ended = self.closed = self.aborted = False
         self.reads = True
 
     def get_extra_info(self, name: str) -> object:
@@ -51,6 +51,9 @@ class Transport:
 
     def close(self) -> None:
         self.closed = True
+
+    def abort(self) -> None:
+        self.closed = self.aborted = True
 
 
 class Peer:
@@ -206,7 +209,7 @@ def test_what_is_not_http2(first: bytes, answer: bytes) -> None:
     peer.feed(b"what was on its way")
     ((after_s, close),) = peer.timers
     close()
-    assert after_s == 1 and peer.transport.closed
+    assert after_s == 1 and peer.transport.aborted
     assert peer.transport.written[: len(answer)] == answer and bool(peer.transport.written) == bool(answer)
 
 
@@ -349,6 +352,24 @@ def test_what_waited_for_a_lost_client_is_forgotten(peer: Peer) -> None:
     assert 10_005 <= server.unsent_bytes < 10_100 and server._held_bytes == 10_000
     peer.connection.connection_lost(None)
     assert (server.unsent_bytes, server._held_bytes) == (0, 0)
+
+
+def test_who_holds_more_than_its_share_gives_way(peer: Peer) -> None:
+    """A connection with small requests is not refused for the large one of another."""
+    server = peer.connection._server
+    server._held_bytes_max = 30_000
+    other = Peer()
+    other.connection._server = server
+    server.connections.add(other.connection)
+    large = echo_of(25_000)
+    assert peer.ask(POST | GRPC, large[:12_000], large[12_000:24_000], end=False) == {"data": b""}
+    assert other.ask(POST | GRPC, echo_of(6_000)[:-1], end=False) == {"data": b""}
+    assert (peer.connection.held_bytes, other.connection.held_bytes) == (0, 6_004)
+    peer.soon.pop()()
+    (refused,) = [event for event in peer.events() if isinstance(event, h2.events.ResponseReceived)]
+    assert (b"grpc-status", b"8") in refused.headers
+    answer = other.ask(POST | GRPC, large[:12_000], large[12_000:24_000], end=False)
+    assert answer["grpc-status"] == "8" and other.connection.held_bytes == 6_004
 
 
 def test_unsent_bytes_of_a_call_are_known(peer: Peer) -> None:

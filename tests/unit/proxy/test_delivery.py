@@ -13,7 +13,8 @@ from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import UnreadableBodyError
 from rucola.formats.compression import CompressionType, compress
 from rucola.proxy import messages
-from rucola.proxy.delivery import delivered_body, delivered_message, message_type
+from rucola.proxy.delivery import delivered_body, delivered_message
+from rucola.proxy.message_kind import kind_of
 from rucola.proxy.property_keys import RESERVED_KEYS
 
 BORN, STORED = host_bytes("10.0.0.7", 1234), host_bytes("fd00::1", 10911)
@@ -152,7 +153,7 @@ def test_retried_messages_have_the_topic_of_the_consumer(topic, properties, subs
     ],
 )
 def test_the_type_of_a_message(properties, kind):
-    assert message_type(properties) == getattr(messages, kind)
+    assert kind_of(properties).number == getattr(messages, kind)
     assert with_properties(**properties).message_type == getattr(messages, kind)
 
 

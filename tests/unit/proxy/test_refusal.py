@@ -9,8 +9,7 @@ import pytest
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
 from rucola.proxy import messages
-from rucola.proxy.refusal import RefusedError, code_of_response, code_of_status, common_code
-from rucola.store.results import PutMessageStatus
+from rucola.proxy.refusal import RefusedError, code_of_response, common_code
 
 OWN_CODES = {
     ResponseCode.SUCCESS: 20000,
@@ -32,29 +31,6 @@ def test_response_codes(code):
 
 def test_a_response_code_that_nobody_knows():
     assert code_of_response(987654) == messages.INTERNAL_SERVER_ERROR
-
-
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [
-        ("SEND_OK", 20000),
-        ("PUT_OK", 20000),
-        ("FLUSH_DISK_TIMEOUT", 50401),
-        ("FLUSH_SLAVE_TIMEOUT", 50402),
-        ("SLAVE_NOT_AVAILABLE", 50002),
-        ("OS_PAGE_CACHE_BUSY", 42900),
-        ("SERVICE_NOT_AVAILABLE", 50001),
-        ("MESSAGE_ILLEGAL", 50001),
-        ("", 50001),
-    ],
-)
-def test_send_results(status, code):
-    assert code_of_status(status) == code
-
-
-def test_results_of_the_store():
-    own = {status.name: code_of_status(status.value) for status in PutMessageStatus}
-    assert {name: code for name, code in own.items() if code != 50001} == {"PUT_OK": 20000, "FLUSH_DISK_TIMEOUT": 50401}
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,11 @@ from rucola.common.numbers import INT32_MAX
 from rucola.formats._send_cy import inspect_rows
 from rucola.protocol.codes import RequestCode
 from rucola.proxy import messages, sending, timestamps
+from rucola.proxy.message_kind import MessageKind
 from rucola.proxy.names import TOPIC_CHARACTERS_MAX
 from rucola.proxy.property_keys import RESERVED_KEYS, TRACE_CONTEXT
 from rucola.proxy.refusal import RefusedError
-from rucola.proxy.sending import Arrival, MessageKind, SentMessage, read_request
+from rucola.proxy.sending import Arrival, SentMessage, read_request
 
 ARRIVAL = Arrival(1_700_000_000_000, "10.0.0.7", 100_000)
 SYSTEM = {

@@ -9,9 +9,10 @@ import pytest
 from rucola.common.message_const import SHARDING_KEY
 from rucola.formats.properties import decode_properties
 from rucola.proxy import messages
+from rucola.proxy.message_kind import MessageKind, check_kind
 from rucola.proxy.property_keys import RESERVED_KEYS, TRACE_CONTEXT
 from rucola.proxy.refusal import RefusedError
-from rucola.proxy.sending import Arrival, MessageKind, SentMessage, check_kind, read_request
+from rucola.proxy.sending import Arrival, SentMessage, read_request
 
 NOW = 1_700_000_000_000
 DAY_MS = 24 * 3600 * 1000
@@ -180,7 +181,7 @@ KINDS = [kind.value for kind in MessageKind]
 
 
 @pytest.mark.parametrize("kind", MessageKind)
-@pytest.mark.parametrize("expected", [*KINDS, "MIXED", "UNSPECIFIED", "LITE", "normal", None])
+@pytest.mark.parametrize("expected", [*KINDS, "MIXED", "UNSPECIFIED", "normal", None])
 def test_the_kind_must_be_that_of_the_topic(kind, expected):
     attributes = {} if expected is None else {"message.type": expected}
     if expected in ("MIXED", kind.value) or (expected is None and kind is MessageKind.NORMAL):

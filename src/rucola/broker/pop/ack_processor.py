@@ -12,12 +12,13 @@ from collections.abc import Awaitable
 from rucola.broker.pop.order_info import ILLEGAL, OrderInfoManager
 from rucola.broker.pop.order_locks import OrderLocks
 from rucola.broker.pop.pop_offsets import PoppedQueue
-from rucola.broker.pop.receipt import ORDER_REVIVE_QUEUE, Receipt, real_topic
+from rucola.broker.pop.receipt import Receipt
 from rucola.broker.pop.revive_log import ReviveLog
 from rucola.broker.processor.responses import NO_CODE
 from rucola.broker.refusals import FAQ
 from rucola.broker.services import BrokerServices
 from rucola.broker.when_safe import WhenSafe
+from rucola.common.pop_topics import ORDER_REVIVE_QUEUE, real_topic
 from rucola.errors import BrokerError
 from rucola.formats.pop import IN_ORDER, PopAck, PopCheckpoint, PopKey
 from rucola.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody

@@ -25,8 +25,8 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from rucola.broker.pop.receipt import pop_retry_topic
 from rucola.broker.waiting_requests import Timer, TransitionError, WaitingRequests, WaitState
+from rucola.common.pop_topics import pop_retry_topic
 from rucola.remoting.channel import Channel
 from rucola.runtime.logs import event
 

@@ -12,10 +12,10 @@ from rucola.broker.pop.hold import ANSWER_AHEAD_MS, HeldPop, PopHold
 from rucola.broker.pop.order_locks import OrderLocks
 from rucola.broker.pop.queue_walk import BEGINS, QueueWalk
 from rucola.broker.pop.read import Pop, PopReader
-from rucola.broker.pop.receipt import ORDER_REVIVE_QUEUE
 from rucola.broker.pop.request_age import BORN_TIME, RequestAges
 from rucola.broker.services import BrokerServices
 from rucola.common.numbers import POP_MESSAGES_MAX
+from rucola.common.pop_topics import ORDER_REVIVE_QUEUE
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError, FormatError
 from rucola.filter.sql import SqlExpression

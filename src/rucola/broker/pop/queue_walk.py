@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from rucola.broker.config import BrokerConfig
-from rucola.broker.pop.receipt import pop_retry_topic
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.common.pop_topics import pop_retry_topic
 
 BEGINS = 100
 """Each pop draws a random number below this value, which decides with which queue it begins."""

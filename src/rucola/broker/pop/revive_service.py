@@ -14,7 +14,6 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
-from rucola.broker.pop.receipt import normal_topic, pop_retry_topic
 from rucola.broker.pop.retry_copy import CopyIdentity, identity_before, identity_of, retry_copy
 from rucola.broker.pop.revive_log import ReviveLog, checkpoint_due_ms, newest_messages, read_message, record_of
 from rucola.broker.pop.revive_queue import ReviveQueue, WaitingCheckpoint
@@ -22,6 +21,7 @@ from rucola.broker.set_aside import set_aside
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.key_builder import is_retry_topic
+from rucola.common.pop_topics import normal_topic, pop_retry_topic
 from rucola.formats.pop import REVIVE_GROUP, PopCheckpoint, PopKey
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 from rucola.store.message_store import MessageStore

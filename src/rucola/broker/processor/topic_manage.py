@@ -13,11 +13,11 @@ from rucola.broker.processor.whole_table import Encode, WholeTable
 from rucola.broker.pull.request import PullRequestHold
 from rucola.broker.registration import answer_when_told
 from rucola.broker.services import BrokerServices
-from rucola.broker.topic.topic_attributes import MIXED, change_attributes
+from rucola.broker.topic.topic_attributes import change_attributes
 from rucola.broker.topic.topic_removal import TopicRemoval
 from rucola.broker.topic.topic_validator import system_names, validate_topic
 from rucola.common.key_builder import SYSTEM_TOPICS, is_light_queue, is_system_topic
-from rucola.common.topic_config import TopicConfig, TopicFilterType
+from rucola.common.topic_config import MESSAGE_TYPE, MIXED, TopicConfig, TopicFilterType
 from rucola.errors import BrokerError
 from rucola.protocol import fastjson
 from rucola.protocol.bodies.configs import CreateTopicListRequestBody
@@ -153,7 +153,7 @@ class TopicManageProcessor:
 
     def _store_topics(self, command: RemotingCommand, configs: list[TopicConfig]) -> Answer | Awaitable[Answer]:
         for config in configs:
-            if config.attributes.get("message.type") == MIXED:
+            if config.attributes.get(MESSAGE_TYPE) == MIXED:
                 raise BrokerError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
         changed = [config for config in configs if config != self._topics.get(config.topic_name)]
         # A topic that looks unchanged may have been changed by an earlier request that still waits for its response.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from rucola.broker.topic.topic_validator import is_group_name
 from rucola.common.data_version import DataVersion
+from rucola.common.key_builder import SYSTEM_GROUP_PREFIX
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.sysflag import PermName
 from rucola.formats.tables import decode_subscription_groups, subscription_group_pieces
@@ -31,14 +32,13 @@ BUILT_IN_GROUPS = (
 
 
 _OTHER_SYSTEM_GROUPS = frozenset({"DEFAULT_CONSUMER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER"})
-_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 
 def is_system_group(group: str) -> bool:
     """True if tools or brokers use the name of this group for their own reads (RocketMQ 5.3.3,
     ``MixAll#isSysConsumerGroupPullMessage``).
     """
-    return group in BUILT_IN_GROUPS or group in _OTHER_SYSTEM_GROUPS or group.startswith(_SYSTEM_GROUP_PREFIX)
+    return group in BUILT_IN_GROUPS or group in _OTHER_SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 class SubscriptionGroupManager:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from rucola.common.numbers import INT64_MAX
+from rucola.common.topic_config import MESSAGE_TYPE, MIXED
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
 
-MIXED = "MIXED"
 _NOT_SERVED = {
     "cleanup.policy": ("DELETE", "this broker keeps all messages of a topic until they expire"),
     "reserve.time": ("-1", "messages of all topics are kept for fileReservedTime"),
@@ -40,7 +40,7 @@ def _reserve_time(value: str) -> str | None:
 
 
 _ATTRIBUTES = {
-    "message.type": _Attribute(True, _one_of("UNSPECIFIED", "TRANSACTION", "FIFO", MIXED, "DELAY", "NORMAL")),
+    MESSAGE_TYPE: _Attribute(True, _one_of("UNSPECIFIED", "TRANSACTION", "FIFO", MIXED, "DELAY", "NORMAL")),
     "queue.type": _Attribute(False, _one_of("BatchCQ", "SimpleCQ")),
     "cleanup.policy": _Attribute(False, _one_of("DELETE", "COMPACTION")),
     "reserve.time": _Attribute(True, _reserve_time),

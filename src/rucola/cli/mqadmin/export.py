@@ -10,7 +10,7 @@ import typer
 from rucola.cli.mqadmin import output
 from rucola.cli.mqadmin.target import Target, command
 from rucola.client.admin import AdminClient
-from rucola.common.key_builder import is_dlq_topic, is_retry_topic, is_system_topic
+from rucola.common.key_builder import SYSTEM_GROUP_PREFIX, is_dlq_topic, is_retry_topic, is_system_topic
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
 from rucola.formats.config_json import dumps_pretty
@@ -25,8 +25,7 @@ _OWN_GROUPS = frozenset(
         *("CID_ONS-HTTP-PROXY", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_ONSAPI_PULL"),
     }
 )
-"""System groups (RocketMQ 5.3.3, ``MixAll#PREDEFINE_GROUP_SET``); groups with the prefix below are such groups too."""
-_OWN_GROUP_PREFIX = "CID_RMQ_SYS_"
+"""System groups (RocketMQ 5.3.3, ``MixAll#PREDEFINE_GROUP_SET``); so are those with ``SYSTEM_GROUP_PREFIX``."""
 _CONFIG_KEYS = """
     brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums flushDiskType maxMessageSize
     messageDelayLevel msgTraceTopicName slaveReadEnable traceOn traceTopicEnable useTLS autoCreateTopicEnable
@@ -53,7 +52,7 @@ async def export_metadata(
             if name not in own and not is_system_topic(name) and (special or not _is_special(name)):
                 topics[name] = _with_queues_of(topic, topics.get(name))
         for name, group in (await target.admin.api.all_groups(address)).items():
-            if name not in _OWN_GROUPS and not name.startswith(_OWN_GROUP_PREFIX):
+            if name not in _OWN_GROUPS and not name.startswith(SYSTEM_GROUP_PREFIX):
                 known = groups.get(name)
                 more = known.retry_queue_nums if known is not None else 0
                 groups[name] = replace(group, retry_queue_nums=group.retry_queue_nums + more)
