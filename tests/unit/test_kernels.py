@@ -20,10 +20,11 @@ from rucola.common.columns import FrameColumn, FrameKind, RecordColumn, SendTrai
 from rucola.common.message_const import PROPERTY_SEPARATOR
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.formats import column_plan, consume_queue, index_file, kernel_plan, message, properties, timer
+from rucola.http2 import columns as http2_columns
 from rucola.protocol.batch_members import ID_BYTES, PACKED_PROPERTIES_BYTES_MAX
 
 ROOT = Path(__file__).parents[2]
-SHARED = (kernel_bytes, kernel_columns, kernel_records, kernel_text, kernel_plan)
+SHARED = (kernel_bytes, kernel_columns, kernel_records, kernel_text, kernel_plan, http2_columns)
 PREFIXES: dict[str, type[IntEnum]] = {
     "FRAME_": FrameColumn,
     "RECORD_": RecordColumn,

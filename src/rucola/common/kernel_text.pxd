@@ -23,6 +23,13 @@ cdef inline Py_ssize_t put(unsigned char *out, Py_ssize_t position, const char *
     return position + length
 
 
+cdef inline Py_ssize_t copy(
+    unsigned char *out, Py_ssize_t position, const unsigned char *data, Py_ssize_t start, Py_ssize_t length
+) noexcept nogil:
+    memcpy(out + position, data + start, length)
+    return position + length
+
+
 cdef inline Py_ssize_t put_int32(unsigned char *out, Py_ssize_t position, long long value) noexcept nogil:
     out[position] = (value >> 24) & 0xFF
     out[position + 1] = (value >> 16) & 0xFF

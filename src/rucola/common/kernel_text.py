@@ -25,6 +25,12 @@ def put(out: Any, position: int, text: bytes, length: int) -> int:
     return position + length
 
 
+def copy(out: Any, position: int, data: Any, start: int, length: int) -> int:
+    """Copies ``length`` bytes of ``data``, which is not ``out``; returns the position after them."""
+    out[position : position + length] = data[start : start + length]
+    return position + length
+
+
 def put_int32(out: Any, position: int, value: int) -> int:
     """Writes the low 32 bits of ``value``, big-endian; returns the position after them."""
     out[position : position + 4] = (value & 0xFFFFFFFF).to_bytes(4, "big")

@@ -14,20 +14,9 @@ except ModuleNotFoundError:  # interpreted, and Cython is not installed
 
 if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
-
-ROW_KIND = cython.declare(cython.int, 0)
-ROW_STREAM = cython.declare(cython.int, 1)
-ROW_END = cython.declare(cython.int, 2)
-ROW_POSITION = cython.declare(cython.int, 3)
-ROW_LENGTH = cython.declare(cython.int, 4)
-ROW_CODE = cython.declare(cython.int, 5)
-ROW_FIELDS = cython.declare(cython.int, 6)
-ROW_TYPE = cython.declare(cython.int, 7)
-ROW_FLAGS = cython.declare(cython.int, 8)
-ROW_FLOW = cython.declare(cython.int, 9)
-ROW_START = cython.declare(cython.int, 10)
-ROW_SCOPE = cython.declare(cython.int, 11)
-ROW_COLUMNS = cython.declare(cython.int, 12)
+    from cython.cimports.rucola.http2.columns import *
+else:
+    from rucola.http2.columns import *
 
 SCOPE_NONE = cython.declare(cython.int, 0)
 SCOPE_STREAM = cython.declare(cython.int, 1)

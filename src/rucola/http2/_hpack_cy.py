@@ -25,20 +25,12 @@ from rucola.http2.hpack_tables import HUFFMAN_LENGTHS, STATIC_TABLE
 
 if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
-    from cython.cimports.libc.string import memcmp, memcpy, memmove
-    from cython.cimports.rucola.common.kernel_text import holds
+    from cython.cimports.libc.string import memcmp, memmove
+    from cython.cimports.rucola.common.kernel_text import copy, holds
+    from cython.cimports.rucola.http2.columns import *
 else:
-    from rucola.common.kernel_text import holds
-
-FIELDS_CONTENT_LENGTH = cython.declare(cython.int, 0)
-FIELDS_UPDATES = cython.declare(cython.int, 1)
-FIELDS_TEXT_END = cython.declare(cython.int, 2)
-FIELDS_LIST_BYTES = cython.declare(cython.int, 3)
-FIELDS_WANTED = cython.declare(cython.int, 4)
-FIELD_POSITION = cython.declare(cython.int, 0)
-FIELD_LENGTH = cython.declare(cython.int, 1)
-FIELD_ENTRY = cython.declare(cython.int, 2)
-FIELD_COLUMNS = cython.declare(cython.int, 3)
+    from rucola.common.kernel_text import copy, holds
+    from rucola.http2.columns import *
 
 # What ``decode`` returns: flags, or that the block cannot be decoded.
 BLOCK_MALFORMED = cython.declare(cython.int, 1)
@@ -158,22 +150,6 @@ def _is_compiled() -> bool:
 
 
 @cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _copy(
-    target: cython.p_uchar,
-    at: cython.Py_ssize_t,
-    source: cython.p_const_uchar,
-    start: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-) -> cython.void:
-    if cython.compiled:
-        memcpy(target + at, source + start, size)
-    else:
-        target[at : at + size] = source[start : start + size]
-
-
-@cython.cfunc
 @cython.exceptval(check=False)
 def _same(
     one: cython.p_const_uchar,
@@ -196,7 +172,7 @@ def _move(
     start: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
 ) -> cython.void:
-    """Like ``_copy``; the two may overlap."""
+    """Like ``copy``; the two may overlap."""
     if cython.compiled:
         memmove(target + at, source + start, size)
     else:
@@ -565,7 +541,7 @@ class HeaderDecoder:
         if coded:
             self._read = _huffman(self._source, at, stop, self._out, to, self._string_max)
             return stop if self._read >= 0 else -1
-        _copy(self._out, to, self._source, at, min(self._read, self._string_max))
+        copy(self._out, to, self._source, at, min(self._read, self._string_max))
         return stop
 
     @cython.cfunc
@@ -628,7 +604,7 @@ class HeaderDecoder:
             name_len = self._rows[row + _NAME_LEN]
             traits = self._rows[row + _TRAITS] & ~_BAD_VALUE
             # The entry may make room for the new one, so its name is copied first.
-            _copy(self._out, self._top, self._text, self._rows[row + _START], name_len)
+            copy(self._out, self._top, self._text, self._rows[row + _START], name_len)
         value_at = self._top + cython.cast(cython.Py_ssize_t, min(name_len, self._string_max))
         at = self._string(at, end, value_at)
         if at < 0:
@@ -699,8 +675,8 @@ class HeaderDecoder:
         self._rows[row + _NAME_LEN] = name_len
         self._rows[row + _VALUE_LEN] = value_len
         self._rows[row + _TRAITS] = traits
-        _copy(self._text, self._next, self._out, self._top, name_len)
-        _copy(self._text, self._next + name_len, self._out, value_at, value_len)
+        copy(self._text, self._next, self._out, self._top, name_len)
+        copy(self._text, self._next + name_len, self._out, value_at, value_len)
         self._next += cython.cast(cython.Py_ssize_t, name_len + value_len)
         self._inserted += 1
         self._count += 1

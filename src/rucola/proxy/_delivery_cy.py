@@ -19,7 +19,6 @@ except ModuleNotFoundError:  # interpreted, and Cython is not installed
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
-    from cython.cimports.libc.string import memcpy
     from cython.cimports.rucola.common.kernel_bytes import INT32_MAX
     from cython.cimports.rucola.common.kernel_columns import *
     from cython.cimports.rucola.common.kernel_records import PROPERTIES_BYTES_MAX
@@ -413,10 +412,7 @@ def _put_span(
     if length == 0:
         return at
     at -= length
-    if cython.compiled:
-        memcpy(out + at, data + start, length)
-    else:
-        out[at : at + length] = data[start : start + length]
+    copy(out, at, data, start, length)
     return _put_head(out, at, tag, length)
 
 

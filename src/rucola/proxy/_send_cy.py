@@ -18,7 +18,6 @@ except ModuleNotFoundError:  # interpreted, and Cython is not installed
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
-    from cython.cimports.libc.string import memcpy
     from cython.cimports.rucola.common.kernel_bytes import INT32_MAX
     from cython.cimports.rucola.common.kernel_columns import *
     from cython.cimports.rucola.common.kernel_records import PROPERTIES_BYTES_MAX, SUFFIX_BYTES_MAX
@@ -163,12 +162,12 @@ def read_send(
     if not 0 < body_len <= body_bytes_max:
         return 0
     topic_len = known[_TOPIC + 1] - known[_TOPIC]
-    _copy(out, 0, data, known[_TOPIC], topic_len)
+    copy(out, 0, data, known[_TOPIC], topic_len)
     position = _put_properties(out, topic_len, data, known, key_spans, peer, len(host))
     position = _put_pairs(out, position, data, pair_spans, known[_PAIRS])
     if position - topic_len > PROPERTIES_BYTES_MAX - SUFFIX_BYTES_MAX:
         return 0
-    _copy(out, position, data, known[_BODY], body_len)
+    copy(out, position, data, known[_BODY], body_len)
     for column in range(ROW_WIDTH):
         table[base + column] = 0
     table[base + FRAME_KIND] = KIND_SEND
@@ -573,7 +572,7 @@ def _put_properties(
         for i in range(known[_KEYS]):
             if i > 0:
                 position = put(out, position, b" ", 1)
-            position = _copy(out, position, data, keys[2 * i], keys[2 * i + 1] - keys[2 * i])
+            position = copy(out, position, data, keys[2 * i], keys[2 * i + 1] - keys[2 * i])
         position = put(out, position, b"\x02", 1)
     position = _put_value(out, put(out, position, b"UNIQ_KEY", 8), data, known[_ID], known[_ID + 1])
     position = put_decimal(out, put(out, position, b"RECONSUME_TIME\x01", 15), known[_ATTEMPT])
@@ -602,7 +601,7 @@ def _put_pairs(
     """Writes ``count`` user properties; returns the position after them."""
     i: cython.Py_ssize_t
     for i in range(count):
-        position = _copy(out, position, data, pairs[4 * i], pairs[4 * i + 1] - pairs[4 * i])
+        position = copy(out, position, data, pairs[4 * i], pairs[4 * i + 1] - pairs[4 * i])
         position = _put_value(out, position, data, pairs[4 * i + 2], pairs[4 * i + 3])
     return position
 
@@ -620,24 +619,6 @@ def _put_value(
 ) -> cython.Py_ssize_t:
     """Writes a value and the separators around it, after the name of its property."""
     out[position] = 1
-    position = _copy(out, position + 1, data, start, stop - start)
+    position = copy(out, position + 1, data, start, stop - start)
     out[position] = 2
     return position + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-@cython.nogil
-def _copy(
-    out: cython.p_uchar,
-    position: cython.Py_ssize_t,
-    data: cython.p_const_uchar,
-    start: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-) -> cython.Py_ssize_t:
-    if cython.compiled:
-        memcpy(out + position, data + start, size)
-    else:
-        out[position : position + size] = data[start : start + size]
-    return position + size
