@@ -146,7 +146,7 @@ def _read_send(module: ModuleType) -> Callable[[], object]:
 
     def work() -> None:
         for row in range(COUNT):
-            module.read_send(request, table, row, scratch, row, b"", BODY_BYTES_MAX)
+            module.read_send(request, table, row, scratch, 0, b"", BODY_BYTES_MAX)
 
     assert module.read_send(request, table, 0, scratch, 0, b"", BODY_BYTES_MAX)
     return work

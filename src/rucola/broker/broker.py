@@ -128,6 +128,10 @@ class Broker:
         """Calls ``listener`` each time stored messages have reached their queues."""
         self._listeners.append(listener)
 
+    def join(self, transport: asyncio.Transport) -> Channel:
+        """See ``RemotingServer.join``."""
+        return self._server.join(transport)
+
     def drop_connections(self) -> None:
         """Closes the port and cuts every connection at once, as if the process had ended; ``shutdown`` must follow."""
         self._server.drop()

@@ -14,6 +14,12 @@ from rucola.protocol.command import RemotingCommand
 from rucola.remoting.channel import Channel
 
 
+VOUCHED = "vouched"
+"""Key of the attribute of a connection from within the process that names its account: whoever opened the connection
+has proved who its client is, so the client's requests need no signature.
+"""
+
+
 class AskedClient(NamedTuple):
     """A client that may be asked for its decision about a half message."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -80,6 +80,11 @@ class GrpcCall:
         return 0 if self.is_over else self._connection.http2.queued_bytes(self.stream)
 
     @property
+    def connection_unsent_bytes(self) -> int:
+        """Bytes of all calls of the connection that the client did not take, as counted after the last write."""
+        return self._connection.unsent_bytes
+
+    @property
     def address(self) -> str:
         """Address of the client, ``host:port``."""
         return self._connection.address
@@ -93,6 +98,20 @@ class GrpcCall:
             self._has_headers = True
             http2.send_headers(self.stream, HEADERS)
         http2.send_data(self.stream, _HEAD.pack(0, len(message)) + message)
+        self._connection.flush_soon()
+
+    def send_all(self, messages: Iterable[bytes]) -> None:
+        """Sends several responses; does nothing if the call is over."""
+        if self.is_over:
+            return
+        http2 = self._connection.http2
+        if not self._has_headers:
+            self._has_headers = True
+            http2.send_headers(self.stream, HEADERS)
+        parts: list[bytes] = []
+        for message in messages:
+            parts += (_HEAD.pack(0, len(message)), message)
+        http2.send_data(self.stream, b"".join(parts))
         self._connection.flush_soon()
 
     def end(self, code: StatusCode = StatusCode.OK, text: str = "") -> None:

@@ -108,18 +108,19 @@ def read_send(
     table: cython.longlong[::1],
     row: cython.Py_ssize_t,
     scratch: cython.uchar[::1],
-    opaque: cython.longlong,
+    start: cython.Py_ssize_t,
     host: bytes,
     body_bytes_max: cython.longlong,
 ) -> int:
-    """Fills row ``row`` of ``table``; its positions are in ``scratch``, which gets topic, properties and body.
+    """Fills row ``row`` of ``table``; its positions are in ``scratch``, which gets topic, properties and body from
+    ``start`` on.
 
     Producer group and topic have the same span; the queue id is -1, because the door chooses the queue. Columns that
     others fill are 0.
 
     Args:
         request: the bytes of a ``SendMessageRequest``.
-        opaque: correlation id of the row.
+        start: position in ``scratch``; the bytes before it stay as they are.
         host: address of the client, stored if the message does not name its host; may be empty.
         body_bytes_max: largest body.
 
@@ -128,7 +129,8 @@ def read_send(
         unchanged.
 
     Raises:
-        ValueError: ``row`` lies outside the table, or ``scratch`` is smaller than ``send_bytes`` says.
+        ValueError: ``row`` lies outside the table, or ``scratch`` has fewer bytes from ``start`` on than ``send_bytes``
+            says.
     """
     state: cython.longlong[22]
     keys: cython.longlong[64]
@@ -140,19 +142,19 @@ def read_send(
     body_len: cython.Py_ssize_t
     if row < 0 or base + ROW_WIDTH > len(table):
         raise ValueError(f"row {row} lies outside the table")
-    if len(scratch) < len(request) + len(host) + SEND_ROOM:
-        raise ValueError(f"{len(scratch)} bytes are too few for a request of {len(request)}")
+    if start < 0 or len(scratch) - start < len(request) + len(host) + SEND_ROOM:
+        raise ValueError(f"{len(scratch)} bytes are too few for a request of {len(request)} from {start} on")
     if len(request) == 0:
         return 0
     if cython.compiled:
         data: cython.p_const_uchar = cython.address(request[0])
-        out: cython.p_uchar = cython.address(scratch[0])
+        out: cython.p_uchar = cython.address(scratch[start])
         peer: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(host))
         known: cython.p_longlong = state  # noqa: F821 - an array of C, declared above
         key_spans: cython.p_longlong = keys  # noqa: F821
         pair_spans: cython.p_longlong = pairs  # noqa: F821
     else:
-        data, out, peer = request, scratch, host
+        data, out, peer = request, memoryview(scratch)[start:], host
         known, key_spans, pair_spans = [0] * 22, [0] * 64, [0] * 512
     for column in range(22):
         known[column] = 0
@@ -172,15 +174,16 @@ def read_send(
         table[base + column] = 0
     table[base + FRAME_KIND] = KIND_SEND
     table[base + FRAME_CODE] = SEND_CODE
-    table[base + FRAME_OPAQUE] = opaque
+    table[base + FRAME_GROUP_POS] = start
     table[base + FRAME_GROUP_LEN] = topic_len
+    table[base + FRAME_TOPIC_POS] = start
     table[base + FRAME_TOPIC_LEN] = topic_len
     table[base + FRAME_QUEUE_ID] = -1
     table[base + FRAME_SYS_FLAG] = known[_SYS_FLAG]
     table[base + FRAME_BORN_TIMESTAMP] = known[_BORN_MS]
-    table[base + FRAME_PROPERTIES_POS] = topic_len
+    table[base + FRAME_PROPERTIES_POS] = start + topic_len
     table[base + FRAME_PROPERTIES_LEN] = position - topic_len
-    table[base + FRAME_BODY_POS] = position
+    table[base + FRAME_BODY_POS] = start + position
     table[base + FRAME_BODY_LEN] = body_len
     return position + body_len
 

@@ -73,3 +73,18 @@ def check_kind(topic: str, kind: MessageKind, attributes: Mapping[str, str]) -> 
             messages.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
             f"topic {topic} takes {expected} messages (its attribute {MESSAGE_TYPE}); this one is {kind}",
         )
+
+
+def accepted_kinds(kind: str) -> list[int]:
+    """The values of ``MessageType`` that producers may send to a topic.
+
+    Args:
+        kind: the topic's attribute ``message.type``.
+    """
+    if kind == MIXED:
+        return [one.number for one in _OF_MIXED]
+    return [MessageKind(kind).number] if kind in _KINDS else [messages.MESSAGE_TYPE_UNSPECIFIED]
+
+
+_KINDS = frozenset(map(str, MessageKind))
+_OF_MIXED = (MessageKind.NORMAL, MessageKind.FIFO, MessageKind.DELAY, MessageKind.TRANSACTION)

@@ -35,6 +35,19 @@ def whole_seconds(duration: Duration) -> int | None:
     return seconds if seconds >= 0 and 0 <= duration.nanos <= NANOS_MAX else None
 
 
+def duration_ms(duration: Duration) -> int | None:
+    """Milliseconds of ``duration``, rounded down; None if it is negative or has too many nanoseconds."""
+    seconds: int = duration.seconds
+    nanos: int = duration.nanos
+    return seconds * 1000 + nanos // _NANOS_OF_MS if seconds >= 0 and 0 <= nanos <= NANOS_MAX else None
+
+
+def set_duration(duration: Duration, milliseconds: float) -> None:
+    """Sets ``duration``; the milliseconds must not be negative."""
+    duration.seconds, rest_ms = divmod(int(milliseconds), 1000)
+    duration.nanos = rest_ms * _NANOS_OF_MS
+
+
 def set_milliseconds(time: Timestamp, milliseconds_since_1970: int) -> None:
     """Sets ``time``; a time outside the years 1 to 9999 becomes the nearest one inside."""
     seconds, rest_ms = divmod(milliseconds_since_1970, 1000)

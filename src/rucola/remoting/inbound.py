@@ -172,6 +172,21 @@ class Inbound(asyncio.BufferedProtocol, Generic[C]):
         """Number of received bytes of an incomplete frame."""
         return self._reader.begun_bytes
 
+    def serve(self, batch: FrameBatch) -> None:
+        """Serves the frames of a client in this process, or postpones them, as if one read had brought them. Not while
+        there are ``reasons``.
+        """
+        channel = self._channel
+        self._progress.active = self._progress.framed = True
+        channel.gathering = True
+        try:
+            if self._turn.note_read(self._loop):
+                self.postpone(batch, 0)
+            else:
+                self._frames_received(channel, batch)
+        finally:
+            channel.flush_gathered()
+
     # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from rucola.common.data_version import DataVersion
 from rucola.errors import BrokerError
 from rucola.protocol import fastjson
@@ -19,9 +21,15 @@ from rucola.protocol.headers.route import (
     RegisterBrokerResponseHeader,
     UnregisterBrokerRequestHeader,
 )
-from rucola.remoting.client import RemotingClient
 
 TIMEOUT_MS = 3_000
+
+
+class Invoker(Protocol):
+    """Carries requests; a ``RemotingClient``, or something like it."""
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """See ``RemotingClient.invoke``."""
 
 
 class NameServerApi:
@@ -31,7 +39,7 @@ class NameServerApi:
         client: carries the requests.
     """
 
-    def __init__(self, client: RemotingClient) -> None:
+    def __init__(self, client: Invoker) -> None:
         self.client = client
 
     async def route_info(self, address: str, topic: str, timeout_ms: int = TIMEOUT_MS) -> TopicRouteData:

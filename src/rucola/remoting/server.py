@@ -93,6 +93,7 @@ class RemotingServer:
         self.unsent: UnsentBytes[Outbound] = UnsentBytes(self.options.outbound_total_max)
         self._room_timer: asyncio.TimerHandle | None = None
         self._watch = ConnectionWatch(self.options)
+        self._space = ReadSpace(self.options.receive_bytes)
         self._opaques = itertools.count(1)
         self._server: asyncio.Server | TlsListener | None = None
         self._supervisor = supervisor or Supervisor()
@@ -129,11 +130,10 @@ class RemotingServer:
                 connections_max=options.connections_max,
                 allowed=self._watch.connections_max,
             )
-        space = ReadSpace(options.receive_bytes)
         try:
             if options.tls is None:
                 self._server = await loop.create_server(
-                    lambda: Channel(self, loop, SharedFrameReader(space)).inbound,
+                    lambda: Channel(self, loop, SharedFrameReader(self._space)).inbound,
                     self.host,
                     self.port,
                     backlog=_ACCEPTED_TOGETHER,
@@ -148,7 +148,7 @@ class RemotingServer:
                 listening = socket.create_server((self.host, self.port), family=family, backlog=options.backlog)
                 self._server = TlsListener(
                     listening,
-                    lambda: Channel(self, loop, SharedFrameReader(space)).inbound,
+                    lambda: Channel(self, loop, SharedFrameReader(self._space)).inbound,
                     options.tls,
                     self._log,
                     self._supervisor,
@@ -161,6 +161,12 @@ class RemotingServer:
             ) from error
         self.port = self._server.sockets[0].getsockname()[1]
         self._looking = self._supervisor.every("look at connections", lambda: self._watch.period_s, self._look, loop)
+
+    def join(self, transport: asyncio.Transport) -> Channel:
+        """Takes the server's end of a connection from within this process. The server must have been started."""
+        channel = Channel(self, asyncio.get_running_loop(), SharedFrameReader(self._space))
+        channel.inbound.connection_made(transport)
+        return channel
 
     async def close(self) -> None:
         """Stops accepting, sends the unsent responses, and closes every connection; returns when all are closed.

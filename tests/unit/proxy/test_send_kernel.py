@@ -41,6 +41,10 @@ def request(
     return messages.SendMessageRequest(messages=[sent])
 
 
+START = 42
+"""Where the rows of these tests begin."""
+
+
 @pytest.fixture
 def module(form: str) -> ModuleType:
     return kernel("proxy._send_cy", form)
@@ -49,25 +53,26 @@ def module(form: str) -> ModuleType:
 def fast(module: ModuleType, data: bytes, arrival: Arrival = ARRIVAL) -> SentMessage | None:
     """What the kernel has made of a request; None if it leaves it to the general path."""
     host = arrival.host.encode()
-    scratch = bytearray(b"\xee" * module.send_bytes(len(data), len(host)))
+    scratch = bytearray(b"\xee" * (START + module.send_bytes(len(data), len(host))))
     table = new_table(2)
     table[:] = table.__class__("q", [-7]) * len(table)
-    written = module.read_send(data, table, 1, scratch, 42, host, arrival.body_bytes_max)
+    written = module.read_send(data, table, 1, scratch, START, host, arrival.body_bytes_max)
     assert list(table[:ROW_WIDTH]) == [-7] * ROW_WIDTH
+    assert scratch[:START] == b"\xee" * START
     row = table[ROW_WIDTH:]
     if not written:
         assert list(row) == [-7] * ROW_WIDTH
         return None
 
     def text(position: FrameColumn, length: FrameColumn) -> bytes:
-        assert row[position] + row[length] <= written
+        assert START <= row[position] <= row[position] + row[length] <= START + written
         return bytes(scratch[row[position] : row[position] + row[length]])
 
     topic = text(FrameColumn.TOPIC_POS, FrameColumn.TOPIC_LEN)
     assert text(FrameColumn.GROUP_POS, FrameColumn.GROUP_LEN) == topic
     properties = text(FrameColumn.PROPERTIES_POS, FrameColumn.PROPERTIES_LEN)
     fixed = (FrameColumn.KIND, FrameColumn.CODE, FrameColumn.OPAQUE, FrameColumn.QUEUE_ID, FrameColumn.MESSAGE_FLAG)
-    assert [row[column] for column in fixed] == [FrameKind.SEND, RequestCode.SEND_MESSAGE_V2, 42, -1, 0]
+    assert [row[column] for column in fixed] == [FrameKind.SEND, RequestCode.SEND_MESSAGE_V2, 0, -1, 0]
     inspect_rows(scratch, table, 1, 2, arrival.body_bytes_max, 4)
     row = table[ROW_WIDTH:]
     return SentMessage(
@@ -328,15 +333,18 @@ def test_a_row_outside_the_table(module):
     data = request().SerializeToString()
     for row in (-1, 1):
         with pytest.raises(ValueError, match=f"row {row} lies outside"):
-            module.read_send(data, new_table(1), row, bytearray(5000), 1, b"", 1000)
+            module.read_send(data, new_table(1), row, bytearray(5000), 0, b"", 1000)
 
 
 def test_too_little_room(module):
     data = request().SerializeToString()
     size = module.send_bytes(len(data), 3)
-    assert module.read_send(data, new_table(1), 0, bytearray(size), 1, b"abc", 1000) > 0
+    assert module.read_send(data, new_table(1), 0, bytearray(size), 0, b"abc", 1000) > 0
     with pytest.raises(ValueError, match="too few"):
-        module.read_send(data, new_table(1), 0, bytearray(size - 1), 1, b"abc", 1000)
+        module.read_send(data, new_table(1), 0, bytearray(size - 1), 0, b"abc", 1000)
+    for start in (-1, 1, size + 1):
+        with pytest.raises(ValueError, match=f"from {start} on"):
+            module.read_send(data, new_table(1), 0, bytearray(size), start, b"abc", 1000)
 
 
 def test_the_room_suffices_for_the_longest_texts(module):
@@ -346,7 +354,7 @@ def test_the_room_suffices_for_the_longest_texts(module):
     data = sent.SerializeToString()
     host = b"h" * 500
     scratch = bytearray(module.send_bytes(len(data), len(host)))
-    assert 0 < module.read_send(data, new_table(1), 0, scratch, 1, host, 1000) <= len(scratch)
+    assert 0 < module.read_send(data, new_table(1), 0, scratch, 0, host, 1000) <= len(scratch)
 
 
 def test_the_numbers_of_the_kernel_are_those_of_the_general_path():

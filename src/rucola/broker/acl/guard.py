@@ -25,6 +25,7 @@ from rucola.broker.acl.permission import PUB, Account, AclSnapshot, Resource, Se
 from rucola.broker.acl.requirements import REQUIREMENTS, refusal
 from rucola.broker.acl.senders import ACCOUNT
 from rucola.broker.late_requests import LateRequests
+from rucola.broker.senders import VOUCHED
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind
 from rucola.common.hosts import is_loopback, split_address
 from rucola.errors import FormatError
@@ -237,6 +238,10 @@ class AccessGuard:
         snapshot = self._snapshot()
         peer = channel.attributes.get(_PEER) or _remember(channel)
         known, judged = self._sender(command)
+        if (vouched := channel.attributes.get(VOUCHED)) is not None:
+            if not known or judged.access_key != vouched or not snapshot.may_come_from(judged, peer.address):
+                return UNKNOWN_SENDER
+            return self._forbidden(judged, peer, command)
         if hashing is not None and hashing.account is judged:
             good = hashing.signature.is_right()
         else:

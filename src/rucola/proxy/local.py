@@ -1,0 +1,205 @@
+"""The broker of this process, as the door uses it: each client of the door is a client of the broker, by a connection
+in memory. The broker's limits, turns and access control apply to it as to any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rucola.broker.senders import VOUCHED
+from rucola.common.hosts import split_address
+from rucola.broker.topic.topic_validator import is_group_name
+from rucola.common.subscription_group import SubscriptionGroupConfig
+from rucola.common.topic_config import TopicConfig
+from rucola.protocol.bodies.route import QueueData
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.frame import FrameBatch
+from rucola.protocol.signature import ACCESS_KEY
+from rucola.proxy import messages
+from rucola.proxy.brokers import TopicView
+from rucola.proxy.refusal import RefusedError
+from rucola.proxy.send_rows import GROWN_BYTES_MAX, ROOM_BYTES, SendRows
+from rucola.proxy.sessions import Session
+from rucola.remoting.consumer_api import ConsumerApi
+from rucola.remoting.memory_link import MemoryLink, Peer
+from rucola.remoting.response_future import Waiter
+
+if TYPE_CHECKING:
+    from rucola.broker.broker import Broker
+
+ServerRequest = Callable[[Session, str, RemotingCommand], "Awaitable[RemotingCommand | None] | RemotingCommand | None"]
+"""Handles what a broker asks of a client: gets the client, the name of the broker and the request."""
+
+
+class LocalBrokers:
+    """See ``Brokers``.
+
+    Args:
+        broker: the broker, which is running.
+        asked: handles what the broker asks of a client.
+    """
+
+    def __init__(self, broker: Broker, asked: ServerRequest) -> None:
+        self._broker = broker
+        self._asked = asked
+        self._views: dict[bytes, tuple[TopicConfig, TopicView]] = {}
+
+    def known_topic(self, name: bytes) -> TopicView | None:
+        """See ``Brokers``."""
+        text = name.decode("utf-8", "replace")
+        config = self._broker.topics.get(text)
+        known = self._views.get(name)
+        if known is not None and known[0] is config:
+            return known[1]
+        if config is None:
+            self._views.pop(name, None)
+            return None
+        queues = QueueData(
+            self._broker.config.broker_name, config.read_queue_nums, config.write_queue_nums, config.perm
+        )
+        view = TopicView(text, config.attributes, (queues,))
+        self._views[name] = config, view
+        return view
+
+    async def topic(self, name: str) -> TopicView | None:
+        """See ``Brokers``."""
+        return self.known_topic(name.encode())
+
+    async def group(self, name: str) -> SubscriptionGroupConfig | None:
+        """See ``Brokers``. A group that clients may create is created by the first request that needs it."""
+        known = self._broker.groups.table.get(name)
+        if known is None and self._broker.config.auto_create_subscription_group and is_group_name(name):
+            return SubscriptionGroupConfig(name)
+        return known
+
+    async def broker_names(self) -> Sequence[str]:
+        """See ``Brokers``."""
+        return (self._broker.config.broker_name,)
+
+    def rows(self, session: Session, request_bytes: int) -> SendRows:
+        """See ``Brokers``."""
+        return self._link(session).rows(request_bytes, len(session.host))
+
+    async def link(self, session: Session, broker_name: str) -> LocalLink:
+        """See ``Brokers``."""
+        link = self.open_link(session, broker_name)
+        if link is None:
+            raise RefusedError(messages.INTERNAL_SERVER_ERROR, f"there is no broker {broker_name}")
+        return link
+
+    def open_link(self, session: Session, broker_name: str) -> LocalLink | None:
+        """See ``Brokers``."""
+        return self._link(session) if broker_name == self._broker.config.broker_name else None
+
+    def _link(self, session: Session) -> LocalLink:
+        name = self._broker.config.broker_name
+        link = session.links.get(name)
+        if not isinstance(link, LocalLink) or link.is_closed:
+            link = session.links[name] = LocalLink(self._broker, session, self._asked)
+        return link
+
+
+class LocalLink:
+    """A client's connection to the broker. See ``BrokerLink``; as an ``Invoker`` it carries the calls of ``api``.
+
+    Sends of one iteration of the event loop reach the broker together.
+    """
+
+    def __init__(self, broker: Broker, session: Session, asked: ServerRequest) -> None:
+        host, port = split_address(session.address)
+        self.broker_name, self.address = broker.config.broker_name, broker.address
+        self._broker, self._session, self._asked = broker, session, asked
+        self._link = MemoryLink(broker, Peer(host, port, session.secure), self)
+        if session.account:
+            self._link.channel.attributes[VOUCHED] = session.account
+        self.api = ConsumerApi(self)
+        self._rows = SendRows()
+        self._full: deque[SendRows] = deque()
+        self._is_due = False
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the broker has closed it."""
+        return self._link.is_closed
+
+    def rows(self, request_bytes: int, host_bytes: int) -> SendRows:
+        """Rows with room for one more request."""
+        rows = self._rows
+        if not rows.has_room(request_bytes, host_bytes):
+            if rows.count:
+                self._full.append(rows)
+            rows = self._rows = SendRows(max(ROOM_BYTES, 2 * request_bytes + GROWN_BYTES_MAX // 2))
+        return rows
+
+    def send(self, rows: SendRows, waiter: Waiter, timeout_ms: int) -> None:
+        """See ``BrokerLink``."""
+        opaque = self._link.next_opaque()
+        self._link.expect(opaque, waiter, timeout_ms)
+        rows.number(opaque)
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._flush)
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """See ``Invoker``."""
+        return await self._link.invoke(address, self._signed(command), timeout_ms)
+
+    def request(self, command: RemotingCommand, waiter: Waiter, timeout_ms: int) -> int:
+        """See ``BrokerLink``."""
+        return self._link.request(self._signed(command), waiter, timeout_ms)
+
+    def withdraw(self, opaque: int) -> bool:
+        """See ``BrokerLink``."""
+        if not self._broker.withdraw(self._link.channel, opaque):
+            return False
+        self._link.forget(opaque)
+        return True
+
+    def close(self) -> None:
+        """See ``BrokerLink``."""
+        self._link.close()
+
+    # --- for the link
+
+    def request_received(self, command: RemotingCommand) -> Awaitable[RemotingCommand | None] | RemotingCommand | None:
+        """See ``LinkOwner``."""
+        return self._asked(self._session, self.broker_name, command)
+
+    def link_resumed(self) -> None:
+        """See ``LinkOwner``."""
+        self._flush()
+
+    def link_lost(self) -> None:
+        """See ``LinkOwner``."""
+        if self._session.links.get(self.broker_name) is self:
+            del self._session.links[self.broker_name]
+
+    # --- details
+
+    def _signed(self, command: RemotingCommand) -> RemotingCommand:
+        """The request with the name of its account; that it is vouched for stands for the signature."""
+        if self._session.account:
+            command.ext_fields[ACCESS_KEY] = self._session.account
+        return command
+
+    def _flush(self) -> None:
+        """Hands the waiting sends to the broker, as long as it takes them."""
+        self._is_due = False
+        link = self._link
+        while not link.is_closed and not link.is_paused:
+            rows = self._full.popleft() if self._full else self._rows
+            if not rows.count:
+                return
+            batch = FrameBatch(rows.source, rows.view, rows.table, rows.count)
+            if self._session.account:
+                batch.vouch(self._session.account)
+            is_done = link.serve(batch)
+            if rows is self._rows:
+                if is_done and len(rows.source) <= GROWN_BYTES_MAX:
+                    rows.clear()
+                else:
+                    self._rows = SendRows()

@@ -1,0 +1,152 @@
+"""Clients register at the brokers, say that they live, and leave.
+
+There are no producer groups in this protocol: a producer registers for each of its topics, under the name of the topic.
+
+Source: RocketMQ 5.3.3, ``ClientActivity``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from rucola.client.message_selector import MessageSelector
+from rucola.client.subscription import subscription_data
+from rucola.errors import ClientError, RucolaError
+from rucola.protocol.bodies.heartbeat import (
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+)
+from rucola.proxy import messages
+from rucola.proxy.brokers import Brokers
+from rucola.proxy.names import check_group
+from rucola.proxy.refusal import RefusedError
+from rucola.proxy.rpc import ok
+from rucola.proxy.sessions import Session, Sessions
+
+_CONSUME_TYPES = {
+    messages.PUSH_CONSUMER: ConsumeType.CONSUME_PASSIVELY,
+    messages.SIMPLE_CONSUMER: ConsumeType.CONSUME_ACTIVELY,
+}
+_TIMEOUT_MS = 3_000
+
+
+class Presence:
+    """Registers clients. Event loop only.
+
+    Args:
+        brokers: where they register.
+        sessions: the clients.
+        now_ms: the wall clock, for versions of subscriptions.
+    """
+
+    def __init__(self, brokers: Brokers, sessions: Sessions, now_ms: Callable[[], int]) -> None:
+        self._brokers, self._sessions, self._now_ms = brokers, sessions, now_ms
+
+    async def heartbeat(self, session: Session, request: messages.HeartbeatRequest) -> messages.HeartbeatResponse:
+        """Serves Heartbeat: the client registers again, with the settings that it has sent before.
+
+        Raises:
+            RefusedError: ``UNRECOGNIZED_CLIENT_TYPE``: its settings are not known, so the client sends them again; or
+                it is of a kind that this server does not have.
+        """
+        settings = _known(session)
+        if not settings.HasField("publishing"):
+            check_group(request.group.name)
+        await self.register(session, settings)
+        return messages.HeartbeatResponse(status=ok())
+
+    async def terminate(
+        self, session: Session, request: messages.NotifyClientTerminationRequest
+    ) -> messages.NotifyClientTerminationResponse:
+        """Serves NotifyClientTermination: forgets the client.
+
+        Raises:
+            RefusedError: ``UNRECOGNIZED_CLIENT_TYPE``, as in ``heartbeat``.
+        """
+        try:
+            settings = _known(session)
+            if not settings.HasField("publishing"):
+                check_group(request.group.name)
+        finally:
+            self._sessions.forget(session)
+        return messages.NotifyClientTerminationResponse(status=ok())
+
+    async def register(self, session: Session, settings: messages.Settings) -> None:
+        """Registers a client at all brokers. One that cannot be reached does not keep the others from knowing it.
+
+        Raises:
+            RefusedError: the client is of a kind that this server does not have, or its filter is wrong.
+            RucolaError: no broker has taken it.
+        """
+        data = self._heartbeat_of(session, settings)
+        names = await self._brokers.broker_names()
+        results = await asyncio.gather(
+            *(self._tell(session, name, data) for name in names), return_exceptions=True
+        )
+        errors = [result for result in results if isinstance(result, BaseException)]
+        for error in errors:
+            if not isinstance(error, RucolaError) or len(errors) == len(results):
+                raise error
+
+    async def _tell(self, session: Session, broker_name: str, data: HeartbeatData) -> None:
+        link = await self._brokers.link(session, broker_name)
+        await link.api.heartbeat(link.address, data, _TIMEOUT_MS)
+
+    def _heartbeat_of(self, session: Session, settings: messages.Settings) -> HeartbeatData:
+        data = HeartbeatData(session.client_id)
+        if settings.HasField("publishing"):
+            data.producer_data_set = [ProducerData(topic.name) for topic in settings.publishing.topics]
+        else:
+            consume_type = _CONSUME_TYPES.get(settings.client_type)
+            if consume_type is None:
+                raise _unknown_type(settings)
+            entries = self.subscriptions(settings.subscription.subscriptions)
+            consumer = ConsumerData(settings.subscription.group.name, consume_type)
+            consumer.subscription_data_set = entries
+            data.consumer_data_set = [consumer]
+        return data
+
+    def subscriptions(self, entries: Iterable[messages.SubscriptionEntry]) -> list[SubscriptionData]:
+        """The subscriptions of a consumer, as brokers know them.
+
+        Raises:
+            RefusedError: ``ILLEGAL_FILTER_EXPRESSION``.
+        """
+        return [subscription_of(entry.topic.name, entry.expression, self._now_ms()) for entry in entries]
+
+
+def subscription_of(topic: str, expression: messages.FilterExpression, version: int) -> SubscriptionData:
+    """The subscription for a filter; one without a text takes all messages.
+
+    Raises:
+        RefusedError: ``ILLEGAL_FILTER_EXPRESSION``.
+    """
+    text = expression.expression or "*"
+    try:
+        if expression.type == messages.SQL:
+            return subscription_data(topic, MessageSelector.by_sql(text), version)
+        return subscription_data(topic, text, version)
+    except ClientError as error:
+        raise RefusedError(messages.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
+
+
+def _known(session: Session) -> messages.Settings:
+    settings = session.settings
+    if settings is None:
+        raise RefusedError(
+            messages.UNRECOGNIZED_CLIENT_TYPE, f"the settings of client {session.client_id} are not known"
+        )
+    if not settings.HasField("publishing") and settings.client_type not in _CONSUME_TYPES:
+        raise _unknown_type(settings)
+    return settings
+
+
+def _unknown_type(settings: messages.Settings) -> RefusedError:
+    return RefusedError(
+        messages.UNRECOGNIZED_CLIENT_TYPE,
+        f"client type {settings.client_type} is not supported; allowed are producers, push and simple consumers",
+    )

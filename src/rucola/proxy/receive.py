@@ -1,0 +1,389 @@
+"""Receives: a pop that waits at the broker, and the stream of its messages.
+
+A response has, in this order, a status, messages, and the time of the server. A poll that its client no longer waits
+for is taken out of the broker before it pops; what was popped and does not reach the client is visible again in a
+second.
+
+Source: RocketMQ 5.3.3, ``ReceiveMessageActivity``, ``ReceiveMessageResponseStreamWriter``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from rucola.common.numbers import POP_MESSAGES_MAX
+from rucola.errors import BrokerError, FormatError, RemotingError, RucolaError
+from rucola.grpc.call import GrpcCall
+from rucola.grpc.metadata import timeout_s
+from rucola.grpc.methods import Answer, UnaryMethod
+from rucola.protocol.bodies.heartbeat import SubscriptionData
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.frame import FrameBatch
+from rucola.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
+from rucola.proxy import messages
+from rucola.proxy.names import check_group, check_topic
+from rucola.proxy.popped import Fate, PoppedMessage, PopTerms, popped_messages
+from rucola.proxy.presence import subscription_of
+from rucola.proxy.receipt import ReceiptHandle
+from rucola.proxy.refusal import RefusedError
+from rucola.proxy.renewals import HIDDEN_MS, VISIBLE_SOON_MS
+from rucola.proxy.rpc import decoded, ok, refusal_of, serialized
+from rucola.proxy.settings import attempts_max
+from rucola.proxy.timestamps import duration_ms, set_milliseconds
+from rucola.remoting.response_future import Waiter
+from rucola.runtime.logs import event
+
+if TYPE_CHECKING:
+    from rucola.proxy.acknowledge import Acknowledgements
+    from rucola.proxy.brokers import BrokerLink, Brokers
+    from rucola.proxy.renewals import Renewals
+    from rucola.proxy.sessions import Session, Sessions
+
+logger = logging.getLogger(__name__)
+
+POLL_MS_MIN: Final = 5_000
+POLL_MS_MAX: Final = 20_000
+INVISIBLE_MS_MIN: Final = 10_000
+INVISIBLE_MS_MAX: Final = 12 * 3600 * 1000
+POP_BYTES_MAX: Final = 1 << 20
+POP_BYTES_MIN: Final = 64 * 1024
+"""Bytes of the messages of one poll: the first number is shared by all polls of a client, each has the second one."""
+_UNSENT_BYTES_MAX = 1 << 20
+"""While a connection has not taken so many bytes, its polls do not pop."""
+_LOOK_S = 0.1
+_AT_ONCE_BYTES = 64 * 1024
+_LATE_MS = 1_000
+_FROM_LAST = 1
+_NO_DEADLINE_MS = 60_000
+_CODE_SINCE = (5, 0, 3)
+"""Version of clients since which they know the code ``ILLEGAL_POLLING_TIME``."""
+
+
+class _Poll:
+    """One ReceiveMessage.
+
+    Attributes:
+        ends_ms: time of the loop at which the broker must have answered.
+    """
+
+    __slots__ = ("auto_renew", "call", "ends_ms", "header", "link", "opaque", "session", "terms", "timer")
+
+    def __init__(self, session: Session, call: GrpcCall, header: PopMessageRequestHeader, terms: PopTerms) -> None:
+        self.session, self.call, self.header, self.terms = session, call, header, terms
+        self.link: BrokerLink | None = None
+        self.opaque, self.ends_ms = 0, 0.0
+        self.auto_renew = False
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Receives:
+    """Answers ReceiveMessage. Event loop only.
+
+    Args:
+        sessions: the clients.
+        brokers: have the messages.
+        acknowledgements: settles messages that are not delivered.
+        renewals: renews handles of push consumers.
+        now_ms: the wall clock.
+    """
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        brokers: Brokers,
+        acknowledgements: Acknowledgements,
+        renewals: Renewals,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._sessions, self._brokers = sessions, brokers
+        self._acknowledgements, self._renewals = acknowledgements, renewals
+        self._now_ms = now_ms
+        self._polls: Counter[Session] = Counter()
+        self._tasks: set[asyncio.Future[None]] = set()
+
+    def method(self) -> UnaryMethod:
+        """ReceiveMessage."""
+        return UnaryMethod(self._handle)
+
+    def _handle(self, call: GrpcCall, data: bytes) -> Answer:
+        request = decoded(messages.ReceiveMessageRequest, data)
+        try:
+            session = self._sessions.of(call)
+        except RefusedError as error:
+            self._refuse(call, error)
+            return None
+        self._run(self._begin(session, call, request))
+        return None
+
+    # -- before the pop ------------------------------------------------------------------------------------------------
+
+    async def _begin(self, session: Session, call: GrpcCall, request: messages.ReceiveMessageRequest) -> None:
+        try:
+            poll = await self._poll(session, call, request)
+            link = await self._brokers.link(session, poll.terms.broker_name)
+        except RucolaError as error:
+            self._refuse(call, error)
+            return
+        poll.link = link
+        poll.ends_ms = asyncio.get_running_loop().time() * 1000 + poll.header.poll_time
+        self._polls[session] += 1
+        call.on_over = partial(self._withdraw, poll)
+        self._pop(poll)
+
+    async def _poll(self, session: Session, call: GrpcCall, request: messages.ReceiveMessageRequest) -> _Poll:
+        """The checks, in the order of RocketMQ.
+
+        Raises:
+            RucolaError: one fails.
+        """
+        poll_ms = _poll_ms(session, call, request)
+        topic, group = request.message_queue.topic.name, request.group.name
+        check_topic(topic)
+        check_group(group)
+        invisible_ms = _invisible_ms(request)
+        subscription = subscription_of(topic, request.filter_expression, self._now_ms())
+        view = await self._brokers.topic(topic)
+        if view is None:
+            raise RefusedError(messages.TOPIC_NOT_FOUND, f"topic {topic} does not exist")
+        names = [data.broker_name for data in view.readable]
+        if not names:
+            raise RefusedError(messages.FORBIDDEN, f"topic {topic} has no readable queue")
+        asked = request.message_queue.broker.name
+        config = await self._brokers.group(group)
+        if config is None:
+            raise RefusedError(messages.CONSUMER_GROUP_NOT_FOUND, f"consumer group {group} does not exist")
+        terms = PopTerms(
+            topic,
+            asked if asked in names else names[self._polls[session] % len(names)],
+            frozenset(subscription.tags_set),
+            attempts_max(config),
+        )
+        header = self._header(request, subscription, invisible_ms, poll_ms, in_order=config.consume_message_orderly)
+        poll = _Poll(session, call, header, terms)
+        poll.auto_renew = request.auto_renew
+        return poll
+
+    def _header(
+        self,
+        request: messages.ReceiveMessageRequest,
+        subscription: SubscriptionData,
+        invisible_ms: int,
+        poll_ms: int,
+        *,
+        in_order: bool,
+    ) -> PopMessageRequestHeader:
+        return PopMessageRequestHeader(
+            consumer_group=request.group.name,
+            topic=request.message_queue.topic.name,
+            queue_id=-1,
+            max_msg_nums=min(max(request.batch_size, 1), POP_MESSAGES_MAX),
+            invisible_time=invisible_ms,
+            poll_time=poll_ms,
+            born_time=self._now_ms(),
+            init_mode=_FROM_LAST,
+            exp_type=subscription.expression_type,
+            exp=subscription.sub_string,
+            order=in_order,
+            attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
+        )
+
+    def _pop(self, poll: _Poll) -> None:
+        """Asks the broker, unless the client has too much to take before."""
+        poll.timer = None
+        loop = asyncio.get_running_loop()
+        left_ms = int(poll.ends_ms - loop.time() * 1000)
+        if poll.call.is_over:
+            return
+        if poll.call.connection_unsent_bytes > _UNSENT_BYTES_MAX:
+            if left_ms <= 0:
+                self._end(poll)
+                self._say(poll.call, messages.MESSAGE_NOT_FOUND, "the client has not taken earlier messages")
+            else:
+                poll.timer = loop.call_later(_LOOK_S, self._pop, poll)
+            return
+        header = poll.header
+        header.max_bytes = max(POP_BYTES_MAX // self._polls[poll.session], POP_BYTES_MIN)
+        header.poll_time, header.born_time = max(left_ms, 0), self._now_ms()
+        command = RemotingCommand(RequestCode.POP_MESSAGE, ext_fields=header.to_ext_fields())
+        assert poll.link is not None
+        try:
+            poll.opaque = poll.link.request(command, _PopWaiter(self, poll), header.poll_time + _LATE_MS)
+        except RemotingError as error:
+            self.failed(poll, error)
+
+    def _withdraw(self, poll: _Poll) -> None:
+        """The client no longer waits."""
+        self._end(poll)
+        if poll.timer is not None:
+            poll.timer.cancel()
+        elif poll.link is not None and poll.opaque:
+            poll.link.withdraw(poll.opaque)
+
+    def _end(self, poll: _Poll) -> None:
+        self._polls[poll.session] -= 1
+        if not self._polls[poll.session]:
+            del self._polls[poll.session]
+
+    # -- after the pop -------------------------------------------------------------------------------------------------
+
+    def popped(self, poll: _Poll, answer: RemotingCommand) -> None:
+        """Handles the broker's answer."""
+        was_over = poll.call.is_over
+        if not was_over:
+            self._end(poll)
+            poll.call.on_over = None
+        if answer.code == ResponseCode.SUCCESS:
+            self._run(self._deliver(poll, answer))
+        elif was_over:
+            pass
+        elif answer.code == ResponseCode.POLLING_TIMEOUT:
+            self._say(poll.call, messages.MESSAGE_NOT_FOUND, "no new message")
+        elif answer.code == ResponseCode.POLLING_FULL:
+            self._say(poll.call, messages.TOO_MANY_REQUESTS, "too many polls wait for the queue")
+        else:
+            self._refuse(poll.call, BrokerError(answer.code, answer.remark))
+
+    def failed(self, poll: _Poll, error: RemotingError) -> None:
+        """The broker has not answered."""
+        if not poll.call.is_over:
+            self._end(poll)
+            poll.call.on_over = None
+            self._refuse(poll.call, error)
+
+    async def _deliver(self, poll: _Poll, answer: RemotingCommand) -> None:
+        call, terms = poll.call, poll.terms
+        try:
+            header = PopMessageResponseHeader.from_ext_fields(answer.ext_fields)
+            convert = partial(popped_messages, header, answer.body, terms)
+            if len(answer.body) > _AT_ONCE_BYTES:
+                found = await asyncio.get_running_loop().run_in_executor(None, convert)
+            else:
+                found = convert()
+        except (FormatError, RefusedError) as error:
+            self._refuse(call, error)
+            return
+        wanted = [one for one in found if one.fate is Fate.DELIVER]
+        if call.is_over:  # they are visible soon, for others
+            await self._settle(wanted, partial(self._show, poll))
+        else:
+            if poll.auto_renew:
+                for one in wanted:
+                    handle = ReceiptHandle.decode(one.handle)
+                    self._renewals.keep(
+                        poll.session, poll.header.consumer_group, terms.topic, handle, one.reconsume_times
+                    )
+            if wanted:
+                call.send_all([_OK, *(one.response for one in wanted), self._time()])
+                call.end()
+            else:
+                self._say(call, messages.MESSAGE_NOT_FOUND, "no message matches")
+        await self._settle([one for one in found if one.fate is not Fate.DELIVER], partial(self._drop, poll))
+
+    async def _settle(
+        self, found: list[PoppedMessage], settle: Callable[[PoppedMessage], Awaitable[object]]
+    ) -> None:
+        for result in await asyncio.gather(*map(settle, found), return_exceptions=True):
+            if isinstance(result, RucolaError):  # they are delivered again when their invisible time is over
+                event(logger, logging.WARNING, "popped message not settled", error=result)
+            elif isinstance(result, BaseException):
+                raise result
+
+    async def _show(self, poll: _Poll, message: PoppedMessage) -> None:
+        handle, group = ReceiptHandle.decode(message.handle), poll.header.consumer_group
+        await self._acknowledgements.change(poll.session, group, poll.terms.topic, handle, VISIBLE_SOON_MS)
+
+    async def _drop(self, poll: _Poll, message: PoppedMessage) -> None:
+        handle, topic, group = ReceiptHandle.decode(message.handle), poll.terms.topic, poll.header.consumer_group
+        if message.fate is Fate.ACKNOWLEDGE:
+            await self._acknowledgements.ack(poll.session, topic, group, handle)
+        else:
+            await self._acknowledgements.give_up(poll.session, topic, group, handle, message.message_id)
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, call: GrpcCall, error: Exception) -> None:
+        refusal = refusal_of(error)
+        self._say(call, refusal.code, refusal.text)
+
+    def _say(self, call: GrpcCall, code: int, text: str) -> None:
+        status = messages.Status(code=code, message=text)
+        call.send_all([serialized(messages.ReceiveMessageResponse(status=status)), self._time()])
+        call.end()
+
+    def _time(self) -> bytes:
+        answer = messages.ReceiveMessageResponse()
+        set_milliseconds(answer.delivery_timestamp, self._now_ms())
+        return serialized(answer)
+
+    def _run(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Future[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            event(logger, logging.ERROR, "poll failed", error)
+
+
+class _PopWaiter(Waiter):
+    """Hands the answer to a pop on."""
+
+    __slots__ = ("_poll", "_receives")
+
+    def __init__(self, receives: Receives, poll: _Poll) -> None:
+        super().__init__()
+        self._receives, self._poll = receives, poll
+
+    def answered(self, batch: FrameBatch, row: int) -> None:
+        """See ``Waiter``."""
+        self._receives.popped(self._poll, batch.command(row))
+
+    def failed(self, error: RemotingError) -> None:
+        """See ``Waiter``."""
+        self._receives.failed(self._poll, error)
+
+
+_OK = serialized(messages.ReceiveMessageResponse(status=ok()))
+
+
+def _poll_ms(session: Session, call: GrpcCall, request: messages.ReceiveMessageRequest) -> int:
+    """How long the poll waits; it must be answered before its deadline."""
+    left_ms = _NO_DEADLINE_MS if call.timeout is None else int(timeout_s(call.timeout) * 1000)
+    if request.HasField("long_polling_timeout"):
+        wanted_ms = duration_ms(request.long_polling_timeout) or 0
+    else:
+        settings = session.settings
+        wanted_ms = left_ms - (duration_ms(settings.request_timeout) or 0 if settings is not None else 0) // 2
+    poll_ms = min(max(wanted_ms, POLL_MS_MIN), POLL_MS_MAX)
+    if poll_ms > left_ms:
+        if left_ms < POLL_MS_MIN:
+            known = _version(session.version) >= _CODE_SINCE
+            raise RefusedError(
+                messages.ILLEGAL_POLLING_TIME if known else messages.BAD_REQUEST,
+                f"the deadline of the call is in {left_ms} ms; a poll needs {POLL_MS_MIN} ms",
+            )
+        poll_ms = left_ms
+    return poll_ms
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in text.split(".") if word.isascii() and word.isdigit())
+
+
+def _invisible_ms(request: messages.ReceiveMessageRequest) -> int:
+    if request.auto_renew:
+        return HIDDEN_MS
+    invisible_ms = duration_ms(request.invisible_duration)
+    if invisible_ms is None or not INVISIBLE_MS_MIN <= invisible_ms <= INVISIBLE_MS_MAX:
+        raise RefusedError(
+            messages.ILLEGAL_INVISIBLE_TIME,
+            f"the invisible time is not allowed; allowed are {INVISIBLE_MS_MIN} to {INVISIBLE_MS_MAX} ms",
+        )
+    return invisible_ms

@@ -1,0 +1,130 @@
+"""Routes and assignments: where a client finds the queues of a topic. All queues lead to the door.
+
+Source: RocketMQ 5.3.3, ``RouteActivity``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rucola.common.hosts import split_address
+from rucola.common.sysflag import PermName
+from rucola.proxy import messages
+from rucola.proxy.message_kind import accepted_kinds
+from rucola.proxy.names import check_group, check_topic
+from rucola.proxy.refusal import RefusedError
+from rucola.proxy.rpc import ok
+
+if TYPE_CHECKING:
+    from rucola.protocol.bodies.route import QueueData
+    from rucola.proxy.access import DoorAccess
+    from rucola.proxy.brokers import Brokers, TopicView
+    from rucola.proxy.sessions import Session
+
+_PERMISSIONS = {
+    0: messages.NONE,
+    int(PermName.READ): messages.READ,
+    int(PermName.WRITE): messages.WRITE,
+    int(PermName.READ | PermName.WRITE): messages.READ_WRITE,
+}
+
+
+class Routes:
+    """Answers QueryRoute and QueryAssignment. Event loop only.
+
+    Args:
+        brokers: know the topics and groups.
+        access: says what an account may do.
+        advertised: the address under which clients reach the door, ``host:port``; empty for the one that the client has
+            used, which is right behind port mappings, too.
+    """
+
+    def __init__(self, brokers: Brokers, access: DoorAccess, advertised: str = "") -> None:
+        self._brokers, self._access = brokers, access
+        self._advertised = endpoints_of(advertised) if advertised else None
+
+    async def route(self, session: Session, request: messages.QueryRouteRequest) -> messages.QueryRouteResponse:
+        """Serves QueryRoute.
+
+        Raises:
+            RefusedError: ``TOPIC_NOT_FOUND`` and others.
+        """
+        check_topic(request.topic.name)
+        self._access.check_route(session.account, session.address, request.topic.name)
+        view = await self._topic(request.topic.name)
+        answer = messages.QueryRouteResponse(status=ok())
+        accepted = accepted_kinds(view.kind)
+        for data in view.queues:
+            broker = self._broker(data.broker_name, request.endpoints)
+            for queue_id, permission in enumerate(_permissions(data)):
+                answer.message_queues.add(
+                    topic=request.topic,
+                    id=queue_id,
+                    permission=permission,
+                    broker=broker,
+                    accept_message_types=accepted,
+                )
+        return answer
+
+    async def assignment(
+        self, session: Session, request: messages.QueryAssignmentRequest
+    ) -> messages.QueryAssignmentResponse:
+        """Serves QueryAssignment: one queue that stands for all of a broker; for a group in order, each queue.
+
+        Raises:
+            RefusedError: ``FORBIDDEN``: there is nothing to read.
+        """
+        check_topic(request.topic.name)
+        check_group(request.group.name)
+        self._access.check_subscribe(session.account, session.address, request.topic.name, request.group.name)
+        view = await self._topic(request.topic.name)
+        group = await self._brokers.group(request.group.name)
+        in_order = group is not None and group.consume_message_orderly
+        answer = messages.QueryAssignmentResponse(status=ok())
+        for data in view.readable:
+            broker = self._broker(data.broker_name, request.endpoints)
+            permission = _PERMISSIONS[data.perm & int(PermName.READ | PermName.WRITE)]
+            for queue_id in range(data.read_queue_nums) if in_order else (-1,):
+                queue = messages.MessageQueue(topic=request.topic, id=queue_id, permission=permission, broker=broker)
+                answer.assignments.add(message_queue=queue)
+        if not answer.assignments:
+            raise RefusedError(messages.FORBIDDEN, f"topic {request.topic.name} has no readable queue")
+        return answer
+
+    async def _topic(self, name: str) -> TopicView:
+        view = await self._brokers.topic(name)
+        if view is None:
+            raise RefusedError(messages.TOPIC_NOT_FOUND, f"topic {name} does not exist")
+        return view
+
+    def _broker(self, name: str, asked: messages.Endpoints) -> messages.Broker:
+        endpoints = self._advertised or asked
+        if not endpoints.addresses:
+            raise RefusedError(
+                messages.ILLEGAL_ACCESS_POINT, "the request names no endpoints, so the route would lead nowhere"
+            )
+        return messages.Broker(name=name, id=0, endpoints=endpoints)
+
+
+def endpoints_of(address: str) -> messages.Endpoints:
+    """The endpoints for an address ``host:port``."""
+    host, port = split_address(address)
+    try:
+        scheme = messages.IPv6 if ipaddress.ip_address(host).version == 6 else messages.IPv4
+    except ValueError:
+        scheme = messages.DOMAIN_NAME
+    return messages.Endpoints(scheme=scheme, addresses=[messages.Address(host=host, port=port)])
+
+
+def _permissions(data: QueueData) -> Iterator[int]:
+    """The permission of each queue, by its id: those only for reading come first, then those only for writing."""
+    reads = data.read_queue_nums if data.perm & PermName.READ else 0
+    writes = data.write_queue_nums if data.perm & PermName.WRITE else 0
+    both = min(reads, writes)
+    if not reads and not writes:
+        yield from [messages.NONE] * max(1, data.read_queue_nums, data.write_queue_nums)
+    yield from [messages.READ] * (reads - both)
+    yield from [messages.WRITE] * (writes - both)
+    yield from [messages.READ_WRITE] * both

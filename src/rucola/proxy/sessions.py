@@ -1,0 +1,173 @@
+"""The clients of the door. A client is known by its id; what the door knows of it, it can learn again.
+
+Settings come with the client's telemetry stream, and again every few minutes. A client that was silent for two minutes
+is forgotten, and its brokers forget it, too.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from rucola.grpc.call import GrpcCall
+from rucola.proxy import messages
+from rucola.proxy.refusal import RefusedError
+
+if TYPE_CHECKING:
+    from rucola.proxy.access import DoorAccess
+    from rucola.proxy.brokers import BrokerLink
+
+WANTED: Final = (
+    b"x-mq-client-id",
+    b"x-mq-client-version",
+    b"x-mq-language",
+    b"authorization",
+    b"x-mq-date-time",
+    b"x-mq-session-token",
+)
+"""Fields of requests that the door reads; ``GrpcCall.metadata`` has them in this order."""
+_CLIENT_ID, VERSION, LANGUAGE, AUTHORIZATION, DATE_TIME, SESSION_TOKEN = range(len(WANTED))
+SILENCE_S: Final = 120.0
+CLIENT_ID_BYTES_MAX: Final = 255
+_Key = tuple[bytes, str]
+
+
+class Session:
+    """One client.
+
+    Attributes:
+        client_id: the id that it gives itself.
+        account: the account that it has proved to be; empty if access control is off.
+        address: its address at its first request, ``host:port``.
+        host: the same as bytes, for messages that do not name their host.
+        secure: whether it is connected by TLS.
+        language, version: what it says of itself.
+        settings: its settings as it sent them; None before it did.
+        stream: its telemetry stream; None if it has none.
+        links: its connections to brokers, by broker name.
+        seen_s: time of its last request.
+    """
+
+    __slots__ = (
+        "account",
+        "address",
+        "client_id",
+        "host",
+        "language",
+        "links",
+        "secure",
+        "seen_s",
+        "settings",
+        "stream",
+        "version",
+    )
+
+    def __init__(self, client_id: str, account: str, call: GrpcCall) -> None:
+        self.client_id, self.account = client_id, account
+        self.address = call.address
+        self.host = call.address.encode()
+        self.secure = call.secure
+        self.language = _text(call.metadata[LANGUAGE])
+        self.version = _text(call.metadata[VERSION])
+        self.settings: messages.Settings | None = None
+        self.stream: GrpcCall | None = None
+        self.links: dict[str, BrokerLink] = {}
+        self.seen_s = 0.0
+
+    @property
+    def group(self) -> str:
+        """The consumer group; empty for a producer, and before the settings are known."""
+        settings = self.settings
+        if settings is None or not settings.HasField("subscription"):
+            return ""
+        return settings.subscription.group.name
+
+    def set_settings(self, settings: messages.Settings | None) -> None:
+        """Notes what the client has sent; None forgets it."""
+        self.settings = settings
+
+    def set_stream(self, stream: GrpcCall | None) -> None:
+        """Notes where the client takes commands."""
+        self.stream = stream
+
+    def close(self) -> None:
+        """Ends the connections to brokers."""
+        links, self.links = self.links, {}
+        for link in links.values():
+            link.close()
+
+
+class Sessions:
+    """All clients. Event loop only.
+
+    Args:
+        access: says who sent a request.
+        monotonic: the clock, in seconds.
+        ended: called with each client that is forgotten; closes its connections.
+    """
+
+    def __init__(
+        self, access: DoorAccess, monotonic: Callable[[], float], ended: Callable[[Session], None] = Session.close
+    ) -> None:
+        self._access = access
+        self._monotonic = monotonic
+        self._ended = ended
+        self._sessions: OrderedDict[_Key, Session] = OrderedDict()  # the longest silent one is first
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._sessions.values()))
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def of(self, call: GrpcCall) -> Session:
+        """The client that makes a call.
+
+        Raises:
+            RefusedError: the request names no client, or its signature is not that of an account.
+        """
+        client_id = call.metadata[_CLIENT_ID]
+        if not client_id or not client_id.strip():
+            raise RefusedError(messages.CLIENT_ID_REQUIRED, "the request has no x-mq-client-id")
+        key = client_id, self._access.account_of(call)
+        session = self._sessions.get(key)
+        if session is None:
+            session = self._sessions[key] = self._new(*key, call)
+        else:
+            self._sessions.move_to_end(key)
+        session.seen_s = self._monotonic()
+        return session
+
+    def forget(self, session: Session) -> None:
+        """Forgets a client, which has said that it ends or was silent for too long."""
+        key = session.client_id.encode(), session.account
+        if self._sessions.get(key) is session:
+            del self._sessions[key]
+            self._ended(session)
+
+    def forget_silent(self) -> None:
+        """Forgets clients that were silent for too long; their number does not matter for the others."""
+        limit_s = self._monotonic() - SILENCE_S
+        while self._sessions:
+            session = next(iter(self._sessions.values()))
+            if session.seen_s > limit_s:
+                return
+            self.forget(session)
+
+    def close(self) -> None:
+        """Forgets all."""
+        for session in self:
+            self.forget(session)
+
+    @staticmethod
+    def _new(client_id: bytes, account: str, call: GrpcCall) -> Session:
+        if len(client_id) > CLIENT_ID_BYTES_MAX or not client_id.isascii():
+            raise RefusedError(
+                messages.CLIENT_ID_REQUIRED, f"x-mq-client-id must be ASCII of at most {CLIENT_ID_BYTES_MAX} bytes"
+            )
+        return Session(client_id.decode(), account, call)
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode("utf-8", "replace")
