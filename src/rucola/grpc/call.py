@@ -89,6 +89,11 @@ class GrpcCall:
         """Address of the client, ``host:port``."""
         return self._connection.address
 
+    @property
+    def secure(self) -> bool:
+        """Whether the connection of the client is encrypted."""
+        return self._connection.secure
+
     def send(self, message: bytes) -> None:
         """Sends a response; does nothing if the call is over."""
         if self.is_over:

@@ -61,13 +61,14 @@ class GrpcConnection(asyncio.BufferedProtocol):
     Attributes:
         http2: its HTTP/2 side.
         address: address of the client, ``host:port``.
+        secure: whether it is encrypted.
         held_bytes: bytes of requests that are not complete.
         unsent_bytes: bytes of answers that the client does not take, as counted after the last read or write.
     """
 
     def __init__(self, server: GrpcServer) -> None:
-        self.http2 = Http2Connection(server.space, server.limits)
-        self.address = ""
+        self.http2 = Http2Connection(server.space, server.options.http2)
+        self.address, self.secure = "", False
         self.held_bytes = self.unsent_bytes = 0
         self._server = server
         self._transport: asyncio.Transport | None = None
@@ -82,6 +83,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # that of uvloop is of no class of asyncio
         peer = transport.get_extra_info("peername")
         self.address = join_address(*peer[:2]) if isinstance(peer, tuple) else ""
+        self.secure = transport.get_extra_info("ssl_object") is not None
         self._server.connections.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -202,7 +204,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         method = self._known.get(key) or self._look_up(stream, fields, key)
         if method is None:
             return
-        if server.unsent_bytes > server.unsent_bytes_max and self._takes_most():
+        if server.unsent_bytes > server.options.unsent_bytes_max and self._takes_most():
             text = "the client does not read the answers to its calls"
             http2.send_headers(stream, trailers(StatusCode.RESOURCE_EXHAUSTED, text, alone=True), True)
             http2.reset(stream, ErrorCode.NO_ERROR)
@@ -340,7 +342,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def _takes_most(self) -> bool:
         """Whether more answers wait for this client than its share."""
-        return self.unsent_bytes * len(self._server.connections) >= self._server.unsent_bytes_max
+        return self.unsent_bytes * len(self._server.connections) >= self._server.options.unsent_bytes_max
 
     def _release(self, call: GrpcCall) -> None:
         if held := call.held_bytes:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import errno
+import ssl
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from rucola.common.hosts import join_address
-from rucola.errors import AddressInUseError, ConfigError
 from rucola.grpc.connection import GrpcConnection
 from rucola.grpc.metadata import FIELDS
 from rucola.grpc.methods import Method
+from rucola.grpc.server_options import GrpcServerOptions
 from rucola.grpc.status import GrpcError, StatusCode
 from rucola.http2.event_space import EventSpace
-from rucola.http2.limits import Http2Limits
+from rucola.remoting.listening import listen
+from rucola.remoting.peer_log import PeerLog
+from rucola.remoting.tls_listener import ServerTls, TlsListener
+from rucola.runtime.supervision import Supervisor
 
-HELD_BYTES_MAX = UNSENT_BYTES_MAX = 64 * 1024 * 1024
 _GREETING = b"This is a gRPC port. It speaks HTTP/2; clients of gRPC connect here.\n"
 
 
@@ -29,19 +31,16 @@ class GrpcServer:
         port: port to listen on; 0 chooses a free port, and after ``start``, the attribute ``port`` is its number.
         monotonic: the clock, in seconds.
         wanted: names of the fields that the methods want of each request, in lower case.
-        limits: limits of each connection.
-        held_bytes_max: limit for the bytes of requests that are not complete, of all connections. Above it, the largest
-            request of a connection that holds more than its share is refused.
-        unsent_bytes_max: limit for the bytes of answers that clients do not take, of all connections. Above it, clients
-            for which more than their share waits get no new calls.
+        options: limits and encryption.
+        supervisor: counts and logs unexpected errors.
 
     Attributes:
         connections: the open connections.
         metadata_places: places of the wanted fields in ``space``.
         space: memory that the connections share.
         is_stopping: whether no more calls are taken.
+        options: as given.
         unsent_bytes: bytes of answers that clients do not take.
-        unsent_bytes_max: as given.
     """
 
     greeting = _GREETING
@@ -54,23 +53,22 @@ class GrpcServer:
         port: int,
         monotonic: Callable[[], float],
         wanted: Sequence[bytes] = (),
-        limits: Http2Limits | None = None,
-        held_bytes_max: int = HELD_BYTES_MAX,
-        unsent_bytes_max: int = UNSENT_BYTES_MAX,
+        options: GrpcServerOptions | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self.methods, self.host, self.port = methods, host, port
-        self.limits = limits or Http2Limits()
+        self.options = options or GrpcServerOptions()
         names = list(dict.fromkeys([*FIELDS, *wanted]))
         self.metadata_places = [names.index(name) for name in wanted]
-        self.space = EventSpace(names, self.limits)
+        self.space = EventSpace(names, self.options.http2)
         self.connections: set[GrpcConnection] = set()
         self.is_stopping = False
         self.loop: asyncio.AbstractEventLoop
         self._monotonic = monotonic
-        self._held_bytes_max = held_bytes_max
-        self._held_bytes = 0
-        self.unsent_bytes, self.unsent_bytes_max = 0, unsent_bytes_max
-        self._server: asyncio.Server | None = None
+        self._held_bytes = self.unsent_bytes = 0
+        self._server: asyncio.Server | TlsListener | None = None
+        self._supervisor = supervisor or Supervisor()
+        self._log = PeerLog()
         self._tasks: set[asyncio.Task[None]] = set()
         self._all_closed: asyncio.Event | None = None
 
@@ -87,13 +85,16 @@ class GrpcServer:
             ConfigError: the address cannot be used for another reason.
         """
         self.loop = asyncio.get_running_loop()
-        try:
-            self._server = await self.loop.create_server(lambda: GrpcConnection(self), self.host, self.port)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise AddressInUseError(self.address) from error
-            allowed = f"an address of this machine and a free port ({error.strerror or error})"
-            raise ConfigError("grpcServerPort", self.address, allowed) from error
+        options = self.options
+        self._server = await listen(
+            lambda: GrpcConnection(self),
+            self.host,
+            self.port,
+            options.backlog,
+            None if options.tls is None else _with_alpn(options.tls),
+            self._log.closed,
+            self._supervisor,
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self, timeout_s: float = 5.0) -> None:
@@ -133,9 +134,9 @@ class GrpcServer:
     def hold(self, connection: GrpcConnection, count: int) -> None:
         """Notes that a connection holds so many more bytes of unfinished requests; negative when they are released."""
         self._held_bytes += count
-        while self._held_bytes > self._held_bytes_max:
+        while self._held_bytes > self.options.held_bytes_max:
             most = connection
-            if connection.held_bytes * len(self.connections) < self._held_bytes_max:  # less than its share
+            if connection.held_bytes * len(self.connections) < self.options.held_bytes_max:  # less than its share
                 most = max(self.connections, key=lambda one: one.held_bytes)
             call = most.largest
             if call is None or not call.held_bytes:
@@ -152,3 +153,15 @@ class GrpcServer:
         self.connections.discard(connection)
         if not self.connections and self._all_closed is not None:
             self._all_closed.set()
+
+
+def _with_alpn(tls: ServerTls) -> ServerTls:
+    """Returns the settings with the announcement that the port speaks HTTP/2."""
+    given = tls.context
+
+    def context() -> ssl.SSLContext:
+        made = given if isinstance(given, ssl.SSLContext) else given()
+        made.set_alpn_protocols(["h2"])
+        return made
+
+    return ServerTls(context() if isinstance(given, ssl.SSLContext) else context, tls.permissive)

@@ -7,15 +7,13 @@ Sources: protocol.md 1.7-1.10; RocketMQ 5.3.3, NettyRemotingServer and NettyServ
 from __future__ import annotations
 
 import asyncio
-import errno
 import itertools
 import logging
-import socket
 from collections import deque
 
 from rucola.common.hosts import join_address
 from rucola.common.tls_config import TlsConfig
-from rucola.errors import AddressInUseError, ConfigError, FormatError
+from rucola.errors import FormatError
 from rucola.protocol.shared_reader import ReadSpace, SharedFrameReader
 from rucola.remoting.channel import Channel, FramesHandler
 from rucola.remoting.fairness.connection_watch import ConnectionWatch
@@ -25,7 +23,9 @@ from rucola.remoting.fairness.postponed_reads import PostponedReads
 from rucola.remoting.fairness.read_pauses import ROOM_GIVEN
 from rucola.remoting.fairness.turn import Turn
 from rucola.remoting.fairness.unsent_bytes import UnsentBytes
+from rucola.remoting.listening import listen
 from rucola.remoting.outbound import Outbound
+from rucola.remoting.peer_log import PeerLog
 from rucola.remoting.server_options import ServerOptions
 from rucola.remoting.tls_listener import ServerTls, TlsListener
 from rucola.runtime.logs import event
@@ -36,14 +36,6 @@ from rucola.runtime.tls import server_context
 __all__ = ["Channel", "FramesHandler", "RemotingServer", "ServerOptions", "ServerTls", "server_tls"]
 
 logger = logging.getLogger(__name__)
-
-_LOG_INTERVAL_S = 10.0
-"""Seconds between two log lines about invalid data, which peers can send thousands of times per second."""
-
-_ACCEPTED_TOGETHER = 64
-"""Number of connections that one iteration of the event loop accepts. A connection that is refused still holds its
-descriptor until the next iteration.
-"""
 
 
 def server_tls(config: TlsConfig) -> ServerTls | None:
@@ -99,8 +91,7 @@ class RemotingServer:
         self._supervisor = supervisor or Supervisor()
         self._looking: PeriodicWork | None = None
         self._all_closed: asyncio.Event | None = None
-        self._logged_at = -_LOG_INTERVAL_S
-        self._not_logged = 0
+        self._log = PeerLog()
 
     @property
     def refused_connections(self) -> int:
@@ -130,35 +121,15 @@ class RemotingServer:
                 connections_max=options.connections_max,
                 allowed=self._watch.connections_max,
             )
-        try:
-            if options.tls is None:
-                self._server = await loop.create_server(
-                    lambda: Channel(self, loop, SharedFrameReader(self._space)).inbound,
-                    self.host,
-                    self.port,
-                    backlog=_ACCEPTED_TOGETHER,
-                )
-                # asyncio passes its ``backlog`` to ``listen``, and accepts up to ``backlog`` connections in one
-                # iteration. The queue in the operating system should be longer, so ``listen`` is called again.
-                for each in self._server.sockets:
-                    with each.dup() as listening:
-                        listening.listen(options.backlog)
-            else:
-                family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-                listening = socket.create_server((self.host, self.port), family=family, backlog=options.backlog)
-                self._server = TlsListener(
-                    listening,
-                    lambda: Channel(self, loop, SharedFrameReader(self._space)).inbound,
-                    options.tls,
-                    self._log,
-                    self._supervisor,
-                )
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise AddressInUseError(self.address) from error
-            raise ConfigError(
-                "listen address", self.address, f"an address of this machine and a port this user may open ({error})"
-            ) from error
+        self._server = await listen(
+            lambda: Channel(self, loop, SharedFrameReader(self._space)).inbound,
+            self.host,
+            self.port,
+            options.backlog,
+            options.tls,
+            self._log.closed,
+            self._supervisor,
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         self._looking = self._supervisor.every("look at connections", lambda: self._watch.period_s, self._look, loop)
 
@@ -212,7 +183,7 @@ class RemotingServer:
         self.channels.add(channel)
         too_many = self._watch.opened(channel, channel.descriptor)
         if too_many:
-            self._log(channel.remote_address, too_many)
+            self._log.closed(channel.remote_address, too_many)
             channel.abort()
 
     def closed(self, channel: Channel) -> None:
@@ -260,7 +231,9 @@ class RemotingServer:
     def _look_for_room(self) -> None:
         loop = asyncio.get_running_loop()
         for channel in self.large_frames.slow(loop.time()):
-            self._log(channel.remote_address, "a large frame makes no progress while other connections wait for memory")
+            self._log.closed(
+                channel.remote_address, "a large frame makes no progress while other connections wait for memory"
+            )
             self.large_frames.ended(channel)
             channel.abort()
         for channel in self.large_frames.admit(loop.time()):
@@ -269,11 +242,13 @@ class RemotingServer:
 
     def refused(self, channel: Channel, error: FormatError) -> None:
         """Called when ``channel`` sent something that is not a frame."""
-        self._log(channel.remote_address, str(error))
+        self._log.closed(channel.remote_address, str(error))
 
     def overrun(self, channel: Outbound) -> None:
         """Called when ``channel`` accepts its responses too slowly."""
-        self._log(channel.remote_address, f"more than {self.options.outbound_bytes_max} bytes of unread responses")
+        self._log.closed(
+            channel.remote_address, f"more than {self.options.outbound_bytes_max} bytes of unread responses"
+        )
 
     def grew(self, channel: Outbound, size: int) -> None:
         """Called when ``channel`` has ``size`` bytes of unsent responses; closes the channels with the most unsent
@@ -281,23 +256,8 @@ class RemotingServer:
         """
         for each in self.unsent.grew(channel, size):
             limit = self.options.outbound_total_max
-            self._log(each.remote_address, f"more than {limit} bytes of unread responses of all connections")
+            self._log.closed(each.remote_address, f"more than {limit} bytes of unread responses of all connections")
             each.abort()
-
-    def _log(self, peer: str, reason: str) -> None:
-        now = asyncio.get_running_loop().time()
-        if now - self._logged_at < _LOG_INTERVAL_S:
-            self._not_logged += 1
-            return
-        event(
-            logger,
-            logging.WARNING,
-            "connection closed",
-            peer=peer,
-            reason=reason,
-            not_logged=self._not_logged,
-        )
-        self._logged_at, self._not_logged = now, 0
 
     def _look(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -305,7 +265,7 @@ class RemotingServer:
         for channel in list(self.channels):
             progress, overdue = channel.progress, self._watch.overdue(channel, now)
             if overdue:
-                self._log(channel.remote_address, overdue)
+                self._log.closed(channel.remote_address, overdue)
                 channel.abort()
             elif progress.active:
                 progress.active = False

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rucola.errors import RucolaError
 from rucola.runtime.supervision import Supervisor
 
 _TLS_HANDSHAKE = 0x16
@@ -26,9 +27,14 @@ _PAUSE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """The TLS settings of a server. ``permissive``: plain connections are accepted, too."""
+    """The TLS settings of a server.
 
-    context: ssl.SSLContext
+    Attributes:
+        context: certificate and rules; or what makes them, called once in a thread, at the first handshake.
+        permissive: whether plain connections are accepted, too.
+    """
+
+    context: ssl.SSLContext | Callable[[], ssl.SSLContext]
     permissive: bool = False
 
 
@@ -58,6 +64,7 @@ class TlsListener:
         self._failed = failed
         self._supervisor = supervisor
         self._loop = asyncio.get_running_loop()
+        self._context: asyncio.Future[ssl.SSLContext] | None = None
         self._shaking: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting = self._loop.create_task(self._accept())
@@ -106,19 +113,33 @@ class TlsListener:
                     await self._loop.connect_accepted_socket(self._protocol, accepted)
                 else:
                     await self._loop.connect_accepted_socket(
-                        self._protocol, accepted, ssl=self._tls.context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
+                        self._protocol,
+                        accepted,
+                        ssl=await self._made_context(),
+                        ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
                     )
             opened = True
         except TimeoutError:
             self._failed(host, f"no handshake within {HANDSHAKE_TIMEOUT_S:.0f} s")
         except OSError as error:  # ssl.SSLError is an OSError
             self._failed(host, f"handshake failed: {getattr(error, 'reason', None) or error}")
+        except RucolaError as error:
+            self._supervisor.failed("TLS context", error)
+            self._context = None  # the next client tries again
         finally:
             self._shaking[host] -= 1
             if not self._shaking[host]:
                 del self._shaking[host]
             if not opened:
                 accepted.close()
+
+    async def _made_context(self) -> ssl.SSLContext:
+        context = self._tls.context
+        if isinstance(context, ssl.SSLContext):
+            return context
+        if self._context is None:
+            self._context = self._loop.run_in_executor(None, context)
+        return await asyncio.shield(self._context)  # a client that leaves must not end it for the others
 
     async def _first_byte(self, accepted: socket.socket) -> int:
         """The first byte waiting in ``accepted``, without consuming it; -1 if the peer has closed."""

@@ -27,6 +27,8 @@ SQL = "sql", ("duckdb", "lark", "numpy", "pyarrow")
 
 LAKE = "lake", ("deltalake", "lark", "numpy", "obstore", "pyarrow")
 """Needed by ``rucola.lake``."""
+GRPC = "grpc", ("cryptography", "google.protobuf")
+"""Needed by the gRPC door."""
 ICEBERG = "iceberg", ("pyiceberg", "sqlalchemy")
 """Needed for Iceberg tables."""
 
@@ -42,6 +44,13 @@ def require(extra: Extra, user: str) -> None:
         MissingExtraError: a module is missing.
     """
     name, modules = extra
-    missing = [module for module in modules if find_spec(module) is None]
+    missing = [module for module in modules if not _is_there(module)]
     if missing:
         raise MissingExtraError(user, tuple(missing), name)
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that the module is in
+        return False

@@ -10,9 +10,11 @@ from contextlib import asynccontextmanager
 from rucola.grpc.call import GrpcCall
 from rucola.grpc.methods import Method, StreamMethod, UnaryMethod
 from rucola.grpc.server import GrpcServer
+from rucola.grpc.server_options import GrpcServerOptions
 from rucola.grpc.status import GrpcError, StatusCode
 
 WANTED = (b"x-mq-client-id", b"x-mq-date-time")
+SMALL = GrpcServerOptions(held_bytes_max=1 << 20)
 
 
 class Service:
@@ -122,10 +124,10 @@ class Talk:
 
 
 @asynccontextmanager
-async def served(service: Service | None = None, held_bytes_max: int = 1 << 20) -> AsyncIterator[GrpcServer]:
+async def served(service: Service | None = None, options: GrpcServerOptions = SMALL) -> AsyncIterator[GrpcServer]:
     """A running server."""
     methods = (service or Service()).methods()
-    server = GrpcServer(methods, "127.0.0.1", 0, time.monotonic, WANTED, held_bytes_max=held_bytes_max)
+    server = GrpcServer(methods, "127.0.0.1", 0, time.monotonic, WANTED, options)
     await server.start()
     try:
         yield server

@@ -12,6 +12,7 @@ from tests.unit.grpc.services import Service, served
 
 from rucola.grpc.call import GrpcCall
 from rucola.grpc.server import GrpcServer
+from rucola.grpc.server_options import GrpcServerOptions
 from rucola.grpc.status import GrpcError
 
 Scene = Callable[[grpc.aio.Channel, Service, GrpcServer], Awaitable[None]]
@@ -23,7 +24,7 @@ def play(scene: Scene, held_bytes_max: int = 8 << 20) -> None:
     async def run() -> None:
         service = Service()
         async with (
-            served(service, held_bytes_max) as server,
+            served(service, GrpcServerOptions(held_bytes_max=held_bytes_max)) as server,
             grpc.aio.insecure_channel(server.address, [("grpc.max_receive_message_length", -1)]) as channel,
         ):
             await asyncio.wait_for(scene(channel, service, server), 30)

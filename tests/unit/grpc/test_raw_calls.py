@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from tests.unit.grpc.services import WANTED, Service
 
 from rucola.grpc.connection import GrpcConnection
 from rucola.grpc.server import GrpcServer
+from rucola.grpc.server_options import GrpcServerOptions
 
 POST = {":method": "POST", ":scheme": "http", ":authority": "x", ":path": "/t.T/Echo"}
 GRPC = {"content-type": "application/grpc", "te": "trailers"}
@@ -32,7 +34,7 @@ class Transport:
         self.reads = True
 
     def get_extra_info(self, name: str) -> object:
-        return ("127.0.0.1", 50_000)
+        return ("127.0.0.1", 50_000) if name == "peername" else None
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -62,7 +64,8 @@ class Peer:
     def __init__(self, held_bytes_max: int = 1 << 20) -> None:
         self.service = Service()
         methods = self.service.methods()
-        server = GrpcServer(methods, "127.0.0.1", 0, time.monotonic, WANTED, held_bytes_max=held_bytes_max)
+        options = GrpcServerOptions(held_bytes_max=held_bytes_max)
+        server = GrpcServer(methods, "127.0.0.1", 0, time.monotonic, WANTED, options)
         self.soon: list[Callable[[], None]] = []
         server.loop = cast(Any, SimpleNamespace(call_soon=self.soon.append, call_later=self._later))
         self.timers: list[tuple[float, Callable[[], None]]] = []
@@ -323,7 +326,7 @@ def test_a_client_that_reads_nothing_is_not_read_either(peer: Peer) -> None:
 
 def test_who_opens_no_window_gets_no_more_calls_when_much_waits(peer: Peer) -> None:
     server = peer.connection._server
-    server.unsent_bytes_max = 100_000
+    server.options = replace(server.options, unsent_bytes_max=100_000)
     peer.events()
     peer.client.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
     peer.events()
@@ -357,7 +360,7 @@ def test_what_waited_for_a_lost_client_is_forgotten(peer: Peer) -> None:
 def test_who_holds_more_than_its_share_gives_way(peer: Peer) -> None:
     """A connection with small requests is not refused for the large one of another."""
     server = peer.connection._server
-    server._held_bytes_max = 30_000
+    server.options = replace(server.options, held_bytes_max=30_000)
     other = Peer()
     other.connection._server = server
     server.connections.add(other.connection)

@@ -149,12 +149,12 @@ def test_a_broker_names_the_extra_that_it_lacks(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_extras_install_what_is_required_of_them() -> None:
-    from rucola.runtime.extras import CLI, SERVER
+    from rucola.runtime.extras import CLI, GRPC, SERVER
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["dependencies"] == ["orjson>=3.10"]
-    modules = {"PyYAML": "yaml", "prometheus-client": "prometheus_client"}
-    for name, required in (SERVER, CLI):
+    modules = {"PyYAML": "yaml", "prometheus-client": "prometheus_client", "protobuf": "google.protobuf"}
+    for name, required in (SERVER, CLI, GRPC):
         packages = [text.partition(">=")[0] for text in project["optional-dependencies"][name]]
         assert sorted(modules.get(package, package) for package in packages if "[" not in package) == list(required)
 
