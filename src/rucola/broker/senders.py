@@ -13,7 +13,6 @@ from rucola.broker.client.client_channel import ClientChannel
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.channel import Channel
 
-
 VOUCHED = "vouched"
 """Key of the attribute of a connection from within the process that names its account: whoever opened the connection
 has proved who its client is, so the client's requests need no signature.

@@ -80,9 +80,7 @@ class Acknowledgements:
             return self._refused(request, error)
         return None
 
-    async def _ack_all(
-        self, session: Session, topic: str, group: str, request: messages.AckMessageRequest
-    ) -> bytes:
+    async def _ack_all(self, session: Session, topic: str, group: str, request: messages.AckMessageRequest) -> bytes:
         if len(request.entries) > ENTRIES_MAX:
             text = f"the request has {len(request.entries)} entries; allowed are {ENTRIES_MAX}"
             return self._refused(messages.AckMessageRequest(), RefusedError(messages.BAD_REQUEST, text))
@@ -128,7 +126,8 @@ class Acknowledgements:
         invisible_ms = duration_ms(request.invisible_duration)
         if invisible_ms is None or invisible_ms > INVISIBLE_MS_MAX:
             raise RefusedError(
-                messages.ILLEGAL_INVISIBLE_TIME, f"the invisible time is not allowed; allowed are 0 to {INVISIBLE_MS_MAX} ms"
+                messages.ILLEGAL_INVISIBLE_TIME,
+                f"the invisible time must be from 0 to {INVISIBLE_MS_MAX} ms",
             )
         handle = self.newest(session, group, request.receipt_handle)
         try:

@@ -106,7 +106,7 @@ class ServerCommands:
         if result is None:
             return command.answer(ResponseCode.SYSTEM_ERROR, _NO_ANSWER)
         if result.status.code == messages.VERIFY_FIFO_MESSAGE_UNSUPPORTED:
-            return command.answer(ResponseCode.NO_PERMISSION, "the client consumes in order, and tries no single message")
+            return command.answer(ResponseCode.NO_PERMISSION, "a client that consumes in order tries no single message")
         answer = ConsumeMessageDirectlyResult(
             consume_result=_RESULTS.get(result.status.code, "CR_THROW_EXCEPTION"),
             remark=result.status.message or "from gRPC client",

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
-from rucola.grpc.call import GrpcCall
-from rucola.grpc.health import HealthService
-from rucola.grpc.methods import Answer, Method, UnaryMethod
+from rucola.grpc.health import HEALTH_V1, HealthService
+from rucola.grpc.methods import Method
 from rucola.grpc.reflection import ReflectionService
-from rucola.grpc.server import GrpcServer, GrpcServerOptions
+from rucola.grpc.server import GrpcServer
+from rucola.grpc.server_options import GrpcServerOptions
 from rucola.protocol.command import RemotingCommand
 from rucola.proxy.access import DoorAccess
 from rucola.proxy.acknowledge import Acknowledgements
@@ -31,10 +30,10 @@ from rucola.proxy.sessions import WANTED, Session, Sessions
 from rucola.proxy.telemetry import Telemetry
 from rucola.proxy.transactions import Transactions
 from rucola.runtime.clock import Clock
-from rucola.runtime.logs import event
 from rucola.runtime.supervision import PeriodicWork, Supervisor
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
 _LOOK_S: Final = 1.0
 _DRAIN_S: Final = 5.0
@@ -57,7 +56,7 @@ class DoorConfig:
     port: int
     advertised: str = ""
     body_bytes_max: int = BODY_BYTES_MAX
-    options: GrpcServerOptions = GrpcServerOptions()
+    options: GrpcServerOptions = field(default_factory=GrpcServerOptions)
 
 
 class GrpcDoor:
@@ -91,11 +90,86 @@ class GrpcDoor:
         acknowledgements = Acknowledgements(self.sessions, brokers, now_ms)
         self.renewals = Renewals(brokers, acknowledgements.change, monotonic)
         acknowledgements.set_renewals(self.renewals)
-        routes, recalls = Routes(brokers, access, config.advertised), Recalls(brokers)
-        self._health = HealthService(V2.service)
-        methods: dict[bytes, Method] = {
-            "QueryRoute": unary(self.sessions, "QueryRoute", routes.route),
-            "QueryAssignment": unary(self.sessions, "QueryAssignment", routes.assignment),
-            "Heartbeat": unary(self.sessions, "Heartbeat", presence.heartbeat),
-            "NotifyClientTermination": unary(self.sessions, "NotifyClientTermination", presence.terminate),
+        routes = Routes(brokers, access, config.advertised)
+        sends = Sends(self.sessions, brokers, access, transactions, now_ms, config.body_bytes_max)
+        receives = Receives(self.sessions, brokers, acknowledgements, self.renewals, now_ms)
+        served: dict[str, Callable[[Session, Any], Awaitable[Message]]] = {
+            "QueryRoute": routes.route,
+            "QueryAssignment": routes.assignment,
+            "Heartbeat": presence.heartbeat,
+            "NotifyClientTermination": presence.terminate,
+            "ChangeInvisibleDuration": acknowledgements.change_invisible_duration,
+            "ForwardMessageToDeadLetterQueue": acknowledgements.forward,
+            "EndTransaction": transactions.end,
+            "RecallMessage": Recalls(brokers).recall,
         }
+        methods: dict[str, Method] = {name: unary(self.sessions, name, serve) for name, serve in served.items()}
+        methods |= {
+            "SendMessage": sends.method(),
+            "ReceiveMessage": receives.method(),
+            "AckMessage": acknowledgements.method(),
+            "Telemetry": self._telemetry.method(),
+        }
+        self._health = HealthService(V2.service)
+        offered = {V2.path(name): method for name, method in methods.items()}
+        offered |= {**self._health.methods(), **ReflectionService((V2, HEALTH_V1)).methods()}
+        self._server = GrpcServer(offered, config.host, config.port, monotonic, WANTED, config.options, supervisor)
+        self._looking: PeriodicWork | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int:
+        """The port, after ``start``."""
+        return self._server.port
+
+    @property
+    def address(self) -> str:
+        """The address on which the door listens, ``host:port``."""
+        return self._server.address
+
+    @property
+    def connections(self) -> int:
+        """Number of open connections."""
+        return len(self._server.connections)
+
+    async def start(self) -> None:
+        """Starts to serve.
+
+        Raises:
+            AddressInUseError: the port is taken.
+            ConfigError: the address cannot be used for another reason.
+        """
+        await self._server.start()
+        loop = asyncio.get_running_loop()
+        self._looking = self._supervisor.every("look at gRPC clients", lambda: _LOOK_S, self._look, loop)
+
+    async def stop(self) -> None:
+        """Tells all clients to connect again elsewhere, serves what they have begun, and closes."""
+        if self._looking is not None:
+            await self._looking.stop()
+        self._health.set_serving(V2.service, False)
+        self._telemetry.reconnect()
+        await self._server.stop(_DRAIN_S)
+        self.sessions.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _look(self) -> None:
+        self.sessions.forget_silent()
+        await self.renewals.look()
+
+    def _asked(
+        self, session: Session, broker_name: str, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand] | None:
+        return self._commands.asked(session, broker_name, command)
+
+    def _ended(self, session: Session) -> None:
+        task = asyncio.ensure_future(self._release(session))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _release(self, session: Session) -> None:
+        """Gives back what a client has not acknowledged, then forgets it at the brokers."""
+        try:
+            await self.renewals.release(session)
+        finally:
+            session.close()

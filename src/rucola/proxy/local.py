@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rucola.broker.senders import VOUCHED
-from rucola.common.hosts import split_address
 from rucola.broker.topic.topic_validator import is_group_name
+from rucola.common.hosts import split_address
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
 from rucola.protocol.bodies.route import QueueData

@@ -84,9 +84,7 @@ class Presence:
         """
         data = self._heartbeat_of(session, settings)
         names = await self._brokers.broker_names()
-        results = await asyncio.gather(
-            *(self._tell(session, name, data) for name in names), return_exceptions=True
-        )
+        results = await asyncio.gather(*(self._tell(session, name, data) for name in names), return_exceptions=True)
         errors = [result for result in results if isinstance(result, BaseException)]
         for error in errors:
             if not isinstance(error, RucolaError) or len(errors) == len(results):

@@ -29,9 +29,7 @@ class Recalls:
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
 
-    async def recall(
-        self, session: Session, request: messages.RecallMessageRequest
-    ) -> messages.RecallMessageResponse:
+    async def recall(self, session: Session, request: messages.RecallMessageRequest) -> messages.RecallMessageResponse:
         """Serves RecallMessage: the message is not delivered, if it still waits for its time.
 
         Raises:

@@ -260,7 +260,7 @@ class Receives:
         call, terms = poll.call, poll.terms
         try:
             header = PopMessageResponseHeader.from_ext_fields(answer.ext_fields)
-            convert = partial(popped_messages, header, answer.body, terms)
+            convert = partial(popped_messages, header, bytes(answer.body), terms)
             if len(answer.body) > _AT_ONCE_BYTES:
                 found = await asyncio.get_running_loop().run_in_executor(None, convert)
             else:
@@ -285,9 +285,7 @@ class Receives:
                 self._say(call, messages.MESSAGE_NOT_FOUND, "no message matches")
         await self._settle([one for one in found if one.fate is not Fate.DELIVER], partial(self._drop, poll))
 
-    async def _settle(
-        self, found: list[PoppedMessage], settle: Callable[[PoppedMessage], Awaitable[object]]
-    ) -> None:
+    async def _settle(self, found: list[PoppedMessage], settle: Callable[[PoppedMessage], Awaitable[object]]) -> None:
         for result in await asyncio.gather(*map(settle, found), return_exceptions=True):
             if isinstance(result, RucolaError):  # they are delivered again when their invisible time is over
                 event(logger, logging.WARNING, "popped message not settled", error=result)

@@ -43,7 +43,18 @@ Change = Callable[["Session", str, str, ReceiptHandle, int], Awaitable[ReceiptHa
 class _Held:
     """A handle that is renewed."""
 
-    __slots__ = ("due_s", "failures", "group", "handle", "key", "popped_s", "reconsume_times", "renewed", "session", "topic")
+    __slots__ = (
+        "due_s",
+        "failures",
+        "group",
+        "handle",
+        "key",
+        "popped_s",
+        "reconsume_times",
+        "renewed",
+        "session",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -152,7 +163,7 @@ class Renewals:
     def _failed(self, held: _Held, error: RucolaError) -> None:
         if held.failures >= _FAILURES_MAX:
             self.take(held.session, held.group, held.handle)
-            event(logger, logging.WARNING, "receipt handle not renewed", group=held.group, topic=held.topic, error=error)
+            event(logger, logging.WARNING, "handle not renewed", group=held.group, topic=held.topic, error=error)
         else:
             self._plan(held, _AGAIN_S)
 

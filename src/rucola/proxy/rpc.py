@@ -26,9 +26,7 @@ def ok() -> messages.Status:
     return messages.Status(code=messages.OK, message="OK")
 
 
-def unary(
-    sessions: Sessions, name: str, serve: Callable[[Session, Any], Awaitable[Message] | Message]
-) -> UnaryMethod:
+def unary(sessions: Sessions, name: str, serve: Callable[[Session, Any], Awaitable[Message] | Message]) -> UnaryMethod:
     """The method ``name``, which ``serve`` serves: it gets the client and the request, and returns the response, now or
     later. What it refuses is answered with the status of the refusal.
     """
@@ -74,9 +72,10 @@ def decoded(kind: type[Q], data: bytes) -> Q:
     from google.protobuf.message import DecodeError
 
     try:
-        return kind.FromString(data)
+        message: Q = kind.FromString(data)
     except DecodeError:
         raise GrpcError(StatusCode.INVALID_ARGUMENT, f"the request is no {kind.DESCRIPTOR.name}") from None
+    return message
 
 
 def serialized(message: Message) -> bytes:

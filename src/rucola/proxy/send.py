@@ -200,9 +200,7 @@ def _unusual(answer: RemotingCommand) -> bytes:
         return _refused(BrokerError(answer.code, answer.remark))
     header = SendMessageResponseHeader.from_ext_fields(answer.ext_fields)
     status = _status(answer)
-    entry = messages.SendResultEntry(
-        status=status, message_id=header.transaction_id or "", offset=header.queue_offset
-    )
+    entry = messages.SendResultEntry(status=status, message_id=header.transaction_id or "", offset=header.queue_offset)
     return serialized(messages.SendMessageResponse(status=status, entries=[entry]))
 
 

@@ -215,7 +215,7 @@ def _check_properties(settings: messages.Settings) -> None:
         if _PROPERTY_KEY.fullmatch(key) is None or len(value) > _PROPERTY_CHARACTERS_MAX:
             raise RefusedError(
                 messages.INVALID_CLIENT_PROPERTIES,
-                f"client property {ascii(key[:64])} is not allowed: a key has 1 to 64 of the characters a-z A-Z 0-9 _ . -"
+                f"client property {key[:64]!a} is not allowed: a key has 1 to 64 of the characters a-z A-Z 0-9 _ . -"
                 f" and begins with a letter, a value at most {_PROPERTY_CHARACTERS_MAX} characters",
             )
     if len(properties) > CLIENT_PROPERTIES_MAX or size > CLIENT_PROPERTIES_BYTES_MAX:

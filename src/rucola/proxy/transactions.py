@@ -100,9 +100,7 @@ class Transactions:
         body = delivered_body(message) if message.body else DeliveredBody(b"", messages.IDENTITY, "")
         delivered = delivered_message(message, body, header.topic)
         unique_key = header.transaction_id or message.msg_id
-        place = TransactionId(
-            unique_key, broker_name, header.tran_state_table_offset, header.commit_log_offset
-        )
+        place = TransactionId(unique_key, broker_name, header.tran_state_table_offset, header.commit_log_offset)
         if min(place.half_queue_offset, place.physical_offset) < 0:
             raise FormatError("check of a transaction", 0, "offsets from 0 on", f"{header}")
         self.remember(delivered.topic.name, place)

@@ -13,7 +13,7 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from rucola.common.columns import ROW_WIDTH
