@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import select
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -75,6 +76,22 @@ async def answer(reader: asyncio.StreamReader) -> RemotingCommand:
 
 def requests(code: int, count: int, fields: dict[str, str]) -> bytes:
     return b"".join(RemotingCommand(code, number, ext_fields=fields).encode() for number in range(count))
+
+
+async def accepted(server: RemotingServer, writers: list[asyncio.StreamWriter]) -> list[Channel]:
+    """The server's channels of connections, once it has accepted all of them."""
+    names = ["{}:{}".format(*writer.get_extra_info("sockname")) for writer in writers]
+    while not all(any(name == channel.remote_address for channel in server.channels) for name in names):
+        await asyncio.sleep(0)
+    return [channel for channel in server.channels if channel.remote_address in names]
+
+
+def wait_for_bytes(channels: list[Channel]) -> None:
+    """Blocks the event loop until each channel has bytes to read. On a busy machine, the system may need a while to
+    bring what was written to the other end.
+    """
+    for channel in channels:
+        select.select([channel.descriptor], [], [])
 
 
 def test_a_read_full_of_lists_is_answered_as_the_peer_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,10 +279,12 @@ def test_first_requests_of_new_connections_share_a_turn(tmp_path: Path, monkeypa
                                (server._server, RequestCode.GET_BROKER_CLUSTER_INFO)):  # fmt: skip
                 postponed.clear()
                 connections = [await connected(port.address) for _ in range(2)]
+                channels = await accepted(port, [writer for _, writer in connections])
                 for round_number in range(3):
                     await settle()
                     for _, writer in connections:
                         writer.write(requests(code, 1, FIELDS))
+                    wait_for_bytes(channels)
                     for reader, _ in connections:
                         assert (await answer(reader)).opaque == 0
                     if not round_number:
