@@ -132,10 +132,6 @@ class Broker:
         """See ``RemotingServer.join``."""
         return self._server.join(transport)
 
-    def withdraw(self, channel: Channel, opaque: int) -> bool:
-        """TEMPORARY"""
-        return False
-
     def drop_connections(self) -> None:
         """Closes the port and cuts every connection at once, as if the process had ended; ``shutdown`` must follow."""
         self._server.drop()
