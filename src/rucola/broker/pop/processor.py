@@ -89,7 +89,7 @@ class PopMessageProcessor:
             header.queue_id,
             header.order,
             pop.begin,
-            lambda: pop.count >= header.max_msg_nums,
+            lambda: pop.is_full,
         ):
             self._reader.read_queue(pop, topic, queue_id)
         code, remark = ResponseCode.SUCCESS, "FOUND"
