@@ -136,6 +136,15 @@ class Broker:
         """Closes the port and cuts every connection at once, as if the process had ended; ``shutdown`` must follow."""
         self._server.drop()
 
+    def withdraw(self, channel: Channel, opaque: int) -> bool:
+        """Takes out the waiting pop of ``channel`` with the number ``opaque``, because its client no longer wants the
+        response: it pops nothing and gets no response. Messages then go to the next waiting pop. Event loop only.
+
+        Returns:
+            Whether such a pop waited. False for a pop that is answered or whose service has not begun.
+        """
+        return self.services.pops.withdraw(channel, opaque)
+
     async def catch_up(self) -> None:
         """Does everything that became due because the wall clock was moved forward. For tests.
 

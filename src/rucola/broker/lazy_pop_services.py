@@ -127,6 +127,10 @@ class LazyPopServices:
             expressions = {one.topic: (one.expression_type or _TAG, one.sub_string or _ALL) for one in subscriptions}
             self.started.hold.subscribed(channel, group, expressions)
 
+    def withdraw(self, channel: Channel, opaque: int) -> bool:
+        """Takes out a waiting pop; see ``PopHold.withdraw``."""
+        return self.started is not None and self.started.hold.withdraw(channel, opaque)
+
     def channel_closed(self, channel: Channel) -> None:
         """Forgets the waiting pops of a closed connection."""
         if self.started is not None:

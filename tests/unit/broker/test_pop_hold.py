@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from rucola.broker.pop.hold import ALL_QUEUES, HeldPop, HeldRequest, PopHold
+from rucola.broker.pop.hold import ALL_QUEUES, HeldPop, HeldRequest, PopHold, WaitingPop
 from rucola.broker.waiting_requests import WaitState
 from rucola.testing.clock import ManualClock
 from rucola.testing.manual_loop import ManualLoop
@@ -26,6 +26,7 @@ class Scene:
         self.loop = ManualLoop(self.clock)
         self.resumed: list[HeldRequest] = []
         self.given_up: list[str] = []
+        self.opaque = 0
         self.hold = PopHold(self.clock.monotonic, self.loop.call_later, waiting_max, waiting_max)
 
     def held(
@@ -46,9 +47,22 @@ class Scene:
             request = HeldRequest(*place)
         else:
             give_up = partial(self.given_up.append, text)
-            request = HeldPop(*place, wanted, expression=("TAG", text), give_up=give_up)
+            self.opaque += 1
+            request = HeldPop(*place, wanted, opaque=self.opaque, expression=("TAG", text), give_up=give_up)
         assert self.hold.hold(request)
         return request
+
+    def away(self, queue_id: int = ALL_QUEUES) -> WaitingPop:
+        """A pop that waits for the disk or the parser."""
+        self.opaque += 1
+        place = (Connection(), "T", "g", queue_id, 1.0, lambda: self.resumed.append(pop))
+        pop = WaitingPop(*place, opaque=self.opaque)  # type: ignore[arg-type]
+        self.hold.leave(pop)
+        return pop
+
+    def is_empty(self) -> bool:
+        hold = self.hold
+        return not (hold._queues or hold._retry_queues or hold._pops or hold._requests._connections)
 
     def passes(self, milliseconds: int = 0) -> list[HeldRequest]:
         """Lets time pass; returns the requests that are resumed meanwhile."""
@@ -137,7 +151,43 @@ def test_a_closed_connection_is_forgotten(scene):
     assert (len(scene.hold), scene.hold.count("T", "g", ALL_QUEUES)) == (1, 1)
     scene.hold.arrived(b"T", 0, None)
     assert scene.passes(60_000) == [other]
-    assert (scene.hold._queues, scene.hold._retry_queues, scene.hold._requests._connections) == ({}, {}, {})
+    assert scene.is_empty()
+
+
+def test_the_last_of_several_pops_with_one_number_is_withdrawn(scene):
+    channel = Connection()
+    first, last = scene.held(channel=channel, after_ms=1000), scene.held(channel=channel, after_ms=2000)
+    scene.hold.channel_closed(channel)
+    first.state = last.state = WaitState.NEW
+    last.opaque = first.opaque
+    assert scene.hold.hold(first) and scene.hold.hold(last)
+    assert scene.hold.withdraw(channel, first.opaque)
+    assert not scene.hold.withdraw(channel, first.opaque)
+    assert scene.passes(9000) == [first]
+    assert scene.is_empty()
+
+
+def test_only_the_pop_of_this_connection_and_number_is_withdrawn(scene):
+    channel, other = Connection(), Connection()
+    pop, theirs, question = scene.held(channel=channel), scene.held(channel=other), scene.held(question=True)
+    assert not scene.hold.withdraw(channel, theirs.opaque)
+    assert not scene.hold.withdraw(other, pop.opaque)
+    assert not scene.hold.withdraw(question.channel, 0)
+    assert scene.hold.withdraw(channel, pop.opaque)
+    assert scene.passes(20_000) == [theirs, question]
+    assert scene.is_empty()
+
+
+def test_a_hundred_thousand_withdrawn_pops_leave_nothing(scene):
+    channel = Connection()
+    kept = scene.held()
+    for _ in range(100_000):
+        pop = scene.held(channel=channel)
+        assert scene.hold.withdraw(channel, pop.opaque)
+    heap = scene.hold._queues[("T", ALL_QUEUES)][("g", False)].heaps[None]
+    assert len(heap) < 100
+    assert scene.passes(20_000) == [kept]
+    assert scene.is_empty()
 
 
 @pytest.mark.parametrize("reason", ["message", "deadline", "stop"])

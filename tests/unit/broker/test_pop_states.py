@@ -9,14 +9,16 @@ from tests.unit.broker.test_pop_hold import Connection, Scene
 from tests.unit.broker.test_pull_states import cells
 
 from rucola.broker.pop import hold as pop_hold
-from rucola.broker.pop.hold import ALL_QUEUES, HeldPop, HeldRequest
+from rucola.broker.pop.hold import ALL_QUEUES, HeldPop, HeldRequest, WaitingPop
 from rucola.broker.waiting_requests import TransitionError, WaitState
 
 AFTER_MS = 3000
 TABLE = cells(pop_hold.__doc__ or "")
 HAPPENS: dict[str, Callable[[HeldRequest], None]] = {
     "hold": HeldRequest.hold,
+    "leave": HeldRequest.leave,
     "wake": HeldRequest.wake,
+    "withdraw": HeldRequest.withdraw,
     "finish": HeldRequest.finish,
 }
 
@@ -29,7 +31,7 @@ def nothing() -> None:
 @pytest.mark.parametrize(("happens", "before", "after"), TABLE)
 def test_the_table_of_states_is_true(kind: type, happens: str, before: str, after: str) -> None:
     place = (Connection(), "T", "g", 0, 1.0, nothing)
-    more = {"expression": ("TAG", "*"), "give_up": nothing} if kind is HeldPop else {}
+    more = {"opaque": 1, "expression": ("TAG", "*"), "give_up": nothing} if kind is HeldPop else {}
     request: HeldRequest = kind(*place, **more)
     assert request.state is WaitState.NEW
     request.state = WaitState(before)
@@ -42,13 +44,23 @@ def test_the_table_of_states_is_true(kind: type, happens: str, before: str, afte
 
 
 def test_the_table_has_every_state_and_every_method() -> None:
-    states = {"new", "held", "woken", "done"}
+    states = {"new", "held", "woken", "away", "withdrawn", "done"}
     assert {(happens, before) for happens, before, _ in TABLE} == {(h, s) for h in HAPPENS for s in states}
 
 
 def close(scene: Scene, request: HeldRequest) -> None:
     request.channel.closed = True
     scene.hold.channel_closed(request.channel)
+
+
+def withdraw(scene: Scene, request: HeldRequest) -> None:
+    found = scene.hold.withdraw(request.channel, getattr(request, "opaque", 0))
+    assert found == isinstance(request, WaitingPop)
+
+
+def withdraw_and_close(scene: Scene, request: HeldRequest) -> None:
+    withdraw(scene, request)
+    close(scene, request)
 
 
 def fail(scene: Scene, request: HeldRequest) -> None:
@@ -74,39 +86,51 @@ EVENTS: dict[str, Callable[[Scene, HeldRequest], None]] = {
     "closed": close,
     "stop": lambda scene, _: scene.hold.release_all(),
     "defect": fail,
+    "withdrawn": withdraw,
+    "withdrawn, closed": withdraw_and_close,
 }
 OUTCOMES = {
-    # event: (a held pop, a held question, a woken pop)
-    "message": ("runs", "runs", "runs"),
-    "other tag": ("waits", "runs", "runs"),
-    "mixed tags": ("runs", "runs", "runs"),
-    "other queue": ("waits", "waits", "runs"),
-    "retry topic": ("runs", "runs", "runs"),
-    "free queue": ("runs", "runs", "runs"),
-    "deadline": ("runs", "runs", "runs"),
-    "deleted topic": ("runs", "runs", "runs"),
-    "other deleted": ("waits", "waits", "runs"),
-    "expression": ("gives up", "waits", "runs"),
-    "same expression": ("waits", "waits", "runs"),
-    "closed": ("gone", "gone", "gone"),
-    "stop": ("runs", "runs", "runs"),
-    "defect": ("gone", "gone", "gone"),
+    # event: (a held pop, a held question, a woken pop, a pop that waits for the disk or the parser)
+    "message": ("runs", "runs", "runs", "runs"),
+    "other tag": ("waits", "runs", "runs", "runs"),
+    "mixed tags": ("runs", "runs", "runs", "runs"),
+    "other queue": ("waits", "waits", "runs", "runs"),
+    "retry topic": ("runs", "runs", "runs", "runs"),
+    "free queue": ("runs", "runs", "runs", "runs"),
+    "deadline": ("runs", "runs", "runs", "runs"),
+    "deleted topic": ("runs", "runs", "runs", "runs"),
+    "other deleted": ("waits", "waits", "runs", "runs"),
+    "expression": ("gives up", "waits", "runs", "runs"),
+    "same expression": ("waits", "waits", "runs", "runs"),
+    "closed": ("gone", "gone", "gone", "gone"),
+    "stop": ("runs", "runs", "runs", "runs"),
+    "defect": ("gone", "gone", "gone", "gone"),
+    "withdrawn": ("gone", "waits", "gone", "gone"),
+    "withdrawn, closed": ("gone", "gone", "gone", "gone"),
 }
+STATES = ["held", "question", "woken", "away"]
 
 
 @pytest.mark.parametrize("happens", EVENTS)
-@pytest.mark.parametrize("state", ["held", "question", "woken"])
+@pytest.mark.parametrize("state", STATES)
 def test_every_event_in_every_state(state: str, happens: str) -> None:
+    """Afterwards, a pop that was away comes back."""
     scene = Scene()
     is_question = state == "question"
     tags = None if is_question else {1}
-    request = scene.held(queue_id=0, after_ms=AFTER_MS, tags=tags, question=is_question)
+    if state == "away":
+        request: HeldRequest = scene.away(queue_id=0)
+    else:
+        request = scene.held(queue_id=0, after_ms=AFTER_MS, tags=tags, question=is_question)
     if state == "woken":
         scene.hold.arrived(b"T", 0, 1)
         assert (len(scene.hold), request.state, scene.resumed) == (0, WaitState.WOKEN, [])
     EVENTS[happens](scene, request)
     scene.loop.run()
-    expected = OUTCOMES[happens][["held", "question", "woken"].index(state)]
+    if state == "away":
+        assert request.state is (WaitState.WITHDRAWN if happens.startswith("withdrawn") else WaitState.AWAY)
+        scene.hold.resume(request)
+    expected = OUTCOMES[happens][STATES.index(state)]
     assert scene.resumed == [request] * (expected == "runs")
     assert scene.given_up == ["*"] * (expected == "gives up")
     assert request.state is (WaitState.HELD if expected == "waits" else WaitState.DONE)
@@ -114,7 +138,31 @@ def test_every_event_in_every_state(state: str, happens: str) -> None:
     scene.passes(2 * AFTER_MS)
     assert scene.resumed == [request] * (expected in ("runs", "waits")), "it runs once"
     assert request.state is WaitState.DONE
-    assert (scene.hold._queues, scene.hold._retry_queues, scene.hold._requests._connections) == ({}, {}, {})
+    assert scene.is_empty()
+
+
+@pytest.mark.parametrize("ends", [withdraw, close, withdraw_and_close])
+@pytest.mark.parametrize("state", ["held", "woken", "away"])
+def test_a_pop_that_ends_without_a_response_hands_the_message_on(
+    state: str, ends: Callable[[Scene, HeldRequest], None]
+) -> None:
+    scene = Scene()
+    if state == "away":
+        first: HeldRequest = scene.away(queue_id=0)
+    else:
+        first = scene.held(queue_id=0, after_ms=1000)
+    following, last = scene.held(queue_id=0, after_ms=2000), scene.held(queue_id=0, after_ms=AFTER_MS)
+    if state == "woken":
+        scene.hold.arrived(b"T", 0, 1)
+    ends(scene, first)
+    if state == "held":
+        scene.hold.arrived(b"T", 0, 1)
+    elif state == "away":
+        assert scene.passes(500) == []
+        scene.hold.resume(first)
+    assert scene.passes() == [following]
+    assert scene.passes(AFTER_MS) == [last]
+    assert scene.is_empty()
 
 
 def test_after_a_stop_nobody_waits() -> None:

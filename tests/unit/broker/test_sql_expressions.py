@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 from tests.attack.guarded import ALICE, Guarded, signed
@@ -222,6 +223,40 @@ def test_a_heartbeat_that_comes_while_an_unregistration_waits_is_served_after_it
     run(scene())
 
 
+def test_a_pop_whose_connection_closes_while_its_expression_is_compiled_hands_the_message_on(
+    tmp_path: Path, steps: Compiled
+) -> None:
+    """Its message may have woken no other pop. Before the fix, the other one waited for its deadline."""
+
+    async def scene() -> None:
+        async with Cluster(tmp_path, enable_property_filter=True) as cluster:
+            await cluster.send("T", b"old")
+            assert (await cluster.client.invoke(cluster.broker.address, pop("a is null"), 10_000)).code == 0
+            text, hold = long_text(), cluster.broker.services.pops.get().hold
+            connection = await cluster.connect()
+            steps.held = True
+            connection.send(pop(text, poll_ms=60_000), 1)
+            while not hold._pops:
+                await asyncio.sleep(0.001)
+            waiting = asyncio.ensure_future(
+                cluster.client.invoke(cluster.broker.address, pop("a is null", poll_ms=60_000), 90_000)
+            )
+            while not len(hold):
+                await asyncio.sleep(0.001)
+            with mock.patch.object(hold, "arrived"):  # the message has woken the pop that is compiled
+                await cluster.send("T", b"new")
+                await cluster.ask(30, {"topic": "T", "queueId": "0"})
+            connections = cluster.broker.connections
+            connection.close()
+            while cluster.broker.connections == connections:
+                await asyncio.sleep(0.001)
+            steps.held = False
+            assert [message.body for message in decode_messages((await waiting).body)] == [b"new"]
+            assert hold._pops == {}
+
+    run(scene())
+
+
 def _done(answer: RemotingCommand) -> asyncio.Future[RemotingCommand]:
     future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
     future.set_result(answer)
@@ -398,7 +433,7 @@ class Owing:
         self.owed.remove(size)
 
 
-def test_one_request_at_a_time_is_compiled_and_none_for_a_closed_connection(
+def test_one_request_at_a_time_is_compiled_and_each_goes_on_even_if_its_connection_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rucola.remoting.fairness.steps.PIECE_S", -1.0)
@@ -419,7 +454,7 @@ def test_one_request_at_a_time_is_compiled_and_none_for_a_closed_connection(
             expressions.start(cast(Any, peer), long_text(name), lambda name=name: seen.append(f"serve {name}"))
             assert peer.owed == [len(long_text(name))], "its memory counts while it waits"
         await asyncio.gather(*expressions._resuming)
-        assert seen == ["begin a", "end a", "serve a", "begin b", "end b", "begin c", "end c", "serve c"]
+        assert seen == [f"{happened} {name}" for name in "abc" for happened in ("begin", "end", "serve")]
         assert not any(peer.owed for peer in peers.values())
 
     run(scene())

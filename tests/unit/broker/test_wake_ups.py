@@ -28,8 +28,8 @@ def broker(request: pytest.FixtureRequest) -> SteppedBroker:
     return SteppedBroker(request.param)
 
 
-def pop(broker: SteppedBroker, poll_ms: int = 0, invisible_ms: int = 60_000, **changes: object) -> Asked:
-    fields: dict[str, object] = {
+def pop_fields(broker: SteppedBroker, poll_ms: int, invisible_ms: int = 60_000) -> dict[str, object]:
+    return {
         **PLACE,
         "maxMsgNums": 32,
         "invisibleTime": invisible_ms,
@@ -37,7 +37,10 @@ def pop(broker: SteppedBroker, poll_ms: int = 0, invisible_ms: int = 60_000, **c
         "bornTime": broker.clock.wall_ms(),
         "initMode": 0,
     }
-    return broker.request(POP, fields | changes)
+
+
+def pop(broker: SteppedBroker, poll_ms: int = 0, invisible_ms: int = 60_000, **changes: object) -> Asked:
+    return broker.request(POP, pop_fields(broker, poll_ms, invisible_ms) | changes)
 
 
 def pop_in_order(broker: SteppedBroker, attempt: str, poll_ms: int = 0, **changes: object) -> Asked:

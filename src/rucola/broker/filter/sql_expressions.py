@@ -88,7 +88,8 @@ class SqlExpressions:
         return self._compiled(wanted, after, senders.resumption(), partial(self._waiting.give_back, owner, chars))
 
     def start(self, channel: Channel, text: str, resume: Callable[[], None]) -> None:
-        """Compiles an expression for a request of ``channel``, then calls ``resume``, unless the connection has closed.
+        """Compiles an expression for a request of ``channel``, then calls ``resume``. The connection may have closed
+        meanwhile.
 
         Raises:
             BrokerError: as in ``compiled``.
@@ -132,8 +133,7 @@ class SqlExpressions:
     ) -> None:
         async with compiled:
             channel.settle(len(text))
-            if not channel.closed:
-                resume()
+            resume()
 
     def _keep(self, text: str, result: sql.SqlExpression | FormatError) -> None:
         self._kept[text] = result

@@ -9,12 +9,20 @@ The table says what may happen to a request in which state. A dash means that it
 ``TransitionError``. A woken request runs in a later iteration of the event loop. If it must wait again, it does so as a
 new request.
 
-    happens    new     held    woken   done    because
-    ---------  ------  ------  ------  ------  ---------------------------------------------------------------------
-    hold       held    -       -       -       no message was found
-    wake       -       woken   -       -       a message, a free queue, its deadline, a deleted topic, a stop
-    finish     -       done    done    -       it runs again; or its connection is closed, its client subscribes to
-                                               something else, or too many requests wait
+    happens    new     held    woken      away       withdrawn  done    because
+    ---------  ------  ------  ---------  ---------  ---------  ------  ------------------------------------------------
+    hold       held    -       -          -          -          -       no message was found
+    leave      away    -       -          -          -          -       the disk, or the parser of its expression, works
+    wake       -       woken   -          -          -          -       a message, a free queue, its deadline, a deleted
+                                                                        topic, a stop
+    withdraw   -       done    withdrawn  withdrawn  -          -       its client no longer wants the response
+    finish     -       done    done       done       done       -       it runs again; or its connection is closed, its
+                                                                        client subscribes to something else, or too many
+                                                                        requests wait
+
+Each wait of a pop, for a message, the disk or the parser, is such a request, and ends in ``PopHold.resume``. There, a
+request that is withdrawn or whose connection is closed does not run. A message may have woken it, so the next request
+of its key is woken instead.
 """
 
 from __future__ import annotations
@@ -38,6 +46,7 @@ ANSWER_AHEAD_MS = 50
 _REMOVED_MIN = 16
 """A heap is cleaned up only when more than this number of its requests no longer wait."""
 _NEW, _HELD, _WOKEN, _DONE = WaitState.NEW, WaitState.HELD, WaitState.WOKEN, WaitState.DONE
+_AWAY, _WITHDRAWN = WaitState.AWAY, WaitState.WITHDRAWN
 _Queue = tuple[str, int]
 """Topic and queue id."""
 _Place = tuple[str, bool]
@@ -46,7 +55,7 @@ _Place = tuple[str, bool]
 
 @dataclass(slots=True, eq=False)
 class HeldRequest:
-    """A request that only asks whether there are messages, or a ``HeldPop``. Only the methods change ``state``.
+    """A request that only asks whether there are messages, or a ``WaitingPop``. Only the methods change ``state``.
 
     Attributes:
         deadline_s: monotonic time at which the request must be answered.
@@ -69,22 +78,45 @@ class HeldRequest:
             raise TransitionError(self.state, "hold")
         self.state = _HELD
 
+    def leave(self) -> None:
+        """Begins to wait for the disk or the parser."""
+        if self.state is not _NEW:
+            raise TransitionError(self.state, "leave")
+        self.state = _AWAY
+
     def wake(self) -> None:
         """Ends the wait; the request runs again soon."""
         if self.state is not _HELD:
             raise TransitionError(self.state, "wake")
         self.state = _WOKEN
 
+    def withdraw(self) -> None:
+        """Ends the request without a response."""
+        if self.state not in (_HELD, _WOKEN, _AWAY):
+            raise TransitionError(self.state, "withdraw")
+        self.state = _DONE if self.state is _HELD else _WITHDRAWN
+
     def finish(self) -> None:
         """Ends the life of this object: the request runs again, is answered, or is forgotten."""
-        if self.state is not _HELD and self.state is not _WOKEN:
+        if self.state is _NEW or self.state is _DONE:
             raise TransitionError(self.state, "finish")
         self.state = _DONE
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class HeldPop(HeldRequest):
-    """A waiting pop.
+class WaitingPop(HeldRequest):
+    """A pop that waits for the disk or the parser, or a ``HeldPop``.
+
+    Attributes:
+        opaque: the number by which its client finds the response.
+    """
+
+    opaque: int
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class HeldPop(WaitingPop):
+    """A pop that waits for messages.
 
     Attributes:
         expression: type and text of its filter.
@@ -158,6 +190,10 @@ class PopHold:
         self._retry_queues: dict[str, dict[_Queue, dict[_Place, None]]] = {}
         """Maps each retry topic to the topics and groups whose pops read it."""
         self._numbers = itertools.count()
+        self._pops: dict[Channel, dict[int, WaitingPop]] = {}
+        """The pops that wait for anything or are woken, by connection and opaque. If several pops of a connection have
+        the same opaque, only the last one is here.
+        """
         self._requests = WaitingRequests[HeldRequest](monotonic, call_later, self._wake, account_of)
         self.stopped = False
 
@@ -195,6 +231,26 @@ class PopHold:
             for retry_topic in _retry_topics(request):
                 self._retry_queues.setdefault(retry_topic, {}).setdefault(queue, {})[place] = None
         waiting.add(request, next(self._numbers))
+        if isinstance(request, WaitingPop):
+            self._note(request)
+        return True
+
+    def leave(self, pop: WaitingPop) -> None:
+        """Notes that a pop waits for the disk or the parser; ``resume`` must follow."""
+        pop.leave()
+        self._note(pop)
+
+    def withdraw(self, channel: Channel, opaque: int) -> bool:
+        """Takes out a waiting pop, which then pops nothing and gets no response. Returns whether there is one, whether
+        it waits for a message, the disk or the parser of its expression, or is woken and runs soon.
+        """
+        pop = self._pops.get(channel, {}).get(opaque)
+        if pop is None:
+            return False
+        if pop.state is _HELD:
+            self._remove(pop)
+        self._forget(pop)
+        pop.withdraw()
         return True
 
     def arrived(self, topic: bytes, queue_id: int, tags_code: int | None) -> None:
@@ -234,14 +290,14 @@ class PopHold:
                 continue
             if expressions.get(pop.topic, pop.expression) != pop.expression:
                 self._remove(pop)
-                pop.finish()
+                self._finish(pop)
                 pop.give_up()
 
     def channel_closed(self, channel: Channel) -> None:
         """Forgets the requests of a closed connection."""
         for request in self._requests.of(channel):
             self._remove(request)
-            request.finish()
+            self._finish(request)
 
     def release_all(self) -> None:
         """Runs all requests now, because the broker is stopping."""
@@ -251,7 +307,7 @@ class PopHold:
             self._remove(request)
             request.wake()
         for request in requests:
-            self._resume(request)
+            self.resume(request)
 
     def _wake_one(self, queue: _Queue, place: _Place, tags_code: int | None) -> None:
         waiting = self._queues.get(queue, {}).get(place)
@@ -265,17 +321,34 @@ class PopHold:
         """
         self._remove(request)
         request.wake()
-        self._call_later(0, self._resume, request)
+        self._call_later(0, self.resume, request)
 
-    def _resume(self, request: HeldRequest) -> None:
-        request.finish()
-        if request.channel.closed:  # the connection was closed in the meantime; the message goes to another request
+    def resume(self, request: HeldRequest) -> None:
+        """Runs a request whose wait has ended, unless its client no longer wants the response."""
+        withdrawn = request.state is _WITHDRAWN
+        self._finish(request)
+        if withdrawn or request.channel.closed:
             self._wake_one(*_key(request), None)
             return
         try:
             request.resume()
         except Exception as error:  # noqa: BLE001 - a defect in one request must not keep the others waiting
             event(logger, logging.ERROR, "pop not resumed", error, peer=request.channel.remote_address)
+
+    def _note(self, pop: WaitingPop) -> None:
+        self._pops.setdefault(pop.channel, {})[pop.opaque] = pop
+
+    def _forget(self, pop: WaitingPop) -> None:
+        pops = self._pops.get(pop.channel, {})
+        if pops.get(pop.opaque) is pop:
+            del pops[pop.opaque]
+            if not pops:
+                del self._pops[pop.channel]
+
+    def _finish(self, request: HeldRequest) -> None:
+        request.finish()
+        if isinstance(request, WaitingPop):
+            self._forget(request)
 
     def _remove(self, request: HeldRequest) -> None:
         """Removes a request from the waiting ones; the caller changes its state."""
@@ -300,7 +373,7 @@ class PopHold:
 
 def _key(request: HeldRequest) -> tuple[_Queue, _Place]:
     """Under which keys a request waits."""
-    return (request.topic, request.queue_id), (request.group, not isinstance(request, HeldPop))
+    return (request.topic, request.queue_id), (request.group, not isinstance(request, WaitingPop))
 
 
 def _retry_topics(request: HeldRequest) -> set[str]:

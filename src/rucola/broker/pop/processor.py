@@ -5,10 +5,11 @@ request 200050).
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from functools import partial
 
-from rucola.broker.pop.checks import check_place, if_still_reading
-from rucola.broker.pop.hold import ANSWER_AHEAD_MS, HeldPop, PopHold
+from rucola.broker.pop.checks import Serve, check_place, if_still_reading
+from rucola.broker.pop.hold import ANSWER_AHEAD_MS, HeldPop, PopHold, WaitingPop
 from rucola.broker.pop.order_locks import OrderLocks
 from rucola.broker.pop.queue_walk import BEGINS, QueueWalk
 from rucola.broker.pop.read import Pop, PopReader
@@ -69,8 +70,10 @@ class PopMessageProcessor:
             self._check(channel, header, began_ms)
             text = _sql_text(header)
             if self._services.expressions.must_wait([text]):
-                again = partial(serve_again, channel, command, partial(self._pop, began_ms=began_ms))
-                self._services.expressions.start(channel, text, again)
+                place = _place(channel, command, header, began_ms, partial(self._pop, began_ms=began_ms))
+                away = WaitingPop(*place, opaque=command.opaque)
+                self._services.expressions.start(channel, text, partial(self._hold.resume, away))
+                self._hold.leave(away)
                 return None
             tag_codes, expression = self._filter(header)
         except BrokerError as refusal:
@@ -89,7 +92,7 @@ class PopMessageProcessor:
             header.queue_id,
             header.order,
             pop.begin,
-            lambda: pop.count >= header.max_msg_nums,
+            lambda: pop.is_full,
         ):
             self._reader.read_queue(pop, topic, queue_id)
         code, remark = ResponseCode.SUCCESS, "FOUND"
@@ -99,13 +102,17 @@ class PopMessageProcessor:
             if pop.rest > 0:
                 self._hold.wake(header.topic, header.consumer_group, header.queue_id)
         elif pop.cold is not None:
-            if self._services.cold_reads.start(channel, pop.cold, partial(self._fetched, channel, command, pop)):
+            if self._fetch(channel, command, pop, pop.cold):
                 return None
             code, remark = ResponseCode.SYSTEM_BUSY, OVERLOAD
         else:
             if self._wait(channel, command, pop):
                 return None
-            full = header.poll_time > 0 and _deadline_ms(pop) > self._ages.now_ms() and not self._hold.stopped
+            full = (
+                header.poll_time > 0
+                and _deadline_ms(pop.header, pop.began_ms) > self._ages.now_ms()
+                and not self._hold.stopped
+            )
             return _no_message(command, pop, full=full)
         return command.answer(code, remark, _answer_header(pop).to_ext_fields(), b"".join(pop.parts))
 
@@ -147,20 +154,16 @@ class PopMessageProcessor:
 
     def _wait(self, channel: Channel, command: RemotingCommand, pop: Pop) -> bool:
         """Holds the request; returns False if it may not wait."""
-        header, deadline_ms = pop.header, _deadline_ms(pop)
-        if deadline_ms <= self._ages.now_ms():
+        header = pop.header
+        if _deadline_ms(pop.header, pop.began_ms) <= self._ages.now_ms():
             return False
         serve = partial(self._pop, began_ms=pop.began_ms)
         senders = self._services.senders
         again = if_still_reading(senders, senders.proof(channel), serve)
         held = HeldPop(
-            channel,
-            header.topic,
-            header.consumer_group,
-            header.queue_id,
-            deadline_ms / 1000,
-            lambda: serve_again(channel, command, again),
+            *_place(channel, command, header, pop.began_ms, again),
             pop.tag_codes,
+            opaque=command.opaque,
             expression=(header.exp_type or _TAG, header.exp or _ALL),
             give_up=lambda: serve_again(channel, command, lambda _, request: _no_message(request, pop)),
         )
@@ -172,11 +175,17 @@ class PopMessageProcessor:
             self._hold.wake(header.topic, header.consumer_group, header.queue_id)
         return True
 
-    def _fetched(self, channel: Channel, command: RemotingCommand, pop: Pop) -> None:
-        """Repeats the pop after the disk read. The invisible time of its messages begins now."""
-        if not channel.closed:
-            again = pop.again(self._now_ms())
-            serve_again(channel, command, lambda channel, command: self._serve(channel, command, again))
+    def _fetch(self, channel: Channel, command: RemotingCommand, pop: Pop, fetch: Callable[[], None]) -> bool:
+        """Fetches messages that are not in memory and repeats the pop. Returns False if too many reads wait."""
+
+        def repeat(channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
+            return self._serve(channel, command, pop.again(self._now_ms()))  # its invisible time begins now
+
+        away = WaitingPop(*_place(channel, command, pop.header, pop.began_ms, repeat), opaque=command.opaque)
+        if not self._services.cold_reads.start(channel, fetch, partial(self._hold.resume, away)):
+            return False
+        self._hold.leave(away)
+        return True
 
 
 def _sql_text(header: PopMessageRequestHeader) -> str:
@@ -184,9 +193,18 @@ def _sql_text(header: PopMessageRequestHeader) -> str:
     return "" if (header.exp_type or _TAG) == _TAG else header.exp or ""
 
 
-def _deadline_ms(pop: Pop) -> int:
+def _place(
+    channel: Channel, command: RemotingCommand, header: PopMessageRequestHeader, began_ms: int, again: Serve
+) -> tuple[Channel, str, str, int, float, Callable[[], None]]:
+    """The first fields of a ``WaitingPop``; ``again`` serves the request after its wait."""
+    deadline_s = _deadline_ms(header, began_ms) / 1000
+    resume = partial(serve_again, channel, command, again)
+    return channel, header.topic, header.consumer_group, header.queue_id, deadline_s, resume
+
+
+def _deadline_ms(header: PopMessageRequestHeader, began_ms: int) -> int:
     """The monotonic time in ms at which a waiting pop must be answered."""
-    return pop.began_ms + pop.header.poll_time - ANSWER_AHEAD_MS
+    return began_ms + header.poll_time - ANSWER_AHEAD_MS
 
 
 def _nobody_waits() -> None:

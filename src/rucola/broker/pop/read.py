@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rucola.broker.filter.filtered_read import READ_BYTES_MAX, FilteredRead
@@ -46,6 +46,8 @@ class Pop:
         begin: the queue to begin with.
         waited_for: queues whose messages an earlier attempt fetched from the disk.
         parts: the records for the response.
+        size: their number of bytes; counted only if the client has set a limit.
+        out_of_bytes: whether a message did not fit into the response.
         rest: number of further messages in the queues.
         moved: whether the filter skipped all messages that were read from a queue.
         cold: fetches the missing messages of the first queue whose messages were not in memory; any thread may
@@ -64,12 +66,19 @@ class Pop:
     info: PopInfo = field(default_factory=PopInfo)
     parts: list[bytes | memoryview] = field(default_factory=list)
     count: int = 0
+    size: int = 0
+    out_of_bytes: bool = False
     rest: int = 0
     blocked: list[PoppedQueue] = field(default_factory=list)
     """Queues that give no messages until their last pop is acknowledged."""
     moved: bool = False
     cold: Callable[[], None] | None = None
     filtered: FilteredRead | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the response gets no further messages."""
+        return self.out_of_bytes or self.count >= self.header.max_msg_nums
 
     def again(self, now_ms: int) -> Pop:
         """A new pop for the same request, to be run after ``cold`` was called; ``now_ms`` is its pop time."""
@@ -120,7 +129,7 @@ class PopReader:
         if header.order and self._is_blocked(queue, header):
             pop.blocked.append(queue)
             return
-        if pop.count >= header.max_msg_nums or (pop.filtered is not None and pop.filtered.is_time_up()):
+        if pop.is_full or (pop.filtered is not None and pop.filtered.is_time_up()):
             pop.rest += max(self._store.max_queue_offset(topic.encode(), queue_id) - start, 0)
             return
         result = self._read(pop, queue, start)
@@ -129,14 +138,22 @@ class PopReader:
             self._popped.forget(queue)
             self._popped.commit(queue, start)
             result = self._read(pop, queue, start)
+        next_offset = result.next_offset
         records = _records(result.views, header.topic, topic)
         if records:
-            self._take(pop, queue, start, result.next_offset, records)
+            receipt = Receipt(start, pop.pop_time_ms, header.invisible_time, pop.revive_queue, self._broker_name)
+            parts = _fitting(pop, topic, records, receipt)
+            taken, left = records[: len(parts)], records[len(parts) :]
+            if left:
+                next_offset = _queue_offset(left[0])
+            if taken:
+                self._take(pop, queue, receipt, next_offset, [_queue_offset(record) for record in taken])
+                pop.parts += parts
         elif (result.views or result.status is GetMessageStatus.NO_MATCHED_MESSAGE) and result.next_offset > start:
             self._popped.forget(queue)
             self._popped.commit(queue, result.next_offset)
             pop.moved = True
-        pop.rest += max(result.max_offset - max(result.next_offset, 0), 0)
+        pop.rest += max(result.max_offset - max(next_offset, 0), 0)
 
     def _is_blocked(self, queue: PoppedQueue, header: PopMessageRequestHeader) -> bool:
         return self._orders.blocked_until_ms(queue, header.attempt_id, header.invisible_time) is not None
@@ -179,13 +196,11 @@ class PopReader:
             pop.waited_for.add(queue)
         return result
 
-    def _take(self, pop: Pop, queue: PoppedQueue, start: int, end_offset: int, records: list[memoryview]) -> None:
-        header = pop.header
-        offsets = [int(RECORD_HEAD.unpack(record)[_QUEUE_OFFSET]) for record in records]
-        times_ms = (pop.pop_time_ms, header.invisible_time)
-        receipt = Receipt(start, *times_ms, pop.revive_queue, self._broker_name)
+    def _take(self, pop: Pop, queue: PoppedQueue, receipt: Receipt, end_offset: int, offsets: list[int]) -> None:
+        """Notes that the messages at ``offsets`` are popped."""
+        header, start = pop.header, receipt.start_offset
         if header.order:
-            self._orders.popped(queue, header.attempt_id, times_ms, offsets)
+            self._orders.popped(queue, header.attempt_id, (pop.pop_time_ms, header.invisible_time), offsets)
             self._orders.describe(queue, pop.info)
             self._popped.commit(queue, start)
             self._locks.changed(queue)
@@ -196,17 +211,37 @@ class PopReader:
             end = self._log.put_checkpoint(checkpoint, pop.revive_queue)
             self._popped.advance(queue, end_offset, end)
         pop.info.add(queue.topic, queue.queue_id, start, offsets)
-        pop.count += len(records)
-        if queue.topic == header.topic:
-            pop.parts += records
-        else:
-            pop.parts += [_as_original(record, receipt, header.topic) for record in records]
+        pop.count += len(offsets)
 
 
 def _records(views: list[memoryview], asked: str, topic: str) -> list[memoryview]:
     """The records in ``views`` of ``topic`` that a pop of topic ``asked`` gets."""
     records = [record for view in views for record in records_of(view)]
     return [record for record in records if is_for(record, asked)] if is_retry_topic(topic) else records
+
+
+def _queue_offset(record: memoryview) -> int:
+    """The queue offset of a record."""
+    return int(RECORD_HEAD.unpack(record)[_QUEUE_OFFSET])
+
+
+def _fitting(pop: Pop, topic: str, records: list[memoryview], receipt: Receipt) -> Sequence[bytes | memoryview]:
+    """The first of ``records`` of ``topic``, as many as fit into the response, in the form that the client gets. The
+    first record of a response always fits; otherwise no pop would ever get it. If one does not fit, the response is
+    complete: a smaller message of another queue must not overtake it.
+    """
+    asked, bytes_max = pop.header.topic, pop.header.max_bytes
+    if topic == asked and bytes_max is None:
+        return records
+    parts: list[bytes | memoryview] = []
+    for record in records:
+        part = record if topic == asked else _as_original(record, receipt, asked)
+        if bytes_max is not None and pop.size + len(part) > bytes_max and (parts or pop.count):
+            pop.out_of_bytes = True
+            break
+        pop.size += len(part)
+        parts.append(part)
+    return parts
 
 
 def _as_original(record: memoryview, receipt: Receipt, topic: str) -> bytes:

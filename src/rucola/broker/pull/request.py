@@ -44,7 +44,8 @@ RECHECK_INTERVAL_S = 5.0
 """Seconds between two re-checks (``PullRequestHoldService#run`` with long polling on)."""
 
 
-_NEW, _HELD, _WOKEN, _FINAL, _DONE = WaitState
+_NEW, _HELD, _WOKEN = WaitState.NEW, WaitState.HELD, WaitState.WOKEN
+_FINAL, _DONE = WaitState.FINAL, WaitState.DONE
 _FOUND = GetMessageStatus.FOUND
 
 

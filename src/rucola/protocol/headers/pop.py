@@ -14,6 +14,8 @@ class PopMessageRequestHeader(CommandHeader):
         queue_id: id of the queue; -1 for all queues.
         init_mode: where a new group starts: 0 at the first message; 1 at the last one, or at the first if no message
             was removed yet.
+        max_bytes: largest number of bytes of the response's body; its first message may exceed it. RocketMQ has no
+            such field, and its brokers ignore it.
     """
 
     consumer_group: str
@@ -28,6 +30,7 @@ class PopMessageRequestHeader(CommandHeader):
     exp: str | None = None
     order: bool = False
     attempt_id: str | None = None
+    max_bytes: Int | None = None
 
 
 @late_dataclass
