@@ -56,6 +56,10 @@ class Call:
         """The next response; None if the call has ended."""
         return await asyncio.wait_for(self._arrived.get(), 20)
 
+    def is_empty(self) -> bool:
+        """Whether no response waits."""
+        return self._arrived.empty()
+
     async def all(self) -> list[Any]:
         """All responses to the end of the call."""
         found = []
