@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,16 @@ import h2.events
 from tests.brokers import Cluster
 
 from rucola.broker.broker import Broker
+from rucola.common.message import StoreMessage
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
+from rucola.formats.message import decode_messages
 from rucola.proxy import messages
 from rucola.proxy.access import DoorAccess
 from rucola.proxy.door import DoorConfig, GrpcDoor
 from rucola.proxy.local import LocalBrokers
 from rucola.proxy.schema import V2
+from rucola.store.results import PutMessageStatus
 
 METHODS = {rpc.name: rpc for rpc in V2.rpcs}
 
@@ -294,6 +297,19 @@ class Door:
         self.clients.append(client)
         return client
 
+    def bodies(self, topic: str, queue_id: int = 0) -> list[bytes]:
+        """The bodies in a queue, read from the store."""
+        store = self.broker.store
+        store.dispatch()
+        found = store.get_message(topic.encode(), queue_id, 0, 32, 1 << 20)
+        return [one.body for view in found.views for one in decode_messages(view)]
+
+    def put(self, topic: str, body: bytes) -> None:
+        """Stores a message that no client has sent."""
+        message = StoreMessage(topic.encode(), 0, body, b"", self.broker.store.now_ms(), bytes(8))
+        assert self.broker.store.put_message(message).status is PutMessageStatus.PUT_OK
+        self.broker.store.dispatch()
+
     async def until_held(self, count: int) -> None:
         """Waits until so many polls wait at the broker."""
         while self.broker.services.pops.waiting != count:
@@ -327,7 +343,10 @@ class LoopClock:
 
 @asynccontextmanager
 async def opened(
-    store: Path, access: DoorAccess | None = None, advertised: str = "", **broker: Any
+    store: Path,
+    access: Callable[[Broker], DoorAccess] = lambda _: DoorAccess(),
+    advertised: str = "",
+    **broker: Any,
 ) -> AsyncIterator[Door]:
     """A broker with a door on a free port."""
     async with Cluster(store, max_body=4 << 20, clock=LoopClock(), **broker) as cluster:
@@ -337,7 +356,7 @@ async def opened(
             lambda asked: LocalBrokers(cluster.broker, asked),
             services.clock,
             services.supervisor,
-            access,
+            access(cluster.broker),
         )
         await door.start()
         opened_door = Door(cluster, door)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.brokers import run
-from tests.unit.proxy.doors import Door, opened, send_request
+from tests.unit.proxy.doors import opened, send_request
 
 from rucola.proxy import messages
 
