@@ -12,7 +12,7 @@ MASKED = ("text", "__transactionId__")
 """Fields that may differ: texts of ``status.message`` and of errors. Programs do not print ids, handles and times; they
 print whether these are there and agree.
 """
-PREFIX = re.compile(r"\b[cs][0-9a-z]+_[0-9]+_")
+PREFIX = re.compile(r"(?<=[TG]_)c[0-9a-f]+_[0-9]+_")
 """The part of the names of topics and groups that differs in each run, see ``run.py``."""
 Outcomes = dict[str, dict[str, Any]]
 """Client -> scenario -> what it saw."""

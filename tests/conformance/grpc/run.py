@@ -25,7 +25,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 from tests.conformance.grpc.outcomes import Outcomes, differences, masked, read, write
-from tests.conformance.grpc.scenarios import RESTARTING, SCENARIOS, SETTINGS, Admin
+from tests.conformance.grpc.scenarios import RESTARTING, SCENARIOS, SCRIPTED, SETTINGS, Admin
 from tests.conformance.program import ScenarioProgram
 from tools.peers.packages import (
     PEERS,
@@ -41,6 +41,7 @@ from tools.peers.servers import ProxiedServers, Servers
 HERE = Path(__file__).resolve().parent
 GOLDEN = HERE.parents[1] / "golden" / "grpc"
 CLIENT_TIMEOUT_S = 900
+PYTHON_PATH = os.pathsep.join(str(folder) for folder in (HERE.parents[2], HERE.parents[2] / "src"))
 OFFICIAL = ("official", "official-cluster")
 
 
@@ -55,6 +56,8 @@ class Client:
         """Returns the command line of the program with scenarios, which is compiled at the first use."""
         if self.language == "python":
             return [sys.executable, str(HERE / "python_client.py"), *arguments]
+        if self.language == "scripted":
+            return [sys.executable, "-m", "tests.conformance.grpc.scripted", *arguments]
         if self.language == "node":
             node = need("node", "install Node.js 18 or newer to run the official Node.js client")
             return [node, str(node_program(HERE / "node") / "scenarios.js"), *arguments]
@@ -63,6 +66,10 @@ class Client:
         java = need("java", "install Java 17 to run the official Java client")
         classpath = java_program(HERE / "java", self.version)
         return [java, "-Xmx512m", f"-Duser.home={PEERS}", "-cp", classpath, "scenarios.Main", *arguments]
+
+    def plays(self, scenario: str) -> bool:
+        """Whether the program has this scenario."""
+        return scenario.startswith(SCRIPTED) == (self.language == "scripted")
 
     def __str__(self) -> str:
         return f"{self.language} {self.version}"
@@ -75,6 +82,7 @@ CLIENTS = (
     Client("java", "5.0.3"),
     Client("node", "1.0.8"),
     Client("go", "5.1.3"),
+    Client("scripted", "1"),
 )
 """Java 5.0.3 uses TLS, which it cannot switch off; the others use plain connections."""
 GO_PLAIN = {"rocketmq.client.enableSsl": "false"}
@@ -171,7 +179,8 @@ def run_clients(clients: list[Client], target: Target, scenarios: list[str], con
     for number, client in enumerate(clients):
         began = time.monotonic()
         saws = found[str(client)] = {}
-        for name, saw in run_client(client, target, f"{run}_{number}_", chosen):
+        names = [name for name in chosen if client.plays(name)]
+        for name, saw in run_client(client, target, f"{run}_{number}_", names):
             saws[name] = masked(saw)
             console.print(f"{client!s:14} {name:16} {time.monotonic() - began:5.1f} s ", end="")
             console.print(json.dumps(saw, ensure_ascii=False), markup=False, highlight=False, soft_wrap=True)
@@ -181,10 +190,12 @@ def run_clients(clients: list[Client], target: Target, scenarios: list[str], con
 
 def run_client(client: Client, target: Target, prefix: str, chosen: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields name and outcome of a client's scenarios as they end."""
+    if not chosen:
+        return
     command = client.command(target.endpoints, prefix, *chosen)
     admin = Admin(target.broker)
     admin.prepare(prefix, chosen)
-    environment = {**os.environ, **GO_PLAIN, "HOME": str(PEERS)}  # where clients write their logs
+    environment = {**os.environ, **GO_PLAIN, "HOME": str(PEERS), "PYTHONPATH": PYTHON_PATH}  # where clients write their logs
     missing = dict.fromkeys(chosen)
     with ScenarioProgram(command, target.servers, CLIENT_TIMEOUT_S, environment) as program:
         for line in program.outcomes():

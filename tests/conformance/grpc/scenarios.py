@@ -16,6 +16,7 @@ GET_MAX_OFFSET = 30
 READ_WRITE = 6
 SETTINGS: dict[str, object] = {
     "enablePropertyFilter": "true",
+    "enableMixedMessageType": "true",
     "recallMessageEnable": "true",
     "transactionTimeOut": 3000,
     "transactionOpBatchInterval": 300,
@@ -46,6 +47,9 @@ class Scenario:
     dead: bool = False
 
 
+SCRIPTED = "raw_"
+"""Prefix of the scenarios of the scripted client. Each has a topic for each of ``KINDS`` and an orderly group, too."""
+KINDS = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 SCENARIOS = {
     "send_normal": Scenario(),
     "send_fifo": Scenario("FIFO", orderly=True),
@@ -65,6 +69,17 @@ SCENARIOS = {
     "wrong_type": Scenario("TRANSACTION"),
     "too_large": Scenario(),
     "restart": Scenario(),
+    "raw_settings": Scenario(max_retries=3),
+    "raw_route": Scenario(),
+    "raw_refusals": Scenario(),
+    "raw_receive": Scenario(),
+    "raw_handles": Scenario(),
+    "raw_orders": Scenario(),
+    "raw_transaction": Scenario(),
+    "raw_digest": Scenario(),
+    "raw_authorization": Scenario(),
+    "raw_tls": Scenario(),
+    "raw_methods": Scenario(),
 }
 RESTARTING = "restart"
 """The scenario that kills the servers."""
@@ -85,8 +100,14 @@ class Admin:
         """Creates topic and group of each scenario."""
         for name in names:
             scenario = SCENARIOS[name]
-            self.topic(f"T_{prefix}{name}", scenario.type, scenario.queues)
-            self.group(f"G_{prefix}{name}", scenario.orderly, scenario.max_retries)
+            topic, group = f"T_{prefix}{name}", f"G_{prefix}{name}"
+            self.group(group, scenario.orderly, scenario.max_retries)
+            if name.startswith(SCRIPTED):
+                self.group(f"{group}_orderly", True, scenario.max_retries)
+                for kind in KINDS:
+                    self.topic(f"{topic}_{kind}", kind, scenario.queues)
+            else:
+                self.topic(topic, scenario.type, scenario.queues)
 
     def topic(self, topic: str, kind: str, queues: int) -> None:
         """Creates a topic for one kind of messages."""

@@ -17,6 +17,8 @@ import java.util.TreeSet;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.function.BooleanSupplier;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientException;
@@ -32,6 +34,7 @@ import org.apache.rocketmq.client.apis.producer.TransactionChecker;
 
 /** The environment of a scenario: its topic and group, and clients that are closed at its end. */
 final class Peer implements AutoCloseable {
+    private static final Pattern CODE = Pattern.compile("response-code=(\\d+)");
     static final Duration PATIENCE = Duration.ofSeconds(30);
     /** The shortest time that the official server accepts. */
     static final Duration INVISIBLE = Duration.ofSeconds(10);
@@ -140,11 +143,8 @@ final class Peer implements AutoCloseable {
             cause = cause.getCause();
         }
         Map<String, Object> saw = saw("error", cause.getClass().getSimpleName());
-        try {
-            saw.put("code", cause.getClass().getMethod("getResponseCode").invoke(cause));
-        } catch (ReflectiveOperationException error) {
-            saw.put("code", null);
-        }
+        Matcher code = CODE.matcher(String.valueOf(cause.getMessage()));
+        saw.put("code", code.find() ? Integer.valueOf(code.group(1)) : null);
         saw.put("text", String.valueOf(cause.getMessage()));
         return saw;
     }
