@@ -28,10 +28,13 @@ from rucola.http2.columns import (
 from rucola.http2.connection import Http2Connection
 from rucola.http2.frames import ErrorCode
 from rucola.http2.hpack import encode_block
+from rucola.remoting.channel import stored_host
+from rucola.remoting.fairness.connection_watch import ConnectionProgress
 from rucola.runtime.logs import event
 
 if TYPE_CHECKING:
     from rucola.grpc.server import GrpcServer
+    from rucola.grpc.stream_watch import StreamWatch
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +62,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
         server: the server that accepted it.
 
     Attributes:
+        active_ms: when a byte was last received or sent.
         http2: its HTTP/2 side.
         address: address of the client, ``host:port``.
+        host: the same, as records have it.
+        progress: for ``ConnectionWatch``.
         secure: whether it is encrypted.
         held_bytes: bytes of requests that are not complete.
         unsent_bytes: bytes of answers that the client does not take, as counted after the last read or write.
@@ -68,12 +74,19 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def __init__(self, server: GrpcServer) -> None:
         self.http2 = Http2Connection(server.space, server.options.http2)
-        self.address, self.secure = "", False
+        self.address, self.host, self.secure = "", b"", False
+        self.active_ms = server.now_ms()
+        self.progress = ConnectionProgress(self.active_ms / 1000)
         self.held_bytes = self.unsent_bytes = 0
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, GrpcCall] = {}
+        self._talks: dict[int, bool] = {}
+        """The streams with any number of requests, until their client ends them, and whether a request was completed
+        since the last look of ``TimeLimits``.
+        """
         self._known: dict[tuple[int, int, int], Method] = {}
+        self.is_read = True
         self._is_reading = self._is_paused = self._is_flushing = self._is_closing = False
 
     # --- asyncio
@@ -83,8 +96,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # that of uvloop is of no class of asyncio
         peer = transport.get_extra_info("peername")
         self.address = join_address(*peer[:2]) if isinstance(peer, tuple) else ""
+        self.host = stored_host(peer if isinstance(peer, tuple) else None)
         self.secure = transport.get_extra_info("ssl_object") is not None
-        self._server.connections.add(self)
+        used = transport.get_extra_info("socket")
+        self._server.opened(self, -1 if used is None else used.fileno())
 
     def connection_lost(self, error: Exception | None) -> None:
         """Ends all calls."""
@@ -101,11 +116,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         """Handles bytes that were read, and sends what they cause."""
-        now_ms = self._server.now_ms()
+        self.active_ms = now_ms = self._server.now_ms()
         self._is_reading = True
         try:
             rows = self.http2.received(count, now_ms)
             while rows:
+                self.progress.framed = True
                 self._handle(rows)
                 rows = self.http2.more(now_ms)
         finally:
@@ -113,16 +129,20 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._flush()
         if self.http2.is_over:
             self._close_gently()
+        elif self.is_pending:
+            self._server.time_limits.watch(self)
 
     def pause_writing(self) -> None:
         """The client does not read; answers wait."""
         self._is_paused = True
+        self._server.time_limits.watch(self)
 
     def resume_writing(self) -> None:
         """The client reads again."""
-        self._is_paused = False
+        self._is_paused, self.progress.caught_up = False, True
         self._flush()
         if self._transport is not None and not self._is_paused:
+            self.is_read = True
             self._transport.resume_reading()
 
     def eof_received(self) -> bool:
@@ -165,6 +185,48 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Closes the connection at once; what was not sent is lost."""
         if self._transport is not None:
             self._transport.abort()
+
+    def dismiss(self, reason: str) -> None:
+        """Closes the connection with GOAWAY and a text for the log of the client."""
+        self.http2.close(ErrorCode.NO_ERROR, reason.encode())
+        self._flush()
+        self._close_gently()
+
+    def end_slow(self, watch: StreamWatch, now_ms: int) -> None:
+        """Ends streams whose client takes nothing, or sends its request too slowly."""
+        for stream in watch.stalled(self.http2, now_ms):
+            self.http2.reset(stream, ErrorCode.ENHANCE_YOUR_CALM)
+            if (call := self._calls.get(stream)) is not None:
+                self._abandon(call)
+        for stream, took_ms in watch.slow(self.http2, self._calls, self._talks, self.is_read, now_ms):
+            if (call := self._calls.get(stream)) is None:
+                self.http2.reset(stream, ErrorCode.NO_ERROR)
+            else:
+                text = f"only {call.held_bytes} bytes of a request in {took_ms // 1000} s"
+                self.refuse(call, GrpcError(StatusCode.RESOURCE_EXHAUSTED, text))
+        self.flush_soon()
+
+    @property
+    def begun_bytes(self) -> int:
+        """Number of received bytes of a frame or header block that is not complete."""
+        return self.http2.begun_bytes
+
+    @property
+    def unread_bytes(self) -> int:
+        """Number of bytes that the socket does not take; 0 while it takes some."""
+        return self._transport.get_write_buffer_size() if self._is_paused and self._transport is not None else 0
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a frame, a request or an answer is not complete."""
+        http2 = self.http2
+        return (
+            self.unsent_bytes > 0
+            or self.held_bytes > 0
+            or self._is_paused
+            or http2.unended_count > len(self._talks)
+            or http2.begun_bytes > 0
+        )
 
     @property
     def largest(self) -> GrpcCall | None:
@@ -238,6 +300,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         try:
             if not isinstance(call.method, UnaryMethod):
                 call.conversation = call.method.begin(call)
+                if not is_last and not call.is_over:
+                    self._talks[call.stream] = False
                 call.wait(self._server.loop)
             if is_last:
                 self._take(call, b"", True)
@@ -290,6 +354,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
             for request in requests:
                 self._serve(call, request)
             return
+        if call.stream in self._talks:
+            if is_last:
+                del self._talks[call.stream]
+            elif requests:
+                self._talks[call.stream] = True
         for request in requests:
             if not call.is_over:
                 conversation.received(request)
@@ -345,6 +414,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         return self.unsent_bytes * len(self._server.connections) >= self._server.options.unsent_bytes_max
 
     def _release(self, call: GrpcCall) -> None:
+        self._talks.pop(call.stream, None)
         if held := call.held_bytes:
             self.held_bytes -= held
             self._server.hold(self, -held)
@@ -365,6 +435,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             return
         if not self._is_paused and (data := self.http2.data_to_send()):
             self._transport.write(data)
+            self.active_ms = self._server.now_ms()
         self._note_unsent(self._transport)
         self._close_if_done()
 
@@ -376,7 +447,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if (unsent := self.http2.queued_bytes() + ready) != self.unsent_bytes:
             self._server.note_unsent(unsent - self.unsent_bytes)
             self.unsent_bytes = unsent
+            if unsent:
+                self._server.time_limits.watch(self)
         if ready > _UNREAD_BYTES_MAX:
+            self.is_read = False
             transport.pause_reading()
 
     def _close_gently(self) -> None:

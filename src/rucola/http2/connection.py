@@ -112,6 +112,17 @@ class Http2Connection(StreamExchange):
         return self._buffer.room()
 
     @property
+    def is_settled(self) -> bool:
+        """Whether the peer's preface is complete, with its SETTINGS."""
+        return self._is_settled
+
+    @property
+    def begun_bytes(self) -> int:
+        """Number of bytes of a frame, or of a header block, that is not complete."""
+        block = self._block_begun
+        return self._buffer.end - self._buffer.start + (0 if block is None else len(block.data) + 1)
+
+    @property
     def source(self) -> bytearray:
         """The bytes that positions of DATA and NOT_HTTP2 refer to; other ones after each ``buffer()``."""
         return self._buffer.source
