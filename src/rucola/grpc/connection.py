@@ -204,7 +204,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             else:
                 text = f"only {call.held_bytes} bytes of a request in {took_ms // 1000} s"
                 self.refuse(call, GrpcError(StatusCode.RESOURCE_EXHAUSTED, text))
-        self.flush_soon()
+        self._flush()
 
     @property
     def begun_bytes(self) -> int:

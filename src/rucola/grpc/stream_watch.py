@@ -90,7 +90,8 @@ class StreamWatch:
             if call is None and stream.state != StreamState.HALF_CLOSED_LOCAL:
                 continue  # its answer waits for a window
             held = 0 if call is None else call.held_bytes
-            since_ms = before.get(number, now_ms if call is None else stream.opened_ms)
+            is_unary = call is not None and talk is None
+            since_ms = before.get(number, stream.opened_ms if is_unary else now_ms)
             if not is_read or (talk is not None and (talk or not held)):
                 since_ms = now_ms
             if talk:
