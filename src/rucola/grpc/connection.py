@@ -69,7 +69,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         progress: for ``ConnectionWatch``.
         secure: whether it is encrypted.
         held_bytes: bytes of requests that are not complete.
-        unsent_bytes: bytes of answers that the client does not take, as counted after the last read or write.
+        stream_count: open streams, as counted after the last read or write.
+        unsent_bytes: bytes of answers that the client does not take, counted likewise.
     """
 
     def __init__(self, server: GrpcServer) -> None:
@@ -77,7 +78,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self.address, self.host, self.secure = "", b"", False
         self.active_ms = server.now_ms()
         self.progress = ConnectionProgress(self.active_ms / 1000)
-        self.held_bytes = self.unsent_bytes = 0
+        self.held_bytes = self.unsent_bytes = self.stream_count = 0
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, GrpcCall] = {}
@@ -107,8 +108,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._transport = None
         for call in list(self._calls.values()):
             self._abandon(call)
-        self._server.note_unsent(-self.unsent_bytes)
-        self.unsent_bytes = 0
+        self._server.note(-self.unsent_bytes, -self.stream_count)
+        self.unsent_bytes = self.stream_count = 0
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The memory into which the next bytes are read."""
@@ -266,8 +267,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         method = self._known.get(key) or self._look_up(stream, fields, key)
         if method is None:
             return
-        if server.unsent_bytes > server.options.unsent_bytes_max and self._takes_most():
-            text = "the client does not read the answers to its calls"
+        if server.is_crowded and (text := self._excess()):
             http2.send_headers(stream, trailers(StatusCode.RESOURCE_EXHAUSTED, text, alone=True), True)
             http2.reset(stream, ErrorCode.NO_ERROR)
             return
@@ -359,6 +359,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 del self._talks[call.stream]
             elif requests:
                 self._talks[call.stream] = True
+        if requests and self._server.is_crowded and self._reads_too_little():
+            raise GrpcError(StatusCode.RESOURCE_EXHAUSTED, "the client does not read the answers to its requests")
         for request in requests:
             if not call.is_over:
                 conversation.received(request)
@@ -409,9 +411,22 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     # --- details
 
-    def _takes_most(self) -> bool:
-        """Whether more answers wait for this client than its share."""
-        return self.unsent_bytes * len(self._server.connections) >= self._server.options.unsent_bytes_max
+    def _excess(self) -> str:
+        """Of what the server has too much, and this client more than its share; empty if it may go on."""
+        if self._reads_too_little():
+            return "the client does not read the answers to its calls"
+        streams_max = self._server.options.streams_max
+        if self._server.stream_count > streams_max and self._has_share(self.http2.stream_count, streams_max):
+            return "the client has too many open calls"
+        return ""
+
+    def _reads_too_little(self) -> bool:
+        bytes_max = self._server.options.unsent_bytes_max
+        return self._server.unsent_bytes > bytes_max and self._has_share(self.unsent_bytes, bytes_max)
+
+    def _has_share(self, count: int, most: int) -> bool:
+        """Whether this connection has at least its share of what all may have."""
+        return count * len(self._server.connections) >= most
 
     def _release(self, call: GrpcCall) -> None:
         self._talks.pop(call.stream, None)
@@ -436,17 +451,19 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if not self._is_paused and (data := self.http2.data_to_send()):
             self._transport.write(data)
             self.active_ms = self._server.now_ms()
-        self._note_unsent(self._transport)
+        self._note_pending(self._transport)
         self._close_if_done()
 
-    def _note_unsent(self, transport: asyncio.Transport) -> None:
-        """Counts what the client does not take. If it does not even read, we stop reading; if only its windows are
-        closed, we must go on, because they open with frames that we read.
+    def _note_pending(self, transport: asyncio.Transport) -> None:
+        """Counts the streams, and what the client does not take. If it does not even read, we stop reading; if only its
+        windows are closed, we must go on, because they open with frames that we read.
         """
-        ready = self.http2.ready_bytes
-        if (unsent := self.http2.queued_bytes() + ready) != self.unsent_bytes:
-            self._server.note_unsent(unsent - self.unsent_bytes)
-            self.unsent_bytes = unsent
+        http2 = self.http2
+        ready, streams = http2.ready_bytes, http2.stream_count
+        unsent = http2.queued_bytes() + ready
+        if unsent != self.unsent_bytes or streams != self.stream_count:
+            self._server.note(unsent - self.unsent_bytes, streams - self.stream_count)
+            self.unsent_bytes, self.stream_count = unsent, streams
             if unsent:
                 self._server.time_limits.watch(self)
         if ready > _UNREAD_BYTES_MAX:

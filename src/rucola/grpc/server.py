@@ -41,8 +41,10 @@ class GrpcServer:
         metadata_places: places of the wanted fields in ``space``.
         space: memory that the connections share.
         time_limits: what ends connections and streams that are too slow.
+        is_crowded: whether there are so many unsent bytes or streams that some clients must wait.
         is_stopping: whether no more calls are taken.
         options: as given.
+        stream_count: open streams of all connections.
         unsent_bytes: bytes of answers that clients do not take.
     """
 
@@ -68,7 +70,8 @@ class GrpcServer:
         self.is_stopping = False
         self.loop: asyncio.AbstractEventLoop
         self._monotonic = monotonic
-        self._held_bytes = self.unsent_bytes = 0
+        self._held_bytes = self.unsent_bytes = self.stream_count = 0
+        self.is_crowded = False
         self._server: asyncio.Server | TlsListener | None = None
         self._supervisor = supervisor or Supervisor()
         self._log = PeerLog()
@@ -156,9 +159,12 @@ class GrpcServer:
             most.refuse(call, GrpcError(StatusCode.RESOURCE_EXHAUSTED, "the server holds too many large requests"))
             most.flush_soon()
 
-    def note_unsent(self, count: int) -> None:
-        """Notes that so many more bytes of answers wait for a client; negative when they have gone out."""
-        self.unsent_bytes += count
+    def note(self, unsent_bytes: int, streams: int) -> None:
+        """Notes that so many more bytes of answers wait for a client, and that so many more streams are open."""
+        self.unsent_bytes += unsent_bytes
+        self.stream_count += streams
+        options = self.options
+        self.is_crowded = self.unsent_bytes > options.unsent_bytes_max or self.stream_count > options.streams_max
 
     def opened(self, connection: GrpcConnection, descriptor: int) -> None:
         """Takes a connection that was accepted, or closes it at once if there are too many."""

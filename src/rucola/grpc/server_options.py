@@ -17,7 +17,9 @@ class GrpcServerOptions:
         held_bytes_max: limit for the bytes of requests that are not complete, of all connections. Above it, the largest
             request of a connection that holds more than its share is refused.
         unsent_bytes_max: limit for the bytes of answers that clients do not take, of all connections. Above it, clients
-            for which more than their share waits get no new calls.
+            for which more than their share waits get no new calls, and conversations no more answers.
+        streams_max: limit for the open streams of all connections. Above it, clients that have more than their share
+            get no new calls.
         preface_timeout_ms: a connection whose preface and SETTINGS are not complete after this time is closed.
         idle_timeout_ms: a connection without a byte in either direction for this long is closed, with GOAWAY.
         frame_timeout_ms: longest time for a frame or a request, in addition to the time that its received bytes take at
@@ -34,6 +36,7 @@ class GrpcServerOptions:
     http2: Http2Limits = field(default_factory=Http2Limits)
     held_bytes_max: int = 64 * 1024 * 1024
     unsent_bytes_max: int = 64 * 1024 * 1024
+    streams_max: int = 128 * 1024
     preface_timeout_ms: int = 10_000
     idle_timeout_ms: int = 120_000
     frame_timeout_ms: int = 15_000

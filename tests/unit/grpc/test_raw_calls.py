@@ -231,7 +231,7 @@ def test_who_opens_no_window_gets_no_more_calls_when_much_waits(peer: Peer) -> N
     assert peer.connection.http2.stream_count == 10
     other = GrpcConnection(server)
     other.connection_made(cast(Any, Transport()))
-    assert not other._takes_most()
+    assert not other._excess()
     peer.client.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 20})
     peer.client.increment_flow_control_window(1 << 24)
     peer.events()
@@ -290,3 +290,36 @@ def test_answers_of_one_turn_go_out_together(peer: Peer) -> None:
     assert len(peer.soon) == 1 and not peer.transport.written
     peer.soon.pop()()
     assert peer.transport.written.count(b"\0\0\0\0\x01x") == 2
+
+
+def test_who_opens_no_window_gets_no_more_answers_in_a_conversation(peer: Peer) -> None:
+    server = peer.connection._server
+    server.options = replace(server.options, unsent_bytes_max=100_000)
+    peer.events()
+    peer.client.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    peer.events()
+    peer.ask(POST | GRPC | {":path": "/t.T/Talk"}, end=False)
+    resets: list[h2.events.Event] = []
+    for _ in range(20):
+        if not resets:
+            peer.client.send_data(1, echo_of(10_000))
+        resets += [event for event in peer.events() if isinstance(event, h2.events.StreamReset)]
+    assert len(resets) == 1 and peer.service.over == 1
+    assert len(peer.service.heard) == 5, "each request has an answer of 20,000 bytes"
+    assert (server.unsent_bytes, server.stream_count) == (0, 0)
+
+
+def test_who_has_more_open_calls_than_its_share_gets_no_more_when_there_are_many(peer: Peer) -> None:
+    server = peer.connection._server
+    server.options = replace(server.options, streams_max=10)
+    other = Peer()
+    other.connection._server = server
+    server.connections.add(other.connection)
+    other.ask(POST | GRPC | {":path": "/t.T/Never"}, HELLO)
+    for _ in range(12):
+        answer = peer.ask(POST | GRPC | {":path": "/t.T/Never"}, HELLO)
+    assert (answer["grpc-status"], answer["grpc-message"]) == ("8", "the%20client%20has%20too%20many%20open%20calls")
+    assert len(peer.service.waiting) == server.stream_count == 11
+    assert other.ask(POST | GRPC, HELLO)["grpc-status"] == "0"
+    peer.connection.connection_lost(None)
+    assert (server.stream_count, server.is_crowded) == (1, False)
