@@ -88,7 +88,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """
         self._known: dict[tuple[int, int, int], Method] = {}
         self.is_read = True
-        self._is_reading = self._is_paused = self._is_flushing = self._is_closing = False
+        self._is_reading = self._is_paused = self._is_flushing = False
+        self._cutting: asyncio.TimerHandle | None = None
 
     # --- asyncio
 
@@ -106,6 +107,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Ends all calls."""
         self._server.lost(self)
         self._transport = None
+        if self._cutting is not None:
+            self._cutting.cancel()
         for call in list(self._calls.values()):
             self._abandon(call)
         self._server.note(-self.unsent_bytes, -self.stream_count)
@@ -124,7 +127,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
             while rows:
                 self.progress.framed = True
                 self._handle(rows)
-                rows = self.http2.more(now_ms)
+                if rows := self.http2.more(now_ms):  # what comes next must know how much waits already
+                    self._count_pending()
         finally:
             self._is_reading = False
         self._flush()
@@ -451,13 +455,15 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if not self._is_paused and (data := self.http2.data_to_send()):
             self._transport.write(data)
             self.active_ms = self._server.now_ms()
-        self._note_pending(self._transport)
+        if self._count_pending() > _UNREAD_BYTES_MAX:
+            # The client does not even read. If only its windows were closed, we would have to go on, because they open
+            # with frames that we read.
+            self.is_read = False
+            self._transport.pause_reading()
         self._close_if_done()
 
-    def _note_pending(self, transport: asyncio.Transport) -> None:
-        """Counts the streams, and what the client does not take. If it does not even read, we stop reading; if only its
-        windows are closed, we must go on, because they open with frames that we read.
-        """
+    def _count_pending(self) -> int:
+        """Counts the streams, and what the client does not take; returns how much of that its windows allow."""
         http2 = self.http2
         ready, streams = http2.ready_bytes, http2.stream_count
         unsent = http2.queued_bytes() + ready
@@ -466,9 +472,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self.unsent_bytes, self.stream_count = unsent, streams
             if unsent:
                 self._server.time_limits.watch(self)
-        if ready > _UNREAD_BYTES_MAX:
-            self.is_read = False
-            transport.pause_reading()
+        return ready
 
     def _close_gently(self) -> None:
         """Closes the connection after an error of the peer.
@@ -476,11 +480,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
         The peer may still send. If the socket closed at once, the system would answer with a reset, and the peer would
         lose what we said. So we say that nothing more comes, and drop what we get for a moment.
         """
-        if self._transport is not None and not self._is_closing:
-            self._is_closing = True
+        if self._transport is not None and self._cutting is None:
             if self._transport.can_write_eof():
                 self._transport.write_eof()
-            self._server.loop.call_later(_GENTLE_S, self.abort)
+            self._cutting = self._server.loop.call_later(_GENTLE_S, self.abort)
 
     def _close_if_done(self) -> None:
         if self._server.is_stopping and not self._calls and not self.http2.queued_bytes():

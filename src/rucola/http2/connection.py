@@ -313,8 +313,10 @@ class Http2Connection(StreamExchange):
         self.discard(rows[base + ROW_FLOW])
         if rows[base + ROW_SCOPE]:
             self._reset_stream(base, rows[base + ROW_STREAM], rows[base + ROW_CODE])
-        else:
-            self._is_taken(base, FrameType.DATA)
+        elif self._is_taken(base, FrameType.DATA) or self._allowed_small.take(self.now_ms, 1):
+            return
+        elif not self.is_over:
+            self._calm(base, "DATA of streams that were reset")
 
     def _on_headers(self, base: int) -> None:
         rows = self.space.rows
