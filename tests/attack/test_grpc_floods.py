@@ -123,7 +123,7 @@ ATTACKS = {
 def test_s65_floods_of_frames(name: str) -> None:
     async def scene() -> None:
         async with attacked(clock=standing) as (server, service, canary):
-            attackers = [await Attacker.open(server) for _ in range(size(2, 20))]
+            attackers = [await Attacker.open(server) for _ in range(size(1, 20))]
             with memory(6 * MIB):
                 for attacker in attackers:
                     part = ATTACKS[name](attacker)

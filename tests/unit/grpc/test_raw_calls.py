@@ -323,3 +323,16 @@ def test_who_has_more_open_calls_than_its_share_gets_no_more_when_there_are_many
     assert other.ask(POST | GRPC, HELLO)["grpc-status"] == "0"
     peer.connection.connection_lost(None)
     assert (server.stream_count, server.is_crowded) == (1, False)
+
+
+def test_the_limit_of_what_waits_holds_within_a_read(peer: Peer) -> None:
+    server = peer.connection._server
+    server.options = replace(server.options, unsent_bytes_max=1000)
+    peer.events()
+    peer.client.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    peer.events()
+    for number in range(1, 400, 2):
+        peer.client.send_headers(number, list((POST | GRPC).items()))
+        peer.client.send_data(number, echo_of(20), end_stream=True)
+    peer.events()
+    assert 1000 < server.unsent_bytes < 1000 + 32 * 33, "32 calls are handled at a time"
