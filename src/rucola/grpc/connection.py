@@ -44,6 +44,7 @@ _METHOD_ENTRY, _PATH_ENTRY, _TYPE_ENTRY = (
 )
 _PREFIX_BYTES = 5
 _GENTLE_S = 1.0
+_KNOWN_MAX = 64
 _UNREAD_BYTES_MAX = 256 * 1024
 """While a client reads nothing from its socket, so many bytes of answers wait before we read nothing from it either."""
 _REQUEST, _DATA, _TRAILERS = int(EventKind.REQUEST), int(EventKind.DATA), int(EventKind.TRAILERS)
@@ -296,6 +297,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
             http2.reset(stream, ErrorCode.NO_ERROR)  # what the client still sends is of no use
         else:
             if min(key) >= 0:
+                if len(self._known) >= _KNOWN_MAX:  # entries leave the table, and come back with another number
+                    self._known.clear()
                 self._known[key] = method
             return method
         return None

@@ -336,3 +336,12 @@ def test_the_limit_of_what_waits_holds_within_a_read(peer: Peer) -> None:
         peer.client.send_data(number, echo_of(20), end_stream=True)
     peer.events()
     assert 1000 < server.unsent_bytes < 1000 + 32 * 33, "32 calls are handled at a time"
+
+
+def test_what_is_known_of_table_entries_is_bounded(peer: Peer) -> None:
+    """Each request has an id of its own, which pushes the path out of the table; it comes back with another number."""
+    most = 0
+    for number in range(700):
+        assert peer.ask(POST | GRPC | {"x-mq-request-id": f"{number:0500}"}, HELLO)["grpc-status"] == "0"
+        most = max(most, len(peer.connection._known))
+    assert most == 64
