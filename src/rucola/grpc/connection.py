@@ -12,6 +12,7 @@ from rucola.grpc import metadata
 from rucola.grpc.call import GrpcCall
 from rucola.grpc.methods import Method, UnaryMethod
 from rucola.grpc.status import GrpcError, StatusCode, trailers
+from rucola.grpc.unwritten import UnwrittenAnswers
 from rucola.http2.columns import (
     FIELD_COLUMNS,
     FIELD_ENTRY,
@@ -72,6 +73,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         held_bytes: bytes of requests that are not complete.
         stream_count: open streams, as counted after the last read or write.
         unsent_bytes: bytes of answers that the client does not take, counted likewise.
+        unwritten: answers of which their callers want to know whether the client takes them.
     """
 
     def __init__(self, server: GrpcServer) -> None:
@@ -87,6 +89,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """The streams with any number of requests, until their client ends them, and whether a request was completed
         since the last look of ``TimeLimits``.
         """
+        self.unwritten = UnwrittenAnswers()
         self._known: dict[tuple[int, int, int], Method] = {}
         self.is_read = True
         self._is_reading = self._is_paused = self._is_flushing = False
@@ -112,6 +115,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._cutting.cancel()
         for call in list(self._calls.values()):
             self._abandon(call)
+        self.unwritten.close()
         self._server.note(-self.unsent_bytes, -self.stream_count)
         self.unsent_bytes = self.stream_count = 0
 
@@ -204,6 +208,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self.http2.reset(stream, ErrorCode.ENHANCE_YOUR_CALM)
             if (call := self._calls.get(stream)) is not None:
                 self._abandon(call)
+            self.unwritten.ended(stream)
         for stream, took_ms in watch.slow(self.http2, self._calls, self._talks, self.is_read, now_ms):
             if (call := self._calls.get(stream)) is None:
                 self.http2.reset(stream, ErrorCode.NO_ERROR)
@@ -260,6 +265,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             elif kind == _RESET:
                 if (call := self._calls.get(rows[base + ROW_STREAM])) is not None:
                     self._abandon(call)
+                self.unwritten.ended(rows[base + ROW_STREAM])
             elif kind == _NOT_HTTP2:
                 self._say_no(rows[base + ROW_LENGTH])
 
@@ -458,6 +464,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if not self._is_paused and (data := self.http2.data_to_send()):
             self._transport.write(data)
             self.active_ms = self._server.now_ms()
+        self.unwritten.written(self.http2)
         if self._count_pending() > _UNREAD_BYTES_MAX:
             # The client does not even read. If only its windows were closed, we would have to go on, because they open
             # with frames that we read.
