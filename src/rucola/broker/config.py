@@ -221,6 +221,11 @@ class BrokerConfig(TlsConfig):
     recall_message_enable: bool = option(
         "recallMessageEnable", False, "Whether producers may recall messages that wait for their delivery time."
     )
+    enable_mixed_message_type: bool = option(
+        "enableMixedMessageType",
+        False,
+        "Whether topics may be created with the attribute `message.type=MIXED`, for messages of every kind.",
+    )
     enable_property_filter: bool = option(
         "enablePropertyFilter", False, "Whether consumers may filter by SQL92 expressions over message properties."
     )

@@ -230,6 +230,19 @@ def test_attributes_that_no_topic_may_have(changes: str, code: int, remark: str,
     run(scene())
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+def test_topics_for_messages_of_every_kind(allowed: bool, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path, enable_mixed_message_type=allowed) as cluster:
+            fields = {"topic": "T", "defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG"}
+            numbers = {"readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+            answer = await cluster.ask(17, fields | numbers | {"attributes": "+message.type=MIXED"})
+            assert answer.code == (0 if allowed else 29)
+            assert ("T" in cluster.broker.topics.table) is allowed
+
+    run(scene())
+
+
 def test_groups_many_at_once_and_what_they_may_not_read(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

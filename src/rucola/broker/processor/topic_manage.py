@@ -46,7 +46,7 @@ class TopicManageProcessor:
         self._removal = TopicRemoval(services, hold)
         self._whole = WholeTable(self._copy, lambda: self._topics.data_version)
         self._cleaning = asyncio.Lock()
-        config = services.config
+        config = self._config = services.config
         self._system_names = system_names(config.broker_cluster_name, config.broker_name)
         if config.trace_topic_enable:
             self._system_names |= {config.msg_trace_topic_name}
@@ -153,7 +153,7 @@ class TopicManageProcessor:
 
     def _store_topics(self, command: RemotingCommand, configs: list[TopicConfig]) -> Answer | Awaitable[Answer]:
         for config in configs:
-            if config.attributes.get(MESSAGE_TYPE) == MIXED:
+            if config.attributes.get(MESSAGE_TYPE) == MIXED and not self._config.enable_mixed_message_type:
                 raise BrokerError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
         changed = [config for config in configs if config != self._topics.get(config.topic_name)]
         # A topic that looks unchanged may have been changed by an earlier request that still waits for its response.
