@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import socket
 import ssl
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import grpc
@@ -44,10 +45,10 @@ def up(tmp_path: Path, work: Callable[[Addresses], Awaitable[None]], **options: 
     asyncio.run(play())
 
 
-def call(channel: grpc.Channel, path: str, request: bytes) -> bytes:
+def call(channel: grpc.Channel, path: str, request: bytes, metadata: Sequence[tuple[str, str]] = CLIENT) -> bytes:
     """Makes one call; returns the bytes of the answer."""
     method = channel.unary_unary(path, request_serializer=None, response_deserializer=None)
-    answer: bytes = method(request, metadata=CLIENT, timeout=60)
+    answer: bytes = method(request, metadata=metadata, timeout=60)
     return answer
 
 
@@ -207,6 +208,35 @@ def test_routes_name_the_advertised_address_or_the_one_that_the_client_has_used(
     (queue,) = messages.QueryRouteResponse.FromString(answer).message_queues
     (address,) = queue.broker.endpoints.addresses
     assert (address.host, address.port) == (("2001:db8::7", 443) if advertised else ("mq.test", 18081))
+
+
+def test_the_accounts_are_those_of_the_broker(tmp_path: Path) -> None:
+    conf = tmp_path / "home" / "conf"
+    conf.mkdir(parents=True)
+    (conf / "plain_acl.yml").write_text(
+        "accounts:\n- {accessKey: flights, secretKey: a-secret-of-a-test, topicPerms: [flights=PUB]}\n"
+    )
+    date = "20261128T120000Z"
+
+    def code(address: str, topic: str, secret: str) -> int:
+        signature = hmac.new(secret.encode(), date.encode(), "sha1").hexdigest()
+        signed = f"MQv2-HMAC-SHA1 Credential=flights, SignedHeaders=x-mq-date-time, Signature={signature}"
+        metadata = (*CLIENT, ("x-mq-date-time", date), ("authorization", signed))
+        request = messages.QueryRouteRequest(topic=messages.Resource(name=topic)).SerializeToString()
+        with grpc.insecure_channel(address) as channel:
+            found = call(channel, "/apache.rocketmq.v2.MessagingService/QueryRoute", request, metadata)
+        return messages.QueryRouteResponse.FromString(found).status.code
+
+    async def work(addresses: Addresses) -> None:
+        assert addresses.grpc is not None
+        for topic, secret, expected in (
+            ("flights", "a-secret-of-a-test", messages.TOPIC_NOT_FOUND),
+            ("flights", "another-secret-of-a", messages.UNAUTHORIZED),
+            ("trains", "a-secret-of-a-test", messages.FORBIDDEN),
+        ):
+            assert await asyncio.to_thread(code, addresses.grpc, topic, secret) == expected
+
+    up(tmp_path, work, grpc_port=0, config={"aclEnable": "true", "rocketmqHome": f"{tmp_path}/home"})
 
 
 def certificate_of(address: str) -> bytes:
