@@ -40,7 +40,7 @@ BUDGETS = {
     "docs/log-archive.md": 400,
     "docs/log-events.md": 450,
     "docs/metrics.md": 300,
-    "docs/modules.md": 4240,
+    "docs/modules.md": 4340,
     "docs/observability.md": 350,
     "docs/operations.md": 1450,
     "docs/performance.md": 1950,
@@ -50,6 +50,7 @@ BUDGETS = {
     "docs/reference/protocol.md": 20560,
     "docs/reference/reliability.md": 2000,
     "docs/reference/store.md": 16_800,
+    "docs/rocketmq5.md": 500,
     "docs/security.md": 4120,
     "docs/service.md": 600,
     "docs/spark-clusters.md": 700,
@@ -60,7 +61,7 @@ BUDGETS = {
     "docs/start.md": 600,
     "docs/store-doctor.md": 1900,
     "docs/testing-java-go.md": 300,
-    "docs/testing.md": 900,
+    "docs/testing.md": 920,
     "docs/tutorial.md": 700,
 }
 """Largest number of words that each page may have."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rucola.broker.reference_keys import REFERENCE_KEYS, without_effect
-from rucola.common.hosts import check_bind_address, is_loopback, join_address
+from rucola.common.hosts import check_bind_address, is_loopback, join_address, split_address
 from rucola.common.json_library import orjson
 from rucola.common.key_builder import TRACE_TOPIC
 from rucola.common.options import ConfigProblems, check_options, option, parse_options, unknown_keys
@@ -109,6 +109,20 @@ class BrokerConfig(TlsConfig):
         "IP address that clients are told. Empty: `bindAddress`. Needed if the broker listens on all addresses.",
     )
     listen_port: int = option("listenPort", 10911, "Port to listen on; 0 for any free port.", minimum=0, maximum=65535)
+    grpc_server_port: int = option(
+        "grpcServerPort",
+        -1,
+        "Port for clients of RocketMQ 5; 0 for any free port, -1 for none. Without this option, `rucola up` takes 8081 "
+        "if it is free. In RocketMQ an option of the proxy, by default 8081.",
+        minimum=-1,
+        maximum=65535,
+    )
+    grpc_advertised_address: str = option(
+        "grpcAdvertisedAddress",
+        "",
+        "Address `host:port` of the gRPC port that routes name. Empty: the address that the client itself has used. "
+        "Rucola's own.",
+    )
     namesrv_addr: str = option("namesrvAddr", "", "Name servers as `host:port`, separated by semicolons.")
     auto_create_topic_enable: bool = option(
         "autoCreateTopicEnable",
@@ -459,6 +473,11 @@ class BrokerConfig(TlsConfig):
             raise ConfigError(
                 "brokerIP1", "", "the address at which clients reach this broker, if it listens on all addresses"
             )
+        if self.grpc_advertised_address:
+            try:
+                split_address(self.grpc_advertised_address)
+            except ValueError:
+                raise ConfigError("grpcAdvertisedAddress", self.grpc_advertised_address, "host:port") from None
         for address in self.namesrv_addresses:
             host, _, port = address.rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) < 65536:

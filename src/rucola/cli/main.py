@@ -241,6 +241,8 @@ def _up(add: Add) -> None:
     _port(add, "--namesrv-port", "Port of the name server; 0 for any free port. [default: 9876]", 9876)
     _port(add, "--broker-port", "Port of the broker; 0 for any free port. [default: 10911]")
     _port(add, "--http-port", "Port of /livez, /readyz and /metrics; 0 for any free port. [default: 8088]", 8088)
+    _port(add, "--grpc-port", "Port for clients of RocketMQ 5; 0 for any free port. [default: 8081 if it is free]")
+    add("--no-grpc", action="store_true", help="Serve no clients of RocketMQ 5.")
     add("--flush", metavar="sync|async", help="When to confirm a send: after the disk sync, or before it.")
     add("-c", "--config", metavar="FILE", help="File in the format of RocketMQ's broker.conf.")
     add(
@@ -264,6 +266,7 @@ def _broker(add: Add) -> None:
     add("-c", "--config", metavar="FILE", help="File in the format of RocketMQ's broker.conf.")
     add("-n", "--namesrv", metavar="ADDRESSES", help="Name servers, host:port, separated by semicolons.")
     _port(add, "--http-port", "Port of /livez, /readyz and /metrics; 0 for any free port. [default: none]")
+    _port(add, "--grpc-port", "Port for clients of RocketMQ 5; 0 for any free port. [default: none]")
     add("--under-up", action="store_true", help=argparse.SUPPRESS)
     _common(add, quarantine=True)
 

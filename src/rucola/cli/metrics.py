@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -17,17 +17,23 @@ from rucola.cli.topic_metrics import broker_metrics, group_metrics, topic_metric
 from rucola.remoting.fairness.steps import Steps, at_once
 from rucola.runtime.supervision import Supervisor
 
+if TYPE_CHECKING:
+    from rucola.proxy.beside import DoorBeside
 
-class Figure(NamedTuple):
-    """One metric of a broker: its name, its description, its kind, and the function that returns its value."""
+
+S = TypeVar("S")
+
+
+class Figure(NamedTuple, Generic[S]):
+    """One metric of a server: its name, its description, its kind, and the function that returns its value."""
 
     name: str
     text: str
     kind: Callable[[str, str, float], Metric]
-    value: Callable[[Broker], float]
+    value: Callable[[S], float]
 
 
-_FIGURES = (
+_FIGURES: tuple[Figure[Broker], ...] = (
     Figure(
         "rucola_messages_put",
         "Messages stored since start-up.",
@@ -167,11 +173,30 @@ _FIGURES = (
 )
 
 
-class BrokerCollector(Collector):
-    """Collects the metrics of one broker. ``others``: supervisors of the process's other servers."""
+_DOOR_FIGURES: tuple[Figure[DoorBeside], ...] = (
+    Figure(
+        "rucola_grpc_connections", "Open connections of gRPC clients.", GaugeMetricFamily, lambda door: door.connections
+    ),
+    Figure(
+        "rucola_grpc_clients",
+        "gRPC clients that sent something in the last two minutes.",
+        GaugeMetricFamily,
+        lambda door: door.clients,
+    ),
+    Figure("rucola_grpc_calls", "Calls of gRPC clients since start-up.", CounterMetricFamily, lambda door: door.calls),
+)
 
-    def __init__(self, broker: Broker, *others: Supervisor) -> None:
-        self._broker = broker
+
+class BrokerCollector(Collector):
+    """Collects the metrics of one broker.
+
+    Args:
+        others: supervisors of the process's other servers.
+        door: its port for gRPC clients, if it has one.
+    """
+
+    def __init__(self, broker: Broker, *others: Supervisor, door: DoorBeside | None = None) -> None:
+        self._broker, self._door = broker, door
         self._supervisors = (broker.services.supervisor, *others)
 
     def collect(self) -> Iterator[Metric]:
@@ -182,6 +207,8 @@ class BrokerCollector(Collector):
         """Collects the same metrics in steps, between which the event loop serves requests."""
         broker = self._broker
         found = [figure.kind(figure.name, figure.text, figure.value(broker)) for figure in _FIGURES]
+        if (door := self._door) is not None:
+            found += [figure.kind(figure.name, figure.text, figure.value(door)) for figure in _DOOR_FIGURES]
         found.append(self._failures())
         if broker.services.access is not None:
             found += _access_metrics(broker.services.access)

@@ -6,28 +6,34 @@ All ports are reserved before the store is opened, so that nothing is changed if
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rucola.broker import Broker
 from rucola.broker.config import broker_options
-from rucola.cli.broker_server import health_of
+from rucola.cli.broker_server import health_of, wanted_door
 from rucola.cli.config_file import put
 from rucola.cli.http import Health, HttpServer, in_use
 from rucola.cli.serve import LogOptions, port_from
 from rucola.common.options import parse_options
-from rucola.errors import AddressesInUseError, AddressInUseError, ConfigError
+from rucola.errors import AddressesInUseError, AddressInUseError, ConfigError, MissingExtraError
 from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
+from rucola.runtime.logs import event
 from rucola.runtime.supervision import PeriodicWork
 
 if TYPE_CHECKING:
     from rucola.broker.acl.permission import AclSnapshot
     from rucola.cli.broker_processes import BrokerProcesses
     from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess
+    from rucola.proxy.beside import DoorBeside
 
+logger = logging.getLogger(__name__)
+GRPC_PORT: Final = 8081
+"""The port of RocketMQ's proxy."""
 _FLUSH_TYPES = {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH", "SYNC_FLUSH": "SYNC_FLUSH", "ASYNC_FLUSH": "ASYNC_FLUSH"}
 _EPHEMERAL_SEGMENT_BYTES = 64 * 1024 * 1024
 """Segment size of a temporary store, which may lie in memory and should not allocate a GiB."""
@@ -37,6 +43,8 @@ class UpOptions(NamedTuple):
     """The options of ``rucola up``. For an option that is None, the configuration file or the default decides.
 
     Attributes:
+        grpc_port: port for gRPC clients; None takes 8081 if it is free and the packages are there.
+        grpc: whether gRPC clients are served at all.
         config: the entries of the configuration file; None if none was given.
     """
 
@@ -46,6 +54,8 @@ class UpOptions(NamedTuple):
     namesrv_port: int = 9876
     broker_port: int | None = None
     http_port: int = 8088
+    grpc_port: int | None = None
+    grpc: bool = True
     flush: str | None = None
     config: Mapping[str, str] | None = None
     brokers: int = 1
@@ -61,12 +71,17 @@ class Addresses(NamedTuple):
     brokers: dict[str, str]
     """Address of each broker by its name."""
     http: str
+    grpc: str | None
+    """Address for gRPC clients; None if they are not served."""
+    grpc_text: str
+    """The same, or why they are not served."""
 
 
 class UpServers:
-    """Name server, brokers and HTTP port of ``rucola up``. Call ``start`` once, then ``stop`` once.
+    """All servers of ``rucola up``. Call ``start`` once, then ``stop`` once.
 
-    A single broker runs in this process; several brokers each have a process of their own.
+    A single broker runs in this process, and so does the port for gRPC clients; several brokers each have a process of
+    their own.
     """
 
     def __init__(self, options: UpOptions) -> None:
@@ -74,6 +89,7 @@ class UpServers:
         put(values, "storePathRootDir", options.store)
         put(values, "bindAddress", options.host)
         put(values, "listenPort", options.broker_port)
+        put(values, "grpcServerPort", _grpc_port(options))
         put(values, "flushDiskType", _flush_type(options))
         put(values, "quarantine", "true" if options.quarantine else None)
         if options.ephemeral:
@@ -112,6 +128,47 @@ class UpServers:
         }
         self._broker: Broker | None = None
         self._processes: BrokerProcesses | None = None
+        self._without_grpc = "off"
+        self._is_grpc_asked = "grpcServerPort" in values
+        self._door = self._asked_door() if self._is_grpc_asked else self._usual_door()
+
+    def _asked_door(self) -> DoorBeside | None:
+        """The port for gRPC clients that an option names; None if the option says that there is none."""
+        port = self._config.grpc_server_port
+        if port < 0:
+            return None
+        if self._brokers_wanted > 1:
+            raise ConfigError("--grpc-port", str(port), "no value, because --brokers is given")
+        self._ports["--grpc-port"] = port
+        return wanted_door(self._config, port)
+
+    def _usual_door(self) -> DoorBeside | None:
+        """The usual port for gRPC clients; None if it cannot be."""
+        if self._brokers_wanted > 1:
+            self._without_grpc = "off with --brokers"
+            return None
+        from rucola.proxy.beside import DoorBeside
+
+        try:
+            return DoorBeside(self._config, GRPC_PORT)
+        except MissingExtraError as error:
+            self._do_without_grpc(f"off, {', '.join(error.modules)} not installed (extra {error.extra})")
+            return None
+
+    def _bind_door(self) -> None:
+        if self._door is None:
+            return
+        try:
+            self._door.bind()
+        except AddressInUseError:
+            if self._is_grpc_asked:
+                raise
+            self._door = None
+            self._do_without_grpc(f"off, port {GRPC_PORT} in use")
+
+    def _do_without_grpc(self, text: str) -> None:
+        self._without_grpc = text
+        event(logger, logging.INFO, "gRPC clients are not served", reason=text)
 
     def _guard_namesrv(self) -> None:
         """Lets only administrators and the brokers of this ``rucola up`` change the name server's data."""
@@ -145,6 +202,7 @@ class UpServers:
         """
         try:
             self._http.bind()
+            self._bind_door()
             with port_from("--namesrv-port"):
                 await self._namesrv.start()
             if self._account_files is not None:
@@ -157,7 +215,8 @@ class UpServers:
         except BaseException:
             await self.stop()
             raise
-        return Addresses(store, self._namesrv.address, brokers, self._http.address)
+        grpc = self._door.address if self._door is not None else None
+        return Addresses(store, self._namesrv.address, brokers, self._http.address, grpc, grpc or self._without_grpc)
 
     def _all_in_use(self, first: AddressInUseError) -> AddressInUseError:
         """Returns one error for all ports that are in use, so that a user learns of them together."""
@@ -170,8 +229,9 @@ class UpServers:
             await broker.start()
         broker.import_filters()
         self._broker = broker
-
-        self._http.start(health_of(broker, self._namesrv.supervisor))
+        if self._door is not None:
+            self._door.start(broker)
+        self._http.start(health_of(broker, self._namesrv.supervisor, door=self._door))
         return broker.store.root, {broker.config.broker_name: broker.address}
 
     async def _start_processes(self, namesrv: str) -> tuple[str, dict[str, str]]:
@@ -206,6 +266,8 @@ class UpServers:
         if self._reload is not None:
             await self._reload.stop()
         await self._http.stop()
+        if self._door is not None:
+            await self._door.stop()
         if self._broker is not None:
             await self._broker.shutdown()
         if self._processes is not None:
@@ -222,6 +284,15 @@ def _flush_type(options: UpOptions) -> str | None:
     if options.flush not in _FLUSH_TYPES:
         raise ConfigError("--flush", options.flush, ", ".join(_FLUSH_TYPES))
     return _FLUSH_TYPES[options.flush]
+
+
+def _grpc_port(options: UpOptions) -> int | None:
+    """The port for gRPC clients that the command line names; -1 for none, None if it says nothing."""
+    if options.grpc:
+        return options.grpc_port
+    if options.grpc_port is not None:
+        raise ConfigError("--grpc-port", str(options.grpc_port), "no value, because --no-grpc is given")
+    return -1
 
 
 def _reachable(address: str) -> str:

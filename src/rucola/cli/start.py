@@ -41,6 +41,8 @@ def up(options: Namespace) -> int:
                     namesrv_port=options.namesrv_port,
                     broker_port=options.broker_port,
                     http_port=options.http_port,
+                    grpc_port=options.grpc_port,
+                    grpc=not options.no_grpc,
                     flush=options.flush,
                     config=config,
                     brokers=options.brokers,
@@ -54,6 +56,7 @@ def up(options: Namespace) -> int:
                 "store": addresses.store + (" (temporary)" if options.ephemeral else ""),
                 "name server": addresses.namesrv,
                 **(addresses.brokers if options.brokers > 1 else one),
+                "grpc": addresses.grpc_text,
                 "http": f"http://{addresses.http}",
             }
             facts = {
@@ -61,6 +64,7 @@ def up(options: Namespace) -> int:
                 "namesrv": addresses.namesrv,
                 "brokers": list(addresses.brokers.values()),
                 "http": addresses.http,
+                "grpc": addresses.grpc,
             }
             _say_ready(options.json, "rucola up", lines, facts)
             return servers.stop
@@ -91,7 +95,7 @@ def namesrv(options: Namespace) -> int:
 def broker(options: Namespace) -> int:
     """Runs only a broker."""
     _prepare(options)
-    values = broker_values(options.config, options.namesrv, options.quarantine)
+    values = broker_values(options.config, options.namesrv, options.quarantine, options.grpc_port)
 
     async def start() -> Stop:
         server = Broker(*broker_options(values))
@@ -100,9 +104,18 @@ def broker(options: Namespace) -> int:
         root, namesrv_addr = server.store.root, server.config.namesrv_addr
         http = servers.http.address if servers.http is not None else None
         lines = {"store": root, "name servers": namesrv_addr or "-", "broker": server.address}
+        grpc = servers.door.address if servers.door is not None else None
+        if grpc is not None:
+            lines["grpc"] = grpc
         if http is not None:
             lines["http"] = f"http://{http}"
-        facts = {"store": root, "namesrv": namesrv_addr or None, "brokers": [server.address], "http": http}
+        facts = {
+            "store": root,
+            "namesrv": namesrv_addr or None,
+            "brokers": [server.address],
+            "http": http,
+            "grpc": grpc,
+        }
         _say_ready(options.json, "rucola broker", lines, facts)
         return servers.stop
 

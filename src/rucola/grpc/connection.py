@@ -240,6 +240,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
         )
 
     @property
+    def calls_begun(self) -> int:
+        """Number of calls that the client has begun: it numbers them 1, 3, 5 and so on."""
+        last: int = self.http2.last
+        return (last + 1) // 2
+
+    @property
     def largest(self) -> GrpcCall | None:
         """The call that holds most bytes of requests that are not complete."""
         return max(self._calls.values(), key=lambda call: call.held_bytes, default=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from rucola.grpc.status import GrpcError, StatusCode
 from rucola.grpc.time_limits import TimeLimits
 from rucola.http2.event_space import EventSpace
 from rucola.remoting.fairness.connection_count import ConnectionCount, count_connections
-from rucola.remoting.listening import listen
+from rucola.remoting.listening import accept, listen
 from rucola.remoting.peer_log import PeerLog
 from rucola.remoting.tls_listener import ServerTls, TlsListener
 from rucola.runtime.supervision import PeriodicWork, Supervisor
@@ -70,7 +71,7 @@ class GrpcServer:
         self.is_stopping = False
         self.loop: asyncio.AbstractEventLoop
         self._monotonic = monotonic
-        self._held_bytes = self.unsent_bytes = self.stream_count = 0
+        self._held_bytes = self.unsent_bytes = self.stream_count = self._ended_calls = 0
         self.is_crowded = False
         self._server: asyncio.Server | TlsListener | None = None
         self._supervisor = supervisor or Supervisor()
@@ -86,8 +87,11 @@ class GrpcServer:
         """The address of this server, as ``host:port``."""
         return join_address(self.host, self.port)
 
-    async def start(self) -> None:
+    async def start(self, listening: socket.socket | None = None) -> None:
         """Starts to listen.
+
+        Args:
+            listening: a socket that listens already, in place of the address; ``stop`` closes it.
 
         Raises:
             AddressInUseError: another process listens there.
@@ -96,15 +100,15 @@ class GrpcServer:
         self.loop = asyncio.get_running_loop()
         options = self.options
         self._count = count_connections(options)
-        self._server = await listen(
-            lambda: GrpcConnection(self),
-            self.host,
-            self.port,
-            options.backlog,
-            None if options.tls is None else _with_alpn(options.tls),
-            self._log.closed,
-            self._supervisor,
-        )
+        tls = None if options.tls is None else _with_alpn(options.tls)
+        if listening is None:
+            self._server = await listen(
+                self._connection, self.host, self.port, options.backlog, tls, self._log.closed, self._supervisor
+            )
+        else:
+            self._server = await accept(
+                self._connection, listening, options.backlog, tls, self._log.closed, self._supervisor
+            )
         self.port = self._server.sockets[0].getsockname()[1]
         self._looking = self._supervisor.every(
             "look at gRPC connections", lambda: self.time_limits.period_s, self.time_limits.look, self.loop
@@ -133,6 +137,18 @@ class GrpcServer:
             await self._looking.stop()
         for task in list(self._tasks):
             task.cancel()
+
+    def drop(self) -> None:
+        """Closes the port and cuts every connection at once; ``stop`` must follow."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.abort()
+
+    @property
+    def calls(self) -> int:
+        """Number of calls that clients have begun."""
+        return self._ended_calls + sum(connection.calls_begun for connection in self.connections)
 
     # --- for connections
 
@@ -177,11 +193,17 @@ class GrpcServer:
 
     def lost(self, connection: GrpcConnection) -> None:
         """Forgets a connection that is closed."""
+        self._ended_calls += connection.calls_begun
         self.connections.discard(connection)
         self.time_limits.closed(connection)
         self._count.closed(connection.host)
         if not self.connections and self._all_closed is not None:
             self._all_closed.set()
+
+    # --- details
+
+    def _connection(self) -> GrpcConnection:
+        return GrpcConnection(self)
 
 
 def _with_alpn(tls: ServerTls) -> ServerTls:

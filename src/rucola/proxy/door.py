@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -132,16 +133,28 @@ class GrpcDoor:
         """Number of open connections."""
         return len(self._server.connections)
 
-    async def start(self) -> None:
+    @property
+    def calls(self) -> int:
+        """Number of calls that clients have begun."""
+        return self._server.calls
+
+    async def start(self, listening: socket.socket | None = None) -> None:
         """Starts to serve.
+
+        Args:
+            listening: a socket that listens already, in place of the address; ``stop`` closes it.
 
         Raises:
             AddressInUseError: the port is taken.
             ConfigError: the address cannot be used for another reason.
         """
-        await self._server.start()
+        await self._server.start(listening)
         loop = asyncio.get_running_loop()
         self._looking = self._supervisor.every("look at gRPC clients", lambda: _LOOK_S, self._look, loop)
+
+    def drop(self) -> None:
+        """Closes the port and cuts every connection at once, as if the process had ended; ``stop`` must follow."""
+        self._server.drop()
 
     async def stop(self) -> None:
         """Tells all clients to connect again elsewhere, serves what they have begun, and closes."""

@@ -24,7 +24,7 @@ from rucola.testing import start_offsets
 from rucola.testing.faults import Effect, Fault, FaultRules
 from rucola.testing.virtual_clock import UnmovedClock
 
-_CODE, _FLAG = int(FrameColumn.CODE), int(FrameColumn.FLAG)
+_CODE, _FLAG, _HEADER_LEN = int(FrameColumn.CODE), int(FrameColumn.FLAG), int(FrameColumn.HEADER_LEN)
 
 
 class FaultyFiles(Files):
@@ -134,7 +134,7 @@ class FaultyBroker(Broker):
                 continue
             fault = self._rules.of(table[base + _CODE])
             if fault is not None:
-                command = batch.command(row)
+                command = batch.command(row) if table[base + _HEADER_LEN] else _sent(batch, row)
                 batch.pass_over(row)
                 self._meet(channel, command, fault)
 
@@ -165,6 +165,28 @@ class FaultyBroker(Broker):
                 self._serve_batch(channel, batch)
                 return
             buffer = reader.buffer()
+
+
+def _sent(batch: FrameBatch, row: int) -> RemotingCommand:
+    """Returns a send of a gRPC client as a request. Its row has no header, because it does not come from a socket."""
+    table = batch.table[row * ROW_WIDTH : (row + 1) * ROW_WIDTH]
+
+    def text(position: FrameColumn, length: FrameColumn) -> str:
+        start = table[position]
+        return str(batch.view[start : start + table[length]], "utf-8")
+
+    fields = {
+        "a": text(FrameColumn.GROUP_POS, FrameColumn.GROUP_LEN),
+        "b": text(FrameColumn.TOPIC_POS, FrameColumn.TOPIC_LEN),
+        "e": str(table[FrameColumn.QUEUE_ID]),
+        "f": str(table[FrameColumn.SYS_FLAG]),
+        "g": str(table[FrameColumn.BORN_TIMESTAMP]),
+        "h": str(table[FrameColumn.MESSAGE_FLAG]),
+        "i": text(FrameColumn.PROPERTIES_POS, FrameColumn.PROPERTIES_LEN),
+        "j": str(table[FrameColumn.RECONSUME_TIMES]),
+    }
+    code, opaque, flag = table[FrameColumn.CODE], table[FrameColumn.OPAQUE], table[FrameColumn.FLAG]
+    return RemotingCommand(code, opaque, flag, ext_fields=fields, body=bytes(batch.body(row)))
 
 
 class _Nowhere(asyncio.Transport):

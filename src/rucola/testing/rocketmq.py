@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import wraps
 from typing import Any, ParamSpec, Self, TypeVar
 
 from rucola.client.loop_thread import LoopThread
 from rucola.common.message import MessageExt
+from rucola.errors import MissingExtraError
 from rucola.testing.content import View
 from rucola.testing.faults import Faults
 from rucola.testing.servers import Servers
@@ -94,6 +96,16 @@ class RocketMQ:
         return self._servers.address
 
     @property
+    def grpc(self) -> str:
+        """Address for clients of RocketMQ 5 (gRPC), ``host:port``; does not change with restarts. The first use opens
+        the port.
+
+        Raises:
+            MissingExtraError: the extra ``grpc`` is not installed.
+        """
+        return self._run(self._servers.grpc())
+
+    @property
     def store(self) -> str:
         """Directory of the store."""
         return str(self._servers.store)
@@ -103,9 +115,13 @@ class RocketMQ:
         """Environment variables for a process under test.
 
         RocketMQ's Java client and ``mqadmin`` read ``NAMESRV_ADDR``; its Spring Boot starter reads
-        ``ROCKETMQ_NAMESERVER`` (as ``rocketmq.name-server``).
+        ``ROCKETMQ_NAMESERVER`` (as ``rocketmq.name-server``). ``ROCKETMQ_ENDPOINTS`` is for clients of RocketMQ 5; it
+        is missing if the extra ``grpc`` is not installed.
         """
-        return {"NAMESRV_ADDR": self.namesrv, "ROCKETMQ_NAMESERVER": self.namesrv, "ROCKETMQ_BROKER": self.broker}
+        found = {"NAMESRV_ADDR": self.namesrv, "ROCKETMQ_NAMESERVER": self.namesrv, "ROCKETMQ_BROKER": self.broker}
+        with suppress(MissingExtraError):
+            found["ROCKETMQ_ENDPOINTS"] = self.grpc
+        return found
 
     # topics and groups
 

@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rucola.broker.config import broker_options
 from rucola.client.admin import ORDER_TOPIC_CONFIG, AdminClient
+from rucola.common.hosts import join_address, split_address
 from rucola.common.message import MessageExt
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
@@ -27,6 +28,9 @@ from rucola.store.results import StoreState
 from rucola.testing.content import Content, Failed, View
 from rucola.testing.faults import FaultRules
 from rucola.testing.faulty_broker import FaultyBroker, FaultyFiles
+
+if TYPE_CHECKING:
+    from rucola.proxy.beside import DoorBeside
 
 T = TypeVar("T")
 _SMALL = {
@@ -69,6 +73,8 @@ class Servers:
         self.namesrv = NameServer(NamesrvConfig(listen_port=0))
         self._admin: AdminClient
         self._broker: FaultyBroker | None = None
+        self._door: DoorBeside | None = None
+        self._grpc_port: int | None = None
         self._changed: asyncio.Event
 
     async def open(self) -> None:
@@ -107,12 +113,16 @@ class Servers:
         self._broker = broker
         self.address = broker.address
         self._config = replace(self._config, listen_port=int(broker.address.rpartition(":")[2]))
+        if self._grpc_port is not None:
+            self._door = self._bound_door(self._grpc_port)
+            self._door.start(broker)
         self._tell()
 
     async def stop(self) -> None:
         """Stops the broker cleanly."""
         broker = self._running()
         self._broker = None
+        await self._close_door()
         await broker.shutdown()
 
     async def kill(self) -> None:
@@ -120,11 +130,38 @@ class Servers:
         broker = self._running()
         self._broker = None
         copy = self._directory / "killed"
+        if self._door is not None:
+            self._door.drop()
         broker.drop_connections()
         _copy_store(self.store, copy)
+        await self._close_door()
         await broker.shutdown()
         shutil.rmtree(self.store)
         copy.rename(self.store)
+
+    async def grpc(self) -> str:
+        """Address for gRPC clients; the first call opens the port, or reserves its number if the broker is stopped."""
+        if self._grpc_port is None:
+            door = self._bound_door(max(self._config.grpc_server_port, 0))
+            if self._broker is None:
+                await door.stop()
+            else:
+                self._door = door
+                door.start(self._broker)
+        return join_address(self._config.bind_address, self._grpc_port or 0)
+
+    def _bound_door(self, port: int) -> DoorBeside:
+        from rucola.proxy.beside import DoorBeside
+
+        door = DoorBeside(self._config, port)
+        door.bind()
+        self._grpc_port = split_address(door.address)[1]
+        return door
+
+    async def _close_door(self) -> None:
+        door, self._door = self._door, None
+        if door is not None:
+            await door.stop()
 
     def _running(self) -> FaultyBroker:
         if self._broker is None:

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -27,7 +28,8 @@ from rucola.runtime.files import Files
 from rucola.store.recovery.watermark import Watermark, WatermarkFile
 
 SOURCE = Path(__file__).parents[3] / "src"
-FREE_PORTS = ["--namesrv-port", "0", "--broker-port", "0", "--http-port", "0"]
+FREE_PORTS_OF_BROKERS = ["--namesrv-port", "0", "--broker-port", "0", "--http-port", "0"]
+FREE_PORTS = [*FREE_PORTS_OF_BROKERS, "--grpc-port", "0"]
 SMALL = "mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"
 TIMEOUT_S = 60
 
@@ -125,10 +127,10 @@ def get(url: str) -> tuple[int, str]:
 def test_up_says_where_everything_is_and_stops_on_ctrl_c(tmp_path):
     store = tmp_path / "store"
     with up(store) as facts:
-        assert facts.keys() == {"pid", "store", "namesrv", "brokers", "http"}
+        assert facts.keys() == {"pid", "store", "namesrv", "brokers", "http", "grpc"}
         assert facts["store"] == str(store)
         assert len(facts["brokers"]) == 1
-        for address in (facts["namesrv"], *facts["brokers"], facts["http"]):
+        for address in (facts["namesrv"], *facts["brokers"], facts["http"], facts["grpc"]):
             host, _, port = address.rpartition(":")
             assert host == "127.0.0.1"
             socket.create_connection((host, int(port)), TIMEOUT_S).close()
@@ -235,9 +237,10 @@ def test_the_parts_alone(tmp_path):
     names = start("namesrv", "--port", "0", "--json")
     assert names.stdout is not None
     facts = json.loads(names.stdout.readline())
-    broker = start("broker", "-c", str(conf), "-n", facts["namesrv"], "--json")
+    broker = start("broker", "-c", str(conf), "-n", facts["namesrv"], "--json", "--grpc-port", "0")
     assert broker.stdout is not None
     told = json.loads(broker.stdout.readline())
+    assert told["http"] is None and re.fullmatch(r"127\.0\.0\.1:\d+", told["grpc"])
     assert (told["store"], told["namesrv"]) == (f"{tmp_path}/store", facts["namesrv"])
     for process in (broker, names):
         process.send_signal(signal.SIGINT)
@@ -253,7 +256,7 @@ def test_a_configuration_that_cannot_be_read(tmp_path, name, problem):
         assert (code, error) == (2, f"rucola: option --config: {tmp_path / name}: {problem}\n")
 
 
-@pytest.mark.parametrize("which", ["--namesrv-port", "--broker-port", "--http-port"])
+@pytest.mark.parametrize("which", ["--namesrv-port", "--broker-port", "--http-port", "--grpc-port"])
 def test_a_port_in_use(store, which):
     before = content(store)
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -268,16 +271,16 @@ def test_all_ports_in_use_are_named_at_once(store):
     """As when ``rucola up`` already runs."""
     before = content(store)
     with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
-        http, names, broker = (server.getsockname()[1] for server in servers)
+        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)]
+        http, names, broker, grpc = (server.getsockname()[1] for server in servers)
         ports = ["--http-port", str(http), "--namesrv-port", str(names), "--broker-port", str(broker)]
-        code, error = refused("up", "--store", str(store), *ports)
+        code, error = refused("up", "--store", str(store), *ports, "--grpc-port", str(grpc))
         two = refused("up", "--store", str(store), *FREE_PORTS, *ports[2:])
-        of_two = refused("up", "--store", str(store), *FREE_PORTS, *ports[2:], "--brokers", "2")
+        of_two = refused("up", "--store", str(store), *FREE_PORTS_OF_BROKERS, *ports[2:], "--brokers", "2")
     assert code == 3
     assert error == (
         f"rucola: addresses are already in use: 127.0.0.1:{http} (--http-port), 127.0.0.1:{names} (--namesrv-port), "
-        f"127.0.0.1:{broker} (--broker-port); choose other ports with these options\n"
+        f"127.0.0.1:{broker} (--broker-port), 127.0.0.1:{grpc} (--grpc-port); choose other ports with these options\n"
     )
     named = f"127.0.0.1:{names} (--namesrv-port), 127.0.0.1:{broker} (--broker-port); choose"
     assert two[0] == of_two[0] == 3 and named in two[1] and named in of_two[1]

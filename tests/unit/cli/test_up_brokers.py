@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from tests.brokers import run
-from tests.unit.cli.test_cli import FREE_PORTS, TIMEOUT_S, config_file, refused, start
+from tests.unit.cli.test_cli import FREE_PORTS_OF_BROKERS, TIMEOUT_S, config_file, refused, start
 
 from rucola.cli import broker_processes
 from rucola.cli.broker_processes import BrokerProcess, configs_of
@@ -34,7 +34,15 @@ from rucola.testing.event_loop import advance, run_stepped, settle
 
 @contextlib.contextmanager
 def brokers(store: Path, count: int) -> Iterator[tuple[dict[str, Any], subprocess.Popen[str]]]:
-    arguments = ["--store", str(store), "--config", str(config_file(store)), "--brokers", str(count), *FREE_PORTS]
+    arguments = [
+        "--store",
+        str(store),
+        "--config",
+        str(config_file(store)),
+        "--brokers",
+        str(count),
+        *FREE_PORTS_OF_BROKERS,
+    ]
     process = start("up", *arguments, "--json")
     assert process.stdout is not None
     try:
@@ -145,7 +153,7 @@ def test_a_broker_that_does_not_start_is_the_commands_error(tmp_path):
         assert code == 3
         assert str(port) in error
     config = config_file(store, f"storePathCommitLog={tmp_path / 'log'}\n")
-    assert refused("up", "--config", str(config), "--brokers", "2", *FREE_PORTS)[0] == 2
+    assert refused("up", "--config", str(config), "--brokers", "2", *FREE_PORTS_OF_BROKERS)[0] == 2
 
 
 def test_names_ports_and_directories() -> None:

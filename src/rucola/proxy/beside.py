@@ -1,0 +1,152 @@
+"""A gRPC port beside a broker, in its process and on its event loop.
+
+``bind`` takes the port before the broker opens its store. What the door needs (HTTP/2, gRPC, protobuf) is imported in a
+thread when the first client connects: the event loop does not wait, and a broker without such clients does not load it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING, Final
+
+from rucola.common.hosts import is_loopback, join_address, split_address
+from rucola.errors import AddressInUseError, ConfigError
+from rucola.grpc.self_signed import self_signed_tls
+from rucola.remoting.listening import bound
+from rucola.remoting.tls_listener import ServerTls
+from rucola.runtime.extras import GRPC, require
+from rucola.runtime.logs import event
+from rucola.runtime.tls import server_context
+
+if TYPE_CHECKING:
+    from rucola.broker.broker import Broker
+    from rucola.broker.config import BrokerConfig
+    from rucola.proxy.door import GrpcDoor
+
+logger = logging.getLogger(__name__)
+_BACKLOG: Final = 1024
+_DOOR: Final = "rucola.proxy.local_door"
+
+
+class DoorBeside:
+    """The port. Call ``bind``, ``start`` and ``stop``, once each, on the broker's event loop.
+
+    Args:
+        config: options of the broker: its address, TLS.
+        port: port to listen on; 0 chooses a free one.
+
+    Raises:
+        MissingExtraError: the extra ``grpc`` is not installed.
+        ConfigError: the files of ``tlsCertPath`` and the like cannot be used.
+    """
+
+    def __init__(self, config: BrokerConfig, port: int) -> None:
+        require(GRPC, "the gRPC port")
+        self._host, self._port = config.bind_address, port
+        self._tls = _tls(config)
+        self._listening: socket.socket | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._door: GrpcDoor | None = None
+
+    @property
+    def address(self) -> str:
+        """The address on which it listens, ``host:port``."""
+        return join_address(self._host, self._port)
+
+    @property
+    def connections(self) -> int:
+        """Number of open connections."""
+        return self._door.connections if self._door is not None else 0
+
+    @property
+    def clients(self) -> int:
+        """Number of known clients; a client has one connection or more."""
+        return len(self._door.sessions) if self._door is not None else 0
+
+    @property
+    def calls(self) -> int:
+        """Number of calls that clients have begun."""
+        return self._door.calls if self._door is not None else 0
+
+    def bind(self) -> None:
+        """Takes the port. Clients that connect now wait for ``start``.
+
+        Raises:
+            AddressInUseError: another process listens there.
+            ConfigError: the address cannot be used for another reason.
+        """
+        try:
+            self._listening = bound(self._host, self._port, _BACKLOG)
+        except AddressInUseError as error:
+            raise AddressInUseError(error.address, "--grpc-port") from error.__cause__
+        self._port = self._listening.getsockname()[1]
+
+    def start(self, broker: Broker) -> None:
+        """Begins to serve clients.
+
+        Args:
+            broker: the broker, which is running.
+        """
+        assert self._listening is not None
+        loop, listening = asyncio.get_running_loop(), self._listening
+
+        def first_client() -> None:
+            loop.remove_reader(listening)
+            self._opening = loop.create_task(self._open(broker, listening))
+
+        loop.add_reader(listening, first_client)
+
+    def drop(self) -> None:
+        """Cuts every connection at once, as if the process had ended; ``stop`` must follow."""
+        if self._door is not None:
+            self._door.drop()
+
+    async def stop(self) -> None:
+        """Tells the clients to connect again elsewhere, serves what they have begun, and closes the port. The broker
+        must still be running. Also right if ``start`` was not called.
+        """
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        if self._door is not None:
+            await self._door.stop()
+        self._close()
+
+    async def _open(self, broker: Broker, listening: socket.socket) -> None:
+        try:
+            await broker.services.imports.get(_DOOR)
+            from rucola.proxy.local_door import local_door
+
+            self._door = local_door(broker, self.address, self._tls)
+            await self._door.start(listening)
+        except Exception as error:  # noqa: BLE001 - the broker serves its other clients
+            broker.services.supervisor.failed("start of the gRPC port", error)
+            self._door = None
+            self._close()
+
+    def _close(self) -> None:
+        if self._listening is not None and self._listening.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._listening)
+            self._listening.close()
+
+
+def _tls(config: BrokerConfig) -> ServerTls | None:
+    """TLS of the port: the broker's certificate, also if the broker's own port does not use it; otherwise, on the
+    loopback address, a certificate that signs itself, for clients that use TLS unless told otherwise.
+    """
+    if config.tls_cert_path and config.tls_key_path:
+        context = server_context(
+            config.tls_cert_path, config.tls_key_path, config.tls_trust_cert_path, config.tls_need_client_auth
+        )
+        return ServerTls(context, permissive=config.tls_mode != "enforcing")
+    reason = "no certificate"
+    if is_loopback(join_address(config.bind_address, 0)):
+        advertised = config.grpc_advertised_address
+        try:
+            return self_signed_tls([split_address(advertised)[0]] if advertised else [])
+        except ConfigError as error:
+            reason = str(error)
+    event(logger, logging.WARNING, "gRPC port takes plain connections only", reason=reason)
+    return None
