@@ -51,7 +51,7 @@ BUDGETS = {
     "docs/reference/reliability.md": 2000,
     "docs/reference/store.md": 16_800,
     "docs/rocketmq5.md": 500,
-    "docs/security.md": 3920,
+    "docs/security.md": 3930,
     "docs/service.md": 600,
     "docs/spark-clusters.md": 700,
     "docs/spark-pipelines.md": 900,
@@ -61,7 +61,7 @@ BUDGETS = {
     "docs/start.md": 600,
     "docs/store-doctor.md": 1900,
     "docs/testing-java-go.md": 300,
-    "docs/testing.md": 920,
+    "docs/testing.md": 940,
     "docs/tutorial.md": 700,
 }
 """Largest number of words that each page may have."""
