@@ -61,7 +61,7 @@ BUDGETS = {
     "docs/start.md": 600,
     "docs/store-doctor.md": 1900,
     "docs/testing-java-go.md": 300,
-    "docs/testing.md": 920,
+    "docs/testing.md": 940,
     "docs/tutorial.md": 700,
 }
 """Largest number of words that each page may have."""

@@ -116,12 +116,13 @@ def test_options_that_contradict_each_other_are_refused() -> None:
         UpServers(UpOptions(grpc_port=0, brokers=2))
     with pytest.raises(ConfigError, match="--brokers is given"):
         UpServers(UpOptions(config={"grpcServerPort": "8081"}, brokers=2))
+    assert UpServers(UpOptions(brokers=2))._without_grpc == "off with --brokers"
     with pytest.raises(ConfigError, match="grpcAdvertisedAddress"):
         BrokerConfig(grpc_advertised_address="broker.example.com")
 
 
 _IMPORTS = """
-import asyncio, socket, sys
+import asyncio, ssl, sys
 from rucola.cli.servers import UpOptions, UpServers
 
 LATE = ("google.protobuf", "rucola.http2.connection", "rucola.proxy.door", "cryptography")
@@ -136,6 +137,11 @@ async def main():
     writer.write(b"GET / HTTP/1.1\\r\\nhost: x\\r\\n\\r\\n")
     print((await reader.readline()).decode().strip())
     writer.close()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection(host, port, ssl=context)
+    print(writer.get_extra_info("cipher") is not None)
+    writer.close()
     print(*(name for name in LATE if name in sys.modules))
     await servers.stop()
 
@@ -149,6 +155,7 @@ def test_a_broker_without_clients_of_rocketmq_5_does_not_load_what_they_need(tmp
     assert shown == [
         "",
         "HTTP/1.1 505 HTTP Version Not Supported",
+        "True",
         "google.protobuf rucola.http2.connection rucola.proxy.door",
     ]
 

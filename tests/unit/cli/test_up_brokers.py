@@ -86,6 +86,7 @@ async def spread(namesrv: str, topic: str, count: int) -> set[str]:
 def test_a_topic_is_spread_and_all_stop_together(tmp_path):
     store = tmp_path / "store"
     with brokers(store, 2) as (facts, process):
+        assert facts["grpc"] is None
         assert len(set(facts["brokers"])) == 2
         assert facts["store"] == str(store)
         assert sorted(path.name for path in store.iterdir()) == ["broker-0", "broker-1"]

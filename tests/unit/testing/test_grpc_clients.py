@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import importlib
 import json
 import os
@@ -110,6 +111,11 @@ def send_again(send: Callable[[bytes], None], body: bytes) -> None:
             return
 
 
+def mqadmin(*words: str) -> int:
+    """Runs a command with JSON as its output, which stays so in this context only."""
+    return contextvars.copy_context().run(main, ["mqadmin", "--json", *words])
+
+
 def test_the_address_stays_and_clients_connect_again(official: Any, rocketmq: RocketMQ) -> None:
     address = rocketmq.grpc
     with sending(official, rocketmq) as send:
@@ -136,11 +142,11 @@ def test_its_consumers_are_seen_by_the_test_and_by_mqadmin(
         (client_id,) = rocketmq.consumers("till", count=1)
         consumer.ack(got)
         rocketmq.wait_for_progress("till", "orders")
-        assert main(["mqadmin", "--json", "consumerConnection", "-n", rocketmq.namesrv, "-g", "till"]) == 0
+        assert mqadmin("consumerConnection", "-n", rocketmq.namesrv, "-g", "till") == 0
         shown = json.loads(capsys.readouterr().out.splitlines()[0])
         assert (shown["ClientId"], shown["Language"]) == (client_id, "PYTHON")
         words = ["-n", rocketmq.namesrv, "-g", "orders", "-t", "orders"]
-        assert main(["mqadmin", "--json", "producerConnection", *words]) == 0
+        assert mqadmin("producerConnection", *words) == 0
         assert json.loads(capsys.readouterr().out.splitlines()[0])["Language"] == "PYTHON"
         consumer.shutdown()
 
