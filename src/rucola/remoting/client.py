@@ -77,12 +77,18 @@ class RemotingClient:
     Args:
         options: limits.
         on_connected: called with the address of every opened connection.
+        on_unreachable: called with the address of every connection that could not be opened.
     """
 
-    def __init__(self, options: ClientOptions | None = None, on_connected: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        options: ClientOptions | None = None,
+        on_connected: Callable[[str], None] | None = None,
+        on_unreachable: Callable[[str], None] | None = None,
+    ) -> None:
         self.options = options or ClientOptions()
         self.processors: dict[int, Processor] = {}
-        self.on_connected = on_connected
+        self.on_connected, self.on_unreachable = on_connected, on_unreachable
         self._connections: dict[str, ClientConnection] = {}
         # Returns the next correlation id. An id recurs only after 2**31 - 1 calls; by then, the earlier request
         # with this id no longer waits. The function is written in C, because it is called for every message.
@@ -272,6 +278,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._ended()
             raise
         self._client.lost(self)
+        if self._client.on_unreachable is not None:
+            self._client.on_unreachable(self.address)
         self._ended(reason)
 
     def send(self, frame: bytes, body: bytes = b"") -> None:
