@@ -17,6 +17,7 @@ from rucola.protocol.command import RemotingCommand, decode_frame
 from rucola.protocol.headers.pull import PullMessageRequestHeader
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
 from rucola.remoting.client import RemotingClient
+from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.store.config import FlushDiskType, MessageStoreConfig
 
@@ -76,6 +77,7 @@ class Cluster:
     def __init__(
         self, store: Path, sync_flush: bool = False, files: Files | None = None, max_body: int = 1 << 20, **broker: Any
     ) -> None:
+        self._clock: Clock | None = broker.pop("clock", None)
         self._store_config = MessageStoreConfig(
             store_path_root_dir=str(store),
             mapped_file_size_commit_log=4 * 1024 * 1024,
@@ -98,7 +100,7 @@ class Cluster:
         await self.namesrv.start()
         try:
             config = BrokerConfig(namesrv_addr=self.namesrv.address, **self._broker_options)
-            self.broker = Broker(config, self._store_config, self._files)
+            self.broker = Broker(config, self._store_config, self._files, self._clock)
             await self.broker.start()
         except BaseException:
             await self.namesrv.shutdown()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from tools.peers.packages import PEERS
+from tools.peers.packages import PEERS, PeerError
 from tools.peers.servers import Servers
 
 
@@ -21,8 +21,11 @@ class ScenarioProgram:
         code: exit code once all outcomes are read; negative after a time-out.
     """
 
-    def __init__(self, command: list[str], target: Servers, timeout_s: float, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: list[str], target: Servers | None, timeout_s: float, environment: Mapping[str, str]
+    ) -> None:
         """Args:
+        target: the servers that a scenario may restart; None if it cannot.
         timeout_s: seconds after which the program is ended.
         """
         self.code = 0
@@ -64,6 +67,8 @@ class ScenarioProgram:
         assert self._process.stdin is not None
         for line in self._process.stdout or ():
             if line.startswith('{"restart"'):
+                if self._target is None:
+                    raise PeerError("a scenario wants to restart servers that are not ours")
                 self._target.restart()
                 self._process.stdin.write("\n")
                 self._process.stdin.flush()

@@ -44,6 +44,8 @@ JAVA_OPTIONS = (
     "--add-opens=java.base/java.util=ALL-UNNAMED",
 )
 
+BROKER_HEAP = ("-Xms1g", "-Xmx1g", "-Xmn512m")
+
 
 class Servers(ABC):
     """A name server and a broker that run as long as the ``with`` block."""
@@ -259,11 +261,15 @@ class JavaServers(Servers):
             storePathCommitLog=self.store / "commitlog",
             **self.settings,
         )
-        self._java("org.apache.rocketmq.broker.BrokerStartup", "broker", "-Xms1g", "-Xmx1g", "-Xmn512m")
+        self._run_broker()
         _wait_for_port(broker_port, self._processes[-1], self)
         return f"127.0.0.1:{broker_port}"
 
-    def _java(self, main: str, name: str, *heap: str, arguments: Sequence[str] = ()) -> None:
+    def _run_broker(self) -> None:
+        """Starts the process of the broker, whose options are in ``broker.conf``."""
+        self._java("org.apache.rocketmq.broker.BrokerStartup", "broker", *BROKER_HEAP)
+
+    def _java(self, main: str, name: str, *heap: str, arguments: Sequence[str] = (), classpath: str = "") -> None:
         home = self._temporary / "home"
         home.mkdir(exist_ok=True)
         java = need("java", "install Java 17 to run the official broker")
@@ -273,7 +279,7 @@ class JavaServers(Servers):
             *heap,
             f"-Duser.home={home}",
             "-cp",
-            self._classpath,
+            classpath or self._classpath,
             main,
             *(arguments or ("-c", f"{name}.conf")),
         ]
@@ -289,21 +295,47 @@ class ProxiedServers(JavaServers):
 
     proxy = ""
 
+    def __init__(
+        self,
+        version: str = SERVER_VERSION,
+        settings: Mapping[str, object] | None = None,
+        local: bool = False,
+    ) -> None:
+        """Args:
+        version: version of all official packages.
+        settings: further lines of ``broker.conf``.
+        local: whether broker and proxy are one process (the proxy's mode LOCAL), not two (CLUSTER).
+        """
+        super().__init__(version=version, settings=settings)
+        self._proxy_classpath = proxy_classpath(version)
+        self._local = local
+
     def _start(self) -> None:
+        port = port_of(self.proxy) or free_port()
+        self.proxy = f"127.0.0.1:{port}"
         super()._start()
-        grpc, remoting = free_port(), free_port()
+        if not self._local:
+            self._run_proxy("CLUSTER", "-Xms512m", "-Xmx512m")
+        _wait_for_port(port, self._processes[-1], self)
+
+    def _run_broker(self) -> None:
+        if self._local:
+            self._run_proxy("LOCAL", *BROKER_HEAP, arguments=("-bc", str(self._temporary / "broker.conf")))
+        else:
+            super()._run_broker()
+
+    def _run_proxy(self, mode: str, *heap: str, arguments: tuple[str, ...] = ()) -> None:
         settings = {
             "rocketMQClusterName": "DefaultCluster",
             "namesrvAddr": self.namesrv,
-            "grpcServerPort": grpc,
-            "remotingListenPort": remoting,
+            "grpcServerPort": port_of(self.proxy),
+            "remotingListenPort": free_port(),
         }
-        (self._temporary / "proxy.json").write_text(json.dumps(settings))
-        self._classpath = proxy_classpath()
-        arguments = ("-n", self.namesrv, "-pm", "CLUSTER", "-pc", str(self._temporary / "proxy.json"))
-        self._java("org.apache.rocketmq.proxy.ProxyStartup", "proxy", "-Xms512m", "-Xmx512m", arguments=arguments)
-        _wait_for_port(grpc, self._processes[-1], self)
-        self.proxy = f"127.0.0.1:{grpc}"
+        path = self._temporary / "proxy.json"
+        path.write_text(json.dumps(settings))
+        words = ("-n", self.namesrv, "-pm", mode, "-pc", str(path), *arguments)
+        main = "org.apache.rocketmq.proxy.ProxyStartup"
+        self._java(main, "proxy", *heap, arguments=words, classpath=self._proxy_classpath)
 
 
 class MixedServers(JavaServers):

@@ -116,11 +116,11 @@ class _Places:
         self._counts = dict(_pairs(header.order_count_info))
         self._tail = f"{header.pop_time} {header.invisible_time} {header.revive_qid} 0"
 
-    def handle(self, broker_name: str, queue_id: int, queue_offset: int, physical_offset: int) -> str:
-        """The receipt handle of a message of the topic itself."""
+    def handle(self, broker_name: str, queue_id: int, queue_offset: int, physical_offset: int) -> str | None:
+        """The receipt handle of a message of the topic itself; None if the answer has none of this queue."""
         start = self._starts.get(f"0 {queue_id}")
         if start is None:
-            raise FormatError("startOffsetInfo", 0, f"an entry for queue {queue_id}", repr(self._starts)[:64])
+            return None
         return f"{start} {self._tail} {broker_name} {queue_id} {queue_offset} {physical_offset}"
 
     def reconsume_times(self, queue_id: int, queue_offset: int) -> int | None:
@@ -149,8 +149,8 @@ def _popped(
     queue_id, queue_offset = table[base + RECORD_QUEUE_ID], table[base + RECORD_QUEUE_OFFSET]
     reconsume_times = places.reconsume_times(queue_id, queue_offset) or table[base + RECORD_RECONSUME_TIMES]
     fate = _fate(_text(view, table, base + RECORD_TAGS_POS, base + RECORD_TAGS_LEN), reconsume_times, terms)
-    if fate is Fate.DELIVER:
-        handle = places.handle(terms.broker_name, queue_id, queue_offset, table[base + RECORD_PHYSICAL_OFFSET])
+    handle = places.handle(terms.broker_name, queue_id, queue_offset, table[base + RECORD_PHYSICAL_OFFSET])
+    if fate is Fate.DELIVER and handle is not None:
         scratch = bytearray(delivery_bytes(table[base + RECORD_SIZE], len(handle)))
         body = table[base + RECORD_BODY_POS]
         digest = hashlib.md5(view[body : body + table[base + RECORD_BODY_LEN]], usedforsecurity=False)

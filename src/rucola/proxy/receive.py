@@ -34,6 +34,7 @@ from rucola.proxy.receipt import ReceiptHandle
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.renewals import HIDDEN_MS, VISIBLE_SOON_MS
 from rucola.proxy.rpc import decoded, ok, refusal_of, serialized
+from rucola.proxy.sessions import VERSION
 from rucola.proxy.settings import attempts_max
 from rucola.proxy.timestamps import duration_ms, set_milliseconds
 from rucola.remoting.response_future import Waiter
@@ -367,7 +368,7 @@ def _poll_ms(session: Session, call: GrpcCall, request: messages.ReceiveMessageR
     poll_ms = min(max(wanted_ms, POLL_MS_MIN), POLL_MS_MAX)
     if poll_ms > left_ms:
         if left_ms < POLL_MS_MIN:
-            known = _version(session.version) >= _CODE_SINCE
+            known = _version(call.metadata[VERSION] or b"") >= _CODE_SINCE
             raise RefusedError(
                 messages.ILLEGAL_POLLING_TIME if known else messages.BAD_REQUEST,
                 f"the deadline of the call is in {left_ms} ms; a poll needs {POLL_MS_MIN} ms",
@@ -376,8 +377,8 @@ def _poll_ms(session: Session, call: GrpcCall, request: messages.ReceiveMessageR
     return poll_ms
 
 
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(word) for word in text.split(".") if word.isascii() and word.isdigit())
+def _version(text: bytes) -> tuple[int, ...]:
+    return tuple(int(word) for word in text[:32].split(b".") if word.isdigit())
 
 
 def _invisible_ms(request: messages.ReceiveMessageRequest) -> int:

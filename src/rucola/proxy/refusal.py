@@ -48,6 +48,7 @@ _OF_RESPONSES: Final[Mapping[int, int]] = MappingProxyType(
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: messages.CONSUMER_GROUP_NOT_FOUND,
         ResponseCode.TOPIC_NOT_EXIST: messages.TOPIC_NOT_FOUND,
         ResponseCode.RPC_TIME_OUT: messages.PROXY_TIMEOUT,
+        ResponseCode.NO_PERMISSION: messages.FORBIDDEN,
         # the message is stored, but not as safely as the broker promises
         ResponseCode.FLUSH_DISK_TIMEOUT: messages.MASTER_PERSISTENCE_TIMEOUT,
         ResponseCode.FLUSH_SLAVE_TIMEOUT: messages.SLAVE_PERSISTENCE_TIMEOUT,

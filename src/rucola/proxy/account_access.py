@@ -1,0 +1,139 @@
+"""Who sends a request, and what its account may do: the same accounts and rules as on the remoting port.
+
+A signature of this protocol covers the date only, so whoever reads one request can send others for ever. It is accepted
+where nobody else reads: on loopback, and over TLS.
+
+Source: RocketMQ 5.3.3, ``DefaultAuthenticationContextBuilder``, ``AclSigner``.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from rucola.broker.acl.address_strategy import Segments, address_of
+from rucola.broker.acl.permission import ANY, PUB, SUB, Account, AclSnapshot, Resource, Sender
+from rucola.broker.acl.permission import group as group_resource
+from rucola.broker.acl.permission import topic as topic_resource
+from rucola.common.hosts import is_loopback
+from rucola.grpc.call import GrpcCall
+from rucola.proxy import messages
+from rucola.proxy.access import DoorAccess
+from rucola.proxy.refusal import RefusedError
+from rucola.proxy.sessions import AUTHORIZATION, DATE_TIME, SESSION_TOKEN
+
+ALGORITHM: Final = "MQv2-HMAC-SHA1"
+_GOOD_S: Final = 1.0
+"""How long a signature that was right needs no other look."""
+_GOOD_MAX: Final = 10_000
+
+
+class _Good(NamedTuple):
+    """A signature that was right."""
+
+    account: str
+    snapshot: AclSnapshot
+    until_s: float
+
+
+class AccountAccess(DoorAccess):
+    """The rules with accounts. Event loop only.
+
+    Args:
+        snapshot: returns the current accounts.
+        monotonic: the clock, in seconds.
+        insecure: accept signatures even if others can read the connection's traffic.
+        require_v2: refuse signatures that can be sent again, which are all of this protocol.
+    """
+
+    def __init__(
+        self,
+        snapshot: Callable[[], AclSnapshot],
+        monotonic: Callable[[], float],
+        *,
+        insecure: bool = False,
+        require_v2: bool = False,
+    ) -> None:
+        self._snapshot, self._monotonic = snapshot, monotonic
+        self._insecure, self._require_v2 = insecure, require_v2
+        self._nobody = Account("", secrets.token_bytes(32))
+        self._good: dict[tuple[bytes, bytes, str], _Good] = {}
+
+    def account_of(self, call: GrpcCall) -> str:
+        """See ``DoorAccess``."""
+        metadata = call.metadata
+        authorization, date_time = metadata[AUTHORIZATION] or b"", metadata[DATE_TIME] or b""
+        key = authorization, date_time, call.address
+        known = self._good.get(key)
+        now_s = self._monotonic()
+        if known is not None and known.until_s > now_s and known.snapshot is self._snapshot():
+            return known.account
+        if metadata[SESSION_TOKEN]:
+            raise _unauthorized("session tokens are not supported")
+        account = self._proved(call, authorization, date_time)
+        if len(self._good) >= _GOOD_MAX:
+            self._good.clear()
+        self._good[key] = _Good(account, self._snapshot(), now_s + _GOOD_S)
+        return account
+
+    def check_publish(self, account: str, address: str, topic: str) -> None:
+        """See ``DoorAccess``."""
+        self._check(account, address, topic_resource(topic, PUB))
+
+    def check_subscribe(self, account: str, address: str, topic: str, group: str) -> None:
+        """See ``DoorAccess``."""
+        if topic:
+            self._check(account, address, topic_resource(topic, SUB))
+        if group:
+            self._check(account, address, group_resource(group))
+
+    def check_route(self, account: str, address: str, topic: str) -> None:
+        """See ``DoorAccess``."""
+        self._check(account, address, topic_resource(topic, ANY))
+
+    def _proved(self, call: GrpcCall, authorization: bytes, date_time: bytes) -> str:
+        """The account whose key has made the signature."""
+        credential, signature = _parsed(authorization)
+        snapshot = self._snapshot()
+        account: Sender | None = snapshot.accounts.get(credential)
+        is_known = account is not None and not account.disabled
+        judged: Sender = account if account is not None and is_known else self._nobody
+        expected = hmac.new(judged.secret_key, date_time, "sha1").hexdigest()
+        is_right = hmac.compare_digest(expected.encode(), signature.lower().encode())
+        if not date_time or not is_known or not is_right or not snapshot.may_come_from(judged, _segments(call.address)):
+            raise _unauthorized("the request has no valid signature of an account")
+        if self._require_v2 or judged.require_v2:
+            raise _unauthorized("the account accepts only signatures that cannot be sent again; this protocol has none")
+        if not (call.secure or is_loopback(call.address) or self._insecure):
+            raise _unauthorized("credentials are accepted over TLS only")
+        return judged.access_key
+
+    def _check(self, name: str, address: str, resource: Resource) -> None:
+        account = self._snapshot().accounts.get(name)
+        if account is None or account.disabled:
+            raise _unauthorized("the account was removed")
+        if not account.admin and not account.allows(resource, _segments(address)):
+            raise RefusedError(
+                messages.FORBIDDEN, f"account {name} has no permission for {resource.kind} {resource.name}"
+            )
+
+
+@lru_cache(4096)
+def _segments(address: str) -> Segments:
+    return address_of(address)
+
+
+def _parsed(authorization: bytes) -> tuple[str, str]:
+    """The access key and the signature in hexadecimal digits; empty where there is none."""
+    algorithm, _, rest = authorization.decode("utf-8", "replace").partition(" ")
+    if algorithm != ALGORITHM:
+        return "", ""
+    parts = dict(part.strip().partition("=")[::2] for part in rest.split(","))
+    return parts.get("Credential", "").partition("/")[0], parts.get("Signature", "")
+
+
+def _unauthorized(text: str) -> RefusedError:
+    return RefusedError(messages.UNAUTHORIZED, text)

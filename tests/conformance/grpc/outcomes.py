@@ -1,0 +1,60 @@
+"""Comparison of what clients saw of two servers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+MASKED = ("text", "__transactionId__")
+"""Fields that may differ: texts of ``status.message`` and of errors. Programs do not print ids, handles and times; they
+print whether these are there and agree.
+"""
+PREFIX = re.compile(r"(?<=[TG]_)c[0-9a-f]+_[0-9]+_")
+"""The part of the names of topics and groups that differs in each run, see ``run.py``."""
+Outcomes = dict[str, dict[str, Any]]
+"""Client -> scenario -> what it saw."""
+
+
+def masked(value: Any) -> Any:
+    """Returns an outcome without what may differ."""
+    if isinstance(value, dict):
+        return {key: "masked" if key in MASKED else masked(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [masked(item) for item in value]
+    return PREFIX.sub("", value) if isinstance(value, str) else value
+
+
+def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
+    """Yields a line for each place in which two outcomes differ."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in sorted(expected.keys() | found.keys()):
+            if key not in expected or key not in found:
+                which = "missing" if key in expected else "new"
+                yield f"{path}{key}: {which}: {json.dumps(expected.get(key, found.get(key)), ensure_ascii=False)}"
+            else:
+                yield from differences(expected[key], found[key], f"{path}{key}.")
+    elif expected != found:
+        left, right = (json.dumps(value, ensure_ascii=False) for value in (expected, found))
+        yield f"{path.rstrip('.')}: {left} became {right}"
+
+
+def read(path: Path) -> Outcomes:
+    """Returns the outcomes in a file; none if it does not exist."""
+    outcomes: Outcomes = json.loads(path.read_text()) if path.exists() else {}
+    return outcomes
+
+
+def write(path: Path, outcomes: Outcomes) -> None:
+    """Writes outcomes, one line for each scenario."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    clients = []
+    for client, found in sorted(outcomes.items()):
+        lines = [
+            f"    {json.dumps(name)}: {json.dumps(saw, ensure_ascii=False, sort_keys=True)}"
+            for name, saw in sorted(found.items())
+        ]
+        clients.append(f"  {json.dumps(client)}: {{\n" + ",\n".join(lines) + "\n  }")
+    path.write_text("{\n" + ",\n".join(clients) + "\n}\n")

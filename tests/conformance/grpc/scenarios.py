@@ -1,0 +1,157 @@
+"""Topics and groups of the scenarios, and the options of servers under which they end soon."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.peers.packages import PeerError
+from tools.peers.wire import call
+
+UPDATE_AND_CREATE_TOPIC = 17
+UPDATE_AND_CREATE_SUBSCRIPTION_GROUP = 200
+GET_MAX_OFFSET = 30
+READ_WRITE = 6
+SETTINGS: dict[str, object] = {
+    "enablePropertyFilter": "true",
+    "enableMixedMessageType": "true",
+    "recallMessageEnable": "true",
+    "transactionTimeOut": 3000,
+    "transactionOpBatchInterval": 300,
+    "transactionCheckInterval": 1500,
+}
+"""Lines of ``broker.conf``."""
+SOON_MS = 1000
+"""Delay before each further delivery to the groups."""
+DEAD_LETTERS_S = 15
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What exists before a scenario starts.
+
+    Attributes:
+        type: the topic's ``message.type``.
+        queues: queues of the topic.
+        orderly: whether the group consumes each queue in order.
+        max_retries: deliveries after the first.
+        dead: whether dead letters of the group are counted at the end.
+    """
+
+    type: str = "NORMAL"
+    queues: int = 4
+    orderly: bool = False
+    max_retries: int = 16
+    dead: bool = False
+
+
+SCRIPTED = "raw_"
+"""Prefix of the scenarios of the scripted client. Each has a topic for each of ``KINDS`` and an orderly group, too."""
+KINDS = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+SCENARIOS = {
+    "send_normal": Scenario(),
+    "send_fifo": Scenario("FIFO", orderly=True),
+    "send_delay": Scenario("DELAY"),
+    "recall": Scenario("DELAY"),
+    "transaction": Scenario("TRANSACTION"),
+    "redelivery": Scenario(),
+    "change_invisible": Scenario(),
+    "push": Scenario(),
+    "push_share": Scenario(),
+    "push_retry": Scenario(),
+    "push_dead": Scenario(max_retries=1, dead=True),
+    "push_fifo": Scenario("FIFO", orderly=True, max_retries=1, dead=True),
+    "filter_tag": Scenario(),
+    "filter_sql": Scenario(),
+    "unknown_topic": Scenario(),
+    "wrong_type": Scenario("TRANSACTION"),
+    "too_large": Scenario(),
+    "restart": Scenario(),
+    "raw_settings": Scenario(max_retries=3),
+    "raw_route": Scenario(),
+    "raw_refusals": Scenario(),
+    "raw_receive": Scenario(),
+    "raw_handles": Scenario(),
+    "raw_orders": Scenario(),
+    "raw_transaction": Scenario(),
+    "raw_digest": Scenario(),
+    "raw_authorization": Scenario(),
+    "raw_tls": Scenario(),
+    "raw_methods": Scenario(),
+}
+RESTARTING = "restart"
+"""The scenario that kills the servers."""
+
+
+@dataclass
+class Admin:
+    """Creates topics and groups through the remoting port of a broker.
+
+    Attributes:
+        broker: ``host:port``.
+    """
+
+    broker: str
+    _made: set[str] = field(default_factory=set)
+
+    def prepare(self, prefix: str, names: list[str]) -> None:
+        """Creates topic and group of each scenario."""
+        for name in names:
+            scenario = SCENARIOS[name]
+            topic, group = f"T_{prefix}{name}", f"G_{prefix}{name}"
+            self.group(group, scenario.orderly, scenario.max_retries)
+            if name.startswith(SCRIPTED):
+                self.group(f"{group}_orderly", True, scenario.max_retries)
+                for kind in KINDS:
+                    self.topic(f"{topic}_{kind}", kind, scenario.queues)
+            else:
+                self.topic(topic, scenario.type, scenario.queues)
+
+    def topic(self, topic: str, kind: str, queues: int) -> None:
+        """Creates a topic for one kind of messages."""
+        fields: dict[str, object] = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": queues,
+            "writeQueueNums": queues,
+            "perm": READ_WRITE,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": "false",
+            "attributes": f"+message.type={kind}",
+        }
+        self._request(UPDATE_AND_CREATE_TOPIC, fields)
+
+    def group(self, group: str, orderly: bool, max_retries: int) -> None:
+        """Creates a group that gets a message again after one second."""
+        policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [SOON_MS]}}
+        config = {
+            "groupName": group,
+            "consumeEnable": True,
+            "consumeFromMinEnable": True,
+            "consumeBroadcastEnable": True,
+            "consumeMessageOrderly": orderly,
+            "retryQueueNums": 1,
+            "retryMaxTimes": max_retries,
+            "groupRetryPolicy": policy,
+        }
+        self._request(UPDATE_AND_CREATE_SUBSCRIPTION_GROUP, {}, json.dumps(config).encode())
+
+    def dead_letters(self, prefix: str, name: str) -> int:
+        """Counts the dead letters of a scenario's group; waits for the first."""
+        deadline = time.monotonic() + DEAD_LETTERS_S
+        count = 0
+        while not count and time.monotonic() < deadline:
+            fields: dict[str, object] = {"topic": f"%DLQ%G_{prefix}{name}", "queueId": 0}
+            answer = call(self.broker, GET_MAX_OFFSET, fields)
+            count = int(answer.get("extFields", {}).get("offset", 0)) if answer["code"] == 0 else 0
+            time.sleep(0.2)
+        return count
+
+    def _request(self, code: int, fields: dict[str, object], body: bytes = b"") -> dict[str, Any]:
+        answer = call(self.broker, code, fields, body)
+        if answer["code"] != 0:
+            raise PeerError(f"request {code} failed: {answer}")
+        return answer
