@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import grpc
-from google.protobuf.message import Message
+from tests.unit.proxy.doors import DoorClient
 
 from rucola.broker import Broker, BrokerConfig
 from rucola.common.message_queue import MessageQueue
@@ -21,8 +19,6 @@ from rucola.proxy import messages
 from rucola.proxy.brokers import ServerRequest
 from rucola.proxy.cluster import ClusterBrokers
 from rucola.proxy.door import DoorConfig, GrpcDoor
-from rucola.proxy.schema import V2
-from rucola.proxy.timestamps import set_duration, set_milliseconds
 from rucola.remoting.admin_api import AdminApi
 from rucola.remoting.client import ClientOptions, RemotingClient
 from rucola.runtime.clock import SystemClock
@@ -82,7 +78,7 @@ class TwoBrokers:
 
     async def __aexit__(self, *exc_info: object) -> None:
         for client in self._clients:
-            await client.channel.close()
+            client.close()
         for door in self._doors:
             await door.stop()
         await self.remoting.close()
@@ -147,84 +143,21 @@ class TwoBrokers:
         return door
 
     async def client(self, door: Door | None = None, name: str = "me") -> Client:
-        client = Client((door or await self.door()).door.address, name)
+        client = Client(name)
+        await client.connect((door or await self.door()).door.address)
         self._clients.append(client)
         return client
 
 
-class Client:
-    """A client of RocketMQ 5, message by message."""
+class Client(DoorClient):
+    """A client with what these tests do often."""
 
-    def __init__(self, address: str, name: str) -> None:
-        self.channel = grpc.aio.insecure_channel(address)
-        self.name = name
-        host, _, port = address.rpartition(":")
-        self.endpoints = messages.Endpoints(
-            scheme=messages.IPv4, addresses=[messages.Address(host=host, port=int(port))]
-        )
-
-    async def call(self, name: str, request: Message, timeout_s: float = 20.0) -> Any:
-        """Calls a method with one response."""
-        method = self.channel.unary_unary(
-            V2.path(name).decode(),
-            lambda message: message.SerializeToString(),
-            V2.message_class(f"{name}Response").FromString,
-        )
-        return await method(request, metadata=[("x-mq-client-id", self.name)], timeout=timeout_s)
-
-    async def send(self, topic: str, body: bytes = b"body", **system: Any) -> Any:
-        """Sends a message; ``system`` are system properties, ``delay_ms`` and ``kind``."""
-        message = messages.Message(topic=messages.Resource(name=topic), body=body)
-        message.user_properties["k"] = "v"
-        delay_ms = system.pop("delay_ms", None)
-        properties = message.system_properties
-        properties.message_id = system.pop("message_id", f"{time.monotonic_ns():032X}")
-        properties.message_type = system.pop("kind", messages.NORMAL)
-        set_milliseconds(properties.born_timestamp, time.time_ns() // 1_000_000)
-        for key, value in system.items():
-            setattr(properties, key, value)
-        if delay_ms is not None:
-            set_milliseconds(properties.delivery_timestamp, time.time_ns() // 1_000_000 + delay_ms)
-        return await self.call("SendMessage", messages.SendMessageRequest(messages=[message]))
-
-    def receive(
-        self, topic: str, group: str, broker: str, batch: int = 32, poll_s: float = 5.0
-    ) -> grpc.aio.UnaryStreamCall:
-        """Begins a poll."""
-        request = messages.ReceiveMessageRequest(
-            group=messages.Resource(name=group),
-            message_queue=messages.MessageQueue(
-                topic=messages.Resource(name=topic), id=-1, broker=messages.Broker(name=broker)
-            ),
-            batch_size=batch,
-        )
-        request.filter_expression.expression = "*"
-        set_duration(request.invisible_duration, 30_000)
-        set_duration(request.long_polling_timeout, poll_s * 1000)
-        method = self.channel.unary_stream(
-            V2.path("ReceiveMessage").decode(),
-            lambda message: message.SerializeToString(),
-            messages.ReceiveMessageResponse.FromString,
-        )
-        return method(request, metadata=[("x-mq-client-id", self.name)], timeout=poll_s + 5)
-
-    async def received(self, *args: Any, **options: Any) -> list[Any]:
-        """The messages of a poll."""
-        answers = [answer async for answer in self.receive(*args, **options)]
-        status = answers[0].status
-        assert status.code in (messages.OK, messages.MESSAGE_NOT_FOUND), status
-        return [answer.message for answer in answers if answer.HasField("message")]
-
-    async def ack(self, topic: str, group: str, message: Any) -> int:
-        """Acknowledges a message; returns the code."""
-        entry = messages.AckMessageEntry(
-            message_id=message.system_properties.message_id,
-            receipt_handle=message.system_properties.receipt_handle,
-        )
-        resource = messages.Resource
-        request = messages.AckMessageRequest(topic=resource(name=topic), group=resource(name=group), entries=[entry])
-        code: int = (await self.call("AckMessage", request)).status.code
-        return code
+    async def route(self, topic: str) -> Any:
+        """Asks for the route of a topic."""
+        address = messages.Address(host="front", port=1)
+        endpoints = messages.Endpoints(scheme=messages.DOMAIN_NAME, addresses=[address])
+        request = messages.QueryRouteRequest(topic=messages.Resource(name=topic), endpoints=endpoints)
+        return await self.call("QueryRoute", request)
 
     async def end(self, topic: str, transaction_id: str, message_id: str, resolution: int) -> int:
         """Ends a transaction; returns the code."""
@@ -236,46 +169,6 @@ class Client:
         )
         code: int = (await self.call("EndTransaction", request)).status.code
         return code
-
-    async def route(self, topic: str) -> Any:
-        """Asks for the route of a topic."""
-        request = messages.QueryRouteRequest(topic=messages.Resource(name=topic), endpoints=self.endpoints)
-        return await self.call("QueryRoute", request)
-
-    @asynccontextmanager
-    async def telemetry(self, settings: Message) -> AsyncIterator[grpc.aio.StreamStreamCall]:
-        """A telemetry stream whose settings the door has taken."""
-        stream = self.channel.stream_stream(
-            V2.path("Telemetry").decode(),
-            lambda message: message.SerializeToString(),
-            messages.TelemetryCommand.FromString,
-        )(metadata=[("x-mq-client-id", self.name)])
-        await stream.write(messages.TelemetryCommand(settings=settings))
-        answer = await stream.read()
-        assert answer.WhichOneof("command") == "settings"
-        try:
-            yield stream
-        finally:
-            stream.cancel()
-
-
-def publishing(*topics: str) -> Message:
-    """Settings of a producer."""
-    settings = messages.Settings(client_type=messages.PRODUCER)
-    settings.publishing.SetInParent()
-    for topic in topics:
-        settings.publishing.topics.add(name=topic)
-    return settings
-
-
-def subscribing(group: str, topic: str) -> Message:
-    """Settings of a push consumer."""
-    settings = messages.Settings(client_type=messages.PUSH_CONSUMER)
-    settings.subscription.group.name = group
-    entry = settings.subscription.subscriptions.add()
-    entry.topic.name = topic
-    entry.expression.expression = "*"
-    return settings
 
 
 async def eventually(check: Callable[[], Awaitable[bool]]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.proxy.clusters import LIMIT_S, QUEUES, TwoBrokers, eventually, publishing, subscribing
+from tests.unit.proxy.clusters import LIMIT_S, QUEUES, TwoBrokers, eventually
 
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError, ConfigError
@@ -35,9 +36,7 @@ def test_a_route_has_the_queues_of_both_brokers_and_leads_to_the_door(tmp_path: 
         answer = await client.route("T")
         found = [(one.broker.name, one.id, list(one.accept_message_types)) for one in answer.message_queues]
         assert found == [(name, number, [messages.FIFO]) for name in "ab" for number in range(QUEUES)]
-        assert {one.broker.endpoints.addresses[0].port for one in answer.message_queues} == {
-            client.endpoints.addresses[0].port
-        }
+        assert {one.broker.endpoints.addresses[0].host for one in answer.message_queues} == {"front"}
 
     play(tmp_path, scene)
 
@@ -48,18 +47,18 @@ def test_messages_go_round_all_queues_and_are_received_and_acknowledged_where_th
         await brokers.join("g", "T")
         client = await brokers.client()
         for number in range(4 * QUEUES):
-            answer = await client.send("T", b"%d" % number, message_id=f"id{number}", tag="t")
+            answer = await client.sent("T", b"%d" % number, message_id=f"id{number}", tag="t", user={"k": "v"})
             assert (answer.status.code, answer.entries[0].message_id) == (OK, f"id{number}")
         assert await brokers.stored("T") == {"a": [2] * QUEUES, "b": [2] * QUEUES}
         bodies = set()
         for name in "ab":
-            got = await client.received("T", "g", name)
+            got = await client.received("g", "T", broker=name)
             assert len(got) == 2 * QUEUES
             for message in got:
                 bodies.add(message.body)
                 assert dict(message.user_properties) == {"k": "v"}
                 assert f" {name} " in message.system_properties.receipt_handle
-                assert await client.ack("T", "g", message) == OK
+                assert (await client.ack("g", "T", message)).status.code == OK
         assert bodies == {b"%d" % number for number in range(4 * QUEUES)}
 
     play(tmp_path, scene)
@@ -76,7 +75,7 @@ def test_a_message_group_has_one_queue_among_those_of_all_brokers(tmp_path: Path
         expected = {name: [0] * QUEUES for name in "ab"}
         for group in ("a", "order-2", "order-1", "GID_flights#UA17", "\U0001f33f leaf", "AaAaAa"):
             for _ in range(2):
-                answer = await client.send("T", kind=messages.FIFO, message_group=group)
+                answer = await client.sent("T", message_type=messages.FIFO, message_group=group)
                 assert answer.status.code == OK, answer.status
             broker, queue_id = divmod(GROUPS[group], QUEUES)
             expected["ab"[broker]][queue_id] += 2
@@ -93,13 +92,13 @@ def test_one_door_acknowledges_what_another_one_has_delivered(tmp_path: Path) ->
         await brokers.join("g", "T", in_order=True)
         one, other = await brokers.client(), await brokers.client()
         for number in range(3):
-            await one.send("T", b"%d" % number, kind=messages.FIFO, message_group="GID_flights#UA17")
+            await one.sent("T", b"%d" % number, message_type=messages.FIFO, message_group="GID_flights#UA17")
         taken = []
         for number in range(3):
             receiving, ending = (one, other) if number % 2 else (other, one)
-            (message,) = await receiving.received("T", "g", "b", batch=1)
+            (message,) = await receiving.received("g", "T", broker="b", batch_size=1)
             assert message.body == b"%d" % number
-            assert await ending.ack("T", "g", message) == OK
+            assert (await ending.ack("g", "T", message)).status.code == OK
             taken.append(message)
 
     play(tmp_path, scene)
@@ -110,13 +109,14 @@ def test_a_delayed_message_arrives_later(tmp_path: Path) -> None:
         await brokers.create("T", "DELAY")
         await brokers.join("g", "T")
         client = await brokers.client()
-        answer = await client.send("T", kind=messages.DELAY, delay_ms=1500)
+        answer = await client.sent(
+            "T", message_type=messages.DELAY, delivery_timestamp={"seconds": int(time.time()) + 2}
+        )
         assert answer.status.code == OK
-        polls = await asyncio.gather(*(client.received("T", "g", name, poll_s=10) for name in "ab"))
-        assert [message.body for poll in polls for message in poll] == [b"body"]
-        assert [message.system_properties.HasField("delivery_timestamp") for poll in polls for message in poll] == [
-            True
-        ]
+        polls = {asyncio.ensure_future(client.received("g", "T", broker=name)) for name in "ab"}
+        (done,), _ = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
+        (message,) = done.result()
+        assert (message.body, message.system_properties.HasField("delivery_timestamp")) == (b"body", True)
 
     play(tmp_path, scene)
 
@@ -127,11 +127,12 @@ def test_any_door_ends_a_transaction(tmp_path: Path) -> None:
         await brokers.join("g", "T")
         one, other = await brokers.client(), await brokers.client()
         for body, resolution in ((b"kept", messages.COMMIT), (b"gone", messages.ROLLBACK), (b"also", messages.COMMIT)):
-            answer = await one.send("T", body, kind=messages.TRANSACTION)
+            answer = await one.sent("T", body, message_type=messages.TRANSACTION)
             (entry,) = answer.entries
             assert sum(map(sum, (await brokers.stored("T")).values())) == (1 if body != b"kept" else 0)
             assert await other.end("T", entry.transaction_id, entry.message_id, resolution) == OK
-        polls = [await client.received("T", "g", name) for client, name in ((one, "a"), (other, "b"))]
+        places = [name for name, counts in (await brokers.stored("T")).items() if sum(counts)]
+        polls = [await one.received("g", "T", broker=name) for name in places]
         assert sorted(message.body for poll in polls for message in poll) == [b"also", b"kept"]
 
     play(tmp_path, scene)
@@ -142,15 +143,15 @@ def test_a_broker_asks_the_producer_on_its_stream_about_a_transaction_without_ou
         await brokers.create("T", "TRANSACTION")
         await brokers.join("g", "T")
         client = await brokers.client()
-        async with client.telemetry(publishing("T")) as stream:
-            answer = await client.send("T", kind=messages.TRANSACTION)
-            asked = await stream.read()
-            command = asked.recover_orphaned_transaction_command
-            assert command.message.body == b"body"
-            assert command.message.system_properties.message_id == answer.entries[0].message_id
-            elsewhere = await brokers.client()
-            message_id = answer.entries[0].message_id
-            assert await elsewhere.end("T", command.transaction_id, message_id, messages.COMMIT) == OK
+        stream = await client.produces("T")
+        answer = await client.sent("T", message_type=messages.TRANSACTION)
+        asked = await stream.next()
+        command = asked.recover_orphaned_transaction_command
+        assert command.message.body == b"body"
+        assert command.message.system_properties.message_id == answer.entries[0].message_id
+        elsewhere = await brokers.client()
+        message_id = answer.entries[0].message_id
+        assert await elsewhere.end("T", command.transaction_id, message_id, messages.COMMIT) == OK
         assert sum(map(sum, (await brokers.stored("T")).values())) == 1
 
     play(tmp_path, scene, transaction_timeout_ms=0, transaction_check_interval_ms=50)
@@ -161,10 +162,10 @@ def test_a_broker_that_dies_gets_no_messages_until_it_returns(tmp_path: Path, mo
         await brokers.create("T")
         client = await brokers.client()
         for _ in range(2 * QUEUES):
-            assert (await client.send("T")).status.code == OK
+            assert (await client.sent("T")).status.code == OK
         port = int(brokers.brokers["b"].address.rpartition(":")[2])
         await brokers.stop("b")
-        codes = [(await client.send("T")).status.code for _ in range(4 * QUEUES)]
+        codes = [(await client.sent("T")).status.code for _ in range(4 * QUEUES)]
         assert codes.count(OK) >= 4 * QUEUES - 2  # one finds the connection closed, one that nobody listens
         assert codes[-2 * QUEUES :] == [OK] * 2 * QUEUES
         await brokers.start("b", port)
@@ -172,7 +173,7 @@ def test_a_broker_that_dies_gets_no_messages_until_it_returns(tmp_path: Path, mo
 
         async def gets_messages_again() -> bool:
             brokers.later(cluster.MISSING_KEPT_S)
-            assert (await client.send("T")).status.code == OK
+            assert (await client.sent("T")).status.code == OK
             return sum((await brokers.stored("T"))["b"]) > before
 
         await eventually(gets_messages_again)
@@ -186,10 +187,10 @@ def test_a_broker_that_is_avoided_still_has_the_queues_of_its_message_groups(tmp
         await brokers.create("T", "FIFO")
         door = await brokers.door()
         client = await brokers.client(door)
-        assert (await client.send("T", kind=messages.FIFO, message_group="a")).status.code == OK
+        assert (await client.sent("T", message_type=messages.FIFO, message_group="a")).status.code == OK
         door.brokers.unreachable("b")
         for group in ("GID_flights#UA17", "AaAaAa"):
-            assert (await client.send("T", kind=messages.FIFO, message_group=group)).status.code == OK
+            assert (await client.sent("T", message_type=messages.FIFO, message_group=group)).status.code == OK
         assert await brokers.stored("T") == {"a": [1, 0, 0, 0], "b": [1, 0, 1, 0]}
 
     play(tmp_path, scene)
@@ -199,12 +200,12 @@ def test_without_a_name_server_known_topics_are_served(tmp_path: Path) -> None:
     async def scene(brokers: TwoBrokers) -> None:
         await brokers.create("T")
         client = await brokers.client()
-        assert (await client.send("T")).status.code == OK
+        assert (await client.sent("T")).status.code == OK
         port = int(brokers.namesrv.address.rpartition(":")[2])
         await brokers.namesrv.shutdown()
         for _ in range(3):
             brokers.later(60)
-            assert (await client.send("T")).status.code == OK
+            assert (await client.sent("T")).status.code == OK
             assert len((await client.route("T")).message_queues) == 2 * QUEUES
             await asyncio.sleep(0.05)  # for the look-up in the background
         assert (await client.route("U")).status.code == messages.INTERNAL_SERVER_ERROR
@@ -217,12 +218,12 @@ def test_without_a_name_server_known_topics_are_served(tmp_path: Path) -> None:
 def test_a_topic_that_is_created_later_is_found(tmp_path: Path) -> None:
     async def scene(brokers: TwoBrokers) -> None:
         client = await brokers.client()
-        assert (await client.send("T")).status.code == messages.TOPIC_NOT_FOUND
+        assert (await client.sent("T")).status.code == messages.TOPIC_NOT_FOUND
         await brokers.create("T", names=["b"])
         assert (await client.route("T")).status.code == messages.TOPIC_NOT_FOUND  # not asked again yet
         brokers.later(2)
         assert {one.broker.name for one in (await client.route("T")).message_queues} == {"b"}
-        assert (await client.send("T")).status.code == OK
+        assert (await client.sent("T")).status.code == OK
 
     play(tmp_path, scene)
 
@@ -232,7 +233,7 @@ def test_messages_for_a_poll_that_nobody_waits_for_are_soon_delivered_to_others(
         await brokers.create("T", names=["a"])
         await brokers.join("g", "T")
         client, other = await brokers.client(), await brokers.client(name="other")
-        poll = client.receive("T", "g", "a", poll_s=20)
+        poll = client.receive("g", "T", broker="a", long_polling_timeout={"seconds": 20})
 
         async def waits() -> bool:
             return brokers.waiting_polls("a") == 1
@@ -240,8 +241,8 @@ def test_messages_for_a_poll_that_nobody_waits_for_are_soon_delivered_to_others(
         await eventually(waits)
         poll.cancel()
         await asyncio.sleep(0.1)  # until the door knows
-        assert (await client.send("T")).status.code == OK
-        (message,) = await other.received("T", "g", "a", poll_s=15)
+        assert (await client.sent("T")).status.code == OK
+        (message,) = await other.received("g", "T", broker="a", long_polling_timeout={"seconds": 15})
         assert (message.body, message.system_properties.delivery_attempt) == (b"body", 2)
 
     play(tmp_path, scene)
@@ -251,14 +252,14 @@ def test_brokers_know_each_client_and_forget_it_when_it_ends(tmp_path: Path) -> 
     async def scene(brokers: TwoBrokers) -> None:
         await brokers.create("T")
         client = await brokers.client(name="consumer-1")
-        async with client.telemetry(subscribing("g", "T")):
-            for broker in brokers.brokers.values():
-                connection = await brokers.api.consumer_connection(broker.address, "g")
-                assert [one.client_id for one in connection.connection_set] == ["consumer-1"]
-                info = await brokers.api.running_info(broker.address, "g", "consumer-1", jstack=False)
-                assert info["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"  # type: ignore[index]
-            request = messages.NotifyClientTerminationRequest(group=messages.Resource(name="g"))
-            assert (await client.call("NotifyClientTermination", request)).status.code == OK
+        await client.consumes("g", "T", client_type=messages.PUSH_CONSUMER)
+        for broker in brokers.brokers.values():
+            connection = await brokers.api.consumer_connection(broker.address, "g")
+            assert [one.client_id for one in connection.connection_set] == ["consumer-1"]
+            info = await brokers.api.running_info(broker.address, "g", "consumer-1", jstack=False)
+            assert info["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"  # type: ignore[index]
+        request = messages.NotifyClientTerminationRequest(group=messages.Resource(name="g"))
+        assert (await client.call("NotifyClientTermination", request)).status.code == OK
 
         async def forgotten() -> bool:
             for broker in brokers.brokers.values():
@@ -291,12 +292,12 @@ def test_a_handle_of_an_unknown_broker_is_refused(tmp_path: Path) -> None:
         await brokers.create("T")
         await brokers.join("g", "T")
         client = await brokers.client()
-        await client.send("T")
-        got = [message for name in "ab" for message in await client.received("T", "g", name, poll_s=5)]
-        (message,) = got
+        await client.sent("T")
+        (name,) = [name for name, counts in (await brokers.stored("T")).items() if sum(counts)]
+        (message,) = await client.received("g", "T", broker=name)
         handle = message.system_properties.receipt_handle
-        message.system_properties.receipt_handle = handle.replace(" a ", " c ").replace(" b ", " c ")
-        assert await client.ack("T", "g", message) == messages.INTERNAL_SERVER_ERROR
+        message.system_properties.receipt_handle = handle.replace(f" {name} ", " c ")
+        assert (await client.ack("g", "T", message)).status.code == messages.INTERNAL_SERVER_ERROR
 
     play(tmp_path, scene)
 
