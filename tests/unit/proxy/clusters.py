@@ -21,6 +21,7 @@ from rucola.proxy.cluster import ClusterBrokers
 from rucola.proxy.door import DoorConfig, GrpcDoor
 from rucola.remoting.admin_api import AdminApi
 from rucola.remoting.client import ClientOptions, RemotingClient
+from rucola.remoting.signer import RequestSigner
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.supervision import Supervisor
 from rucola.store.config import MessageStoreConfig
@@ -85,6 +86,11 @@ class TwoBrokers:
         for name in list(self.brokers):
             await self.stop(name)
         await self.namesrv.shutdown()
+
+    def sign(self, signer: RequestSigner) -> None:
+        """Has this object's own requests signed."""
+        self.remoting = RemotingClient(ClientOptions(signer=signer))
+        self.api = AdminApi(self.remoting)
 
     async def name_server(self, port: int) -> NameServer:
         server = NameServer(NamesrvConfig(listen_port=port))

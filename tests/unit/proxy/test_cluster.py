@@ -16,6 +16,9 @@ from rucola.errors import BrokerError, ConfigError
 from rucola.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rucola.proxy import cluster, messages
 from rucola.proxy.cluster import ClusterBrokers, queues_of
+from rucola.remoting.client import ClientOptions
+from rucola.remoting.signer import RequestSigner
+from rucola.runtime.clock import SystemClock
 
 Scene = Callable[[TwoBrokers], Awaitable[None]]
 OK = 20000
@@ -180,6 +183,43 @@ def test_a_broker_that_dies_gets_no_messages_until_it_returns(tmp_path: Path, mo
 
     monkeypatch.setattr(cluster, "AVOIDED_S", 1.0)
     play(tmp_path, scene)
+
+
+def test_a_broker_that_cannot_be_reached_is_passed_over_although_its_route_stays(tmp_path: Path) -> None:
+    async def scene(brokers: TwoBrokers) -> None:
+        await brokers.create("T")
+        door = await brokers.door()
+        one, other = await brokers.client(door, "one"), await brokers.client(door, "other")
+        assert (await one.sent("T")).status.code == OK
+        await brokers.namesrv.shutdown()
+        await brokers.stop("b")
+        codes = [(await one.sent("T")).status.code for _ in range(2 * QUEUES)]
+        assert codes.count(OK) >= 2 * QUEUES - 2
+        assert [(await other.sent("T")).status.code for _ in range(2 * QUEUES)] == [OK] * 2 * QUEUES
+        brokers.namesrv = await brokers.name_server(0)
+
+    play(tmp_path, scene)
+
+
+def test_requests_are_signed_for_brokers_that_ask_who_sends_them(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "plain_acl.yml").write_text(
+        "accounts:\n- accessKey: doorkeeper\n  secretKey: a-secret-of-the-door-7\n  admin: true\n"
+    )
+    signer = RequestSigner("doorkeeper", "a-secret-of-the-door-7", "", 1, SystemClock().wall_ms)
+
+    async def scene(brokers: TwoBrokers) -> None:
+        brokers.sign(signer)
+        await brokers.create("T")
+        await brokers.join("g", "T")
+        signed = await brokers.client(await brokers.door(ClientOptions(signer=signer)))
+        assert (await signed.sent("T")).status.code == OK
+        (name,) = [name for name, counts in (await brokers.stored("T")).items() if sum(counts)]
+        (message,) = await signed.received("g", "T", broker=name)
+        assert (await signed.ack("g", "T", message)).status.code == OK
+        assert (await (await brokers.client()).sent("T")).status.code != OK
+
+    play(tmp_path, scene, acl_enable=True, rocketmq_home=str(tmp_path))
 
 
 def test_a_broker_that_is_avoided_still_has_the_queues_of_its_message_groups(tmp_path: Path) -> None:

@@ -586,6 +586,21 @@ def test_close_does_not_wait_for_a_peer_that_takes_nothing():
     run_stepped(scene())
 
 
+def test_who_wants_to_know_is_told_of_an_address_that_cannot_be_reached(free_tcp_port):
+    async def scene() -> None:
+        nobody = f"127.0.0.1:{free_tcp_port}"
+        told: list[str] = []
+        client = RemotingClient(on_unreachable=told.append)
+        with pytest.raises(RemotingConnectError):
+            await client.invoke(nobody, RemotingCommand(34))
+        async with ScriptedServer(echo_all) as server:
+            await client.invoke(server.address, RemotingCommand(34))
+            await client.close()
+        assert told == [nobody]
+
+    run_stepped(scene())
+
+
 def test_a_connection_is_left_on_both_loops(run):
     async def scene() -> None:
         async with ScriptedServer(never_answer, echo_all) as server:
