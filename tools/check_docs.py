@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "README.md": 700,
-    "docs/ARCHITECTURE.md": 2610,
+    "docs/ARCHITECTURE.md": 2720,
     "docs/bodies.md": 1450,
     "docs/changing.md": 250,
     "docs/client.md": 1540,
@@ -40,7 +40,7 @@ BUDGETS = {
     "docs/log-archive.md": 400,
     "docs/log-events.md": 450,
     "docs/metrics.md": 300,
-    "docs/modules.md": 4180,
+    "docs/modules.md": 4230,
     "docs/observability.md": 350,
     "docs/operations.md": 1450,
     "docs/performance.md": 1950,
