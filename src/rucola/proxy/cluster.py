@@ -203,7 +203,9 @@ class ClusterBrokers:
 
     async def _attributes(self, topic: str, route: TopicRouteData) -> Mapping[str, str] | None:
         """The attributes of a topic; None if its brokers do not know it."""
-        addresses = [address for broker in route.broker_datas for address in broker.broker_addrs.values()]
+        groups = [broker.broker_addrs for broker in route.broker_datas]
+        masters = [group[MASTER_ID] for group in groups if MASTER_ID in group]
+        addresses = masters or [address for group in groups for address in group.values()]
         failure: RucolaError = NoRouteError(topic, "no broker has it")
         for address in self._in_turn(addresses):
             try:

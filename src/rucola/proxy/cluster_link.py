@@ -28,8 +28,10 @@ from rucola.common.message_queue import MessageQueue
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.send_request import encode_send_head, header_head, retry_head
+from rucola.proxy import messages
 from rucola.proxy.brokers import ServerAnswer
 from rucola.proxy.commands import HANDLED
+from rucola.proxy.refusal import RefusedError
 from rucola.proxy.send_rows import SendRows
 from rucola.remoting.client import RemotingClient
 from rucola.remoting.consumer_api import ConsumerApi
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from rucola.proxy.cluster import ClusterBrokers
     from rucola.proxy.sessions import Session
 
+UNSENT_BYTES_MAX: Final = 16 << 20
+"""While a broker has not taken so many bytes of a client, it gets no more messages of this client."""
 _HEADS_MAX: Final = 16_384
 
 
@@ -66,7 +70,14 @@ class ClusterLink:
         self._loop = asyncio.get_running_loop()
 
     def send(self, rows: SendRows, waiter: Waiter, timeout_ms: int) -> None:
-        """See ``BrokerLink``. The rows are empty afterwards."""
+        """See ``BrokerLink``. The rows are empty afterwards.
+
+        Raises:
+            RefusedError: ``TOO_MANY_REQUESTS``: the broker takes messages more slowly than the client sends them.
+        """
+        if self._client.unsent_bytes(self.address) > UNSENT_BYTES_MAX:
+            rows.clear()
+            raise RefusedError(messages.TOO_MANY_REQUESTS, f"broker {self.broker_name} does not take messages so fast")
         table, view, base = rows.table, rows.view, (rows.count - 1) * ROW_WIDTH
 
         def part(position: int, length: int) -> bytes:

@@ -72,6 +72,7 @@ class Refreshed(Generic[K, V]):
         self._look_ups: dict[K, asyncio.Task[V | None]] = {}
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._doubted_s = -math.inf
+        self._is_failing = False
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -133,8 +134,11 @@ class Refreshed(Generic[K, V]):
                 entry = self._entries.get(name)
                 if entry is None:
                     raise
-                event(logger, logging.WARNING, "not refreshed", kind=self._kind, name=_text(name), error=error)
+                if not self._is_failing:
+                    self._is_failing = True
+                    event(logger, logging.WARNING, "not refreshed", kind=self._kind, name=_text(name), error=error)
                 return self._keep(name, entry, FAILED_S, asked_s)
+        self._is_failing = False
         return self._note(name, value, asked_s)
 
     def _note(self, name: K, value: V | None, asked_s: float) -> V | None:

@@ -177,6 +177,11 @@ class RemotingClient:
         """Addresses of the servers to which a connection is open or being opened."""
         return list(self._connections)
 
+    def unsent_bytes(self, address: str) -> int:
+        """Number of bytes that the server at ``address`` has not taken yet."""
+        connection = self._connections.get(address)
+        return 0 if connection is None else connection.unsent_bytes
+
     async def close(self) -> None:
         """Closes all connections; waiting requests fail with ``RemotingClosedError``."""
         self._closed = True
@@ -298,6 +303,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.write(b"".join(parts))
             parts.clear()
             self._gathered = 0
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Number of bytes that the server has not taken yet."""
+        written = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return written + max(self._gathered, 0)
 
     def close(self) -> None:
         """Sends the collected frames and closes. A connection that is being opened closes as soon as it is open."""

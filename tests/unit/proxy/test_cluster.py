@@ -14,9 +14,9 @@ from tests.unit.proxy.clusters import LIMIT_S, QUEUES, TwoBrokers, eventually
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError, ConfigError
 from rucola.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
-from rucola.proxy import cluster, messages
+from rucola.proxy import cluster, cluster_link, messages
 from rucola.proxy.cluster import ClusterBrokers, queues_of
-from rucola.remoting.client import ClientOptions
+from rucola.remoting.client import ClientOptions, RemotingClient
 from rucola.remoting.signer import RequestSigner
 from rucola.runtime.clock import SystemClock
 
@@ -48,11 +48,14 @@ def test_messages_go_round_all_queues_and_are_received_and_acknowledged_where_th
     async def scene(brokers: TwoBrokers) -> None:
         await brokers.create("T")
         await brokers.join("g", "T")
-        client = await brokers.client()
+        door = await brokers.door()
+        client = await brokers.client(door)
         for number in range(4 * QUEUES):
             answer = await client.sent("T", b"%d" % number, message_id=f"id{number}", tag="t", user={"k": "v"})
             assert (answer.status.code, answer.entries[0].message_id) == (OK, f"id{number}")
         assert await brokers.stored("T") == {"a": [2] * QUEUES, "b": [2] * QUEUES}
+        (session,) = door.door.sessions
+        assert door.brokers.rows(session, 1).count == 0  # the messages are encoded at once
         bodies = set()
         for name in "ab":
             got = await client.received("g", "T", broker=name)
@@ -222,6 +225,22 @@ def test_requests_are_signed_for_brokers_that_ask_who_sends_them(tmp_path: Path)
     play(tmp_path, scene, acl_enable=True, rocketmq_home=str(tmp_path))
 
 
+def test_a_broker_that_takes_nothing_gets_no_more_than_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(brokers: TwoBrokers) -> None:
+        await brokers.create("T")
+        client = await brokers.client()
+        assert (await client.sent("T")).status.code == OK
+        monkeypatch.setattr(RemotingClient, "unsent_bytes", lambda *_: cluster_link.UNSENT_BYTES_MAX + 1)
+        for kind in (messages.NORMAL, messages.MESSAGE_TYPE_UNSPECIFIED):
+            answer = await client.sent("T", message_type=kind)
+            assert answer.status.code == messages.TOO_MANY_REQUESTS
+        monkeypatch.undo()
+        assert (await client.sent("T", b"after")).status.code == OK
+        assert sum(map(sum, (await brokers.stored("T")).values())) == 2
+
+    play(tmp_path, scene)
+
+
 def test_a_broker_that_is_avoided_still_has_the_queues_of_its_message_groups(tmp_path: Path) -> None:
     async def scene(brokers: TwoBrokers) -> None:
         await brokers.create("T", "FIFO")
@@ -229,9 +248,13 @@ def test_a_broker_that_is_avoided_still_has_the_queues_of_its_message_groups(tmp
         client = await brokers.client(door)
         assert (await client.sent("T", message_type=messages.FIFO, message_group="a")).status.code == OK
         door.brokers.unreachable("b")
+        view = door.brokers.known_topic(b"T")
+        assert view is not None
+        assert {next(view.turns).broker_name for _ in range(3 * QUEUES)} == {"a"}
         for group in ("GID_flights#UA17", "AaAaAa"):
             assert (await client.sent("T", message_type=messages.FIFO, message_group=group)).status.code == OK
         assert await brokers.stored("T") == {"a": [1, 0, 0, 0], "b": [1, 0, 1, 0]}
+        assert {next(view.turns).broker_name for _ in range(3 * QUEUES)} == {"a", "b"}  # it was reached
 
     play(tmp_path, scene)
 
