@@ -271,6 +271,15 @@ def _broker(add: Add) -> None:
     _common(add, quarantine=True)
 
 
+def _proxy(add: Add) -> None:
+    add("-c", "--config", metavar="FILE", help="A properties file.")
+    add("-n", "--namesrv", metavar="ADDRESSES", help="Name servers, host:port, separated by semicolons.")
+    add("--host", help="Address to listen on. [default: 127.0.0.1]")
+    _port(add, "--port", "Port for clients of RocketMQ 5; 0 for any free port. [default: 8081]")
+    add("--grpc-advertised-address", metavar="ADDRESS", help="Address of the proxy, host:port, that routes name.")
+    _common(add, quarantine=False)
+
+
 def _completion(add: Add) -> None:
     add("shell", choices=SHELLS, help="For example: source <(rucola completion bash)")
 
@@ -338,6 +347,12 @@ COMMANDS = {
     ),
     "namesrv": Command("Start only a name server.", (extras.SERVER,), "start:namesrv", _namesrv),
     "broker": Command("Start only a broker.", (extras.SERVER,), "start:broker", _broker),
+    "proxy": Command(
+        "Start a gRPC proxy for clients of RocketMQ 5, in front of brokers behind name servers.",
+        (extras.SERVER, extras.GRPC),
+        "start:proxy",
+        _proxy,
+    ),
     "completion": Command(
         "Print a shell completion script for this command.", (extras.CLI,), "completion:run", _completion
     ),

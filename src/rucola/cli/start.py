@@ -1,4 +1,4 @@
-"""The server commands ``up``, ``namesrv`` and ``broker``. Each returns when its servers have stopped.
+"""The server commands ``up``, ``namesrv``, ``broker`` and ``proxy``. Each returns when its servers have stopped.
 
 The configuration file is read before the event loop begins: if it is a FIFO into which nobody writes, signals still end
 the command.
@@ -120,6 +120,25 @@ def broker(options: Namespace) -> int:
         return servers.stop
 
     run_servers(start, LogOptions.of(options), stop_at_end_of_input=options.under_up)
+    return ExitCode.CLEAN
+
+
+def proxy(options: Namespace) -> int:
+    """Runs only a gRPC proxy."""
+    # Imported late: the other commands do not need gRPC.
+    from rucola.cli.proxy_server import ProxyServer, proxy_config
+
+    _prepare(options)
+    config = proxy_config(options.config, options.namesrv, options.host, options.port, options.grpc_advertised_address)
+
+    async def start() -> Stop:
+        server = ProxyServer(config)
+        await server.start()
+        lines = {"name servers": config.namesrv_addr, "grpc": server.address}
+        _say_ready(options.json, "rucola proxy", lines, {"namesrv": config.namesrv_addr, "grpc": server.address})
+        return server.stop
+
+    run_servers(start, LogOptions.of(options))
     return ExitCode.CLEAN
 
 

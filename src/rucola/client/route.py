@@ -65,7 +65,7 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
     ]
     ordered = bool(data.order_topic_conf)
     if data.order_topic_conf:
-        counts = _order_counts(topic, data.order_topic_conf)
+        counts = order_counts(topic, data.order_topic_conf)
     publish = tuple(MessageQueue(topic, name, queue_id) for name, count in counts for queue_id in range(count))
     return TopicRoute(publish, subscribe, ordered)
 
@@ -262,8 +262,12 @@ class RouteTable:
         return data, default_topic_route(topic, data, self._default_topic_queue_nums)
 
 
-def _order_counts(topic: str, conf: str) -> list[tuple[str, int]]:
-    """Parses ``broker:queues;broker:queues`` in order; leaves out malformed items and impossible numbers."""
+def order_counts(topic: str, conf: str) -> list[tuple[str, int]]:
+    """Parses ``broker:queues;broker:queues`` in order; leaves out malformed items and impossible numbers.
+
+    Raises:
+        ClientError: the order configuration names more than ``QUEUES_MAX`` queues.
+    """
     counts = []
     for item in conf.split(";"):
         name, _, count = item.partition(":")

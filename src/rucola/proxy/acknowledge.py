@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from rucola.errors import BrokerError, RemotingError, RucolaError
+from rucola.errors import BrokerError, FormatError, RemotingError, RucolaError
 from rucola.grpc.call import GrpcCall
 from rucola.grpc.methods import Answer, UnaryMethod
 from rucola.protocol.codes import RequestCode, ResponseCode
@@ -235,7 +235,11 @@ class _AckWaiter(Waiter):
 
     def answered(self, batch: FrameBatch, row: int) -> None:
         """See ``Waiter``."""
-        command = batch.command(row)
+        try:
+            command = batch.command(row)
+        except FormatError as error:
+            self._refuse(error)
+            return
         if command.code == ResponseCode.SUCCESS:
             entry = self._entry
             self._call.answer(wire.acknowledged(entry.message_id.encode(), entry.receipt_handle.encode()))

@@ -5,7 +5,7 @@ name servers; all other modules know only this interface.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
 from typing import TYPE_CHECKING, Protocol
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from rucola.proxy.sessions import Session
 
 
+ServerAnswer = Awaitable[RemotingCommand | None] | RemotingCommand | None
+ServerRequest = Callable[["Session", str, RemotingCommand], ServerAnswer]
+"""Handles what a broker asks of a client: gets the client, the name of the broker and the request."""
+
+
 class TopicView:
     """A topic on all its brokers. A change of the topic makes a new view.
 
@@ -34,10 +39,17 @@ class TopicView:
         queues: its queues on each broker.
         kind: value of the attribute ``message.type``; NORMAL for a topic without.
         takes_normal: whether messages without any special property may be sent to it.
+        avoided: names of brokers that get no messages in turn as long as there are others; it may change at any time.
     """
 
-    def __init__(self, name: str, attributes: Mapping[str, str], queues: Sequence[QueueData]) -> None:
-        self.name, self.attributes = name, attributes
+    def __init__(
+        self,
+        name: str,
+        attributes: Mapping[str, str],
+        queues: Sequence[QueueData],
+        avoided: Container[str] | None = None,
+    ) -> None:
+        self.name, self.attributes, self.avoided = name, attributes, avoided
         self.queues = sorted(queues, key=lambda data: data.broker_name)
         self.kind = attributes.get(MESSAGE_TYPE, str(MessageKind.NORMAL))
         self.takes_normal = self.kind in (MIXED, MessageKind.NORMAL)
@@ -48,10 +60,11 @@ class TopicView:
         return self._queues(PermName.WRITE, "write_queue_nums")
 
     @cached_property
-    def turns(self) -> cycle[MessageQueue]:
+    def turns(self) -> Iterator[MessageQueue]:
         """The writable queues in turn, without end; many doors begin at different ones. There must be one."""
         begin = random.randrange(len(self.writable))
-        return cycle(self.writable[begin:] + self.writable[:begin])
+        queues = self.writable[begin:] + self.writable[:begin]
+        return cycle(queues) if self.avoided is None else _turns(queues, self.avoided)
 
     @cached_property
     def readable(self) -> list[QueueData]:
@@ -65,6 +78,16 @@ class TopicView:
             if data.perm & permission
             for queue_id in range(getattr(data, number))
         ]
+
+
+def _turns(queues: Sequence[MessageQueue], avoided: Container[str]) -> Iterator[MessageQueue]:
+    passed = 0
+    for queue in cycle(queues):
+        if queue.broker_name in avoided and passed < len(queues):
+            passed += 1
+        else:
+            passed = 0
+            yield queue
 
 
 class BrokerLink(Protocol):
@@ -111,18 +134,22 @@ class Brokers(Protocol):
         """A topic; None if there is none.
 
         Raises:
-            RemotingError: nobody could be asked.
+            RucolaError: nobody could be asked.
         """
 
     async def group(self, name: str) -> SubscriptionGroupConfig | None:
         """A consumer group; None if there is none and clients may not create it.
 
         Raises:
-            RemotingError: nobody could be asked.
+            RucolaError: nobody could be asked.
         """
 
-    async def broker_names(self) -> Sequence[str]:
-        """Names of the brokers at which clients register."""
+    async def broker_names(self, topics: Iterable[str]) -> Sequence[str]:
+        """Names of the brokers at which a client of these topics registers.
+
+        Raises:
+            RucolaError: nobody could be asked.
+        """
 
     def rows(self, session: Session, request_bytes: int) -> SendRows:
         """Rows for the sends of a client, with room for one more of so many bytes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rucola.common import message_const
 from rucola.errors import UnreadableBodyError
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from rucola.proxy.telemetry import Telemetry
     from rucola.proxy.transactions import Transactions
 
+HANDLED: Final = (
+    RequestCode.CHECK_TRANSACTION_STATE,
+    RequestCode.GET_CONSUMER_RUNNING_INFO,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY,
+)
+"""Codes of the requests that ``ServerCommands.asked`` handles."""
 _RESULTS = {
     messages.OK: "CR_SUCCESS",
     messages.FAILED_TO_CONSUME_MESSAGE: "CR_LATER",

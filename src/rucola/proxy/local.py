@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rucola.broker.senders import VOUCHED
@@ -19,7 +19,7 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.frame import FrameBatch
 from rucola.protocol.signature import ACCESS_KEY
 from rucola.proxy import messages
-from rucola.proxy.brokers import TopicView
+from rucola.proxy.brokers import ServerRequest, TopicView
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.send_rows import GROWN_BYTES_MAX, ROOM_BYTES, SendRows
 from rucola.proxy.sessions import Session
@@ -29,9 +29,6 @@ from rucola.remoting.response_future import Waiter
 
 if TYPE_CHECKING:
     from rucola.broker.broker import Broker
-
-ServerRequest = Callable[[Session, str, RemotingCommand], "Awaitable[RemotingCommand | None] | RemotingCommand | None"]
-"""Handles what a broker asks of a client: gets the client, the name of the broker and the request."""
 
 
 class LocalBrokers:
@@ -75,7 +72,7 @@ class LocalBrokers:
             return SubscriptionGroupConfig(name)
         return known
 
-    async def broker_names(self) -> Sequence[str]:
+    async def broker_names(self, topics: Iterable[str]) -> Sequence[str]:
         """See ``Brokers``."""
         return (self._broker.config.broker_name,)
 

@@ -76,14 +76,15 @@ class Presence:
         return messages.NotifyClientTerminationResponse(status=ok())
 
     async def register(self, session: Session, settings: messages.Settings) -> None:
-        """Registers a client at all brokers. One that cannot be reached does not keep the others from knowing it.
+        """Registers a client at all brokers of its topics. One that cannot be reached does not keep the others from
+        knowing it.
 
         Raises:
             RefusedError: the client is of a kind that this server does not have, or its filter is wrong.
             RucolaError: no broker has taken it.
         """
         data = self._heartbeat_of(session, settings)
-        names = await self._brokers.broker_names()
+        names = await self._brokers.broker_names(_topics(settings))
         results = await asyncio.gather(*(self._tell(session, name, data) for name in names), return_exceptions=True)
         errors = [result for result in results if isinstance(result, BaseException)]
         for error in errors:
@@ -130,6 +131,12 @@ def subscription_of(topic: str, expression: messages.FilterExpression, version: 
         return subscription_data(topic, text, version)
     except ClientError as error:
         raise RefusedError(messages.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
+
+
+def _topics(settings: messages.Settings) -> list[str]:
+    if settings.HasField("publishing"):
+        return [topic.name for topic in settings.publishing.topics]
+    return [entry.topic.name for entry in settings.subscription.subscriptions]
 
 
 def _known(session: Session) -> messages.Settings:

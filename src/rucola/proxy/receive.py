@@ -250,8 +250,8 @@ class Receives:
         else:
             self._refuse(poll.call, BrokerError(answer.code, answer.remark))
 
-    def failed(self, poll: _Poll, error: RemotingError) -> None:
-        """The broker has not answered."""
+    def failed(self, poll: _Poll, error: RucolaError) -> None:
+        """The broker has not answered, or not readably."""
         if not poll.call.is_over:
             self._end(poll)
             poll.call.on_over = None
@@ -358,7 +358,12 @@ class _PopWaiter(Waiter):
 
     def answered(self, batch: FrameBatch, row: int) -> None:
         """See ``Waiter``."""
-        self._receives.popped(self._poll, batch.command(row))
+        try:
+            answer = batch.command(row)
+        except FormatError as error:
+            self._receives.failed(self._poll, error)
+        else:
+            self._receives.popped(self._poll, answer)
 
     def failed(self, error: RemotingError) -> None:
         """See ``Waiter``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rucola.errors import BrokerError, FormatError, RemotingError, RemotingTimeoutError
+from rucola.errors import BrokerError, RemotingTimeoutError, RucolaError
 from rucola.grpc.call import GrpcCall
 from rucola.grpc.methods import Answer, UnaryMethod
 from rucola.grpc.status import GrpcError, StatusCode
@@ -38,14 +38,14 @@ def unary(sessions: Sessions, name: str, serve: Callable[[Session, Any], Awaitab
     async def later(answer: Awaitable[Message]) -> bytes:
         try:
             return serialized(await answer)
-        except (RefusedError, BrokerError, RemotingError, FormatError) as error:
+        except RucolaError as error:
             return refused(error)
 
     def handle(call: GrpcCall, data: bytes) -> Answer:
         request = decoded(request_class, data)
         try:
             answer = serve(sessions.of(call), request)
-        except (RefusedError, BrokerError, RemotingError, FormatError) as error:
+        except RucolaError as error:
             return refused(error)
         return later(answer) if isinstance(answer, Awaitable) else serialized(answer)
 

@@ -186,8 +186,11 @@ class _SendWaiter(Waiter):
         answer = send_answers(batch)[row]
         if answer is not None and answer[0] == ResponseCode.SUCCESS and answer[4] is not None:
             self._call.answer(wire.sent(answer[4].encode(), answer[3]))
-        else:
+            return
+        try:
             self._call.answer(_unusual(batch.command(row)))
+        except FormatError as error:
+            self._call.answer(_refused(error))
 
     def failed(self, error: RemotingError) -> None:
         """See ``Waiter``."""
@@ -195,8 +198,8 @@ class _SendWaiter(Waiter):
 
 
 def _unusual(answer: RemotingCommand) -> bytes:
-    """The response for an answer other than SUCCESS."""
-    if answer.code not in _NOT_AS_SAFE:
+    """The response for an answer other than SUCCESS, or one that only the general path reads."""
+    if answer.code != ResponseCode.SUCCESS and answer.code not in _NOT_AS_SAFE:
         return _refused(BrokerError(answer.code, answer.remark))
     header = SendMessageResponseHeader.from_ext_fields(answer.ext_fields)
     status = _status(answer)

@@ -46,9 +46,10 @@ class AdminApi(RemotingApi):
 
     # topics
 
-    async def topic_config(self, address: str, topic: str) -> TopicConfig:
+    async def topic_config(self, address: str, topic: str, timeout_ms: int = TIMEOUT_MS) -> TopicConfig:
         """GET_TOPIC_CONFIG (351); raises ``BrokerError`` 17 for an unknown topic."""
-        answer = await self._ask(address, RequestCode.GET_TOPIC_CONFIG, headers.TopicRequestHeader(topic))
+        header = headers.TopicRequestHeader(topic)
+        answer = await self._ask(address, RequestCode.GET_TOPIC_CONFIG, header, timeout_ms=timeout_ms)
         try:
             return TopicConfig.from_dict(fastjson.load_object(answer.body, "TopicConfig"))
         except (TypeError, ValueError) as error:
@@ -98,6 +99,19 @@ class AdminApi(RemotingApi):
         return TopicStatsTable.decode(answer.body)
 
     # groups
+
+    async def group_config(self, address: str, group: str, timeout_ms: int = TIMEOUT_MS) -> SubscriptionGroupConfig:
+        """GET_SUBSCRIPTIONGROUP_CONFIG (352); raises ``BrokerError`` 26 for an unknown group that clients may not
+        create.
+        """
+        header = headers.GroupRequestHeader(group)
+        answer = await self._ask(address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header, timeout_ms=timeout_ms)
+        try:
+            return SubscriptionGroupConfig.from_dict(fastjson.load_object(answer.body, "SubscriptionGroupConfig"))
+        except (TypeError, ValueError) as error:
+            raise FormatError(
+                "SubscriptionGroupConfig", 0, "members of the declared types", str(error)[:200]
+            ) from error
 
     async def all_groups(self, address: str) -> dict[str, SubscriptionGroupConfig]:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""

@@ -77,12 +77,18 @@ class RemotingClient:
     Args:
         options: limits.
         on_connected: called with the address of every opened connection.
+        on_unreachable: called with the address of every connection that could not be opened.
     """
 
-    def __init__(self, options: ClientOptions | None = None, on_connected: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        options: ClientOptions | None = None,
+        on_connected: Callable[[str], None] | None = None,
+        on_unreachable: Callable[[str], None] | None = None,
+    ) -> None:
         self.options = options or ClientOptions()
         self.processors: dict[int, Processor] = {}
-        self.on_connected = on_connected
+        self.on_connected, self.on_unreachable = on_connected, on_unreachable
         self._connections: dict[str, ClientConnection] = {}
         # Returns the next correlation id. An id recurs only after 2**31 - 1 calls; by then, the earlier request
         # with this id no longer waits. The function is written in C, because it is called for every message.
@@ -170,6 +176,11 @@ class RemotingClient:
     def addresses(self) -> list[str]:
         """Addresses of the servers to which a connection is open or being opened."""
         return list(self._connections)
+
+    def unsent_bytes(self, address: str) -> int:
+        """Number of bytes that the server at ``address`` has not taken yet."""
+        connection = self._connections.get(address)
+        return 0 if connection is None else connection.unsent_bytes
 
     async def close(self) -> None:
         """Closes all connections; waiting requests fail with ``RemotingClosedError``."""
@@ -272,6 +283,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._ended()
             raise
         self._client.lost(self)
+        if self._client.on_unreachable is not None:
+            self._client.on_unreachable(self.address)
         self._ended(reason)
 
     def send(self, frame: bytes, body: bytes = b"") -> None:
@@ -290,6 +303,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.write(b"".join(parts))
             parts.clear()
             self._gathered = 0
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Number of bytes that the server has not taken yet."""
+        written = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return written + max(self._gathered, 0)
 
     def close(self) -> None:
         """Sends the collected frames and closes. A connection that is being opened closes as soon as it is open."""

@@ -230,7 +230,9 @@ class DoorClient(asyncio.Protocol):
         options = {"timeout": fields.pop("timeout", "30S"), **fields.pop("headers", {})}
         request = messages.ReceiveMessageRequest(
             group=messages.Resource(name=group),
-            message_queue=messages.MessageQueue(topic=messages.Resource(name=topic)),
+            message_queue=messages.MessageQueue(
+                topic=messages.Resource(name=topic), broker=messages.Broker(name=fields.pop("broker", ""))
+            ),
             batch_size=fields.pop("batch_size", 32),
             **fields,
         )

@@ -586,6 +586,36 @@ def test_close_does_not_wait_for_a_peer_that_takes_nothing():
     run_stepped(scene())
 
 
+def test_bytes_that_a_server_has_not_taken_are_counted():
+    async def scene() -> None:
+        async with ScriptedServer(echo_all) as server:
+            client = RemotingClient()
+            assert client.unsent_bytes(server.address) == 0
+            frame = RemotingCommand(34, opaque=client.next_opaque(), body=bytes(1000)).encode()
+            asking = [client.submit(server.address, frame, 1, HOUR_MS)]
+            assert client.unsent_bytes(server.address) == len(frame)  # the connection is being opened
+            await asyncio.gather(*asking)
+            assert client.unsent_bytes(server.address) == 0
+            await client.close()
+
+    run_stepped(scene())
+
+
+def test_who_wants_to_know_is_told_of_an_address_that_cannot_be_reached(free_tcp_port):
+    async def scene() -> None:
+        nobody = f"127.0.0.1:{free_tcp_port}"
+        told: list[str] = []
+        client = RemotingClient(on_unreachable=told.append)
+        with pytest.raises(RemotingConnectError):
+            await client.invoke(nobody, RemotingCommand(34))
+        async with ScriptedServer(echo_all) as server:
+            await client.invoke(server.address, RemotingCommand(34))
+            await client.close()
+        assert told == [nobody]
+
+    run_stepped(scene())
+
+
 def test_a_connection_is_left_on_both_loops(run):
     async def scene() -> None:
         async with ScriptedServer(never_answer, echo_all) as server:

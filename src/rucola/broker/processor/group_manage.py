@@ -92,8 +92,8 @@ class GroupManageProcessor:
         return SubscriptionGroupWrapper(groups.table.copy(), forbidden, groups.data_version).encode
 
     def group_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 352: a group's configuration."""
-        config = self._groups.table.get(GroupRequestHeader.from_ext_fields(command.ext_fields).group)
+        """Request 352: a group's configuration. As in RocketMQ, a group that clients may create is created."""
+        config = self._groups.find(GroupRequestHeader.from_ext_fields(command.ext_fields).group)
         if config is None:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(config.to_dict()))

@@ -1,0 +1,78 @@
+"""Options of ``rucola proxy``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rucola.common.hosts import check_bind_address, is_loopback, join_address, split_address
+from rucola.common.options import check_options, documented, option
+from rucola.common.tls_config import TlsConfig
+from rucola.errors import ConfigError
+
+_PROTECTED = "a loopback address such as 127.0.0.1; any other address needs insecure=true"
+
+
+@documented
+@dataclass(frozen=True)
+class ProxyConfig(TlsConfig):
+    """Options of the gRPC door in front of brokers behind name servers. The keys of ``ProxyConfig`` are RocketMQ's,
+    those for connections to brokers are the keys of its clients.
+    """
+
+    namesrv_addr: str = option("namesrvAddr", "", "Name servers as `host:port`, separated by semicolons.")
+    bind_address: str = option("bindAddress", "127.0.0.1", "Address to listen on.")
+    insecure: bool = option(
+        "insecure",
+        False,
+        "Whether the proxy may listen on an address that others can reach. It does not ask clients who they are. "
+        "Rucola's own.",
+    )
+    grpc_server_port: int = option(
+        "grpcServerPort",
+        8081,
+        "Port for clients of RocketMQ 5; 0 for any free port.",
+        minimum=0,
+        maximum=65535,
+    )
+    grpc_advertised_address: str = option(
+        "grpcAdvertisedAddress",
+        "",
+        "Address `host:port` of the gRPC port that routes name. Empty: the address that the client itself has used. "
+        "Rucola's own.",
+    )
+    max_message_size: int = option(
+        "maxMessageSize", 4 * 1024 * 1024, "Largest body of a message.", unit="bytes", minimum=1, maximum=15 * 1024**2
+    )
+    access_key: str = option(
+        "accessKey",
+        "",
+        "Name of the account with which the proxy signs its requests to brokers. Empty: they are not signed.",
+    )
+    secret_key: str = option("secretKey", "", "Secret of the account.", secret=True)
+    use_tls: bool = option(
+        "useTLS",
+        False,
+        "Whether connections to name servers and brokers use TLS. Their certificates are always verified.",
+    )
+    tls_client_trust_cert_path: str = option(
+        "tlsClientTrustCertPath",
+        "",
+        "PEM file with the authorities that may sign certificates of brokers. If empty, the system's authorities. "
+        "RocketMQ: `tls.client.trustCertPath`.",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        self.check_tls()
+        check_bind_address(self.bind_address, insecure=True)
+        if not self.insecure and not is_loopback(join_address(self.bind_address, 0)):
+            raise ConfigError("bindAddress", self.bind_address, _PROTECTED)
+        if bool(self.access_key) != bool(self.secret_key):
+            raise ConfigError("accessKey", self.access_key, "both accessKey and secretKey, or neither")
+        if not self.namesrv_addr:
+            raise ConfigError("namesrvAddr", "", "host:port of a name server, several separated by ;", "--namesrv")
+        if self.grpc_advertised_address:
+            try:
+                split_address(self.grpc_advertised_address)
+            except ValueError:
+                raise ConfigError("grpcAdvertisedAddress", self.grpc_advertised_address, "host:port") from None
