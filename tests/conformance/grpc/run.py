@@ -96,12 +96,14 @@ class Target:
         name: as in the command line.
         endpoints: gRPC address, ``host:port``.
         broker: remoting address of the broker.
+        namesrv: address of the name server; empty if it is not known.
         servers: its processes, for a restart; None if it is not ours to stop.
     """
 
     name: str
     endpoints: str
     broker: str
+    namesrv: str
     servers: Servers | None
 
 
@@ -110,12 +112,12 @@ def target_of(name: str, version: str) -> Iterator[Target]:
     """Starts a peer, unless it is an address."""
     if name in OFFICIAL:
         with ProxiedServers(version, SETTINGS, local=name == "official") as servers:
-            yield Target(name, servers.proxy, servers.broker, servers)
+            yield Target(name, servers.proxy, servers.broker, servers.namesrv, servers)
     else:
-        endpoints, _, broker = name.partition("/")
+        endpoints, broker, namesrv, *_ = [*name.split("/"), "", ""]
         if not broker:
             raise PeerError(f"{name}: write HOST:PORT/HOST:PORT, the gRPC address and that of the broker")
-        yield Target(name, endpoints, broker, None)
+        yield Target(name, endpoints, broker, namesrv, None)
 
 
 def main(arguments: list[str]) -> int:
@@ -195,7 +197,12 @@ def run_client(client: Client, target: Target, prefix: str, chosen: list[str]) -
     command = client.command(target.endpoints, prefix, *chosen)
     admin = Admin(target.broker)
     admin.prepare(prefix, chosen)
-    environment = {**os.environ, **GO_PLAIN, "HOME": str(PEERS), "PYTHONPATH": PYTHON_PATH}  # where clients write their logs
+    environment = {
+        **os.environ,
+        **GO_PLAIN,
+        "HOME": str(PEERS),
+        "PYTHONPATH": PYTHON_PATH,
+    }  # where clients write their logs
     missing = dict.fromkeys(chosen)
     with ScenarioProgram(command, target.servers, CLIENT_TIMEOUT_S, environment) as program:
         for line in program.outcomes():
