@@ -586,7 +586,7 @@ def raw_authorization(peer: Peer) -> Saw:
         "plain": "MQv2-HMAC-SHA1 Credential=key, SignedHeaders=x-mq-date-time, Signature=00",
         "region": "MQv2-HMAC-SHA1 Credential=key/region/service, SignedHeaders=x-mq-date-time, Signature=00",
         "empty": "MQv2-HMAC-SHA1 Credential=, SignedHeaders=x-mq-date-time, Signature=00",
-        "broken": "no authorization",
+        "malformed": "no authorization",
     }
     saw: Saw = {name: peer.send_code(peer.message(), authorization=text) for name, text in words.items()}
     saw["no_date"] = peer.send_code(peer.message(), authorization=words["plain"], x_mq_date_time="")

@@ -179,7 +179,8 @@ async fn send_delay(peer: &Peer) -> Saw {
     let first = peer.received(&consumer, &all(), 1, PATIENCE).await?;
     let early = now_s() < due && bodies(&first).contains(&"due".to_string());
     let second = peer.received(&consumer, &all(), 2 - first.len(), PATIENCE).await?;
-    Ok(json!({"early": early, "messages": [all_shown(&first), all_shown(&second)].concat()}))
+    let messages = [all_shown(&first), all_shown(&second)].concat();
+    Ok(json!({"early": early, "messages": messages}))
 }
 
 async fn transaction(peer: &Peer) -> Saw {
