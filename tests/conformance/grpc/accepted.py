@@ -40,7 +40,9 @@ ACCEPTED = (
     Accepted("raw_transaction", "id_is_message_id", False, PLACE),
     Accepted("raw_transaction", "asked", False, PLACE),
     Accepted("raw_methods", "broken_request", "INVALID_ARGUMENT", "gRPC's own status says more than UNKNOWN"),
-    Accepted("restart", "lost", [], "the official server refuses the Python client until it sends its settings again"),
+    Accepted(
+        "restart", "lost", False, "the official server refuses the Python client until it sends its settings again"
+    ),
 )
 
 

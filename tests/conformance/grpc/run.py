@@ -4,8 +4,8 @@ Programs on unmodified published clients play the same scenarios with each peer 
 counts, orders, properties and delivery attempts. With one peer, this is compared with the outcomes of the official
 proxy in ``tests/golden/grpc/``; with two peers, the second is compared with the first.
 
-A peer is ``official`` (broker and proxy in one process), ``official-cluster`` (two processes) or the gRPC address of a
-running server, with the remoting address of its broker, through which topics are created: ``HOST:PORT/HOST:PORT``. Its
+A peer is ``official`` (broker and proxy in one process), ``official-cluster`` (two), ``rucola``, or the gRPC address of
+a running server with the remoting address of its broker, through which topics are created: ``HOST:PORT/HOST:PORT``. Its
 broker needs the options in ``scenarios.SETTINGS``. Differences that are meant are in ``accepted.py``. Exit status: 0 if
 nothing else differs, 1 if something differs or broke off, 2 if the set-up failed.
 """
@@ -40,7 +40,7 @@ from tools.peers.packages import (
     node_program,
     rust_program,
 )
-from tools.peers.servers import ProxiedServers, Servers
+from tools.peers.servers import ProxiedServers, RucolaServers, Servers
 
 HERE = Path(__file__).resolve().parent
 GOLDEN = HERE.parents[1] / "golden" / "grpc"
@@ -118,8 +118,11 @@ class Target:
 def target_of(name: str, version: str) -> Iterator[Target]:
     """Starts a peer, unless it is an address."""
     if name in OFFICIAL:
-        with ProxiedServers(version, SETTINGS, local=name == "official") as servers:
-            yield Target(name, servers.proxy, servers.broker, servers.namesrv, servers)
+        with ProxiedServers(version, SETTINGS, local=name == "official") as official:
+            yield Target(name, official.proxy, official.broker, official.namesrv, official)
+    elif name == "rucola":
+        with RucolaServers(settings=SETTINGS, grpc=True) as ours:
+            yield Target(name, ours.proxy, ours.broker, ours.namesrv, ours)
     else:
         endpoints, broker, namesrv, *_ = [*name.split("/"), "", ""]
         if not broker:
