@@ -163,7 +163,8 @@ def judge(found: dict[str, Outcomes], golden: Path, keep: bool, console: Console
     if keep:
         kept = read(golden)
         for client, saw in found[first].items():
-            kept[client] = kept.get(client, {}) | saw
+            whole = {name: one for name, one in saw.items() if "broken" not in one}
+            kept[client] = kept.get(client, {}) | whole
         write(golden, kept)
     table = Table(title=f"{last}, compared with {first if len(found) > 1 else golden.name}")
     for column in ("client", "scenario", "outcome"):
