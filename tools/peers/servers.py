@@ -307,15 +307,18 @@ class ProxiedServers(JavaServers):
         version: str = SERVER_VERSION,
         settings: Mapping[str, object] | None = None,
         local: bool = False,
+        proxy_settings: Mapping[str, object] | None = None,
     ) -> None:
         """Args:
         version: version of all official packages.
         settings: further lines of ``broker.conf``.
         local: whether broker and proxy are one process (the proxy's mode LOCAL), not two (CLUSTER).
+        proxy_settings: further options of the proxy.
         """
         super().__init__(version=version, settings=settings)
         self._proxy_classpath = proxy_classpath(version)
         self._local = local
+        self._proxy_settings = dict(proxy_settings or {})
 
     def _start(self) -> None:
         port = port_of(self.proxy) or free_port()
@@ -337,6 +340,7 @@ class ProxiedServers(JavaServers):
             "namesrvAddr": self.namesrv,
             "grpcServerPort": port_of(self.proxy),
             "remotingListenPort": free_port(),
+            **self._proxy_settings,
         }
         path = self._temporary / "proxy.json"
         path.write_text(json.dumps(settings))

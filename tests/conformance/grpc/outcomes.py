@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MASKED = ("text", "__transactionId__")
-"""Fields that may differ: texts of ``status.message`` and of errors. Programs do not print ids, handles and times; they
-print whether these are there and agree.
+MASKED = ("text", "__transactionId__", "TRANSACTION_CHECK_TIMES")
+"""Fields that may differ: texts of ``status.message`` and of errors, an id, and how often a slow client was asked.
+Programs do not print other ids, handles and times; they print whether these are there and agree.
 """
 PREFIX = re.compile(r"(?<=[TG]_)c[0-9a-f]+_[0-9]+_")
 """The part of the names of topics and groups that differs in each run, see ``run.py``."""

@@ -168,7 +168,7 @@ def judge(found: dict[str, Outcomes], golden: Path, keep: bool, console: Console
         write(golden, kept)
     table = Table(title=f"{last}, compared with {first if len(found) > 1 else golden.name}")
     for column in ("client", "scenario", "outcome"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     good = True
     for client, saws in found[last].items():
         for name, saw in saws.items():
@@ -233,7 +233,7 @@ def run_client(client: Client, target: Target, prefix: str, chosen: list[str]) -
         for line in program.outcomes():
             name, saw = line["name"], line["saw"]
             missing.pop(name)
-            if SCENARIOS[name].dead:
+            if SCENARIOS[name].dead and saw.get("supported", True):
                 saw["dead_letters"] = admin.dead_letters(prefix, name)
             yield name, saw
     for name in missing:
