@@ -86,13 +86,13 @@ def _receives(context: Context, peers: Sequence[Peer], names: Sequence[str]) -> 
 
 
 def _cost(group: str, what: str, mine: list[Round], theirs: list[Round], peer: str, budget: Budget | None) -> Figure:
-    costs = (median(rounds, lambda one: one.server_us) for rounds in (mine, theirs))
-    return cost(group, what, *costs, peer, *([budget] if budget else []))
+    ours_us, theirs_us = (median(rounds, lambda one: one.server_us) for rounds in (mine, theirs))
+    return cost(group, what, ours_us, theirs_us, peer, *([budget] if budget else []))
 
 
 def _rate(group: str, what: str, mine: list[Round], theirs: list[Round], peer: str, budget: Budget | None) -> Figure:
-    rates = (median(rounds, lambda one: one.rate) for rounds in (mine, theirs))
-    return rate(group, what, *rates, peer, *([budget] if budget else []))
+    ours, others = (median(rounds, lambda one: one.rate) for rounds in (mine, theirs))
+    return rate(group, what, ours, others, peer, *([budget] if budget else []))
 
 
 def _make_topic(peer: Peer) -> None:
