@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from rucola.cli.config_file import put, read_properties
 from rucola.cli.serve import port_from
 from rucola.client.config import ClientConfig
 from rucola.client.instance import client_options
-from rucola.common.hosts import is_loopback, join_address, split_address
 from rucola.common.options import ConfigProblems, options_of, parse_options, unknown_keys
 from rucola.errors import ConfigError
-from rucola.grpc.self_signed import self_signed_tls
 from rucola.grpc.server_options import GrpcServerOptions
 from rucola.proxy.cluster import ClusterBrokers
 from rucola.proxy.config import ProxyConfig
 from rucola.proxy.door import DoorConfig, GrpcDoor
-from rucola.remoting.tls_listener import ServerTls
+from rucola.proxy.door_tls import door_tls
 from rucola.runtime.clock import SystemClock
-from rucola.runtime.logs import event
 from rucola.runtime.supervision import Supervisor
-from rucola.runtime.tls import server_context
 
 if TYPE_CHECKING:
     from rucola.proxy.access import DoorAccess
     from rucola.proxy.brokers import ServerRequest
-
-logger = logging.getLogger(__name__)
 
 
 class ProxyServer:
@@ -55,12 +48,13 @@ class ProxyServer:
             self._brokers = ClusterBrokers(config.namesrv_addr, clock.monotonic, asked, options)
             return self._brokers
 
+        tls = door_tls(config, config.bind_address, config.grpc_advertised_address)
         door = DoorConfig(
             config.bind_address,
             config.grpc_server_port,
             config.grpc_advertised_address,
             config.max_message_size,
-            GrpcServerOptions(tls=_tls(config)),
+            GrpcServerOptions(tls=tls),
         )
         self._door = GrpcDoor(door, brokers, clock, supervisor, access)
 
@@ -110,23 +104,3 @@ def proxy_config(
         config = parse_options(ProxyConfig, values)
     problems.report()
     return config
-
-
-def _tls(config: ProxyConfig) -> ServerTls | None:
-    """TLS of the port: the given certificate; otherwise, on the loopback address, one that signs itself, for clients
-    that use TLS unless told otherwise.
-    """
-    if config.tls_cert_path and config.tls_key_path:
-        context = server_context(
-            config.tls_cert_path, config.tls_key_path, config.tls_trust_cert_path, config.tls_need_client_auth
-        )
-        return ServerTls(context, permissive=config.tls_mode != "enforcing")
-    reason = "no certificate"
-    if is_loopback(join_address(config.bind_address, 0)):
-        advertised = config.grpc_advertised_address
-        try:
-            return self_signed_tls([split_address(advertised)[0]] if advertised else [])
-        except ConfigError as error:
-            reason = str(error)
-    event(logger, logging.WARNING, "gRPC port takes plain connections only", reason=reason)
-    return None

@@ -7,25 +7,20 @@ thread when the first client connects: the event loop does not wait, and a broke
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
-from rucola.common.hosts import is_loopback, join_address, split_address
-from rucola.errors import AddressInUseError, ConfigError
-from rucola.grpc.self_signed import self_signed_tls
+from rucola.common.hosts import join_address
+from rucola.errors import AddressInUseError
+from rucola.proxy.door_tls import door_tls
 from rucola.remoting.listening import bound
-from rucola.remoting.tls_listener import ServerTls
 from rucola.runtime.extras import GRPC, require
-from rucola.runtime.logs import event
-from rucola.runtime.tls import server_context
 
 if TYPE_CHECKING:
     from rucola.broker.broker import Broker
     from rucola.broker.config import BrokerConfig
     from rucola.proxy.door import GrpcDoor
 
-logger = logging.getLogger(__name__)
 _BACKLOG: Final = 1024
 _DOOR: Final = "rucola.proxy.local_door"
 
@@ -45,7 +40,7 @@ class DoorBeside:
     def __init__(self, config: BrokerConfig, port: int) -> None:
         require(GRPC, "the gRPC port")
         self._host, self._port = config.bind_address, port
-        self._tls = _tls(config)
+        self._tls = door_tls(config, config.bind_address, config.grpc_advertised_address)
         self._listening: socket.socket | None = None
         self._opening: asyncio.Task[None] | None = None
         self._door: GrpcDoor | None = None
@@ -130,23 +125,3 @@ class DoorBeside:
         if self._listening is not None and self._listening.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(self._listening)
             self._listening.close()
-
-
-def _tls(config: BrokerConfig) -> ServerTls | None:
-    """TLS of the port: the broker's certificate, also if the broker's own port does not use it; otherwise, on the
-    loopback address, a certificate that signs itself, for clients that use TLS unless told otherwise.
-    """
-    if config.tls_cert_path and config.tls_key_path:
-        context = server_context(
-            config.tls_cert_path, config.tls_key_path, config.tls_trust_cert_path, config.tls_need_client_auth
-        )
-        return ServerTls(context, permissive=config.tls_mode != "enforcing")
-    reason = "no certificate"
-    if is_loopback(join_address(config.bind_address, 0)):
-        advertised = config.grpc_advertised_address
-        try:
-            return self_signed_tls([split_address(advertised)[0]] if advertised else [])
-        except ConfigError as error:
-            reason = str(error)
-    event(logger, logging.WARNING, "gRPC port takes plain connections only", reason=reason)
-    return None
