@@ -257,7 +257,9 @@ def test_groups_many_at_once_and_what_they_may_not_read(tmp_path: Path) -> None:
             wrapper = SubscriptionGroupWrapper.decode((await cluster.ask(201)).body)
             assert wrapper.subscription_group_table["g2"] == configs[1]
             assert "g3" not in wrapper.subscription_group_table
-            assert (await cluster.ask(352, {"group": "g3"})).remark == "No group in this broker"
+            assert (await cluster.ask(352, {"group": "../x"})).remark == "No group in this broker"
+            created = orjson.loads((await cluster.ask(352, {"group": "g3"})).body)  # as a consumer's first request does
+            assert (created["groupName"], "g3" in cluster.broker.groups.table) == ("g3", True)
             forbid = {"group": "g1", "topic": "T"}
             assert orjson.loads((await cluster.ask(353, forbid)).body)["readable"] is True
             assert orjson.loads((await cluster.ask(353, {**forbid, "readable": "false"})).body)["readable"] is False
