@@ -361,3 +361,30 @@ def test_a_door_that_stops_tells_its_clients(tmp_path: Path) -> None:
             assert answer.code != ResponseCode.SUCCESS, "the broker has forgotten the client"
 
     run(play())
+
+
+def test_a_changed_handle_acknowledges_its_message(tmp_path: Path) -> None:
+    """The second message of a pop moves to a checkpoint of its own, which the new handle names."""
+
+    async def play() -> None:
+        async with opened(tmp_path) as door:
+            client = await door.client()
+            door.topic("T", queues=1)
+            for body in (b"1", b"2"):
+                await client.sent("T", body)
+            first, second = await client.received("G", "T", invisible_duration={"seconds": 10})
+            request = messages.ChangeInvisibleDurationRequest(
+                group=resource("G"),
+                topic=resource("T"),
+                receipt_handle=second.system_properties.receipt_handle,
+                invisible_duration={"seconds": 5},
+            )
+            changed = await client.call("ChangeInvisibleDuration", request)
+            second.system_properties.receipt_handle = changed.receipt_handle
+            assert (await client.ack("G", "T", first, second)).status.code == messages.OK
+            await passes(20)
+            call = client.receive("G", "T", long_polling_timeout={"seconds": 5})
+            await passes(6)
+            assert (await call.all())[0].status.code == messages.MESSAGE_NOT_FOUND
+
+    run_stepped(play())
