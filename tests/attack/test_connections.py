@@ -6,15 +6,13 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import FRAME_BYTES_MAX, RemotingCommand, decode_frame
 from rucola.protocol.frame import FrameBatch
-from rucola.remoting.fairness.connection_watch import ConnectionWatch
+from rucola.remoting.fairness.connection_count import ConnectionCount
 from rucola.remoting.fairness.read_pauses import OWED
 from rucola.remoting.server import Channel, RemotingServer, ServerOptions
 from rucola.testing.event_loop import advance, run_stepped, settle
@@ -158,11 +156,11 @@ def test_s07_requests_without_reading_their_answers() -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(REQUEST * 100_000)
-        while not (server.channels and next(iter(server.channels)).unsent_bytes):
+        while not (server.channels and next(iter(server.channels)).unread_bytes):
             await settle()
         (channel,) = server.channels
         await settle(200)
-        waiting = channel.unsent_bytes
+        waiting = channel.unread_bytes
         assert waiting < server.options.outbound_bytes_high + 4096 // len(REQUEST) * (ANSWER_BYTES + 200)
         assert handler.served < 1000
         advance(29)
@@ -189,7 +187,7 @@ def test_s07_a_slow_reader_that_reads_on_stays() -> None:
         await asyncio.get_running_loop().sock_connect(plain, ("127.0.0.1", server.port))
         reader, writer = await asyncio.open_connection(sock=plain, limit=ANSWER_BYTES)
         writer.write(REQUEST * 300)
-        while not (server.channels and next(iter(server.channels)).unsent_bytes):
+        while not (server.channels and next(iter(server.channels)).unread_bytes):
             await settle()
         for _ in range(300):
             head = await reader.readexactly(4)
@@ -273,34 +271,34 @@ async def rest_of_a_frame_waits(
 
 def test_s09_connections_leave_descriptors_for_the_store() -> None:
     """One server uses at most nine sixteenths of the descriptors; all servers together leave an eighth unused."""
-    channel = cast(Channel, SimpleNamespace(host=bytes(8)))
-    watch = ConnectionWatch(ServerOptions(), file_limit=80)
-    assert [watch.opened(channel, descriptor) for descriptor in (69, 70, 3)] == [
+    channel = bytes(8)
+    count = ConnectionCount(ServerOptions(), file_limit=80)
+    assert [count.opened(channel, descriptor) for descriptor in (69, 70, 3)] == [
         "",
         "the remaining file descriptors are reserved for the store",
         "",
     ]
-    others = [cast(Channel, SimpleNamespace(host=bytes([1, 1, 1, number, 0, 0, 0, 0]))) for number in range(42)]
+    others = [bytes([1, 1, 1, number, 0, 0, 0, 0]) for number in range(42)]
     for other in others:
-        assert not watch.opened(other, 3)
-    assert watch.opened(others[0], 3) == "more than 45 connections"
-    assert watch.refused == 2
-    assert ConnectionWatch(ServerOptions(connections_max=7), file_limit=80).connections_max == 7
-    assert ConnectionWatch(ServerOptions()).connections_max == ServerOptions().connections_max
+        assert not count.opened(other, 3)
+    assert count.opened(others[0], 3) == "more than 45 connections"
+    assert count.refused == 2
+    assert ConnectionCount(ServerOptions(connections_max=7), file_limit=80).connections_max == 7
+    assert ConnectionCount(ServerOptions()).connections_max == ServerOptions().connections_max
 
 
 def test_s09_with_few_descriptors_one_address_does_not_take_all_connections() -> None:
     """Before the fix, 576 of 1,024 descriptors were for connections, and 4,096 connections for one address."""
-    mine, other = (cast(Channel, SimpleNamespace(host=bytes([10, 0, 0, last, 0, 0, 0, 0]))) for last in (1, 2))
-    watch = ConnectionWatch(ServerOptions(), file_limit=1024)
-    refusals = [watch.opened(mine, 3) for _ in range(289)]
+    mine, other = (bytes([10, 0, 0, last, 0, 0, 0, 0]) for last in (1, 2))
+    count = ConnectionCount(ServerOptions(), file_limit=1024)
+    refusals = [count.opened(mine, 3) for _ in range(289)]
     assert refusals == [""] * 288 + ["more than 288 connections from one address"]
-    assert watch.opened(other, 3) == ""
+    assert count.opened(other, 3) == ""
     for options, most in (
         (ServerOptions(connections_per_address_max=5), 5),
         (ServerOptions(connections_max=100), 4096),
     ):
-        assert ConnectionWatch(options, file_limit=1024).per_address_max == most, "set by the administrator"
+        assert ConnectionCount(options, file_limit=1024).per_address_max == most, "set by the administrator"
 
 
 @pytest.mark.parametrize(
@@ -332,7 +330,7 @@ def test_s09_too_many_connections(options: ServerOptions, reason: str, caplog: p
             writer.close()
         while server.channels:
             await settle()
-        assert (server._watch._count, server._watch._by_address) == (0, {})
+        assert (server._count._count, server._count._by_address) == (0, {})
         await server.close()
 
     with caplog.at_level(logging.WARNING, "rucola.remoting"):

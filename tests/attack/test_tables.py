@@ -141,7 +141,7 @@ TABLES = {
     "remoting/client:RemotingClient._connections": OWN,
     "remoting/client:RemotingClient.tasks": OWN,
     "remoting/client:ClientConnection._parts": OWN,
-    "remoting/fairness/connection_watch:ConnectionWatch._by_address": CONNECTION,
+    "remoting/fairness/connection_count:ConnectionCount._by_address": CONNECTION,
     "remoting/fairness/postponed_reads:_Group.waiting": CONNECTION,
     "remoting/fairness/large_frames:LargeFrames._frames": CONNECTION,
     "remoting/fairness/unsent_bytes:UnsentBytes._sizes": CONNECTION,

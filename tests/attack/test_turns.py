@@ -139,7 +139,7 @@ def test_requests_of_a_closed_connection_need_no_memory() -> None:
             (channel,) = server._server.channels
             space = channel.inbound._reader._space
             writer.write(requests(RequestCode.GET_KVLIST_BY_NAMESPACE, 500, KV_LIST))
-            while not channel.unsent_bytes:
+            while not channel.unread_bytes:
                 await asyncio.sleep(0)
             assert space.kept_bytes > 40_000, "more frames than the first 256 wait"
             writer.transport.abort()

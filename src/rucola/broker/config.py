@@ -236,6 +236,18 @@ class BrokerConfig(TlsConfig):
         minimum=0,
         maximum=100,
     )
+    pop_from_retry_probability_for_priority: int = option(
+        "popFromRetryProbabilityForPriority",
+        0,
+        "The same for pops that read the queues of a priority topic in the order of priority.",
+        minimum=0,
+        maximum=100,
+    )
+    priority_order_asc: bool = option(
+        "priorityOrderAsc",
+        True,
+        "Whether pops of a priority topic read the queue with the highest id first; otherwise queue 0.",
+    )
     enable_retry_topic_v2: bool = option(
         "enableRetryTopicV2",
         False,

@@ -58,7 +58,7 @@ class PopServices:
         self._popped = PopOffsets(store, services.offsets)
         self._orders = OrderInfoManager(services.keep(ORDERS), store.now_ms, self._exists)
         self._modes = RequestModeManager(services.keep(MODES))
-        self._walk = QueueWalk(config, services.topics)
+        self._walk = QueueWalk(config, services.topics, services.groups)
         self._ages = RequestAges(clock.monotonic, services.peers_clock.wall_ms)
         self._revive: ReviveService
         self._reviving: PeriodicWork | None = None

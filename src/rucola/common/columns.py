@@ -93,6 +93,7 @@ class SendTrait(IntEnum):
     ILLEGAL = 8  # Body or properties exceed the limit, or there is no body.
     OTHER_QUEUE = 16  # The queue id is negative, or the topic has no such queue.
     TRANSACTION = 32  # sysFlag marks the message as part of a transaction, or as a record that holds a batch.
+    PRIORITY = 64  # The message has a priority. In a batch it has no effect.
 
 
 class RecordColumn(IntEnum):

@@ -50,6 +50,8 @@ TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 DELAYING: Final = frozenset({DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, "__STARTDELIVERTIME"})
 """A message with one of these properties is delivered later."""
+PRIORITY: Final = "_SYS_MSG_PRIORITY_"
+"""The priority of a message, a number from 0 on (RocketMQ 5.4)."""
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 """The time step in which the message becomes due; set by the broker."""
 TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"

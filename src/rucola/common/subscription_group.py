@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from rucola.common.java import read_int32, read_int64
+from rucola.common.numbers import INT64_MAX, number_in
+
+PRIORITY_FACTOR: Final = "priority.factor"
+"""Attribute of a group: percentage of its pops that read the queues of a priority topic in the order of priority."""
+PRIORITY_FACTOR_MAX: Final = 100
+"""The largest value, and the default."""
 
 
 def _customized() -> dict[str, Any]:
@@ -40,6 +46,12 @@ class SubscriptionGroupConfig:
     consume_timeout_minute: int = 15
     subscription_data_set: Sequence[Mapping[str, Any]] | None = None
     attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def priority_factor(self) -> int:
+        """Value of the attribute ``priority.factor``; 100 if it is absent or no number."""
+        value = number_in(self.attributes.get(PRIORITY_FACTOR, ""), -INT64_MAX - 1, INT64_MAX)
+        return PRIORITY_FACTOR_MAX if value is None else value
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the form of RocketMQ's JSON, with fields in the order of their names."""

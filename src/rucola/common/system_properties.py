@@ -77,6 +77,7 @@ SYSTEM_PROPERTIES: Final[Mapping[str, SystemProperty]] = {
         (message_const.TIMER_DELAY_MS, _SENDING, "holds a delay in milliseconds", _KEPT),
         (message_const.TIMER_DELIVER_MS, _SENDING, "holds the delivery time", _KEPT),
         ("__STARTDELIVERTIME", _SENDING, "holds the delivery time for other servers", _KEPT),
+        (message_const.PRIORITY, _SENDING, "holds the priority", _KEPT),
         (message_const.CHECK_IMMUNITY_TIME_IN_SECONDS, _SENDING, "delays the first check of a half message", _KEPT),
         (message_const.DLQ_ORIGIN_TOPIC, _SENDING, "names the topic of a dead letter", _KEPT),
         (message_const.DLQ_ORIGIN_MESSAGE_ID, _SENDING, "names the message that became a dead letter", _KEPT),

@@ -16,6 +16,8 @@ MESSAGE_TYPE: Final = "message.type"
 """Attribute of a topic: the kind of its messages."""
 MIXED: Final = "MIXED"
 """Value of this attribute: messages of every kind."""
+PRIORITY: Final = "PRIORITY"
+"""Value of this attribute: messages with a priority; pops read the queue with the highest id first (RocketMQ 5.4)."""
 
 
 class TopicFilterType(StrEnum):
@@ -62,6 +64,11 @@ class TopicConfig:
     def is_batch_queue(self) -> bool:
         """Whether the topic has batch consume queues, whose units point to records of one or several messages."""
         return self.attributes.get("queue.type") == "BatchCQ"
+
+    @property
+    def is_priority(self) -> bool:
+        """Whether pops read the queues in the order of their priority."""
+        return self.attributes.get(MESSAGE_TYPE) == PRIORITY
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the form of RocketMQ's JSON, with fields in the order of their names."""

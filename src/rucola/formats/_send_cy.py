@@ -62,8 +62,8 @@ def _traits(source: cython.const[cython.uchar][::1], table: cython.longlong[::1]
             elif size == 4 and first == 75 and stop - equals > KEYS_PLAIN_BYTES + 1:
                 if starts(source, start, b"KEYS"):
                     traits |= TRAIT_SPECIAL
-            elif _is_special(source, start, size):
-                traits |= TRAIT_SPECIAL
+            else:
+                traits |= _trait(source, start, size)
         start = stop + 1
     if no_wait:
         traits |= TRAIT_NO_WAIT
@@ -83,46 +83,49 @@ def _is_true(source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, 
 
 
 @cython.cfunc
-def _is_special(
-    source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
-) -> cython.bint:
-    """Whether the property of this name is one that the broker acts on, drops or refuses: DELAY, TRAN_MSG, and all that
-    are not KEPT in ``common.system_properties``. Four bytes are too short for all of these, so KEYS and TAGS cost one
-    comparison.
+def _trait(source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
+    """The trait that follows from a property of this name: SPECIAL if the broker acts on it, drops or refuses it
+    (DELAY, TRAN_MSG, and all that are not KEPT in ``common.system_properties``), PRIORITY, or 0. Four bytes are too
+    short for all of these, so KEYS and TAGS cost one comparison.
     """
     if size < 5:
-        return False
+        return 0
     first: cython.uchar = source[start]
+    special: cython.bint = False
     if first == 84:  # T
-        return (
+        special = (
             (size > 6 and starts(source, start, b"TIMER_"))
             or (size == 8 and (starts(source, start, b"TRAN_MSG") or starts(source, start, b"TRACE_ON")))
             or (size == 23 and starts(source, start, b"TRANSACTION_CHECK_TIMES"))
             or (size == 26 and starts(source, start, b"TRAN_PREPARED_QUEUE_OFFSET"))
         )
-    if first == 82:  # R
-        return (size == 10 and starts(source, start, b"REAL_TOPIC")) or (
+    elif first == 82:  # R
+        special = (size == 10 and starts(source, start, b"REAL_TOPIC")) or (
             size == 8 and starts(source, start, b"REAL_QID")
         )
-    if first == 73:  # I
-        return size > 6 and starts(source, start, b"INNER_")
-    if first == 68:  # D
-        return (size == 5 and starts(source, start, b"DELAY")) or (size == 8 and starts(source, start, b"DUP_INFO"))
-    if first == 80:  # P
-        return (
+    elif first == 73:  # I
+        special = size > 6 and starts(source, start, b"INNER_")
+    elif first == 68:  # D
+        special = (size == 5 and starts(source, start, b"DELAY")) or (size == 8 and starts(source, start, b"DUP_INFO"))
+    elif first == 80:  # P
+        special = (
             (size == 6 and starts(source, start, b"POP_CK"))
             or (size == 13 and starts(source, start, b"POP_CK_OFFSET"))
             or (size == 15 and starts(source, start, b"PUSH_REPLY_TIME"))
         )
-    if first == 77:  # M
-        return size == 10 and starts(source, start, b"MSG_REGION")
-    if first == 67:  # C
-        return size == 7 and starts(source, start, b"CLUSTER")
-    if first == 49:  # 1
-        return size == 12 and starts(source, start, b"1ST_POP_TIME")
-    return first == 95 and (
-        (size == 8 and starts(source, start, b"__CRC32#")) or (size == 15 and starts(source, start, b"__RUCOLA_SENDER"))
-    )
+    elif first == 77:  # M
+        special = size == 10 and starts(source, start, b"MSG_REGION")
+    elif first == 67:  # C
+        special = size == 7 and starts(source, start, b"CLUSTER")
+    elif first == 49:  # 1
+        special = size == 12 and starts(source, start, b"1ST_POP_TIME")
+    elif first == 95:  # _
+        if size == 18 and starts(source, start, b"_SYS_MSG_PRIORITY_"):
+            return TRAIT_PRIORITY
+        special = (size == 8 and starts(source, start, b"__CRC32#")) or (
+            size == 15 and starts(source, start, b"__RUCOLA_SENDER")
+        )
+    return TRAIT_SPECIAL if special else 0
 
 
 def inspect_rows(

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from rucola.grpc.connection import GrpcConnection
     from rucola.grpc.methods import Conversation, Method
 
-_PREFIX_BYTES = 5
+PREFIX_BYTES = 5
+"""What stands before each request and response."""
 _HEAD = Struct(">BI")
 """What stands before a message: whether it is compressed, and its length."""
 
@@ -119,6 +120,21 @@ class GrpcCall:
         http2.send_data(self.stream, b"".join(parts))
         self._connection.flush_soon()
 
+    def finish(self, messages: Iterable[bytes], lost: Callable[[int], None]) -> None:
+        """Sends the last responses and ends the call; does nothing if the call is over.
+
+        Args:
+            messages: the responses.
+            lost: called if the client goes before it has taken all of them, with the number of bytes that it did not
+                take; each response counts with the 5 bytes before it.
+        """
+        if self.is_over:
+            return
+        messages = list(messages)
+        self.send_all(messages)
+        self._connection.unwritten.add(self.stream, sum(map(len, messages)) + PREFIX_BYTES * len(messages), lost)
+        self.end()
+
     def end(self, code: StatusCode = StatusCode.OK, text: str = "") -> None:
         """Ends the call; does nothing if it is over.
 
@@ -207,13 +223,13 @@ class GrpcCall:
             source = self._held
         complete = []
         position = 0
-        while len(source) - position >= _PREFIX_BYTES:
-            length = int.from_bytes(source[position + 1 : position + _PREFIX_BYTES], "big")
+        while len(source) - position >= PREFIX_BYTES:
+            length = int.from_bytes(source[position + 1 : position + PREFIX_BYTES], "big")
             self._check(source[position], length)
-            end = position + _PREFIX_BYTES + length
+            end = position + PREFIX_BYTES + length
             if end > len(source):
                 break
-            complete.append(bytes(source[position + _PREFIX_BYTES : end]))
+            complete.append(bytes(source[position + PREFIX_BYTES : end]))
             position = end
         if source is self._held:
             del self._held[:position]

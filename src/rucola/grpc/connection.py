@@ -12,6 +12,7 @@ from rucola.grpc import metadata
 from rucola.grpc.call import GrpcCall
 from rucola.grpc.methods import Method, UnaryMethod
 from rucola.grpc.status import GrpcError, StatusCode, trailers
+from rucola.grpc.unwritten import UnwrittenAnswers
 from rucola.http2.columns import (
     FIELD_COLUMNS,
     FIELD_ENTRY,
@@ -28,10 +29,13 @@ from rucola.http2.columns import (
 from rucola.http2.connection import Http2Connection
 from rucola.http2.frames import ErrorCode
 from rucola.http2.hpack import encode_block
+from rucola.remoting.channel import stored_host
+from rucola.remoting.fairness.connection_watch import ConnectionProgress
 from rucola.runtime.logs import event
 
 if TYPE_CHECKING:
     from rucola.grpc.server import GrpcServer
+    from rucola.grpc.stream_watch import StreamWatch
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +45,7 @@ _METHOD_ENTRY, _PATH_ENTRY, _TYPE_ENTRY = (
 )
 _PREFIX_BYTES = 5
 _GENTLE_S = 1.0
+_KNOWN_MAX = 64
 _UNREAD_BYTES_MAX = 256 * 1024
 """While a client reads nothing from its socket, so many bytes of answers wait before we read nothing from it either."""
 _REQUEST, _DATA, _TRAILERS = int(EventKind.REQUEST), int(EventKind.DATA), int(EventKind.TRAILERS)
@@ -59,22 +64,36 @@ class GrpcConnection(asyncio.BufferedProtocol):
         server: the server that accepted it.
 
     Attributes:
+        active_ms: when a byte was last received or sent.
         http2: its HTTP/2 side.
         address: address of the client, ``host:port``.
+        host: the same, as records have it.
+        progress: for ``ConnectionWatch``.
         secure: whether it is encrypted.
         held_bytes: bytes of requests that are not complete.
-        unsent_bytes: bytes of answers that the client does not take, as counted after the last read or write.
+        stream_count: open streams, as counted after the last read or write.
+        unsent_bytes: bytes of answers that the client does not take, counted likewise.
+        unwritten: answers of which their callers want to know whether the client takes them.
     """
 
     def __init__(self, server: GrpcServer) -> None:
         self.http2 = Http2Connection(server.space, server.options.http2)
-        self.address, self.secure = "", False
-        self.held_bytes = self.unsent_bytes = 0
+        self.address, self.host, self.secure = "", b"", False
+        self.active_ms = server.now_ms()
+        self.progress = ConnectionProgress(self.active_ms / 1000)
+        self.held_bytes = self.unsent_bytes = self.stream_count = 0
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, GrpcCall] = {}
+        self._talks: dict[int, bool] = {}
+        """The streams with any number of requests, until their client ends them, and whether a request was completed
+        since the last look of ``TimeLimits``.
+        """
+        self.unwritten = UnwrittenAnswers()
         self._known: dict[tuple[int, int, int], Method] = {}
-        self._is_reading = self._is_paused = self._is_flushing = self._is_closing = False
+        self.is_read = True
+        self._is_reading = self._is_paused = self._is_flushing = False
+        self._cutting: asyncio.TimerHandle | None = None
 
     # --- asyncio
 
@@ -83,17 +102,22 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # that of uvloop is of no class of asyncio
         peer = transport.get_extra_info("peername")
         self.address = join_address(*peer[:2]) if isinstance(peer, tuple) else ""
+        self.host = stored_host(peer if isinstance(peer, tuple) else None)
         self.secure = transport.get_extra_info("ssl_object") is not None
-        self._server.connections.add(self)
+        used = transport.get_extra_info("socket")
+        self._server.opened(self, -1 if used is None else used.fileno())
 
     def connection_lost(self, error: Exception | None) -> None:
         """Ends all calls."""
         self._server.lost(self)
         self._transport = None
+        if self._cutting is not None:
+            self._cutting.cancel()
         for call in list(self._calls.values()):
             self._abandon(call)
-        self._server.note_unsent(-self.unsent_bytes)
-        self.unsent_bytes = 0
+        self.unwritten.close()
+        self._server.note(-self.unsent_bytes, -self.stream_count)
+        self.unsent_bytes = self.stream_count = 0
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The memory into which the next bytes are read."""
@@ -101,28 +125,34 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         """Handles bytes that were read, and sends what they cause."""
-        now_ms = self._server.now_ms()
+        self.active_ms = now_ms = self._server.now_ms()
         self._is_reading = True
         try:
             rows = self.http2.received(count, now_ms)
             while rows:
+                self.progress.framed = True
                 self._handle(rows)
-                rows = self.http2.more(now_ms)
+                if rows := self.http2.more(now_ms):  # what comes next must know how much waits already
+                    self._count_pending()
         finally:
             self._is_reading = False
         self._flush()
         if self.http2.is_over:
             self._close_gently()
+        elif self.is_pending:
+            self._server.time_limits.watch(self)
 
     def pause_writing(self) -> None:
         """The client does not read; answers wait."""
         self._is_paused = True
+        self._server.time_limits.watch(self)
 
     def resume_writing(self) -> None:
         """The client reads again."""
-        self._is_paused = False
+        self._is_paused, self.progress.caught_up = False, True
         self._flush()
         if self._transport is not None and not self._is_paused:
+            self.is_read = True
             self._transport.resume_reading()
 
     def eof_received(self) -> bool:
@@ -166,6 +196,49 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def dismiss(self, reason: str) -> None:
+        """Closes the connection with GOAWAY and a text for the log of the client."""
+        self.http2.close(ErrorCode.NO_ERROR, reason.encode())
+        self._flush()
+        self._close_gently()
+
+    def end_slow(self, watch: StreamWatch, now_ms: int) -> None:
+        """Ends streams whose client takes nothing, or sends its request too slowly."""
+        for stream in watch.stalled(self.http2, now_ms):
+            self.http2.reset(stream, ErrorCode.ENHANCE_YOUR_CALM)
+            if (call := self._calls.get(stream)) is not None:
+                self._abandon(call)
+            self.unwritten.ended(stream)
+        for stream, took_ms in watch.slow(self.http2, self._calls, self._talks, self.is_read, now_ms):
+            if (call := self._calls.get(stream)) is None:
+                self.http2.reset(stream, ErrorCode.NO_ERROR)
+            else:
+                text = f"only {call.held_bytes} bytes of a request in {took_ms // 1000} s"
+                self.refuse(call, GrpcError(StatusCode.RESOURCE_EXHAUSTED, text))
+        self._flush()
+
+    @property
+    def begun_bytes(self) -> int:
+        """Number of received bytes of a frame or header block that is not complete."""
+        return self.http2.begun_bytes
+
+    @property
+    def unread_bytes(self) -> int:
+        """Number of bytes that the socket does not take; 0 while it takes some."""
+        return self._transport.get_write_buffer_size() if self._is_paused and self._transport is not None else 0
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a frame, a request or an answer is not complete."""
+        http2 = self.http2
+        return (
+            self.unsent_bytes > 0
+            or self.held_bytes > 0
+            or self._is_paused
+            or http2.unended_count > len(self._talks)
+            or http2.begun_bytes > 0
+        )
+
     @property
     def calls_begun(self) -> int:
         """Number of calls that the client has begun: it numbers them 1, 3, 5 and so on."""
@@ -198,6 +271,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             elif kind == _RESET:
                 if (call := self._calls.get(rows[base + ROW_STREAM])) is not None:
                     self._abandon(call)
+                self.unwritten.ended(rows[base + ROW_STREAM])
             elif kind == _NOT_HTTP2:
                 self._say_no(rows[base + ROW_LENGTH])
 
@@ -210,8 +284,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         method = self._known.get(key) or self._look_up(stream, fields, key)
         if method is None:
             return
-        if server.unsent_bytes > server.options.unsent_bytes_max and self._takes_most():
-            text = "the client does not read the answers to its calls"
+        if server.is_crowded and (text := self._excess()):
             http2.send_headers(stream, trailers(StatusCode.RESOURCE_EXHAUSTED, text, alone=True), True)
             http2.reset(stream, ErrorCode.NO_ERROR)
             return
@@ -236,6 +309,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
             http2.reset(stream, ErrorCode.NO_ERROR)  # what the client still sends is of no use
         else:
             if min(key) >= 0:
+                if len(self._known) >= _KNOWN_MAX:  # entries leave the table, and come back with another number
+                    self._known.clear()
                 self._known[key] = method
             return method
         return None
@@ -244,6 +319,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         try:
             if not isinstance(call.method, UnaryMethod):
                 call.conversation = call.method.begin(call)
+                if not is_last and not call.is_over:
+                    self._talks[call.stream] = False
                 call.wait(self._server.loop)
             if is_last:
                 self._take(call, b"", True)
@@ -296,6 +373,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
             for request in requests:
                 self._serve(call, request)
             return
+        if call.stream in self._talks:
+            if is_last:
+                del self._talks[call.stream]
+            elif requests:
+                self._talks[call.stream] = True
+        if requests and self._server.is_crowded and self._reads_too_little():
+            raise GrpcError(StatusCode.RESOURCE_EXHAUSTED, "the client does not read the answers to its requests")
         for request in requests:
             if not call.is_over:
                 conversation.received(request)
@@ -346,11 +430,25 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     # --- details
 
-    def _takes_most(self) -> bool:
-        """Whether more answers wait for this client than its share."""
-        return self.unsent_bytes * len(self._server.connections) >= self._server.options.unsent_bytes_max
+    def _excess(self) -> str:
+        """Of what the server has too much, and this client more than its share; empty if it may go on."""
+        if self._reads_too_little():
+            return "the client does not read the answers to its calls"
+        streams_max = self._server.options.streams_max
+        if self._server.stream_count > streams_max and self._has_share(self.http2.stream_count, streams_max):
+            return "the client has too many open calls"
+        return ""
+
+    def _reads_too_little(self) -> bool:
+        bytes_max = self._server.options.unsent_bytes_max
+        return self._server.unsent_bytes > bytes_max and self._has_share(self.unsent_bytes, bytes_max)
+
+    def _has_share(self, count: int, most: int) -> bool:
+        """Whether this connection has at least its share of what all may have."""
+        return count * len(self._server.connections) >= most
 
     def _release(self, call: GrpcCall) -> None:
+        self._talks.pop(call.stream, None)
         if held := call.held_bytes:
             self.held_bytes -= held
             self._server.hold(self, -held)
@@ -371,19 +469,26 @@ class GrpcConnection(asyncio.BufferedProtocol):
             return
         if not self._is_paused and (data := self.http2.data_to_send()):
             self._transport.write(data)
-        self._note_unsent(self._transport)
+            self.active_ms = self._server.now_ms()
+        self.unwritten.written(self.http2)
+        if self._count_pending() > _UNREAD_BYTES_MAX:
+            # The client does not even read. If only its windows were closed, we would have to go on, because they open
+            # with frames that we read.
+            self.is_read = False
+            self._transport.pause_reading()
         self._close_if_done()
 
-    def _note_unsent(self, transport: asyncio.Transport) -> None:
-        """Counts what the client does not take. If it does not even read, we stop reading; if only its windows are
-        closed, we must go on, because they open with frames that we read.
-        """
-        ready = self.http2.ready_bytes
-        if (unsent := self.http2.queued_bytes() + ready) != self.unsent_bytes:
-            self._server.note_unsent(unsent - self.unsent_bytes)
-            self.unsent_bytes = unsent
-        if ready > _UNREAD_BYTES_MAX:
-            transport.pause_reading()
+    def _count_pending(self) -> int:
+        """Counts the streams, and what the client does not take; returns how much of that its windows allow."""
+        http2 = self.http2
+        ready, streams = http2.ready_bytes, http2.stream_count
+        unsent = http2.queued_bytes() + ready
+        if unsent != self.unsent_bytes or streams != self.stream_count:
+            self._server.note(unsent - self.unsent_bytes, streams - self.stream_count)
+            self.unsent_bytes, self.stream_count = unsent, streams
+            if unsent:
+                self._server.time_limits.watch(self)
+        return ready
 
     def _close_gently(self) -> None:
         """Closes the connection after an error of the peer.
@@ -391,11 +496,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
         The peer may still send. If the socket closed at once, the system would answer with a reset, and the peer would
         lose what we said. So we say that nothing more comes, and drop what we get for a moment.
         """
-        if self._transport is not None and not self._is_closing:
-            self._is_closing = True
+        if self._transport is not None and self._cutting is None:
             if self._transport.can_write_eof():
                 self._transport.write_eof()
-            self._server.loop.call_later(_GENTLE_S, self.abort)
+            self._cutting = self._server.loop.call_later(_GENTLE_S, self.abort)
 
     def _close_if_done(self) -> None:
         if self._server.is_stopping and not self._calls and not self.http2.queued_bytes():

@@ -14,11 +14,13 @@ from rucola.grpc.metadata import FIELDS
 from rucola.grpc.methods import Method
 from rucola.grpc.server_options import GrpcServerOptions
 from rucola.grpc.status import GrpcError, StatusCode
+from rucola.grpc.time_limits import TimeLimits
 from rucola.http2.event_space import EventSpace
+from rucola.remoting.fairness.connection_count import ConnectionCount, count_connections
 from rucola.remoting.listening import accept, listen
 from rucola.remoting.peer_log import PeerLog
 from rucola.remoting.tls_listener import ServerTls, TlsListener
-from rucola.runtime.supervision import Supervisor
+from rucola.runtime.supervision import PeriodicWork, Supervisor
 
 _GREETING = b"This is a gRPC port. It speaks HTTP/2; clients of gRPC connect here.\n"
 
@@ -39,8 +41,11 @@ class GrpcServer:
         connections: the open connections.
         metadata_places: places of the wanted fields in ``space``.
         space: memory that the connections share.
+        time_limits: what ends connections and streams that are too slow.
+        is_crowded: whether there are so many unsent bytes or streams that some clients must wait.
         is_stopping: whether no more calls are taken.
         options: as given.
+        stream_count: open streams of all connections.
         unsent_bytes: bytes of answers that clients do not take.
     """
 
@@ -66,10 +71,14 @@ class GrpcServer:
         self.is_stopping = False
         self.loop: asyncio.AbstractEventLoop
         self._monotonic = monotonic
-        self._held_bytes = self.unsent_bytes = self._ended_calls = 0
+        self._held_bytes = self.unsent_bytes = self.stream_count = self._ended_calls = 0
+        self.is_crowded = False
         self._server: asyncio.Server | TlsListener | None = None
         self._supervisor = supervisor or Supervisor()
         self._log = PeerLog()
+        self._count = ConnectionCount(self.options)
+        self.time_limits = TimeLimits(self.options, self.now_ms, self._log)
+        self._looking: PeriodicWork | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._all_closed: asyncio.Event | None = None
 
@@ -90,6 +99,7 @@ class GrpcServer:
         """
         self.loop = asyncio.get_running_loop()
         options = self.options
+        self._count = count_connections(options)
         tls = None if options.tls is None else _with_alpn(options.tls)
         if listening is None:
             self._server = await listen(
@@ -100,6 +110,9 @@ class GrpcServer:
                 self._connection, listening, options.backlog, tls, self._log.closed, self._supervisor
             )
         self.port = self._server.sockets[0].getsockname()[1]
+        self._looking = self._supervisor.every(
+            "look at gRPC connections", lambda: self.time_limits.period_s, self.time_limits.look, self.loop
+        )
 
     async def stop(self, timeout_s: float = 5.0) -> None:
         """Takes no more calls, waits for those that are open, and closes all connections.
@@ -120,6 +133,8 @@ class GrpcServer:
                 for connection in list(self.connections):
                     connection.abort()
                 await self._all_closed.wait()
+        if self._looking is not None:
+            await self._looking.stop()
         for task in list(self._tasks):
             task.cancel()
 
@@ -160,14 +175,28 @@ class GrpcServer:
             most.refuse(call, GrpcError(StatusCode.RESOURCE_EXHAUSTED, "the server holds too many large requests"))
             most.flush_soon()
 
-    def note_unsent(self, count: int) -> None:
-        """Notes that so many more bytes of answers wait for a client; negative when they have gone out."""
-        self.unsent_bytes += count
+    def note(self, unsent_bytes: int, streams: int) -> None:
+        """Notes that so many more bytes of answers wait for a client, and that so many more streams are open."""
+        self.unsent_bytes += unsent_bytes
+        self.stream_count += streams
+        options = self.options
+        self.is_crowded = self.unsent_bytes > options.unsent_bytes_max or self.stream_count > options.streams_max
+
+    def opened(self, connection: GrpcConnection, descriptor: int) -> None:
+        """Takes a connection that was accepted, or closes it at once if there are too many."""
+        self.connections.add(connection)
+        self.time_limits.opened(connection)
+        too_many = self._count.opened(connection.host, descriptor)
+        if too_many or self.is_stopping:  # accepted before ``stop``, but reported afterwards
+            self._log.closed(connection.address, too_many or "the server stops")
+            connection.abort()
 
     def lost(self, connection: GrpcConnection) -> None:
         """Forgets a connection that is closed."""
         self._ended_calls += connection.calls_begun
         self.connections.discard(connection)
+        self.time_limits.closed(connection)
+        self._count.closed(connection.host)
         if not self.connections and self._all_closed is not None:
             self._all_closed.set()
 

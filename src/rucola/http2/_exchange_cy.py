@@ -117,6 +117,7 @@ class Stream:
         body_left: bytes that content-length promises and that have not come; -1 without content-length.
         opened_ms: when it was opened.
         queued_bytes: bytes that wait for the peer's windows.
+        drained_bytes: how many such bytes have gone out.
         is_ended: whether the owner has handed over the last of its answer.
     """
 
@@ -128,6 +129,7 @@ class Stream:
     body_left = cython.declare(cython.longlong, visibility="readonly")
     opened_ms = cython.declare(cython.longlong, visibility="readonly")
     queued_bytes = cython.declare(cython.longlong, visibility="readonly")
+    drained_bytes = cython.declare(cython.longlong, visibility="readonly")
     is_ended = cython.declare(cython.bint, visibility="readonly")
     _queue: Any  # of (bytes, whether they are a block, whether they end the stream); None if nothing ever waited
 
@@ -148,6 +150,7 @@ class Stream:
         self.body_left = body_left
         self.opened_ms = opened_ms
         self.queued_bytes = 0
+        self.drained_bytes = 0
         self.is_ended = False
         self._queue = None
 
@@ -176,6 +179,7 @@ class StreamExchange:
         row_count: number of frames that ``read`` has found.
         position: position after them.
         text_top: where the text of this read ends.
+        unended_count: number of streams that the peer has not ended.
         held_bytes: bytes of DATA that were handed over and not acknowledged.
         receive_window, unannounced: bytes that the peer may still send on all streams, and those that it may send, but
             no WINDOW_UPDATE has announced.
@@ -183,6 +187,7 @@ class StreamExchange:
         first_window: bytes that the peer accepts on a new stream.
         frame_bytes_max: largest payload that the peer accepts.
         queued_bytes: bytes that wait for windows, on all streams.
+        drained_bytes: how many such bytes have gone out.
         control_bytes: bytes of control frames that were not taken.
         earned, small_frames, empty_frames, updates: what limits count: control frames that go with honest work, DATA
             below ``small_bytes`` or without any byte that does not end its stream, changes of the table's size.
@@ -197,12 +202,14 @@ class StreamExchange:
     row_count = cython.declare(cython.Py_ssize_t, visibility="readonly")
     position = cython.declare(cython.Py_ssize_t, visibility="readonly")
     text_top = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    unended_count = cython.declare(cython.Py_ssize_t, visibility="readonly")
     held_bytes = cython.declare(cython.longlong, visibility="readonly")
     receive_window = cython.declare(cython.longlong, visibility="readonly")
     unannounced = cython.declare(cython.longlong, visibility="readonly")
     window = cython.declare(cython.longlong, visibility="readonly")
     first_window = cython.declare(cython.longlong, visibility="readonly")
     frame_bytes_max = cython.declare(cython.longlong, visibility="public")
+    drained_bytes = cython.declare(cython.longlong, visibility="readonly")
     control_bytes = cython.declare(cython.longlong, visibility="readonly")
     earned = cython.declare(cython.longlong, visibility="public")
     small_frames = cython.declare(cython.longlong, visibility="public")
@@ -254,8 +261,9 @@ class StreamExchange:
         self._connection_window = self.receive_window = connection_window
         self._small_bytes = small_bytes
         self.now_ms = self.last = self.text_top = self.held_bytes = self.control_bytes = self._queued = 0
+        self.drained_bytes = 0
         self.earned = self.small_frames = self.empty_frames = self.updates = self.unannounced = 0
-        self.row_count = self.position = 0
+        self.row_count = self.position = self.unended_count = 0
         self.last_announced = -1
         self.is_over = self.is_plain = self.is_noted = self._has_sent_block = False
         self.window = self.first_window = WINDOW_DEFAULT
@@ -275,6 +283,14 @@ class StreamExchange:
     def streams(self) -> list[Stream]:
         """Returns the open and half-closed streams."""
         return list(self._living.values())
+
+    def unended_streams(self) -> list[Stream]:
+        """Returns the streams that the peer has not ended."""
+        return [stream for stream in self._living.values() if stream.state < STATE_HALF_CLOSED_REMOTE]
+
+    def queued_streams(self) -> list[Stream]:
+        """Returns the streams on which something waits for the peer's windows."""
+        return [stream for stream in self._living.values() if stream.queued_bytes > 0]
 
     @property
     def stream_count(self) -> int:
@@ -297,7 +313,11 @@ class StreamExchange:
 
     @cython.cfunc
     def _close(self, number: cython.longlong, state: cython.int):
-        self._living.pop(number, None)
+        found = self._living.pop(number, None)
+        if found is not None:
+            stream: Stream = found
+            if stream.state < STATE_HALF_CLOSED_REMOTE:
+                self.unended_count -= 1
         self._closed[(number >> 1) % _REMEMBERED] = number << 3 | state
 
     # --- receiving
@@ -442,6 +462,8 @@ class StreamExchange:
             content_length,
             self.now_ms,
         )
+        if not is_end:
+            self.unended_count += 1
         self.earned += EARNED_BY_REQUEST
         rows[base + ROW_KIND] = KIND_REQUEST
         return True
@@ -498,6 +520,7 @@ class StreamExchange:
     @cython.cfunc
     def _end(self, stream: Stream):
         """Notes that the peer has ended a stream."""
+        self.unended_count -= 1
         if stream.state == STATE_HALF_CLOSED_LOCAL:
             stream.state = STATE_CLOSED
             self._close(stream.number, STATE_CLOSED)
@@ -726,6 +749,8 @@ class StreamExchange:
                     break
             frames -= 1
             stream.queued_bytes -= size
+            stream.drained_bytes += size
+            self.drained_bytes += size
             self._queued -= size
             if size < len(data):
                 self._put_data(stream, data[:size], False)

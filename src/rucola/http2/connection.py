@@ -112,6 +112,17 @@ class Http2Connection(StreamExchange):
         return self._buffer.room()
 
     @property
+    def is_settled(self) -> bool:
+        """Whether the peer's preface is complete, with its SETTINGS."""
+        return self._is_settled
+
+    @property
+    def begun_bytes(self) -> int:
+        """Number of bytes of a frame, or of a header block, that is not complete."""
+        block = self._block_begun
+        return self._buffer.end - self._buffer.start + (0 if block is None else len(block.data) + 1)
+
+    @property
     def source(self) -> bytearray:
         """The bytes that positions of DATA and NOT_HTTP2 refer to; other ones after each ``buffer()``."""
         return self._buffer.source
@@ -302,8 +313,10 @@ class Http2Connection(StreamExchange):
         self.discard(rows[base + ROW_FLOW])
         if rows[base + ROW_SCOPE]:
             self._reset_stream(base, rows[base + ROW_STREAM], rows[base + ROW_CODE])
-        else:
-            self._is_taken(base, FrameType.DATA)
+        elif self._is_taken(base, FrameType.DATA) or self._allowed_small.take(self.now_ms, 1):
+            return
+        elif not self.is_over:
+            self._calm(base, "DATA of streams that were reset")
 
     def _on_headers(self, base: int) -> None:
         rows = self.space.rows

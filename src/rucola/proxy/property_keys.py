@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from rucola.common import message_const
+
 TRACE_CONTEXT: Final = "TRACE_CONTEXT"
-PRIORITY: Final = "_SYS_MSG_PRIORITY_"
-"""A number from 0 on; brokers of RocketMQ 5.4 act on it."""
+PRIORITY: Final = message_const.PRIORITY
 LITE_TOPIC: Final = "__LITE_TOPIC"
 
 RESERVED_KEYS: Final = frozenset(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from rucola.common.numbers import POP_MESSAGES_MAX
 from rucola.errors import BrokerError, FormatError, RemotingError, RucolaError
-from rucola.grpc.call import GrpcCall
+from rucola.grpc.call import PREFIX_BYTES, GrpcCall
 from rucola.grpc.metadata import timeout_s
 from rucola.grpc.methods import Answer, UnaryMethod
 from rucola.protocol.bodies.heartbeat import SubscriptionData
@@ -280,11 +280,26 @@ class Receives:
                         poll.session, poll.header.consumer_group, terms.topic, handle, one.reconsume_times
                     )
             if wanted:
-                call.send_all([_OK, *(one.response for one in wanted), self._time()])
-                call.end()
+                self._send(poll, wanted)
             else:
                 self._say(call, messages.MESSAGE_NOT_FOUND, "no message matches")
         await self._settle([one for one in found if one.fate is not Fate.DELIVER], partial(self._drop, poll))
+
+    def _send(self, poll: _Poll, wanted: list[PoppedMessage]) -> None:
+        """Sends messages. Those that the client does not take completely are visible soon, for others."""
+        last = self._time()
+
+        def lost(unwritten: int) -> None:
+            left = unwritten - len(last) - PREFIX_BYTES
+            unread: list[PoppedMessage] = []
+            for message in reversed(wanted):
+                if left <= 0:
+                    break
+                left -= len(message.response) + PREFIX_BYTES
+                unread.append(message)
+            self._run(self._settle(unread, partial(self._show, poll)))
+
+        poll.call.finish([_OK, *(one.response for one in wanted), last], lost)
 
     async def _settle(self, found: list[PoppedMessage], settle: Callable[[PoppedMessage], Awaitable[object]]) -> None:
         for result in await asyncio.gather(*map(settle, found), return_exceptions=True):
@@ -294,7 +309,8 @@ class Receives:
                 raise result
 
     async def _show(self, poll: _Poll, message: PoppedMessage) -> None:
-        handle, group = ReceiptHandle.decode(message.handle), poll.header.consumer_group
+        group = poll.header.consumer_group
+        handle = self._renewals.take(poll.session, group, ReceiptHandle.decode(message.handle))
         await self._acknowledgements.change(poll.session, group, poll.terms.topic, handle, VISIBLE_SOON_MS)
 
     async def _drop(self, poll: _Poll, message: PoppedMessage) -> None:

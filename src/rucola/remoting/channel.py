@@ -165,7 +165,7 @@ class Channel(Outbound):
         return not self.inbound.reasons
 
     @property
-    def unsent_bytes(self) -> int:
+    def unread_bytes(self) -> int:
         """Number of unsent bytes of responses for a slow peer; 0 unless reading is paused because of them."""
         return self.buffered_bytes if self.inbound.reasons & SLOW_PEER else 0
 

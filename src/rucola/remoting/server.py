@@ -16,6 +16,7 @@ from rucola.common.tls_config import TlsConfig
 from rucola.errors import FormatError
 from rucola.protocol.shared_reader import ReadSpace, SharedFrameReader
 from rucola.remoting.channel import Channel, FramesHandler
+from rucola.remoting.fairness.connection_count import ConnectionCount, count_connections
 from rucola.remoting.fairness.connection_watch import ConnectionWatch
 from rucola.remoting.fairness.large_frames import RETRY_S, LargeFrames
 from rucola.remoting.fairness.linger import Linger
@@ -29,7 +30,6 @@ from rucola.remoting.peer_log import PeerLog
 from rucola.remoting.server_options import ServerOptions
 from rucola.remoting.tls_listener import ServerTls, TlsListener
 from rucola.runtime.logs import event
-from rucola.runtime.machine import raise_file_limit
 from rucola.runtime.supervision import PeriodicWork, Supervisor
 from rucola.runtime.tls import server_context
 
@@ -84,8 +84,8 @@ class RemotingServer:
         self.large_frames: LargeFrames[Channel] = LargeFrames(self.options.begun_bytes_max)
         self.unsent: UnsentBytes[Outbound] = UnsentBytes(self.options.outbound_total_max)
         self._room_timer: asyncio.TimerHandle | None = None
-        self._watch = ConnectionWatch(self.options)
         self._space = ReadSpace(self.options.receive_bytes)
+        self._count, self._watch = ConnectionCount(self.options), ConnectionWatch(self.options)
         self._opaques = itertools.count(1)
         self._server: asyncio.Server | TlsListener | None = None
         self._supervisor = supervisor or Supervisor()
@@ -96,7 +96,7 @@ class RemotingServer:
     @property
     def refused_connections(self) -> int:
         """Number of connections that were closed as soon as they were accepted, because there were too many."""
-        return self._watch.refused
+        return self._count.refused
 
     @property
     def address(self) -> str:
@@ -112,15 +112,7 @@ class RemotingServer:
         """
         loop = asyncio.get_running_loop()
         options = self.options
-        self._watch = ConnectionWatch(options, raise_file_limit())
-        if self._watch.connections_max < options.connections_max:
-            event(
-                logger,
-                logging.WARNING,
-                "fewer connections than connectionsMax are possible; raise the limit of open files",
-                connections_max=options.connections_max,
-                allowed=self._watch.connections_max,
-            )
+        self._count = count_connections(options)
         self._server = await listen(
             lambda: Channel(self, loop, SharedFrameReader(self._space)).inbound,
             self.host,
@@ -181,7 +173,7 @@ class RemotingServer:
         if self._server is None:
             channel.abort()  # accepted before close(), but reported afterwards
         self.channels.add(channel)
-        too_many = self._watch.opened(channel, channel.descriptor)
+        too_many = self._count.opened(channel.host, channel.descriptor)
         if too_many:
             self._log.closed(channel.remote_address, too_many)
             channel.abort()
@@ -189,7 +181,7 @@ class RemotingServer:
     def closed(self, channel: Channel) -> None:
         """Called when ``channel`` has ended."""
         self.channels.discard(channel)
-        self._watch.closed(channel)
+        self._count.closed(channel.host)
         self.large_frames.ended(channel)
         self.unsent.ended(channel)
         self._ended.append(channel)

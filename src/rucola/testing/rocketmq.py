@@ -130,7 +130,7 @@ class RocketMQ:
 
         Args:
             order: whether to mark the topic as ordered and to list its queues in the order configuration.
-            type: ``message.type``: NORMAL, FIFO, DELAY, TRANSACTION or MIXED.
+            type: ``message.type``: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY or MIXED.
 
         Raises:
             BrokerError: the broker refuses the name or the type.

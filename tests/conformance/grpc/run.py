@@ -195,7 +195,12 @@ def run_client(client: Client, target: Target, prefix: str, chosen: list[str]) -
     command = client.command(target.endpoints, prefix, *chosen)
     admin = Admin(target.broker)
     admin.prepare(prefix, chosen)
-    environment = {**os.environ, **GO_PLAIN, "HOME": str(PEERS), "PYTHONPATH": PYTHON_PATH}  # where clients write their logs
+    environment = {
+        **os.environ,
+        **GO_PLAIN,
+        "HOME": str(PEERS),
+        "PYTHONPATH": PYTHON_PATH,
+    }  # where clients write their logs
     missing = dict.fromkeys(chosen)
     with ScenarioProgram(command, target.servers, CLIENT_TIMEOUT_S, environment) as program:
         for line in program.outcomes():

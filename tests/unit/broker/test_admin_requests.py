@@ -210,7 +210,11 @@ def test_topics_many_at_once(tmp_path: Path) -> None:
     ("changes", "code", "remark"),
     [
         ("+no.such=1", 1, "unsupported key: no.such"),
-        ("+message.type=WRONG", 1, "value is not in set: [UNSPECIFIED, TRANSACTION, FIFO, MIXED, DELAY, NORMAL]"),
+        (
+            "+message.type=WRONG",
+            1,
+            "value is not in set: [UNSPECIFIED, MIXED, TRANSACTION, PRIORITY, FIFO, DELAY, NORMAL]",
+        ),
         ("+message.type=FIFO,+message.type=DELAY", 1, "key duplication: message.type"),
         ("-message.type", 1, "only add attribute is supported while creating topic. key: message.type"),
         ("+message.type=MIXED", 29, "MIXED message type is not supported."),

@@ -2,118 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, cast
 
-import h2.config
-import h2.connection
 import h2.events
 import h2.settings
 import hpack
 import pytest
-from tests.unit.grpc.services import WANTED, Service
+from tests.unit.grpc.raw_peer import GRPC, HELLO, POST, Peer, Transport, echo_of
 
 from rucola.grpc.connection import GrpcConnection
-from rucola.grpc.server import GrpcServer
-from rucola.grpc.server_options import GrpcServerOptions
-
-POST = {":method": "POST", ":scheme": "http", ":authority": "x", ":path": "/t.T/Echo"}
-GRPC = {"content-type": "application/grpc", "te": "trailers"}
-HELLO = b"\0\0\0\0\x05hello"
-
-
-class Transport:
-    """Keeps what is written."""
-
-    def __init__(self) -> None:
-        self.written = bytearray()
-        self.ended = self.closed = self.aborted = False
-        self.reads = True
-
-    def get_extra_info(self, name: str) -> object:
-        return ("127.0.0.1", 50_000) if name == "peername" else None
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self.ended = True
-
-    def pause_reading(self) -> None:
-        self.reads = False
-
-    def resume_reading(self) -> None:
-        self.reads = True
-
-    def close(self) -> None:
-        self.closed = True
-
-    def abort(self) -> None:
-        self.closed = self.aborted = True
-
-
-class Peer:
-    """A client made of the library h2, and our connection, without sockets."""
-
-    def __init__(self, held_bytes_max: int = 1 << 20) -> None:
-        self.service = Service()
-        methods = self.service.methods()
-        options = GrpcServerOptions(held_bytes_max=held_bytes_max)
-        server = GrpcServer(methods, "127.0.0.1", 0, time.monotonic, WANTED, options)
-        self.soon: list[Callable[[], None]] = []
-        server.loop = cast(Any, SimpleNamespace(call_soon=self.soon.append, call_later=self._later))
-        self.timers: list[tuple[float, Callable[[], None]]] = []
-        self.cancelled = 0
-        self.connection, self.transport = GrpcConnection(server), Transport()
-        self.connection.connection_made(cast(Any, self.transport))
-        self.client = h2.connection.H2Connection(h2.config.H2Configuration(validate_outbound_headers=False))
-        self.client.initiate_connection()
-        self._stream = -1
-
-    def _later(self, delay_s: float, work: Callable[..., None], *arguments: object) -> SimpleNamespace:
-        self.timers.append((delay_s, lambda: work(*arguments)))
-        return SimpleNamespace(cancel=self._cancel)
-
-    def _cancel(self) -> None:
-        self.cancelled += 1
-
-    def feed(self, data: bytes) -> None:
-        """Gives bytes to the connection, as a socket would."""
-        while data:
-            room = self.connection.get_buffer(-1)
-            count = min(len(room), len(data))
-            room[:count] = data[:count]
-            self.connection.buffer_updated(count)
-            data = data[count:]
-
-    def events(self) -> list[h2.events.Event]:
-        """Sends what the client has to send; returns what the answers mean to it."""
-        self.feed(self.client.data_to_send())
-        answer = bytes(self.transport.written)
-        self.transport.written.clear()
-        return list(self.client.receive_data(answer))
-
-    def ask(self, fields: dict[str, str], *data: bytes, end: bool = True) -> dict[str, Any]:
-        """Sends a request; returns the fields of the answer, and its data under ``data``."""
-        self._stream += 2
-        self.client.send_headers(self._stream, list(fields.items()), end_stream=end and not data)
-        for number, part in enumerate(data, 1):
-            self.client.send_data(self._stream, part, end_stream=end and number == len(data))
-        answer: dict[str, Any] = {"data": b""}
-        for event in self.events():
-            if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
-                answer |= {name.decode(): value.decode() for name, value in event.headers}
-            elif isinstance(event, h2.events.DataReceived):
-                answer["data"] += event.data
-            elif isinstance(event, h2.events.StreamReset):
-                answer["reset"] = event.error_code
-        return answer
 
 
 @pytest.fixture
@@ -304,10 +202,6 @@ def test_answers_wait_while_the_client_does_not_read(peer: Peer) -> None:
     assert any(isinstance(event, h2.events.DataReceived) for event in peer.events())
 
 
-def echo_of(size: int) -> bytes:
-    return b"\0" + size.to_bytes(4, "big") + bytes(size)
-
-
 def test_a_client_that_reads_nothing_is_not_read_either(peer: Peer) -> None:
     peer.events()
     peer.client.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 20})
@@ -337,7 +231,7 @@ def test_who_opens_no_window_gets_no_more_calls_when_much_waits(peer: Peer) -> N
     assert peer.connection.http2.stream_count == 10
     other = GrpcConnection(server)
     other.connection_made(cast(Any, Transport()))
-    assert not other._takes_most()
+    assert not other._excess()
     peer.client.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 20})
     peer.client.increment_flow_control_window(1 << 24)
     peer.events()
@@ -396,3 +290,58 @@ def test_answers_of_one_turn_go_out_together(peer: Peer) -> None:
     assert len(peer.soon) == 1 and not peer.transport.written
     peer.soon.pop()()
     assert peer.transport.written.count(b"\0\0\0\0\x01x") == 2
+
+
+def test_who_opens_no_window_gets_no_more_answers_in_a_conversation(peer: Peer) -> None:
+    server = peer.connection._server
+    server.options = replace(server.options, unsent_bytes_max=100_000)
+    peer.events()
+    peer.client.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    peer.events()
+    peer.ask(POST | GRPC | {":path": "/t.T/Talk"}, end=False)
+    resets: list[h2.events.Event] = []
+    for _ in range(20):
+        if not resets:
+            peer.client.send_data(1, echo_of(10_000))
+        resets += [event for event in peer.events() if isinstance(event, h2.events.StreamReset)]
+    assert len(resets) == 1 and peer.service.over == 1
+    assert len(peer.service.heard) == 5, "each request has an answer of 20,000 bytes"
+    assert (server.unsent_bytes, server.stream_count) == (0, 0)
+
+
+def test_who_has_more_open_calls_than_its_share_gets_no_more_when_there_are_many(peer: Peer) -> None:
+    server = peer.connection._server
+    server.options = replace(server.options, streams_max=10)
+    other = Peer()
+    other.connection._server = server
+    server.connections.add(other.connection)
+    other.ask(POST | GRPC | {":path": "/t.T/Never"}, HELLO)
+    for _ in range(12):
+        answer = peer.ask(POST | GRPC | {":path": "/t.T/Never"}, HELLO)
+    assert (answer["grpc-status"], answer["grpc-message"]) == ("8", "the%20client%20has%20too%20many%20open%20calls")
+    assert len(peer.service.waiting) == server.stream_count == 11
+    assert other.ask(POST | GRPC, HELLO)["grpc-status"] == "0"
+    peer.connection.connection_lost(None)
+    assert (server.stream_count, server.is_crowded) == (1, False)
+
+
+def test_the_limit_of_what_waits_holds_within_a_read(peer: Peer) -> None:
+    server = peer.connection._server
+    server.options = replace(server.options, unsent_bytes_max=1000)
+    peer.events()
+    peer.client.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    peer.events()
+    for number in range(1, 400, 2):
+        peer.client.send_headers(number, list((POST | GRPC).items()))
+        peer.client.send_data(number, echo_of(20), end_stream=True)
+    peer.events()
+    assert 1000 < server.unsent_bytes < 1000 + 32 * 33, "32 calls are handled at a time"
+
+
+def test_what_is_known_of_table_entries_is_bounded(peer: Peer) -> None:
+    """Each request has an id of its own, which pushes the path out of the table; it comes back with another number."""
+    most = 0
+    for number in range(700):
+        assert peer.ask(POST | GRPC | {"x-mq-request-id": f"{number:0500}"}, HELLO)["grpc-status"] == "0"
+        most = max(most, len(peer.connection._known))
+    assert most == 64

@@ -683,3 +683,44 @@ def test_the_owner_sees_how_much_can_go_out(form: str) -> None:
     connection.send_data(1, bytes(10_000))
     assert connection.ready_bytes == 10_009 == len(connection.data_to_send())
     assert connection.ready_bytes == 0
+
+
+def test_what_is_not_complete_is_known(form: str) -> None:
+    peer = Peer(form)
+    connection = peer.connection
+
+    def unended() -> list[int]:
+        found = [stream.number for stream in connection.unended_streams()]
+        assert connection.unended_count == len(found)
+        return found
+
+    peer.feed(b"".join(peer.request(number) for number in (1, 3, 5, 7, 9)) + peer.request(11, end=True))
+    assert unended() == [1, 3, 5, 7, 9]
+    peer.feed(data(1, b"x", end=True))
+    peer.feed(word(FrameType.RST_STREAM, 3, ErrorCode.CANCEL))
+    connection.reset(5, ErrorCode.CANCEL)
+    connection.send_headers(7, ANSWER, True)
+    assert unended() == [7, 9]
+    peer.feed(data(7, end=True) + word(FrameType.WINDOW_UPDATE, 9, 0))
+    assert unended() == []
+    connection.send_headers(11, ANSWER)
+    connection.send_data(11, bytes(70_000))
+    assert [(one.number, one.drained_bytes) for one in connection.queued_streams()] == [(11, 65_535)]
+    peer.feed(word(FrameType.WINDOW_UPDATE, 0, 10_000) + word(FrameType.WINDOW_UPDATE, 11, 10_000))
+    assert connection.queued_streams() == [] and connection.drained_bytes == 70_000
+
+
+def test_the_bytes_of_a_frame_or_block_that_is_not_complete(form: str) -> None:
+    peer = Peer(form, greeted=False)
+    assert not peer.connection.is_settled
+    peer.feed(PREFACE)
+    assert not peer.connection.is_settled
+    peer.feed(frame(SETTINGS))
+    assert peer.connection.is_settled and peer.connection.begun_bytes == 0
+    ping = frame(PING, bytes(8))
+    peer.feed(ping[:-1])
+    assert peer.connection.begun_bytes == len(ping) - 1
+    peer.feed(ping[-1:] + headers(1, b"\x83", flags=0))
+    assert peer.connection.begun_bytes == 2
+    peer.feed(frame(CONTINUATION, b"\x86\x84", END_HEADERS, 1))
+    assert peer.connection.begun_bytes == 0

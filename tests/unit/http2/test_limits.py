@@ -82,6 +82,12 @@ def dribble(peer: Peer) -> Callable[[int], bytes]:
     return lambda number: data(1, b"x")
 
 
+def data_of_nothing(peer: Peer) -> Callable[[int], bytes]:
+    peer.feed(peer.request(1))
+    peer.connection.reset(1, ErrorCode.CANCEL)
+    return lambda number: data(1, b"x" * 1000)
+
+
 def resets_of_nothing(peer: Peer) -> Callable[[int], bytes]:
     peer.feed(peer.request(1, True))
     peer.connection.reset(1, ErrorCode.CANCEL)
@@ -133,6 +139,7 @@ ATTACKS: dict[str, tuple[Callable[[Peer], Callable[[int], bytes]], tuple[int, in
     "a window of a byte": (window_by_bytes, (70, 100)),
     "many values in SETTINGS": (many_settings, (1, 2)),
     "DATA of a byte": (dribble, (100, 100)),
+    "DATA of a stream that was reset": (data_of_nothing, (100, 100)),
     "sizes of the table": (table_sizes, (12, 20)),
 }
 

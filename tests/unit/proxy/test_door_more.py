@@ -172,11 +172,11 @@ def test_handles_of_push_consumers_are_renewed(tmp_path: Path) -> None:
             await client.sent("T", b"slow")
             (found,) = await client.received("G", "T", auto_renew=True)
             assert len(door.door.renewals) == 1
-            other = await door.client("c2")
             for _ in range(8):  # four minutes, in which the first 60 s and the first renewals pass
                 await passes(30)
                 heartbeat = messages.HeartbeatRequest(group=resource("G"), client_type=messages.PUSH_CONSUMER)
                 assert (await client.call("Heartbeat", heartbeat)).status.code == messages.OK
+            other = await door.client("c2")
             call = other.receive("G", "T", long_polling_timeout={"seconds": 5})
             await passes(6)
             status, _ = await call.all()
@@ -185,6 +185,7 @@ def test_handles_of_push_consumers_are_renewed(tmp_path: Path) -> None:
             assert answer.status.code == messages.OK, "the first handle stands for the newest"
             assert not len(door.door.renewals)
             await passes(400)
+            other = await door.client("c2")
             call = other.receive("G", "T", long_polling_timeout={"seconds": 5})
             await passes(6)
             assert (await call.all())[0].status.code == messages.MESSAGE_NOT_FOUND, "and was acknowledged"
@@ -256,6 +257,8 @@ def test_silent_clients_are_forgotten(tmp_path: Path) -> None:
                 assert (await other.call("Heartbeat", request)).status.code == messages.OK
             assert [one.client_id for one in door.door.sessions] == ["c2"]
             assert group.client_ids() == ["c2"]
+            assert client.lost.is_set(), "its connection was silent, too"
+            client = await door.client()
             answer = await client.call("Heartbeat", messages.HeartbeatRequest(group=resource("G")))
             assert answer.status.code == messages.UNRECOGNIZED_CLIENT_TYPE, "so it sends its settings again"
 

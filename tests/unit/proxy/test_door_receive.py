@@ -312,3 +312,35 @@ def test_a_client_that_ends_while_it_gets_messages(tmp_path: Path, monkeypatch: 
             assert found[0].body == b"m"
 
     run(play())
+
+
+@pytest.mark.parametrize("how", ["cancels", "goes", "takes nothing"])
+def test_messages_that_the_client_does_not_take(tmp_path: Path, how: str) -> None:
+    """The client's window takes the first three messages of ten; the others are soon there for others, those are not."""
+
+    async def play() -> None:
+        async with opened(tmp_path) as door:
+            slow, other = await door.client("c1", opens_windows=False), await door.client("c2")
+            door.topic("T", queues=1)
+            for number in range(10):
+                assert (await other.sent("T", b"%d" % number * 20_000)).status.code == messages.OK
+            call = slow.receive("G", "T", invisible_duration={"seconds": 3600}, auto_renew=True)
+            assert (await call.next()).status.code == messages.OK
+            taken = [(await call.next()).message.body[:1] for _ in range(3)]
+            assert taken == [b"0", b"1", b"2"] and call.is_empty()
+            if how == "cancels":
+                call.cancel()
+            elif how == "goes":
+                slow.close()
+            else:
+                advance(30.0)
+            found: list[bytes] = []
+            while len(found) < 7:
+                advance(0.5)
+                poll = other.receive("G", "T", long_polling_timeout={"seconds": 5})
+                advance(1.0)
+                found += [one.message.body[:1] for one in await poll.all() if one.HasField("message")]
+            assert sorted(found) == [b"3", b"4", b"5", b"6", b"7", b"8", b"9"]
+            assert len(door.door.renewals) == 3
+
+    run_stepped(play())

@@ -10,10 +10,9 @@ from rucola.remoting.server_options import ServerOptions
 
 @dataclass
 class Connection:
-    unsent_bytes: int
+    unread_bytes: int
     begun_bytes: int = 0
     is_read: bool = False
-    host: bytes = bytes(8)
     progress: ConnectionProgress = field(default_factory=lambda: ConnectionProgress(0.0))
 
 
@@ -29,7 +28,7 @@ def closed_at(connection: Connection, caught_up_at: int = -1, falls_at: int = -1
         if now == caught_up_at:
             connection.progress.caught_up = True
         if now == falls_at:
-            connection.unsent_bytes -= 1
+            connection.unread_bytes -= 1
         if watch.overdue(connection, now):
             return now
     return 100

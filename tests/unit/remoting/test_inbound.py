@@ -456,12 +456,12 @@ def test_a_connection_that_closes_is_neither_paused_nor_served() -> None:
 def test_the_bytes_that_a_slow_peer_keeps_are_its_unsent_bytes() -> None:
     server = Server()
     server.transport.unsent = 70
-    assert (server.channel.unsent_bytes, server.channel.buffered_bytes) == (0, 70)
+    assert (server.channel.unread_bytes, server.channel.buffered_bytes) == (0, 70)
     server.inbound.pause_writing()
-    assert server.channel.unsent_bytes == 70
+    assert server.channel.unread_bytes == 70
     server.channel.progress.caught_up = False
     server.inbound.resume_writing()
-    assert server.channel.unsent_bytes == 0 and server.channel.progress.caught_up
+    assert server.channel.unread_bytes == 0 and server.channel.progress.caught_up
 
 
 def test_large_collected_responses_make_the_next_request_wait() -> None:

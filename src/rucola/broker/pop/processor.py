@@ -80,7 +80,8 @@ class PopMessageProcessor:
             return command.answer(refusal.code, refusal.remark, PopMessageResponseHeader().to_ext_fields())
         revive_queue = ORDER_REVIVE_QUEUE if header.order else next(self._revive_queues)
         begin = self._services.random_below(BEGINS)
-        pop = Pop(header, self._now_ms(), revive_queue, tag_codes, expression, began_ms, begin)
+        by_priority = self._walk.is_by_priority(header.topic, header.consumer_group, header.order, begin)
+        pop = Pop(header, self._now_ms(), revive_queue, tag_codes, expression, began_ms, begin, by_priority)
         return self._serve(channel, command, pop)
 
     def _serve(self, channel: Channel, command: RemotingCommand, pop: Pop) -> RemotingCommand | None:

@@ -44,6 +44,7 @@ class Pop:
     Attributes:
         began_ms: monotonic time in ms at which the client created the request.
         begin: the queue to begin with.
+        by_priority: whether the queues are read in the order of priority.
         waited_for: queues whose messages an earlier attempt fetched from the disk.
         parts: the records for the response.
         size: their number of bytes; counted only if the client has set a limit.
@@ -62,6 +63,7 @@ class Pop:
     expression: SqlExpression | None
     began_ms: int
     begin: int = 0
+    by_priority: bool = False
     waited_for: set[PoppedQueue] = field(default_factory=set)
     info: PopInfo = field(default_factory=PopInfo)
     parts: list[bytes | memoryview] = field(default_factory=list)
@@ -78,7 +80,8 @@ class Pop:
     @property
     def is_full(self) -> bool:
         """Whether the response gets no further messages."""
-        return self.out_of_bytes or self.count >= self.header.max_msg_nums
+        must_fetch = self.by_priority and self.cold is not None  # a queue of lower priority must not be read before
+        return must_fetch or self.out_of_bytes or self.count >= self.header.max_msg_nums
 
     def again(self, now_ms: int) -> Pop:
         """A new pop for the same request, to be run after ``cold`` was called; ``now_ms`` is its pop time."""
@@ -90,6 +93,7 @@ class Pop:
             self.expression,
             self.began_ms,
             self.begin,
+            self.by_priority,
             self.waited_for,
         )
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 
 from rucola.broker.lazy_pop_services import LazyPopServices
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
@@ -13,6 +14,7 @@ from rucola.broker.offset.offset_resets import OffsetResets
 from rucola.broker.processor.responses import success
 from rucola.broker.processor.whole_table import Encode, WholeTable
 from rucola.broker.registration import answer_when_told
+from rucola.broker.subscription.group_attributes import change_group_attributes
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_validator import GROUP_CHARACTERS_MAX, is_group_name
 from rucola.common.subscription_group import SubscriptionGroupConfig
@@ -55,14 +57,11 @@ class GroupManageProcessor:
             config = SubscriptionGroupConfig.from_dict(data)
         except (TypeError, ValueError) as error:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        _check(config)
-        return answer_when_told(success(command), [self._groups.update(config)])
+        return answer_when_told(success(command), [self._groups.update(self._changed(config))])
 
     def update_groups(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 225: creates or changes several groups, all or none."""
-        configs = SubscriptionGroupList.decode(command.body).group_config_list
-        for config in configs:
-            _check(config)
+        configs = [self._changed(config) for config in SubscriptionGroupList.decode(command.body).group_config_list]
         return answer_when_told(success(command), [self._groups.update_all(configs)])
 
     def delete_group(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
@@ -79,6 +78,13 @@ class GroupManageProcessor:
     def all_groups(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 201: all groups in one response, even if the request asks for pages, as in RocketMQ."""
         return self._whole.answer(command)
+
+    def _changed(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        """A group as it will be stored. It keeps the attributes that the request does not change."""
+        _check(config)
+        known = self._groups.table.get(config.group_name)
+        attributes = change_group_attributes(None if known is None else known.attributes, config.attributes)
+        return replace(config, attributes=attributes)
 
     def _copy(self) -> Encode:
         groups = self._groups

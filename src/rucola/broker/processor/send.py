@@ -51,7 +51,7 @@ _MULTI_TAGS = int(MessageSysFlag.MULTI_TAGS)
 _BROKERS_FLAGS = TRANSACTION_MASK | int(MessageSysFlag.INNER_BATCH)
 """Flags that only brokers set; a topic of batches has the second one."""
 _KEYS = re.compile(rb"(?:^|\x02)" + KEYS.encode() + rb"\x01([^\x02]*)")
-_UNCLEAN = int(SendTrait.NO_UNIQ_KEY | SendTrait.SPECIAL | SendTrait.ILLEGAL)
+_UNCLEAN = int(SendTrait.NO_UNIQ_KEY | SendTrait.SPECIAL | SendTrait.ILLEGAL | SendTrait.PRIORITY)
 _BATCH_MEMBER_BYTES_MIN = 22
 _SLOW_ROWS = 16
 """Largest number of rows that one call of ``process_run`` processes one by one; each takes 20 to 100 µs."""
@@ -281,7 +281,7 @@ class SendMessageProcessor:
             if traits & _ILLEGAL:
                 raise self._illegal()
             if traits & _UNCLEAN:
-                run, detour = self._rewriter.rewrite(source, table, row)
+                run, detour = self._rewriter.rewrite(source, table, row, topic.config.write_queue_nums)
                 source, _, table, row, _ = run
                 if inspect_rows(source, table, 0, 1, self._body_bytes_max, topic.queues) & _ILLEGAL:
                     raise self._illegal()

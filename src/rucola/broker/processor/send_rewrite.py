@@ -15,13 +15,17 @@ from rucola.broker.timer.timer_rewrite import TIMER, TimerRewriter
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, new_table
 from rucola.common.key_builder import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rucola.common.message_const import (
+    DELAYING,
+    PRIORITY,
     REAL_QID,
     REAL_TOPIC,
     SENDER,
+    SHARDING_KEY,
     TRAN_MSG,
     TRANSACTION_ID,
     UNIQ_KEY,
 )
+from rucola.common.numbers import INT32_MAX, number_in
 from rucola.common.sysflag import TRANSACTION_MASK
 from rucola.errors import BrokerError
 from rucola.formats.properties import decode_properties, encode_properties, java_order
@@ -108,12 +112,17 @@ class Rewriter:
         self._host = host
         self._timer = timer
 
-    def rewrite(self, source: bytearray, table: array[int], row: int) -> tuple[RowRun, Detour | None]:
+    def rewrite(
+        self, source: bytearray, table: array[int], row: int, write_queues: int
+    ) -> tuple[RowRun, Detour | None]:
         """Row ``row`` as it will be stored: with a UNIQ_KEY, and without properties that only the broker sets.
 
         The row's queue id names the queue in which the row will be stored. If the message first waits in another topic
         (``Detour``), the queue id names a queue of that topic. ``broker_properties`` are then already in the row,
         because the store does not add them to a waiting message.
+
+        Args:
+            write_queues: number of write queues of the topic to which the row was sent.
 
         Raises:
             BrokerError: MESSAGE_ILLEGAL for a property that clients may not send.
@@ -130,6 +139,8 @@ class Rewriter:
         if UNIQ_KEY not in properties:
             properties[UNIQ_KEY] = self._unique_id()
         made = table[base : base + ROW_WIDTH]
+        if PRIORITY in properties:
+            _apply_priority(made, properties, write_queues)
         detour = self._send_on_detour(str(topic, "utf-8", "replace"), made, properties)
         if detour is not None:
             properties = java_order([*properties.items(), *self._broker_properties.items()], PARSED_MAP_CAPACITY)
@@ -172,6 +183,20 @@ class Rewriter:
             made[FrameColumn.QUEUE_ID] = 0
             return Detour(TIMER, asked_queue_id, self._timer.recall_handle(properties))
         return None
+
+
+def _apply_priority(made: array[int], properties: dict[str, str], write_queues: int) -> None:
+    """Chooses the queue of a message by its priority. A priority that is no number from 0 on has no effect. A message
+    of a transaction, with a delay or with a sharding key loses its priority (RocketMQ 5.5.0, ``SendMessageProcessor``).
+    """
+    priority = number_in(properties[PRIORITY], 0, INT32_MAX)
+    if priority is None:
+        return
+    is_of_transaction = properties.get(TRAN_MSG, "").lower() == "true"
+    if is_of_transaction or SHARDING_KEY in properties or not DELAYING.isdisjoint(properties):
+        del properties[PRIORITY]
+    else:
+        made[FrameColumn.QUEUE_ID] = max(min(priority, write_queues - 1), 0)
 
 
 def _place(table: array[int], texts: dict[FrameColumn, bytes]) -> RowRun:

@@ -13,7 +13,7 @@ from rucola.broker.processor.whole_table import Encode, WholeTable
 from rucola.broker.pull.request import PullRequestHold
 from rucola.broker.registration import answer_when_told
 from rucola.broker.services import BrokerServices
-from rucola.broker.topic.topic_attributes import change_attributes
+from rucola.broker.topic.topic_attributes import change_topic_attributes
 from rucola.broker.topic.topic_removal import TopicRemoval
 from rucola.broker.topic.topic_validator import system_names, validate_topic
 from rucola.common.key_builder import SYSTEM_TOPICS, is_light_queue, is_system_topic
@@ -67,7 +67,7 @@ class TopicManageProcessor:
         )
         self._check(config)
         known = self._topics.get(header.topic)
-        attributes = change_attributes(known.attributes if known else None, header.attributes or "")
+        attributes = change_topic_attributes(known.attributes if known else None, header.attributes or "")
         return self._store_topics(command, [replace(config, attributes=attributes)])
 
     def update_topics(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
@@ -82,7 +82,7 @@ class TopicManageProcessor:
             wanted = {key.removeprefix("+"): value for key, value in config.attributes.items()}
             old = dict(known.attributes) if known else {}
             changes = ",".join(f"+{key}={value}" for key, value in wanted.items() if old.get(key) != value)
-            changed.append(replace(config, attributes=change_attributes(old if known else None, changes)))
+            changed.append(replace(config, attributes=change_topic_attributes(old if known else None, changes)))
         return self._store_topics(command, changed)
 
     def delete_topic(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:

@@ -1,12 +1,12 @@
-"""Which attributes a topic may have (RocketMQ 5.3.3, ``TopicAttributes`` and ``AttributeUtil``)."""
+"""Which attributes a topic may have (RocketMQ 5.3.3, ``TopicAttributes``; PRIORITY is from 5.4)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
 
+from rucola.broker.attributes import Attribute, change_attributes, in_range, one_of
 from rucola.common.numbers import INT64_MAX
-from rucola.common.topic_config import MESSAGE_TYPE, MIXED
+from rucola.common.topic_config import MESSAGE_TYPE, MIXED, PRIORITY
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
 
@@ -19,70 +19,27 @@ why it refuses other values.
 """
 
 
-class _Attribute(NamedTuple):
-    changeable: bool
-    check: Callable[[str], str | None]
-    """Returns what is wrong with a value."""
-
-
-def _one_of(*values: str) -> Callable[[str], str | None]:
-    def check(value: str) -> str | None:
-        return None if value in values else f"value is not in set: [{', '.join(values)}]"
-
-    return check
-
-
-def _reserve_time(value: str) -> str | None:
-    digits = value.removeprefix("-")
-    if not digits.isascii() or not digits.isdigit() or len(digits) > 19 or not -1 <= int(value) <= INT64_MAX:
-        return f"value is not in range(-1, {INT64_MAX})"
-    return None
-
-
 _ATTRIBUTES = {
-    MESSAGE_TYPE: _Attribute(True, _one_of("UNSPECIFIED", "TRANSACTION", "FIFO", MIXED, "DELAY", "NORMAL")),
-    "queue.type": _Attribute(False, _one_of("BatchCQ", "SimpleCQ")),
-    "cleanup.policy": _Attribute(False, _one_of("DELETE", "COMPACTION")),
-    "reserve.time": _Attribute(True, _reserve_time),
+    MESSAGE_TYPE: Attribute(True, one_of("UNSPECIFIED", MIXED, "TRANSACTION", PRIORITY, "FIFO", "DELAY", "NORMAL")),
+    "queue.type": Attribute(False, one_of("BatchCQ", "SimpleCQ")),
+    "cleanup.policy": Attribute(False, one_of("DELETE", "COMPACTION")),
+    "reserve.time": Attribute(True, in_range(-1, INT64_MAX)),
 }
 
 
-def change_attributes(known: Mapping[str, str] | None, changes: str) -> dict[str, str]:
+def change_topic_attributes(known: Mapping[str, str] | None, changes: str) -> dict[str, str]:
     """Applies ``+key=value,-key`` to the attributes of a topic.
 
     Args:
         known: the current attributes; None for a new topic.
 
     Raises:
-        BrokerError: SYSTEM_ERROR with RocketMQ's text; INVALID_PARAMETER if the change is malformed or would have no
-            effect, or the attribute cannot be changed.
+        BrokerError: as in ``change_attributes``; INVALID_PARAMETER if the change would have no effect.
     """
-    attributes = dict(known or {})
-    seen = set()
-    for change in filter(None, changes.split(",")):
-        key, _, value = change[1:].partition("=")
-        if change[0] not in "+-" or not key or (change[0] == "+" and not value):
-            raise BrokerError(
-                ResponseCode.INVALID_PARAMETER, f"attribute change {change!r}: +key=value or -key expected"
-            )
-        attribute = _ATTRIBUTES.get(key)
-        if attribute is None:
-            raise _refusal(f"unsupported key: {key}")
-        if key in seen:
-            raise _refusal(f"key duplication: {key}")
-        seen.add(key)
-        if known is None and change[0] == "-":
-            raise _refusal(f"only add attribute is supported while creating topic. key: {key}")
-        if known is not None and not attribute.changeable:
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"{key} of a topic cannot be changed")
-        if change[0] == "-":
-            attributes.pop(key, None)
-            continue
-        problem = attribute.check(value)
-        if problem is not None:
-            raise _refusal(problem)
-        _refuse_without_effect(key, value)
-        attributes[key] = value
+    attributes = change_attributes(_ATTRIBUTES, "topic", known, filter(None, changes.split(",")))
+    for key, value in attributes.items():
+        if known is None or known.get(key) != value:
+            _refuse_without_effect(key, value)
     return attributes
 
 
@@ -98,7 +55,3 @@ def _refuse_without_effect(key: str, value: str) -> None:
         raise BrokerError(
             ResponseCode.INVALID_PARAMETER, f"{key}={value} is not supported: {reason}; {served} is allowed"
         )
-
-
-def _refusal(text: str) -> BrokerError:
-    return BrokerError(ResponseCode.SYSTEM_ERROR, text)

@@ -28,6 +28,7 @@ async def update_sub_group(
     broker_id: Annotated[int, typer.Option("-i", "--brokerId", min=0)] = 0,
     slow_broker: Annotated[int, typer.Option("-w", "--whichBrokerWhenConsumeSlowly", min=0)] = 1,
     notify: Annotated[Switch, typer.Option("-a", "--notifyConsumerIdsChanged", help="true or false.")] = None,
+    attributes: Annotated[str, typer.Option("--attributes", help="+key=value,-key")] = "",
 ) -> None:
     """Create or change a consumer group on a broker or on a cluster.
 
@@ -44,6 +45,7 @@ async def update_sub_group(
         broker_id=broker_id,
         which_broker_when_consume_slowly=slow_broker,
         notify_consumer_ids_changed_enable=switch("-a", notify, True),
+        attributes=dict(change.partition("=")[::2] for change in attributes.split(",") if change),
     )
 
     await target.change(

@@ -14,7 +14,8 @@ is up; the other requests are *postponed*. All modules are for the event loop on
 | Should the event loop sleep after this turn? | ``linger`` |
 | Which large frame gets memory for its next bytes? | ``large_frames`` |
 | Which connection is closed when all unsent responses together take too much memory? | ``unsent_bytes`` |
-| Which connection is closed because it is one too many, or too slow? | ``connection_watch`` |
+| Which connection is closed because it is one too many? | ``connection_count`` |
+| Which connection is closed because it is too slow? | ``connection_watch`` |
 
 No module here knows the class of a connection: each names what it needs. ``broker.paced_work`` repeats the broker's own
 work with pauses; it needs the store, which ``remoting`` must not import.

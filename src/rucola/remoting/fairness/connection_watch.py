@@ -1,5 +1,5 @@
-"""Decides which connections to close: those above a maximum number, and those that have had an incomplete frame or
-unsent responses for too long. ``RemotingServer`` itself closes connections that are silent for too long.
+"""Decides which connections to close: those that have had an incomplete frame or unsent responses for too long.
+``RemotingServer`` itself closes connections that are silent for too long.
 
 A hostile peer costs one connection and the bytes that it sent, for a limited time; other peers are not affected
 (security.md S-02, S-07 to S-09). Nothing here runs for each message: channels only set flags, and ``overdue`` is called
@@ -8,13 +8,7 @@ for each channel every few seconds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from rucola.remoting.server_options import ServerOptions
-
-_PORT_BYTES = 4  # a stored host ends with its port
-_NO_LIMIT = 1 << 31
+from typing import Protocol
 
 
 class ConnectionProgress:
@@ -44,7 +38,6 @@ class ConnectionProgress:
 class Watched(Protocol):
     """A connection, as ``ConnectionWatch`` sees it."""
 
-    host: bytes
     progress: ConnectionProgress
 
     @property
@@ -58,93 +51,68 @@ class Watched(Protocol):
         ...
 
     @property
-    def unsent_bytes(self) -> int:
+    def unread_bytes(self) -> int:
         """Number of unsent bytes of responses, if they keep the server from reading; otherwise 0."""
         ...
 
 
+class WatchLimits(Protocol):
+    """The options of a server that matter here."""
+
+    @property
+    def idle_timeout_ms(self) -> int:
+        """How long a connection may be silent."""
+        ...
+
+    @property
+    def frame_timeout_ms(self) -> int:
+        """Longest time for a frame, in addition to the time of its bytes."""
+        ...
+
+    @property
+    def frame_bytes_per_s_min(self) -> int:
+        """The lowest accepted rate of a sending peer."""
+        ...
+
+    @property
+    def stalled_timeout_ms(self) -> int:
+        """How long a peer may accept none of its unsent responses."""
+        ...
+
+
 class ConnectionWatch:
-    """The connections of one server. Event loop only.
+    """The limits of one server. Event loop only.
 
     Args:
-        options: the limits.
-        file_limit: how many descriptors the process may open; 0 if there is no limit. The connections of one server use
-            at most nine sixteenths of the descriptors. The connections of all servers together leave an eighth of the
-            descriptors free.
-
-    Attributes:
-        connections_max: maximum number of connections.
-        per_address_max: the same for one address. If few descriptors lower the first number, one address gets at most
-            half of it, as with the default options; otherwise it could take all connections.
-        refused: number of connections that were closed as soon as they were accepted.
+        limits: the limits.
     """
 
-    def __init__(self, options: ServerOptions, file_limit: int = 0) -> None:
-        self.connections_max = options.connections_max
-        self.per_address_max = options.connections_per_address_max
-        self.refused = 0
-        self._descriptor_max = file_limit - file_limit // 8 if file_limit else _NO_LIMIT
-        if file_limit and file_limit * 9 // 16 < self.connections_max:
-            self.connections_max = max(file_limit * 9 // 16, 1)
-            self.per_address_max = min(self.per_address_max, max(self.connections_max // 2, 1))
-        self._options = options
-        self._count = 0
-        self._by_address: dict[bytes, int] = {}
+    def __init__(self, limits: WatchLimits) -> None:
+        self._limits = limits
 
     @property
     def period_s(self) -> float:
         """Seconds between two checks of each connection."""
-        options = self._options
-        shortest = min(options.idle_timeout_ms / 8, options.frame_timeout_ms / 3, options.stalled_timeout_ms / 3)
+        limits = self._limits
+        shortest = min(limits.idle_timeout_ms / 8, limits.frame_timeout_ms / 3, limits.stalled_timeout_ms / 3)
         return shortest / 1000
-
-    def opened(self, channel: Watched, descriptor: int) -> str:
-        """Counts ``channel``; returns why it must be closed, or an empty text.
-
-        Args:
-            descriptor: descriptor of the channel's socket. The operating system assigns the lowest free number, so at
-                least ``descriptor`` descriptors are open.
-        """
-        refusal = self._refusal(channel, descriptor)
-        self.refused += bool(refusal)
-        return refusal
-
-    def _refusal(self, channel: Watched, descriptor: int) -> str:
-        address = channel.host[:-_PORT_BYTES]
-        self._count += 1
-        self._by_address[address] = self._by_address.get(address, 0) + 1
-        if self._count > self.connections_max:
-            return f"more than {self.connections_max} connections"
-        if descriptor >= self._descriptor_max:
-            return "the remaining file descriptors are reserved for the store"
-        if self._by_address[address] > self.per_address_max:
-            return f"more than {self.per_address_max} connections from one address"
-        return ""
-
-    def closed(self, channel: Watched) -> None:
-        """Called once for each opened channel, when ``channel`` has ended."""
-        address = channel.host[:-_PORT_BYTES]
-        self._count -= 1
-        self._by_address[address] -= 1
-        if not self._by_address[address]:
-            del self._by_address[address]
 
     def overdue(self, channel: Watched, now: float) -> str:
         """Why ``channel`` must be closed at the time ``now`` (seconds); empty if it may stay."""
-        options = self._options
+        limits = self._limits
         progress = channel.progress
-        unsent = channel.unsent_bytes
+        unsent = channel.unread_bytes
         if not unsent or progress.caught_up or unsent < progress.unsent_before:
             progress.stalled_since = now
         progress.caught_up = False
         progress.unsent_before = unsent
-        if now - progress.stalled_since > options.stalled_timeout_ms / 1000:
-            return f"the peer has accepted no response data for {options.stalled_timeout_ms} ms"
+        if now - progress.stalled_since > limits.stalled_timeout_ms / 1000:
+            return f"the peer has accepted no response data for {limits.stalled_timeout_ms} ms"
         begun = channel.begun_bytes
         # no frame has begun, the frame began after the last check, or reading is paused
         if not begun or progress.framed or not channel.is_read:
             progress.framed = False
             progress.begun_since = now
-        elif now - progress.begun_since > options.frame_timeout_ms / 1000 + begun / options.frame_bytes_per_s_min:
+        elif now - progress.begun_since > limits.frame_timeout_ms / 1000 + begun / limits.frame_bytes_per_s_min:
             return f"only {begun} bytes of a frame in {now - progress.begun_since:.0f} s"
         return ""
