@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rucola.common.hosts import join_address
@@ -91,7 +92,10 @@ class DoorBeside:
             loop.remove_reader(listening)
             self._opening = loop.create_task(self._open(broker, listening))
 
-        loop.add_reader(listening, first_client)
+        try:
+            loop.add_reader(listening, first_client)
+        except NotImplementedError:  # on Windows
+            self._opening = loop.create_task(self._open(broker, listening))
 
     def drop(self) -> None:
         """Cuts every connection at once, as if the process had ended; ``stop`` must follow."""
@@ -123,5 +127,6 @@ class DoorBeside:
 
     def _close(self) -> None:
         if self._listening is not None and self._listening.fileno() >= 0:
-            asyncio.get_running_loop().remove_reader(self._listening)
+            with suppress(NotImplementedError):
+                asyncio.get_running_loop().remove_reader(self._listening)
             self._listening.close()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from tests.brokers import Cluster
 from tests.unit.cli.test_cli import SMALL, refused_here
 
 from rucola.broker.config import BrokerConfig, broker_options
@@ -202,6 +203,29 @@ def test_calls_of_connections_that_have_ended_count(tmp_path: Path) -> None:
         await servers.stop()
 
     asyncio.run(play())
+
+
+def test_the_port_needs_no_watched_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, whose event loop watches none: the door is there before its first client."""
+
+    def unwatched(*_: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(beside, "_tls", lambda _config: None)
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "add_reader", unwatched)
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "remove_reader", unwatched)
+
+    async def play() -> None:
+        async with Cluster(tmp_path) as cluster:
+            door = DoorBeside(cluster.broker.config, 0)
+            door.bind()
+            door.start(cluster.broker)
+            with grpc.insecure_channel(door.address) as channel:
+                assert await asyncio.to_thread(call, channel, HEALTH, b"") == b"\x08\x01"
+            await door.stop()
+
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.run(play())
 
 
 @pytest.mark.parametrize("advertised", ["", "[2001:db8::7]:443"])
