@@ -53,8 +53,8 @@ class ProxyServer:
             config.bind_address,
             config.grpc_server_port,
             config.grpc_advertised_address,
-            config.max_message_size,
-            GrpcServerOptions(tls=tls),
+            body_bytes_max=config.max_message_size,
+            options=GrpcServerOptions(tls=tls),
         )
         self._door = GrpcDoor(door, brokers, clock, supervisor, access)
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from rucola.common.hosts import join_address
 from rucola.grpc.health import HEALTH_V1, HealthService
 from rucola.grpc.methods import Method
 from rucola.grpc.reflection import ReflectionService
@@ -52,6 +53,7 @@ class DoorConfig:
         host: address to listen on.
         port: port to listen on; 0 chooses a free one.
         advertised: the address under which clients reach it; empty for the one that each client has used.
+        reached_at: the host under which clients reach it if their requests do not say; empty for ``host``.
         body_bytes_max: largest body of a message.
         options: limits and TLS of the server.
     """
@@ -59,6 +61,7 @@ class DoorConfig:
     host: str
     port: int
     advertised: str = ""
+    reached_at: str = ""
     body_bytes_max: int = BODY_BYTES_MAX
     options: GrpcServerOptions = field(default_factory=GrpcServerOptions)
 
@@ -94,7 +97,9 @@ class GrpcDoor:
         acknowledgements = Acknowledgements(self.sessions, brokers, now_ms)
         self.renewals = Renewals(brokers, acknowledgements.change, monotonic)
         acknowledgements.set_renewals(self.renewals)
-        routes = Routes(brokers, access, config.advertised)
+        routes = Routes(
+            brokers, access, lambda: join_address(config.reached_at or config.host, self.port), config.advertised
+        )
         sends = Sends(self.sessions, brokers, access, transactions, now_ms, config.body_bytes_max)
         receives = Receives(self.sessions, brokers, acknowledgements, self.renewals, now_ms)
         served: dict[str, Callable[[Session, Any], Awaitable[Message]]] = {

@@ -30,6 +30,7 @@ def local_door(broker: Broker, address: str, tls: ServerTls | None) -> GrpcDoor:
         host,
         port,
         broker.config.grpc_advertised_address,
+        broker.config.client_host,
         broker.store.config.max_message_size,
         GrpcServerOptions(tls=tls),
     )

@@ -6,7 +6,7 @@ Source: RocketMQ 5.3.3, ``RouteActivity``.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from rucola.common.hosts import split_address
@@ -37,12 +37,13 @@ class Routes:
     Args:
         brokers: know the topics and groups.
         access: says what an account may do.
+        own: returns the address of the door, for requests that name none.
         advertised: the address under which clients reach the door, ``host:port``; empty for the one that the client has
             used, which is right behind port mappings, too.
     """
 
-    def __init__(self, brokers: Brokers, access: DoorAccess, advertised: str = "") -> None:
-        self._brokers, self._access = brokers, access
+    def __init__(self, brokers: Brokers, access: DoorAccess, own: Callable[[], str], advertised: str = "") -> None:
+        self._brokers, self._access, self._own = brokers, access, own
         self._advertised = endpoints_of(advertised) if advertised else None
 
     async def route(self, session: Session, request: messages.QueryRouteRequest) -> messages.QueryRouteResponse:
@@ -100,11 +101,7 @@ class Routes:
         return view
 
     def _broker(self, name: str, asked: messages.Endpoints) -> messages.Broker:
-        endpoints = self._advertised or asked
-        if not endpoints.addresses:
-            raise RefusedError(
-                messages.ILLEGAL_ACCESS_POINT, "the request names no endpoints, so the route would lead nowhere"
-            )
+        endpoints = self._advertised or (asked if asked.addresses else endpoints_of(self._own()))
         return messages.Broker(name=name, id=0, endpoints=endpoints)
 
 

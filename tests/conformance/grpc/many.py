@@ -13,6 +13,8 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 from rocketmq import ClientConfiguration, Credentials, FilterExpression, Message, Producer, SimpleConsumer
 from tests.conformance.grpc.scenarios import Admin
@@ -49,10 +51,11 @@ class Many:
         for thread in work:
             thread.start()
         for number in range(1, kills + 1):
-            self._wait(lambda due=self.count * number // (kills + 1): len(self.confirmed) >= due)
+            due = self.count * number // (kills + 1)
+            self._wait(partial(self._has_confirmed, due))
             print(f"killed after {len(self.confirmed):,} sends and {len(self.received):,} receives", flush=True)
             servers.restart()
-        self._wait(lambda: len(self.confirmed) >= self.count)
+        self._wait(partial(self._has_confirmed, self.count))
         self._wait(lambda: self.confirmed <= self.received.keys())
         self._stopped.set()
         for thread in work:
@@ -60,7 +63,10 @@ class Many:
         consumer.shutdown()
         producer.shutdown()
 
-    def _wait(self, is_done) -> None:
+    def _has_confirmed(self, count: int) -> bool:
+        return len(self.confirmed) >= count
+
+    def _wait(self, is_done: Callable[[], bool]) -> None:
         """Waits as long as something happens."""
         last, until_s = None, 0.0
         while not is_done():
