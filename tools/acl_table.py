@@ -22,6 +22,7 @@ from rucola.broker.requests import ACCOUNT_REQUESTS, REQUESTS, USER_REQUESTS  # 
 from rucola.namesrv.administration import REQUESTS as NAMESRV_REQUESTS  # noqa: E402
 from rucola.namesrv.namesrv import READING  # noqa: E402
 from rucola.protocol.codes import RequestCode  # noqa: E402
+from rucola.proxy.door import SERVED  # noqa: E402
 
 SENT_AS_ROWS = {
     RequestCode.SEND_MESSAGE,
@@ -42,6 +43,28 @@ NAMESRV_OWN = {
 """Requests that a name server serves without an entry in its table of administrative requests."""
 
 
+def _needs_of_calls() -> dict[str, str]:
+    """What the calls of the gRPC port need, by their names."""
+    publish, subscribe = "PUB on topic", "SUB on topic and group"
+    asked = {
+        "AckMessage": (RequestCode.ACK_MESSAGE,),
+        "ChangeInvisibleDuration": (RequestCode.CHANGE_MESSAGE_INVISIBLETIME,),
+        "ForwardMessageToDeadLetterQueue": (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.ACK_MESSAGE),
+        "EndTransaction": (RequestCode.END_TRANSACTION,),
+        "RecallMessage": (RequestCode.RECALL_MESSAGE,),
+        "Heartbeat": (RequestCode.HEART_BEAT,),
+    }
+    return {
+        "QueryRoute": "PUB or SUB on topic",
+        "QueryAssignment": subscribe,
+        "SendMessage": publish,
+        "ReceiveMessage": subscribe,
+        "Telemetry": f"settings: {publish}, for each; or {subscribe}, for each",
+        "NotifyClientTermination": "nothing but its own client",
+        **{name: "as " + " and ".join(f"`{code.name}`" for code in codes) for name, codes in asked.items()},
+    }
+
+
 def rendered() -> str:
     """The tables, which stand between ``BEGIN`` and ``END``."""
     lines = [
@@ -58,6 +81,11 @@ def rendered() -> str:
         needs = "nothing" if code in READING else "administrator"
         lines.append(f"| `{code.name}` | {int(code)} | {needs} |")
     lines.append("| every other | | administrator |")
+    lines += ["", "| call of the gRPC port | needs |", "|---|---|"]
+    needs_of_calls = _needs_of_calls()
+    if set(needs_of_calls) != SERVED:
+        raise SystemExit(f"the needs of gRPC calls are not those of {sorted(set(needs_of_calls) ^ SERVED)}")
+    lines += [f"| `{name}` | {needs} |" for name, needs in sorted(needs_of_calls.items())]
     return "\n".join(lines)
 
 

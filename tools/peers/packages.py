@@ -1,4 +1,4 @@
-"""Packages of the official project: fetched with Maven, npm, Go and pip when they are first needed, and kept in
+"""Packages of the official project: fetched with Maven, npm, Go, Cargo and pip when they are first needed, and kept in
 ``.peers/``.
 
 Fetched files are never committed. A package folder is made once per version; delete ``.peers/`` to fetch everything
@@ -91,6 +91,16 @@ def go_program(project: Path) -> Path:
     go = need("go", "install Go 1.21 or newer to run the official Go client")
     _run([go, "build", "-o", str(target), "."], cwd=project)
     return target
+
+
+def rust_program(project: Path) -> Path:
+    """Compiles one of our Rust packages, called ``scenarios``; returns the program's path. Cargo itself recognises what
+    has not changed. The first time takes minutes.
+    """
+    target = PEERS / f"{project.parent.name}-{project.name}"
+    cargo = need("cargo", "install Rust to run the official Rust client")
+    _run([cargo, "build", "--quiet", "--locked"], cwd=project, CARGO_TARGET_DIR=str(target))
+    return target / "debug" / "scenarios"
 
 
 def go_tool(module: str, version: str) -> Path:

@@ -182,12 +182,13 @@ def python_of(tree: Path) -> str:
 class RucolaServers(Servers):
     """``rucola up``.
 
-    Attributes: http: address of its metrics, ``host:port``. ready_at: time at which it was ready, by
-    ``time.perf_counter``.
+    Attributes: http: address of its metrics, ``host:port``. proxy: address for clients of RocketMQ 5; empty without
+    one. ready_at: time at which it was ready, by ``time.perf_counter``.
     """
 
     name = "rucola"
     http = ""
+    proxy = ""
     ready_at = 0.0
 
     def __init__(
@@ -196,15 +197,19 @@ class RucolaServers(Servers):
         store: Path | None = None,
         settings: Mapping[str, object] | None = None,
         tree: Path = ROOT,
+        grpc: bool = False,
     ) -> None:
-        """``tree`` is the working tree whose servers run."""
+        """``tree`` is the working tree whose servers run, ``grpc`` whether they serve clients of RocketMQ 5."""
         super().__init__(flush, store, settings)
         self._tree = tree
+        self._grpc = grpc
 
     def _start(self) -> None:
         command = [python_of(self._tree), "-m", "rucola", "up", "--json", "--store", str(self.store)]
         command += ["--namesrv-port", str(port_of(self.namesrv)), "--broker-port", str(port_of(self.broker))]
         command += ["--http-port", "0", "--flush", self.flush]
+        if self._grpc:
+            command += ["--grpc-port", str(port_of(self.proxy))]
         if self.settings:
             self._configure("broker.conf", **self.settings)
             command += ["--config", "broker.conf"]
@@ -212,6 +217,7 @@ class RucolaServers(Servers):
         facts = facts_of(process, self)
         self.ready_at = time.perf_counter()
         self.namesrv, self.broker, self.http = facts["namesrv"], facts["brokers"][0], facts["http"]
+        self.proxy = facts.get("grpc") or ""
 
 
 class JavaServers(Servers):
@@ -232,7 +238,8 @@ class JavaServers(Servers):
     def _start(self) -> None:
         self.namesrv = self._start_namesrv()
         self.broker = self._start_broker("broker-a")
-        wait_for_route(self.namesrv, "TBW102")  # clients create other topics with this topic's settings
+        # Clients create other topics with this topic's settings.
+        wait_for_route(self.namesrv, "TBW102", START_TIMEOUT_S)
 
     def _start_namesrv(self) -> str:
         port = port_of(self.namesrv) or free_port()
@@ -300,15 +307,18 @@ class ProxiedServers(JavaServers):
         version: str = SERVER_VERSION,
         settings: Mapping[str, object] | None = None,
         local: bool = False,
+        proxy_settings: Mapping[str, object] | None = None,
     ) -> None:
         """Args:
         version: version of all official packages.
         settings: further lines of ``broker.conf``.
         local: whether broker and proxy are one process (the proxy's mode LOCAL), not two (CLUSTER).
+        proxy_settings: further options of the proxy.
         """
         super().__init__(version=version, settings=settings)
         self._proxy_classpath = proxy_classpath(version)
         self._local = local
+        self._proxy_settings = dict(proxy_settings or {})
 
     def _start(self) -> None:
         port = port_of(self.proxy) or free_port()
@@ -330,6 +340,7 @@ class ProxiedServers(JavaServers):
             "namesrvAddr": self.namesrv,
             "grpcServerPort": port_of(self.proxy),
             "remotingListenPort": free_port(),
+            **self._proxy_settings,
         }
         path = self._temporary / "proxy.json"
         path.write_text(json.dumps(settings))

@@ -86,18 +86,23 @@ def call(address: str, code: int, ext_fields: dict[str, object], body: bytes = b
         return link.request(code, ext_fields, body)
 
 
-def wait_for_route(namesrv: str, topic: str) -> None:
+def wait_for_route(namesrv: str, topic: str, seconds: float = TIMEOUT_S) -> None:
     """Returns when the name server knows the topic.
+
+    Args:
+        namesrv: its ``host:port``.
+        topic: the topic.
+        seconds: how long to wait.
 
     Raises:
         PeerError: the name server does not learn it in time.
     """
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if call(namesrv, GET_ROUTE, {"topic": topic})["code"] == 0:
             return
         time.sleep(0.05)
-    raise PeerError(f"the name server knows no route of {topic} after {TIMEOUT_S:.0f} s")
+    raise PeerError(f"the name server knows no route of {topic} after {seconds:.0f} s")
 
 
 def make_topic(namesrv: str, broker: str, topic: str, queues: int = 4) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from rucola.cli.config_file import put, read_properties
@@ -14,13 +15,15 @@ from rucola.grpc.server_options import GrpcServerOptions
 from rucola.proxy.cluster import ClusterBrokers
 from rucola.proxy.config import ProxyConfig
 from rucola.proxy.door import DoorConfig, GrpcDoor
-from rucola.proxy.door_tls import door_tls
+from rucola.proxy.port_tls import port_tls
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.supervision import Supervisor
 
 if TYPE_CHECKING:
     from rucola.proxy.access import DoorAccess
     from rucola.proxy.brokers import ServerRequest
+
+logger = logging.getLogger(__name__)
 
 
 class ProxyServer:
@@ -48,13 +51,12 @@ class ProxyServer:
             self._brokers = ClusterBrokers(config.namesrv_addr, clock.monotonic, asked, options)
             return self._brokers
 
-        tls = door_tls(config, config.bind_address, config.grpc_advertised_address)
         door = DoorConfig(
             config.bind_address,
             config.grpc_server_port,
             config.grpc_advertised_address,
             config.max_message_size,
-            GrpcServerOptions(tls=tls),
+            GrpcServerOptions(tls=port_tls(config)),
         )
         self._door = GrpcDoor(door, brokers, clock, supervisor, access)
 

@@ -7,12 +7,13 @@ thread when the first client connects: the event loop does not wait, and a broke
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
 from rucola.common.hosts import join_address
 from rucola.errors import AddressInUseError
-from rucola.proxy.door_tls import door_tls
+from rucola.proxy.port_tls import port_tls
 from rucola.remoting.listening import bound
 from rucola.runtime.extras import GRPC, require
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rucola.broker.config import BrokerConfig
     from rucola.proxy.door import GrpcDoor
 
+logger = logging.getLogger(__name__)
 _BACKLOG: Final = 1024
 _DOOR: Final = "rucola.proxy.local_door"
 
@@ -40,7 +42,7 @@ class DoorBeside:
     def __init__(self, config: BrokerConfig, port: int) -> None:
         require(GRPC, "the gRPC port")
         self._host, self._port = config.bind_address, port
-        self._tls = door_tls(config, config.bind_address, config.grpc_advertised_address)
+        self._tls = port_tls(config)
         self._listening: socket.socket | None = None
         self._opening: asyncio.Task[None] | None = None
         self._door: GrpcDoor | None = None

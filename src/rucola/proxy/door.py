@@ -36,6 +36,9 @@ from rucola.runtime.supervision import PeriodicWork, Supervisor
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+NOT_SERVED: Final = frozenset({"PullMessage", "UpdateOffset", "GetOffset", "QueryOffset", "SyncLiteSubscription"})
+"""Methods of the protocol that no client calls, or only for lite topics."""
+SERVED: Final = frozenset(rpc.name for rpc in V2.rpcs) - NOT_SERVED
 _LOOK_S: Final = 1.0
 _DRAIN_S: Final = 5.0
 Asked = Callable[[Session, str, RemotingCommand], "Awaitable[RemotingCommand | None] | RemotingCommand | None"]
@@ -112,7 +115,7 @@ class GrpcDoor:
             "Telemetry": self._telemetry.method(),
         }
         self._health = HealthService(V2.service)
-        offered = {V2.path(name): method for name, method in methods.items()}
+        offered = {V2.path(name): methods[name] for name in sorted(SERVED)}
         offered |= {**self._health.methods(), **ReflectionService((V2, HEALTH_V1)).methods()}
         self._server = GrpcServer(offered, config.host, config.port, monotonic, WANTED, config.options, supervisor)
         self._looking: PeriodicWork | None = None

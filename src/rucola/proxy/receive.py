@@ -71,16 +71,46 @@ class _Poll:
 
     Attributes:
         ends_ms: time of the loop at which the broker must have answered.
+        auto_renew: whether the handles of its messages are renewed.
     """
 
-    __slots__ = ("auto_renew", "call", "ends_ms", "header", "link", "opaque", "session", "terms", "timer")
+    __slots__ = ("_opaque", "_timer", "auto_renew", "call", "ends_ms", "header", "link", "session", "terms")
 
-    def __init__(self, session: Session, call: GrpcCall, header: PopMessageRequestHeader, terms: PopTerms) -> None:
-        self.session, self.call, self.header, self.terms = session, call, header, terms
-        self.link: BrokerLink | None = None
-        self.opaque, self.ends_ms = 0, 0.0
-        self.auto_renew = False
-        self.timer: asyncio.TimerHandle | None = None
+    def __init__(
+        self,
+        session: Session,
+        call: GrpcCall,
+        link: BrokerLink,
+        header: PopMessageRequestHeader,
+        terms: PopTerms,
+        *,
+        auto_renew: bool,
+    ) -> None:
+        self.session, self.call, self.link, self.header, self.terms = session, call, link, header, terms
+        self.ends_ms = asyncio.get_running_loop().time() * 1000 + header.poll_time
+        self.auto_renew = auto_renew
+        self._opaque = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def look_again(self, look: Callable[[_Poll], None]) -> None:
+        """Calls ``look`` in a moment."""
+        self._timer = asyncio.get_running_loop().call_later(_LOOK_S, look, self)
+
+    def ask(self, command: RemotingCommand, waiter: Waiter) -> None:
+        """Asks the broker.
+
+        Raises:
+            RemotingError: it cannot be reached.
+        """
+        self._timer = None
+        self._opaque = self.link.request(command, waiter, self.header.poll_time + _LATE_MS)
+
+    def withdraw(self) -> None:
+        """Takes the poll back, as far as that can be done."""
+        if self._timer is not None:
+            self._timer.cancel()
+        elif self._opaque:
+            self.link.withdraw(self._opaque)
 
 
 class Receives:
@@ -127,12 +157,11 @@ class Receives:
     async def _begin(self, session: Session, call: GrpcCall, request: messages.ReceiveMessageRequest) -> None:
         try:
             poll = await self._poll(session, call, request)
-            link = await self._brokers.link(session, poll.terms.broker_name)
         except RucolaError as error:
             self._refuse(call, error)
             return
-        poll.link = link
-        poll.ends_ms = asyncio.get_running_loop().time() * 1000 + poll.header.poll_time
+        if call.is_over:
+            return
         self._polls[session] += 1
         call.on_over = partial(self._withdraw, poll)
         self._pop(poll)
@@ -166,9 +195,8 @@ class Receives:
             attempts_max(config),
         )
         header = self._header(request, subscription, invisible_ms, poll_ms, in_order=config.consume_message_orderly)
-        poll = _Poll(session, call, header, terms)
-        poll.auto_renew = request.auto_renew
-        return poll
+        link = await self._brokers.link(session, terms.broker_name)
+        return _Poll(session, call, link, header, terms, auto_renew=request.auto_renew)
 
     def _header(
         self,
@@ -196,35 +224,27 @@ class Receives:
 
     def _pop(self, poll: _Poll) -> None:
         """Asks the broker, unless the client has too much to take before."""
-        poll.timer = None
-        loop = asyncio.get_running_loop()
-        left_ms = int(poll.ends_ms - loop.time() * 1000)
-        if poll.call.is_over:
-            return
+        left_ms = int(poll.ends_ms - asyncio.get_running_loop().time() * 1000)
         if poll.call.connection_unsent_bytes > _UNSENT_BYTES_MAX:
             if left_ms <= 0:
                 self._end(poll)
                 self._say(poll.call, messages.MESSAGE_NOT_FOUND, "the client has not taken earlier messages")
             else:
-                poll.timer = loop.call_later(_LOOK_S, self._pop, poll)
+                poll.look_again(self._pop)
             return
         header = poll.header
         header.max_bytes = max(POP_BYTES_MAX // self._polls[poll.session], POP_BYTES_MIN)
         header.poll_time, header.born_time = max(left_ms, 0), self._now_ms()
         command = RemotingCommand(RequestCode.POP_MESSAGE, ext_fields=header.to_ext_fields())
-        assert poll.link is not None
         try:
-            poll.opaque = poll.link.request(command, _PopWaiter(self, poll), header.poll_time + _LATE_MS)
+            poll.ask(command, _PopWaiter(self, poll))
         except RemotingError as error:
             self.failed(poll, error)
 
     def _withdraw(self, poll: _Poll) -> None:
         """The client no longer waits."""
         self._end(poll)
-        if poll.timer is not None:
-            poll.timer.cancel()
-        elif poll.link is not None and poll.opaque:
-            poll.link.withdraw(poll.opaque)
+        poll.withdraw()
 
     def _end(self, poll: _Poll) -> None:
         self._polls[poll.session] -= 1

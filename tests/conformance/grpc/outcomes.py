@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MASKED = ("text", "__transactionId__")
-"""Fields that may differ: texts of ``status.message`` and of errors. Programs do not print ids, handles and times; they
-print whether these are there and agree.
+MASKED = ("text", "__transactionId__", "TRANSACTION_CHECK_TIMES")
+"""Fields that may differ: texts of ``status.message`` and of errors, an id, and how often a slow client was asked.
+Programs do not print other ids, handles and times; they print whether these are there and agree.
 """
 PREFIX = re.compile(r"(?<=[TG]_)c[0-9a-f]+_[0-9]+_")
 """The part of the names of topics and groups that differs in each run, see ``run.py``."""
+ABSENT = "absent"
 Outcomes = dict[str, dict[str, Any]]
 """Client -> scenario -> what it saw."""
 
@@ -27,18 +29,33 @@ def masked(value: Any) -> Any:
     return PREFIX.sub("", value) if isinstance(value, str) else value
 
 
-def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
-    """Yields a line for each place in which two outcomes differ."""
+@dataclass(frozen=True)
+class Difference:
+    """A place in which two outcomes differ.
+
+    Attributes:
+        path: names of the fields, with dots between them; of a list, the field that has it.
+        expected: what the first server gave; ``ABSENT`` if it has no such field.
+        found: what the second gave.
+    """
+
+    path: str
+    expected: Any
+    found: Any
+
+    def __str__(self) -> str:
+        left, right = (json.dumps(value, ensure_ascii=False) for value in (self.expected, self.found))
+        return f"{self.path}: {left} became {right}"
+
+
+def differences(expected: Any, found: Any, path: str = "") -> Iterator[Difference]:
+    """Yields the places in which two outcomes differ."""
     if isinstance(expected, dict) and isinstance(found, dict):
         for key in sorted(expected.keys() | found.keys()):
-            if key not in expected or key not in found:
-                which = "missing" if key in expected else "new"
-                yield f"{path}{key}: {which}: {json.dumps(expected.get(key, found.get(key)), ensure_ascii=False)}"
-            else:
-                yield from differences(expected[key], found[key], f"{path}{key}.")
+            place = f"{path}.{key}" if path else key
+            yield from differences(expected.get(key, ABSENT), found.get(key, ABSENT), place)
     elif expected != found:
-        left, right = (json.dumps(value, ensure_ascii=False) for value in (expected, found))
-        yield f"{path.rstrip('.')}: {left} became {right}"
+        yield Difference(path, expected, found)
 
 
 def read(path: Path) -> Outcomes:

@@ -432,7 +432,8 @@ def restart(peer: Peer) -> Saw:
     deadline = time.monotonic() + RESTART_PATIENCE_S
     while not sent <= found and time.monotonic() < deadline:
         found |= set(bodies(received(consumer, 1, 10)))
-    return {"sent": len(sent), "lost": sorted(sent - found), "unknown": sorted(found - sent)}
+    lost = sorted(sent - found)
+    return {"sent": len(sent), "lost": bool(lost), "unknown": sorted(found - sent), "text": f"lost: {lost}"}
 
 
 SCENARIOS: dict[str, Callable[[Peer], Saw]] = {

@@ -1,5 +1,5 @@
-"""A scripted client over raw gRPC: what clients that cannot be had here do, and requests that no client sends. Arguments
-as for ``python_client.py``.
+"""A scripted client over raw gRPC: what clients that cannot be had here do, and requests that no client sends.
+Arguments as for ``python_client.py``.
 """
 
 from __future__ import annotations
@@ -513,7 +513,7 @@ def raw_orders(peer: Peer) -> Saw:
     Telemetry(peer).settings(settings)
     for i in range(3):
         peer.send(peer.message("FIFO", body=f"body {i}".encode(), message_group="one"))
-    fields = {"group": group, "message_queue": m.MessageQueue(topic=topic)}
+    fields: dict[str, Any] = {"group": group, "message_queue": m.MessageQueue(topic=topic)}
 
     def bodies(attempt: str, batch: int) -> list[Any]:
         found = handles(peer.receive(attempt_id=attempt, batch_size=batch, **fields))
@@ -586,7 +586,7 @@ def raw_authorization(peer: Peer) -> Saw:
         "plain": "MQv2-HMAC-SHA1 Credential=key, SignedHeaders=x-mq-date-time, Signature=00",
         "region": "MQv2-HMAC-SHA1 Credential=key/region/service, SignedHeaders=x-mq-date-time, Signature=00",
         "empty": "MQv2-HMAC-SHA1 Credential=, SignedHeaders=x-mq-date-time, Signature=00",
-        "broken": "no authorization",
+        "malformed": "no authorization",
     }
     saw: Saw = {name: peer.send_code(peer.message(), authorization=text) for name, text in words.items()}
     saw["no_date"] = peer.send_code(peer.message(), authorization=words["plain"], x_mq_date_time="")

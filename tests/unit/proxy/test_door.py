@@ -11,6 +11,7 @@ from tests.brokers import run
 from tests.unit.proxy.doors import opened, send_request
 
 from rucola.proxy import messages
+from rucola.proxy.door import NOT_SERVED
 
 NAME = messages.Resource
 
@@ -170,7 +171,7 @@ def test_methods_that_are_not_served(tmp_path: Path) -> None:
     async def play() -> None:
         async with opened(tmp_path) as door:
             client = await door.client()
-            for name in ("PullMessage", "UpdateOffset", "GetOffset", "QueryOffset", "SyncLiteSubscription"):
+            for name in NOT_SERVED:
                 call = client.begin(name, messages.HeartbeatRequest())
                 assert await call.all() == [] and call.status == 12
 

@@ -316,7 +316,7 @@ def test_a_client_that_ends_while_it_gets_messages(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("how", ["cancels", "goes", "takes nothing"])
 def test_messages_that_the_client_does_not_take(tmp_path: Path, how: str) -> None:
-    """The client's window takes the first three messages of ten; the others are soon there for others, those are not."""
+    """The client's window takes three of ten messages; the others are soon there for others, those are not."""
 
     async def play() -> None:
         async with opened(tmp_path) as door:

@@ -324,5 +324,6 @@ func restart(p *peer) saw {
 			_ = consumer.Ack(background, message)
 		}
 	}
-	return saw{"sent": len(sent), "lost": missing(sent, found), "unknown": missing(found, sent)}
+	lost := missing(sent, found)
+	return saw{"sent": len(sent), "lost": len(lost) > 0, "unknown": missing(found, sent), "text": fmt.Sprint("lost: ", lost)}
 }

@@ -413,7 +413,8 @@ const scenarios = {
       }
     }
     const lost = [ ...sent ].filter(body => !found.has(body)).sort();
-    return { sent: sent.size, lost, unknown: [ ...found ].filter(body => !sent.has(body)).sort() };
+    const unknown = [ ...found ].filter(body => !sent.has(body)).sort();
+    return { sent: sent.size, lost: lost.length > 0, unknown, text: `lost: ${lost}` };
   },
 };
 

@@ -2,9 +2,11 @@ package load;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.util.Arrays;
 import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
@@ -14,8 +16,9 @@ import org.apache.rocketmq.client.apis.producer.Producer;
 
 /**
  * Blocking sends from many threads over one producer, in plain text. Arguments: address, topic, body bytes, and if
- * requests are to be signed, access key and secret key. Each line on standard input, "THREADS MESSAGES", is one round
- * and gets one JSON line.
+ * requests are to be signed, access key and secret key. Each line on standard input, "THREADS MESSAGES" or "THREADS
+ * MESSAGES RATE", is one round and gets one JSON line. With a rate, messages per second, each send has its time, and
+ * the line has percentiles of the time from then to the answer.
  */
 public final class GrpcSendLoad {
     private final ClientServiceProvider provider;
@@ -45,7 +48,10 @@ public final class GrpcSendLoad {
         BufferedReader rounds = new BufferedReader(new InputStreamReader(System.in));
         for (String line = rounds.readLine(); line != null; line = rounds.readLine()) {
             String[] words = line.split(" ");
-            System.out.println(load.round(Integer.parseInt(words[0]), Integer.parseInt(words[1])));
+            int threads = Integer.parseInt(words[0]);
+            int messages = Integer.parseInt(words[1]);
+            System.out.println(words.length > 2
+                ? load.paced(threads, messages, Double.parseDouble(words[2])) : load.round(threads, messages));
         }
         System.exit(0);
     }
@@ -64,6 +70,34 @@ public final class GrpcSendLoad {
         done.await();
         double seconds = (System.nanoTime() - start) / 1e9;
         return String.format("{\"messages\":%d,\"failed\":%d,\"seconds\":%.6f}", each * threads, failed.get(), seconds);
+    }
+
+    private String paced(int threads, int messages, double rate) throws InterruptedException {
+        AtomicInteger next = new AtomicInteger();
+        AtomicInteger failed = new AtomicInteger();
+        double[] tookMs = new double[messages];
+        CountDownLatch done = new CountDownLatch(threads);
+        long start = System.nanoTime();
+        for (int t = 0; t < threads; t++) {
+            new Thread(() -> {
+                for (int number = next.getAndIncrement(); number < messages; number = next.getAndIncrement()) {
+                    long due = start + (long) (number / rate * 1e9);
+                    LockSupport.parkNanos(due - System.nanoTime());
+                    try {
+                        send();
+                    } catch (Exception error) {
+                        failed.incrementAndGet();
+                    }
+                    tookMs[number] = (System.nanoTime() - due) / 1e6;
+                }
+                done.countDown();
+            }).start();
+        }
+        done.await();
+        double seconds = (System.nanoTime() - start) / 1e9;
+        Arrays.sort(tookMs);
+        return String.format("{\"messages\":%d,\"failed\":%d,\"seconds\":%.6f,\"p50_ms\":%.3f,\"p99_ms\":%.3f}", messages,
+            failed.get(), seconds, tookMs[messages / 2], tookMs[messages * 99 / 100]);
     }
 
     private void sendAll(int messages, AtomicInteger failed) {

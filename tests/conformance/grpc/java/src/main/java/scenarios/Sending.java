@@ -170,7 +170,7 @@ final class Sending {
         Set<String> lost = new TreeSet<>(sent);
         lost.removeAll(found);
         found.removeAll(sent);
-        return saw("sent", sent.size(), "lost", lost, "unknown", found);
+        return saw("sent", sent.size(), "lost", !lost.isEmpty(), "unknown", found, "text", "lost: " + lost);
     }
 
     private static void send(Peer peer, Producer producer, int first, int last, Set<String> sent) {

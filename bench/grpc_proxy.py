@@ -1,0 +1,116 @@
+"""The gRPC port beside the official proxy with its broker, in one process and in two: the official Java client of
+RocketMQ 5 sends, receives and acknowledges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+from tools.peers.packages import ROOT, java_program, need
+from tools.peers.servers import ProxiedServers, RucolaServers
+from tools.peers.wire import call
+
+from bench.context import Context
+from bench.figure import Budget, Figure, at_least, cost, rate
+from bench.grpc_floor import CLIENT_VERSION
+from bench.program import HEAP, Program, Round, alternate, median, others_stopped
+
+TOPIC, GROUP = "bench_grpc", "bench_grpc_group"
+BODY_BYTES = 1024
+THREADS = (64, 1)
+RECEIVERS = 16
+PILOT = 4_000
+RECEIVED = 12_000
+PACED_PER_S = 500
+_SENDS, _RECEIVES = "gRPC sends, official Java client, 1 KiB", "gRPC receives with acknowledgements, 32 messages a poll"
+_UPDATE_TOPIC = 17
+_BUDGETS = {64: (at_least(6), at_least(2)), 1: (at_least(3), None)}
+"""Budgets of CPU and rate by threads."""
+
+Peer = RucolaServers | ProxiedServers
+
+
+def measure(context: Context) -> Iterator[Figure]:
+    """Measures sends in flight and paced, then receives."""
+    with ExitStack() as stack:
+        peers: list[Peer] = [RucolaServers(grpc=True), ProxiedServers(local=True), ProxiedServers()]
+        names = ["rucola", "proxy, one process", "proxy, two processes"]
+        for name, peer in zip(names, peers, strict=True):
+            context.show(f"grpc: starting {name}")
+            stack.enter_context(peer)
+            _make_topic(peer)
+        yield from _sends(context, peers, names)
+        yield from _receives(context, peers, names)
+
+
+def _sends(context: Context, peers: Sequence[Peer], names: Sequence[str]) -> Iterator[Figure]:
+    with ExitStack() as stack:
+        loads = [stack.enter_context(_load("GrpcSendLoad", peer, TOPIC, str(BODY_BYTES))) for peer in peers]
+        for threads in THREADS:
+            context.show(f"grpc: sends, {threads} in flight")
+            rounds = alternate(loads, f"{threads} {{}}".format, context.seconds, context.rounds, PILOT)
+            cpu_budget, rate_budget = _BUDGETS[threads]
+            what = f"{threads} in flight"
+            for name, theirs in zip(names[1:], rounds[1:], strict=True):
+                yield _cost(_SENDS, f"{what}: CPU per message", rounds[0], theirs, name, cpu_budget)
+                yield _rate(_SENDS, what, rounds[0], theirs, name, rate_budget)
+        context.show(f"grpc: {PACED_PER_S} sends a second")
+        p99 = []
+        for load in loads:
+            with others_stopped(loads, load):
+                count = int(PACED_PER_S * context.seconds * context.rounds)
+                p99.append(load.round(f"8 {count} {PACED_PER_S}").extra["p99_ms"])
+        for name, theirs_ms in zip(names[1:], p99[1:], strict=True):
+            yield cost(_SENDS, f"{PACED_PER_S}/s: p99", p99[0], theirs_ms, name, at_least(2), unit="ms")
+        context.show("grpc: storing messages to receive")
+        for load in loads:
+            with others_stopped(loads, load):
+                load.round(f"64 {RECEIVED * (context.rounds + 2)}")
+
+
+def _receives(context: Context, peers: Sequence[Peer], names: Sequence[str]) -> Iterator[Figure]:
+    with ExitStack() as stack:
+        loads = [stack.enter_context(_load("GrpcReceiveLoad", peer, TOPIC, GROUP)) for peer in peers]
+        rounds: list[list[Round]] = [[] for _ in loads]
+        for number in range(context.rounds + 1):
+            for load, of in zip(loads, rounds, strict=True):
+                context.show(f"grpc: receives, round {number}")
+                with others_stopped(loads, load):
+                    one = load.round(f"{RECEIVERS} {RECEIVED}")
+                if number:
+                    of.append(one)
+        for name, theirs in zip(names[1:], rounds[1:], strict=True):
+            yield _cost(_RECEIVES, f"{RECEIVERS} polls: CPU per message", rounds[0], theirs, name, at_least(4))
+            yield _rate(_RECEIVES, f"{RECEIVERS} polls", rounds[0], theirs, name, at_least(2))
+
+
+def _cost(group: str, what: str, mine: list[Round], theirs: list[Round], peer: str, budget: Budget | None) -> Figure:
+    costs = (median(rounds, lambda one: one.server_us) for rounds in (mine, theirs))
+    return cost(group, what, *costs, peer, *([budget] if budget else []))
+
+
+def _rate(group: str, what: str, mine: list[Round], theirs: list[Round], peer: str, budget: Budget | None) -> Figure:
+    rates = (median(rounds, lambda one: one.rate) for rounds in (mine, theirs))
+    return rate(group, what, *rates, peer, *([budget] if budget else []))
+
+
+def _make_topic(peer: Peer) -> None:
+    fields: dict[str, object] = {
+        "topic": TOPIC,
+        "defaultTopic": "TBW102",
+        "readQueueNums": 4,
+        "writeQueueNums": 4,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": "false",
+        "attributes": "+message.type=NORMAL",
+    }
+    call(peer.broker, _UPDATE_TOPIC, fields)
+
+
+def _load(main: str, peer: Peer, *arguments: str) -> Program:
+    classpath = java_program(ROOT / "bench" / "java-grpc", CLIENT_VERSION)
+    java = need("java", "install Java 17 to run the official client")
+    return Program([java, *HEAP, "-cp", classpath, f"load.{main}", peer.proxy, *arguments], peer)
