@@ -349,6 +349,23 @@ class ProxiedServers(JavaServers):
         self._java(main, "proxy", *heap, arguments=words, classpath=self._proxy_classpath)
 
 
+class FrontedServers(JavaServers):
+    """The official name server and broker, with ``rucola proxy`` in front of them.
+
+    Attributes:
+        proxy: its gRPC address, ``host:port``.
+    """
+
+    name = "rucola-proxy"
+    proxy = ""
+
+    def _start(self) -> None:
+        super()._start()
+        command = [sys.executable, "-m", "rucola", "proxy", "-n", self.namesrv, "--port", str(port_of(self.proxy))]
+        process = self._spawn([*command, "--json"], "rucola-proxy.log", OURS, capture=True)
+        self.proxy = facts_of(process, self)["grpc"]
+
+
 class MixedServers(JavaServers):
     """A cluster with a name server of one kind and brokers of the requested kinds; each broker has its own store."""
 

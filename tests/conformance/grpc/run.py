@@ -4,10 +4,11 @@ Programs on unmodified published clients play the same scenarios with each peer 
 counts, orders, properties and delivery attempts. With one peer, this is compared with the outcomes of the official
 proxy in ``tests/golden/grpc/``; with two peers, the second is compared with the first.
 
-A peer is ``official`` (broker and proxy in one process), ``official-cluster`` (two), ``rucola``, or the gRPC address of
-a running server with the remoting address of its broker, through which topics are created: ``HOST:PORT/HOST:PORT``. Its
-broker needs the options in ``scenarios.SETTINGS``. Differences that are meant are in ``accepted.py``. Exit status: 0 if
-nothing else differs, 1 if something differs or broke off, 2 if the set-up failed.
+A peer is ``official`` (broker and proxy in one process), ``official-cluster`` (two), ``rucola``, ``rucola-proxy`` (our
+proxy before an official broker), or the gRPC address of a running server with the remoting address of its broker,
+through which topics are created: ``HOST:PORT/HOST:PORT``. Its broker needs the options in ``scenarios.SETTINGS``.
+Differences that are meant are in ``accepted.py``. Exit status: 0 if nothing else differs, 1 if something differs or
+broke off, 2 if the set-up failed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from tools.peers.packages import (
     node_program,
     rust_program,
 )
-from tools.peers.servers import ProxiedServers, RucolaServers, Servers
+from tools.peers.servers import FrontedServers, ProxiedServers, RucolaServers, Servers
 
 HERE = Path(__file__).resolve().parent
 GOLDEN = HERE.parents[1] / "golden" / "grpc"
@@ -123,6 +124,9 @@ def target_of(name: str, version: str) -> Iterator[Target]:
     elif name == "rucola":
         with RucolaServers(settings=SETTINGS, grpc=True) as ours:
             yield Target(name, ours.proxy, ours.broker, ours.namesrv, ours)
+    elif name == FrontedServers.name:
+        with FrontedServers(version=version, settings=SETTINGS) as fronted:
+            yield Target(name, fronted.proxy, fronted.broker, fronted.namesrv, fronted)
     else:
         endpoints, broker, namesrv, *_ = [*name.split("/"), "", ""]
         if not broker:
