@@ -29,7 +29,7 @@ from rucola.remoting.response_future import Waiter
 if TYPE_CHECKING:
     from rucola.proxy.brokers import Brokers
     from rucola.proxy.renewals import Renewals
-    from rucola.proxy.sessions import Session, Sessions
+    from rucola.proxy.sessions import ClientSession, Sessions
 
 ENTRIES_MAX: Final = 1024
 INVISIBLE_MS_MAX: Final = 12 * 3600 * 1000
@@ -80,7 +80,9 @@ class Acknowledgements:
             return self._refused(request, error)
         return None
 
-    async def _ack_all(self, session: Session, topic: str, group: str, request: messages.AckMessageRequest) -> bytes:
+    async def _ack_all(
+        self, session: ClientSession, topic: str, group: str, request: messages.AckMessageRequest
+    ) -> bytes:
         if len(request.entries) > ENTRIES_MAX:
             text = f"the request has {len(request.entries)} entries; allowed are {ENTRIES_MAX}"
             return self._refused(messages.AckMessageRequest(), RefusedError(messages.BAD_REQUEST, text))
@@ -91,7 +93,7 @@ class Acknowledgements:
         return serialized(messages.AckMessageResponse(status=status, entries=entries))
 
     async def _ack_entry(
-        self, session: Session, topic: str, group: str, entry: messages.AckMessageEntry
+        self, session: ClientSession, topic: str, group: str, entry: messages.AckMessageEntry
     ) -> messages.AckMessageResultEntry:
         try:
             await self.ack(session, topic, group, self.newest(session, group, entry.receipt_handle))
@@ -113,7 +115,7 @@ class Acknowledgements:
     # -- the others ----------------------------------------------------------------------------------------------------
 
     async def change_invisible_duration(
-        self, session: Session, request: messages.ChangeInvisibleDurationRequest
+        self, session: ClientSession, request: messages.ChangeInvisibleDurationRequest
     ) -> messages.ChangeInvisibleDurationResponse:
         """Serves ChangeInvisibleDuration; the handle is renewed no longer.
 
@@ -141,7 +143,7 @@ class Acknowledgements:
         return messages.ChangeInvisibleDurationResponse(status=ok(), receipt_handle=changed.encode())
 
     async def forward(
-        self, session: Session, request: messages.ForwardMessageToDeadLetterQueueRequest
+        self, session: ClientSession, request: messages.ForwardMessageToDeadLetterQueueRequest
     ) -> messages.ForwardMessageToDeadLetterQueueResponse:
         """Serves ForwardMessageToDeadLetterQueue.
 
@@ -157,7 +159,7 @@ class Acknowledgements:
 
     # -- for others ----------------------------------------------------------------------------------------------------
 
-    def newest(self, session: Session, group: str, text: str) -> ReceiptHandle:
+    def newest(self, session: ClientSession, group: str, text: str) -> ReceiptHandle:
         """The handle by which the broker knows a message now; it is renewed no longer.
 
         Raises:
@@ -169,7 +171,7 @@ class Acknowledgements:
             raise RefusedError(messages.INVALID_RECEIPT_HANDLE, "the receipt handle is expired")
         return handle
 
-    async def ack(self, session: Session, topic: str, group: str, handle: ReceiptHandle) -> None:
+    async def ack(self, session: ClientSession, topic: str, group: str, handle: ReceiptHandle) -> None:
         """Acknowledges a message.
 
         Raises:
@@ -179,7 +181,7 @@ class Acknowledgements:
         await link.api.ack(link.address, _ack_header(handle, topic, group), _TIMEOUT_MS)
 
     async def change(
-        self, session: Session, group: str, topic: str, handle: ReceiptHandle, invisible_ms: int
+        self, session: ClientSession, group: str, topic: str, handle: ReceiptHandle, invisible_ms: int
     ) -> ReceiptHandle:
         """Hides a message for another time; returns its new handle.
 
@@ -203,7 +205,9 @@ class Acknowledgements:
             revive_queue_id=changed.revive_qid,
         )
 
-    async def give_up(self, session: Session, topic: str, group: str, handle: ReceiptHandle, message_id: str) -> None:
+    async def give_up(
+        self, session: ClientSession, topic: str, group: str, handle: ReceiptHandle, message_id: str
+    ) -> None:
         """Copies a message to the dead letters of the group, then acknowledges it.
 
         Raises:

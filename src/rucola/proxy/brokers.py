@@ -22,11 +22,11 @@ from rucola.remoting.response_future import Waiter
 
 if TYPE_CHECKING:
     from rucola.proxy.send_rows import SendRows
-    from rucola.proxy.sessions import Session
+    from rucola.proxy.sessions import ClientSession
 
 
 ServerAnswer = Awaitable[RemotingCommand | None] | RemotingCommand | None
-ServerRequest = Callable[["Session", str, RemotingCommand], ServerAnswer]
+ServerRequest = Callable[["ClientSession", str, RemotingCommand], ServerAnswer]
 """Handles what a broker asks of a client: gets the client, the name of the broker and the request."""
 
 
@@ -90,7 +90,7 @@ def _turns(queues: Sequence[MessageQueue], avoided: Container[str]) -> Iterator[
             yield queue
 
 
-class BrokerLink(Protocol):
+class DoorLink(Protocol):
     """The connection of one client of the door to one broker.
 
     Attributes:
@@ -151,15 +151,15 @@ class Brokers(Protocol):
             RucolaError: nobody could be asked.
         """
 
-    def rows(self, session: Session, request_bytes: int) -> SendRows:
+    def rows(self, session: ClientSession, request_bytes: int) -> SendRows:
         """Rows for the sends of a client, with room for one more of so many bytes."""
 
-    async def link(self, session: Session, broker_name: str) -> BrokerLink:
+    async def link(self, session: ClientSession, broker_name: str) -> DoorLink:
         """The client's connection to a broker, opened if needed.
 
         Raises:
             RefusedError: no such broker is known.
         """
 
-    def open_link(self, session: Session, broker_name: str) -> BrokerLink | None:
+    def open_link(self, session: ClientSession, broker_name: str) -> DoorLink | None:
         """As ``link``, if nobody must be asked for the broker's address; else None."""

@@ -35,7 +35,7 @@ from rucola.remoting.client import ClientOptions, RemotingClient
 from rucola.runtime.logs import event
 
 if TYPE_CHECKING:
-    from rucola.proxy.sessions import Session
+    from rucola.proxy.sessions import ClientSession
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class ClusterBrokers:
                 raise view
         return found
 
-    def rows(self, session: Session, request_bytes: int) -> SendRows:
+    def rows(self, session: ClientSession, request_bytes: int) -> SendRows:
         """See ``Brokers``. All clients share the rows: a link encodes each message at once."""
         rows = self._rows
         if not rows.has_room(request_bytes, len(session.host)):
@@ -122,7 +122,7 @@ class ClusterBrokers:
                 self._rows = rows
         return rows
 
-    async def link(self, session: Session, broker_name: str) -> ClusterLink:
+    async def link(self, session: ClientSession, broker_name: str) -> ClusterLink:
         """See ``Brokers``."""
         link = self.open_link(session, broker_name)
         if link is None and broker_name not in self._masters:
@@ -132,7 +132,7 @@ class ClusterBrokers:
             raise RefusedError(messages.INTERNAL_SERVER_ERROR, f"no master of a broker {broker_name} is known")
         return link
 
-    def open_link(self, session: Session, broker_name: str) -> ClusterLink | None:
+    def open_link(self, session: ClientSession, broker_name: str) -> ClusterLink | None:
         """See ``Brokers``."""
         address = self._masters.get(broker_name)
         link = session.links.get(broker_name)

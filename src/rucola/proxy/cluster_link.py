@@ -39,7 +39,7 @@ from rucola.remoting.response_future import Waiter
 
 if TYPE_CHECKING:
     from rucola.proxy.cluster import ClusterBrokers
-    from rucola.proxy.sessions import Session
+    from rucola.proxy.sessions import ClientSession
 
 UNSENT_BYTES_MAX: Final = 16 << 20
 """While a broker has not taken so many bytes of a client, it gets no more messages of this client."""
@@ -47,7 +47,7 @@ _HEADS_MAX: Final = 16_384
 
 
 class ClusterLink:
-    """See ``BrokerLink``.
+    """See ``DoorLink``.
 
     Args:
         brokers: all brokers.
@@ -56,7 +56,7 @@ class ClusterLink:
         address: address of its master.
     """
 
-    def __init__(self, brokers: ClusterBrokers, session: Session, broker_name: str, address: str) -> None:
+    def __init__(self, brokers: ClusterBrokers, session: ClientSession, broker_name: str, address: str) -> None:
         self.broker_name, self.address = broker_name, address
         self._brokers, self._session = brokers, session
         self._client = RemotingClient(
@@ -70,7 +70,7 @@ class ClusterLink:
         self._loop = asyncio.get_running_loop()
 
     def send(self, rows: SendRows, waiter: Waiter, timeout_ms: int) -> None:
-        """See ``BrokerLink``. The rows are empty afterwards.
+        """See ``DoorLink``. The rows are empty afterwards.
 
         Raises:
             RefusedError: ``TOO_MANY_REQUESTS``: the broker takes messages more slowly than the client sends them.
@@ -97,18 +97,18 @@ class ClusterLink:
         rows.clear()
 
     def request(self, command: RemotingCommand, waiter: Waiter, timeout_ms: int) -> int:
-        """See ``BrokerLink``."""
+        """See ``DoorLink``."""
         command.opaque = self._client.next_opaque()
         waiter.wait_for(timeout_ms, self._loop.time())
         self._client.request(self.address, command.opaque, waiter, command.encode())
         return command.opaque
 
     def withdraw(self, opaque: int) -> bool:
-        """See ``BrokerLink``: a broker cannot be told over the network."""
+        """See ``DoorLink``: a broker cannot be told over the network."""
         return False
 
     def close(self) -> None:
-        """See ``BrokerLink``."""
+        """See ``DoorLink``."""
         self._brokers.finish(self._client.close())
 
     def _asked(self, _address: str, command: RemotingCommand) -> ServerAnswer:

@@ -26,7 +26,7 @@ from rucola.proxy.rpc import ok
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from rucola.proxy.sessions import Session
+    from rucola.proxy.sessions import ClientSession
     from rucola.proxy.telemetry import Telemetry
     from rucola.proxy.transactions import Transactions
 
@@ -51,7 +51,7 @@ class ServerCommands:
         self._telemetry, self._transactions = telemetry, transactions
 
     def asked(
-        self, session: Session, broker_name: str, command: RemotingCommand
+        self, session: ClientSession, broker_name: str, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand] | None:
         """Handles a request to ``session``. Others than those above need nothing: clients of this protocol share no
         queues, and their offsets are the broker's.
@@ -65,7 +65,7 @@ class ServerCommands:
             return self._consume_directly(session, command)
         return None
 
-    async def _running_info(self, session: Session, command: RemotingCommand) -> RemotingCommand:
+    async def _running_info(self, session: ClientSession, command: RemotingCommand) -> RemotingCommand:
         header = ConsumerRunningInfoRequestHeader.from_ext_fields(command.ext_fields)
         if header.consumer_group != session.group:
             return _no_such_group(command, header.consumer_group)
@@ -79,7 +79,7 @@ class ServerCommands:
             info.jstack = await self._stacks(session)
         return command.answer(ResponseCode.SUCCESS, body=info.encode())
 
-    async def _stacks(self, session: Session) -> str:
+    async def _stacks(self, session: ClientSession) -> str:
         result = await self._telemetry.ask(
             session,
             lambda nonce: messages.TelemetryCommand(
@@ -90,7 +90,7 @@ class ServerCommands:
             return _NO_ANSWER if result is None else result.status.message
         return result.thread_stack_trace.thread_stack_trace
 
-    async def _consume_directly(self, session: Session, command: RemotingCommand) -> RemotingCommand:
+    async def _consume_directly(self, session: ClientSession, command: RemotingCommand) -> RemotingCommand:
         header = ConsumeMessageDirectlyRequestHeader.from_ext_fields(command.ext_fields)
         if header.consumer_group != session.group:
             return _no_such_group(command, header.consumer_group)
@@ -121,7 +121,7 @@ class ServerCommands:
         return command.answer(ResponseCode.SUCCESS, body=answer.encode())
 
 
-def _properties(session: Session) -> dict[str, str]:
+def _properties(session: ClientSession) -> dict[str, str]:
     properties = {
         "PROP_CLIENT_VERSION": session.version,
         "PROP_CLIENT_LANGUAGE": session.language,

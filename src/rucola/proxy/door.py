@@ -28,7 +28,7 @@ from rucola.proxy.rpc import unary
 from rucola.proxy.schema import V2
 from rucola.proxy.send import Sends
 from rucola.proxy.sending import BODY_BYTES_MAX
-from rucola.proxy.sessions import WANTED, Session, Sessions
+from rucola.proxy.sessions import WANTED, ClientSession, Sessions
 from rucola.proxy.telemetry import Telemetry
 from rucola.proxy.transactions import Transactions
 from rucola.runtime.clock import Clock
@@ -42,7 +42,7 @@ NOT_SERVED: Final = frozenset({"PullMessage", "UpdateOffset", "GetOffset", "Quer
 SERVED: Final = frozenset(rpc.name for rpc in V2.rpcs) - NOT_SERVED
 _LOOK_S: Final = 1.0
 _DRAIN_S: Final = 5.0
-Asked = Callable[[Session, str, RemotingCommand], "Awaitable[RemotingCommand | None] | RemotingCommand | None"]
+Asked = Callable[[ClientSession, str, RemotingCommand], "Awaitable[RemotingCommand | None] | RemotingCommand | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class GrpcDoor:
         )
         sends = Sends(self.sessions, brokers, access, transactions, now_ms, config.body_bytes_max)
         receives = Receives(self.sessions, brokers, acknowledgements, self.renewals, now_ms)
-        served: dict[str, Callable[[Session, Any], Awaitable[Message]]] = {
+        served: dict[str, Callable[[ClientSession, Any], Awaitable[Message]]] = {
             "QueryRoute": routes.route,
             "QueryAssignment": routes.assignment,
             "Heartbeat": presence.heartbeat,
@@ -179,16 +179,16 @@ class GrpcDoor:
         await self.renewals.look()
 
     def _asked(
-        self, session: Session, broker_name: str, command: RemotingCommand
+        self, session: ClientSession, broker_name: str, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand] | None:
         return self._commands.asked(session, broker_name, command)
 
-    def _ended(self, session: Session) -> None:
+    def _ended(self, session: ClientSession) -> None:
         task = asyncio.ensure_future(self._release(session))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _release(self, session: Session) -> None:
+    async def _release(self, session: ClientSession) -> None:
         """Gives back what a client has not acknowledged, then forgets it at the brokers."""
         try:
             await self.renewals.release(session)

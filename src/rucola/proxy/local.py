@@ -22,7 +22,7 @@ from rucola.proxy import messages
 from rucola.proxy.brokers import ServerRequest, TopicView
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.send_rows import GROWN_BYTES_MAX, ROOM_BYTES, SendRows
-from rucola.proxy.sessions import Session
+from rucola.proxy.sessions import ClientSession
 from rucola.remoting.consumer_api import ConsumerApi
 from rucola.remoting.memory_link import MemoryLink, Peer
 from rucola.remoting.response_future import Waiter
@@ -76,22 +76,22 @@ class LocalBrokers:
         """See ``Brokers``."""
         return (self._broker.config.broker_name,)
 
-    def rows(self, session: Session, request_bytes: int) -> SendRows:
+    def rows(self, session: ClientSession, request_bytes: int) -> SendRows:
         """See ``Brokers``."""
         return self._link(session).rows(request_bytes, len(session.host))
 
-    async def link(self, session: Session, broker_name: str) -> LocalLink:
+    async def link(self, session: ClientSession, broker_name: str) -> LocalLink:
         """See ``Brokers``."""
         link = self.open_link(session, broker_name)
         if link is None:
             raise RefusedError(messages.INTERNAL_SERVER_ERROR, f"there is no broker {broker_name}")
         return link
 
-    def open_link(self, session: Session, broker_name: str) -> LocalLink | None:
+    def open_link(self, session: ClientSession, broker_name: str) -> LocalLink | None:
         """See ``Brokers``."""
         return self._link(session) if broker_name == self._broker.config.broker_name else None
 
-    def _link(self, session: Session) -> LocalLink:
+    def _link(self, session: ClientSession) -> LocalLink:
         name = self._broker.config.broker_name
         link = session.links.get(name)
         if not isinstance(link, LocalLink) or link.is_closed:
@@ -100,12 +100,12 @@ class LocalBrokers:
 
 
 class LocalLink:
-    """A client's connection to the broker. See ``BrokerLink``; as an ``Invoker`` it carries the calls of ``api``.
+    """A client's connection to the broker. See ``DoorLink``; as an ``Invoker`` it carries the calls of ``api``.
 
     Sends of one iteration of the event loop reach the broker together.
     """
 
-    def __init__(self, broker: Broker, session: Session, asked: ServerRequest) -> None:
+    def __init__(self, broker: Broker, session: ClientSession, asked: ServerRequest) -> None:
         host, port = split_address(session.address)
         self.broker_name, self.address = broker.config.broker_name, broker.address
         self._broker, self._session, self._asked = broker, session, asked
@@ -133,7 +133,7 @@ class LocalLink:
         return rows
 
     def send(self, rows: SendRows, waiter: Waiter, timeout_ms: int) -> None:
-        """See ``BrokerLink``."""
+        """See ``DoorLink``."""
         opaque = self._link.next_opaque()
         self._link.expect(opaque, waiter, timeout_ms)
         rows.number(opaque)
@@ -146,18 +146,18 @@ class LocalLink:
         return await self._link.invoke(address, self._signed(command), timeout_ms)
 
     def request(self, command: RemotingCommand, waiter: Waiter, timeout_ms: int) -> int:
-        """See ``BrokerLink``."""
+        """See ``DoorLink``."""
         return self._link.request(self._signed(command), waiter, timeout_ms)
 
     def withdraw(self, opaque: int) -> bool:
-        """See ``BrokerLink``."""
+        """See ``DoorLink``."""
         if not self._broker.withdraw(self._link.channel, opaque):
             return False
         self._link.forget(opaque)
         return True
 
     def close(self) -> None:
-        """See ``BrokerLink``."""
+        """See ``DoorLink``."""
         self._link.close()
 
     # --- for the link

@@ -72,7 +72,7 @@ class PoppedMessage(NamedTuple):
     response: bytes = b""
 
 
-class PopTerms(NamedTuple):
+class ReceiveTerms(NamedTuple):
     """What a consumer has asked for.
 
     Attributes:
@@ -88,7 +88,7 @@ class PopTerms(NamedTuple):
     attempts_max: int
 
 
-def popped_messages(header: PopMessageResponseHeader, records: bytes, terms: PopTerms) -> list[PoppedMessage]:
+def popped_messages(header: PopMessageResponseHeader, records: bytes, terms: ReceiveTerms) -> list[PoppedMessage]:
     """Returns the messages of an answer, in their order.
 
     Raises:
@@ -143,7 +143,7 @@ def _popped(
     row: int,
     header: PopMessageResponseHeader,
     places: _Places,
-    terms: PopTerms,
+    terms: ReceiveTerms,
 ) -> PoppedMessage:
     base = row * ROW_WIDTH
     queue_id, queue_offset = table[base + RECORD_QUEUE_ID], table[base + RECORD_QUEUE_OFFSET]
@@ -163,7 +163,7 @@ def _popped(
 
 
 def _general(
-    view: memoryview, table: array[int], row: int, header: PopMessageResponseHeader, terms: PopTerms
+    view: memoryview, table: array[int], row: int, header: PopMessageResponseHeader, terms: ReceiveTerms
 ) -> PoppedMessage:
     """A message that the kernel does not take, such as one of a retry topic."""
     message = message_from_row(view, table, row, unpack=False)
@@ -181,7 +181,7 @@ def _general(
     return PoppedMessage(*known, messages.ReceiveMessageResponse(message=delivered).SerializeToString())
 
 
-def _fate(tag: str, reconsume_times: int, terms: PopTerms) -> Fate:
+def _fate(tag: str, reconsume_times: int, terms: ReceiveTerms) -> Fate:
     if terms.tags and tag not in terms.tags:
         return Fate.ACKNOWLEDGE
     return Fate.GIVE_UP if reconsume_times >= terms.attempts_max else Fate.DELIVER

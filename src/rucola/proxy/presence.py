@@ -25,7 +25,7 @@ from rucola.proxy.brokers import Brokers
 from rucola.proxy.names import check_group
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.rpc import ok
-from rucola.proxy.sessions import Session, Sessions
+from rucola.proxy.sessions import ClientSession, Sessions
 
 _CONSUME_TYPES = {
     messages.PUSH_CONSUMER: ConsumeType.CONSUME_PASSIVELY,
@@ -46,7 +46,7 @@ class Presence:
     def __init__(self, brokers: Brokers, sessions: Sessions, now_ms: Callable[[], int]) -> None:
         self._brokers, self._sessions, self._now_ms = brokers, sessions, now_ms
 
-    async def heartbeat(self, session: Session, request: messages.HeartbeatRequest) -> messages.HeartbeatResponse:
+    async def heartbeat(self, session: ClientSession, request: messages.HeartbeatRequest) -> messages.HeartbeatResponse:
         """Serves Heartbeat: the client registers again, with the settings that it has sent before.
 
         Raises:
@@ -60,7 +60,7 @@ class Presence:
         return messages.HeartbeatResponse(status=ok())
 
     async def terminate(
-        self, session: Session, request: messages.NotifyClientTerminationRequest
+        self, session: ClientSession, request: messages.NotifyClientTerminationRequest
     ) -> messages.NotifyClientTerminationResponse:
         """Serves NotifyClientTermination: forgets the client.
 
@@ -75,7 +75,7 @@ class Presence:
             self._sessions.forget(session)
         return messages.NotifyClientTerminationResponse(status=ok())
 
-    async def register(self, session: Session, settings: messages.Settings) -> None:
+    async def register(self, session: ClientSession, settings: messages.Settings) -> None:
         """Registers a client at all brokers of its topics. One that cannot be reached does not keep the others from
         knowing it.
 
@@ -91,11 +91,11 @@ class Presence:
             if not isinstance(error, RucolaError) or len(errors) == len(results):
                 raise error
 
-    async def _tell(self, session: Session, broker_name: str, data: HeartbeatData) -> None:
+    async def _tell(self, session: ClientSession, broker_name: str, data: HeartbeatData) -> None:
         link = await self._brokers.link(session, broker_name)
         await link.api.heartbeat(link.address, data, _TIMEOUT_MS)
 
-    def _heartbeat_of(self, session: Session, settings: messages.Settings) -> HeartbeatData:
+    def _heartbeat_of(self, session: ClientSession, settings: messages.Settings) -> HeartbeatData:
         data = HeartbeatData(session.client_id)
         if settings.HasField("publishing"):
             data.producer_data_set = [ProducerData(topic.name) for topic in settings.publishing.topics]
@@ -139,7 +139,7 @@ def _topics(settings: messages.Settings) -> list[str]:
     return [entry.topic.name for entry in settings.subscription.subscriptions]
 
 
-def _known(session: Session) -> messages.Settings:
+def _known(session: ClientSession) -> messages.Settings:
     settings = session.settings
     if settings is None:
         raise RefusedError(

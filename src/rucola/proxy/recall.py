@@ -18,7 +18,7 @@ from rucola.proxy.rpc import ok
 
 if TYPE_CHECKING:
     from rucola.proxy.brokers import Brokers
-    from rucola.proxy.sessions import Session
+    from rucola.proxy.sessions import ClientSession
 
 _TIMEOUT_MS = 3_000
 
@@ -29,7 +29,9 @@ class Recalls:
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
 
-    async def recall(self, session: Session, request: messages.RecallMessageRequest) -> messages.RecallMessageResponse:
+    async def recall(
+        self, session: ClientSession, request: messages.RecallMessageRequest
+    ) -> messages.RecallMessageResponse:
         """Serves RecallMessage: the message is not delivered, if it still waits for its time.
 
         Raises:

@@ -28,7 +28,7 @@ from rucola.protocol.frame import FrameBatch
 from rucola.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from rucola.proxy import messages
 from rucola.proxy.names import check_group, check_topic
-from rucola.proxy.popped import Fate, PoppedMessage, PopTerms, popped_messages
+from rucola.proxy.popped import Fate, PoppedMessage, ReceiveTerms, popped_messages
 from rucola.proxy.presence import subscription_of
 from rucola.proxy.receipt import ReceiptHandle
 from rucola.proxy.refusal import RefusedError
@@ -42,9 +42,9 @@ from rucola.runtime.logs import event
 
 if TYPE_CHECKING:
     from rucola.proxy.acknowledge import Acknowledgements
-    from rucola.proxy.brokers import BrokerLink, Brokers
+    from rucola.proxy.brokers import Brokers, DoorLink
     from rucola.proxy.renewals import Renewals
-    from rucola.proxy.sessions import Session, Sessions
+    from rucola.proxy.sessions import ClientSession, Sessions
 
 logger = logging.getLogger(__name__)
 
@@ -78,11 +78,11 @@ class _Poll:
 
     def __init__(
         self,
-        session: Session,
+        session: ClientSession,
         call: GrpcCall,
-        link: BrokerLink,
+        link: DoorLink,
         header: PopMessageRequestHeader,
-        terms: PopTerms,
+        terms: ReceiveTerms,
         *,
         auto_renew: bool,
     ) -> None:
@@ -135,7 +135,7 @@ class Receives:
         self._sessions, self._brokers = sessions, brokers
         self._acknowledgements, self._renewals = acknowledgements, renewals
         self._now_ms = now_ms
-        self._polls: Counter[Session] = Counter()
+        self._polls: Counter[ClientSession] = Counter()
         self._tasks: set[asyncio.Future[None]] = set()
 
     def method(self) -> UnaryMethod:
@@ -154,7 +154,7 @@ class Receives:
 
     # -- before the pop ------------------------------------------------------------------------------------------------
 
-    async def _begin(self, session: Session, call: GrpcCall, request: messages.ReceiveMessageRequest) -> None:
+    async def _begin(self, session: ClientSession, call: GrpcCall, request: messages.ReceiveMessageRequest) -> None:
         try:
             poll = await self._poll(session, call, request)
         except RucolaError as error:
@@ -166,7 +166,7 @@ class Receives:
         call.on_over = partial(self._withdraw, poll)
         self._pop(poll)
 
-    async def _poll(self, session: Session, call: GrpcCall, request: messages.ReceiveMessageRequest) -> _Poll:
+    async def _poll(self, session: ClientSession, call: GrpcCall, request: messages.ReceiveMessageRequest) -> _Poll:
         """The checks, in the order of RocketMQ.
 
         Raises:
@@ -188,7 +188,7 @@ class Receives:
         config = await self._brokers.group(group)
         if config is None:
             raise RefusedError(messages.CONSUMER_GROUP_NOT_FOUND, f"consumer group {group} does not exist")
-        terms = PopTerms(
+        terms = ReceiveTerms(
             topic,
             asked if asked in names else names[self._polls[session] % len(names)],
             frozenset(subscription.tags_set),
@@ -393,7 +393,7 @@ class _PopWaiter(Waiter):
 _OK = serialized(messages.ReceiveMessageResponse(status=ok()))
 
 
-def _poll_ms(session: Session, call: GrpcCall, request: messages.ReceiveMessageRequest) -> int:
+def _poll_ms(session: ClientSession, call: GrpcCall, request: messages.ReceiveMessageRequest) -> int:
     """How long the poll waits; it must be answered before its deadline."""
     left_ms = _NO_DEADLINE_MS if call.timeout is None else int(timeout_s(call.timeout) * 1000)
     if request.HasField("long_polling_timeout"):

@@ -22,7 +22,7 @@ from rucola.runtime.logs import event
 
 if TYPE_CHECKING:
     from rucola.proxy.brokers import Brokers
-    from rucola.proxy.sessions import Session
+    from rucola.proxy.sessions import ClientSession
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _AGAIN_S: Final = 2
 _AT_ONCE: Final = 64
 VISIBLE_SOON_MS: Final = 1_000
 
-Change = Callable[["Session", str, str, ReceiptHandle, int], Awaitable[ReceiptHandle]]
+Change = Callable[["ClientSession", str, str, ReceiptHandle, int], Awaitable[ReceiptHandle]]
 """Changes the invisible time: gets client, group, topic, handle and ms, and returns the new handle."""
 
 
@@ -58,7 +58,7 @@ class _Held:
 
     def __init__(
         self,
-        session: Session,
+        session: ClientSession,
         group: str,
         topic: str,
         key: tuple[str, str, int, int],
@@ -82,20 +82,20 @@ class Renewals:
 
     def __init__(self, brokers: Brokers, change: Change, monotonic: Callable[[], float]) -> None:
         self._brokers, self._change, self._monotonic = brokers, change, monotonic
-        self._held: dict[Session, dict[tuple[str, str, int, int], _Held]] = {}
+        self._held: dict[ClientSession, dict[tuple[str, str, int, int], _Held]] = {}
         self._slots: defaultdict[int, list[_Held]] = defaultdict(list)
         self._looked_s = int(monotonic())
 
     def __len__(self) -> int:
         return sum(map(len, self._held.values()))
 
-    def keep(self, session: Session, group: str, topic: str, handle: ReceiptHandle, reconsume_times: int) -> None:
+    def keep(self, session: ClientSession, group: str, topic: str, handle: ReceiptHandle, reconsume_times: int) -> None:
         """Renews a handle from now on."""
         held = _Held(session, group, topic, _key(group, handle), handle, self._monotonic(), reconsume_times)
         self._held.setdefault(session, {})[held.key] = held
         self._plan(held, handle.invisible_ms / 1000 - _AHEAD_S)
 
-    def take(self, session: Session, group: str, handle: ReceiptHandle) -> ReceiptHandle:
+    def take(self, session: ClientSession, group: str, handle: ReceiptHandle) -> ReceiptHandle:
         """Renews a handle no longer; returns the newest one for its message."""
         of_session = self._held.get(session)
         if of_session is None:
@@ -105,7 +105,7 @@ class Renewals:
             del self._held[session]
         return handle if held is None else held.handle
 
-    async def release(self, session: Session) -> None:
+    async def release(self, session: ClientSession) -> None:
         """Makes the messages of a client visible soon, because it has ended."""
         held = list(self._held.pop(session, {}).values())
         for first in range(0, len(held), _AT_ONCE):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rucola.protocol.bodies.route import QueueData
     from rucola.proxy.access import DoorAccess
     from rucola.proxy.brokers import Brokers, TopicView
-    from rucola.proxy.sessions import Session
+    from rucola.proxy.sessions import ClientSession
 
 _PERMISSIONS = {
     0: messages.NONE,
@@ -46,7 +46,7 @@ class Routes:
         self._brokers, self._access, self._own = brokers, access, own
         self._advertised = endpoints_of(advertised) if advertised else None
 
-    async def route(self, session: Session, request: messages.QueryRouteRequest) -> messages.QueryRouteResponse:
+    async def route(self, session: ClientSession, request: messages.QueryRouteRequest) -> messages.QueryRouteResponse:
         """Serves QueryRoute.
 
         Raises:
@@ -70,7 +70,7 @@ class Routes:
         return answer
 
     async def assignment(
-        self, session: Session, request: messages.QueryAssignmentRequest
+        self, session: ClientSession, request: messages.QueryAssignmentRequest
     ) -> messages.QueryAssignmentResponse:
         """Serves QueryAssignment: one queue that stands for all of a broker; for a group in order, each queue.
 

@@ -16,7 +16,7 @@ from rucola.proxy.schema import V2
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from rucola.proxy.sessions import Session, Sessions
+    from rucola.proxy.sessions import ClientSession, Sessions
 
 Q = TypeVar("Q", bound="Message")
 
@@ -26,7 +26,9 @@ def ok() -> messages.Status:
     return messages.Status(code=messages.OK, message="OK")
 
 
-def unary(sessions: Sessions, name: str, serve: Callable[[Session, Any], Awaitable[Message] | Message]) -> UnaryMethod:
+def unary(
+    sessions: Sessions, name: str, serve: Callable[[ClientSession, Any], Awaitable[Message] | Message]
+) -> UnaryMethod:
     """The method ``name``, which ``serve`` serves: it gets the client and the request, and returns the response, now or
     later. What it refuses is answered with the status of the refusal.
     """

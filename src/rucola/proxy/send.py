@@ -34,7 +34,7 @@ from rucola.remoting.response_future import ResponseFuture, Waiter
 if TYPE_CHECKING:
     from rucola.proxy.access import DoorAccess
     from rucola.proxy.brokers import Brokers, TopicView
-    from rucola.proxy.sessions import Session, Sessions
+    from rucola.proxy.sessions import ClientSession, Sessions
     from rucola.proxy.transactions import Transactions
 
 TIMEOUT_MS: Final = 10_000
@@ -89,7 +89,7 @@ class Sends:
 
     # -- one NORMAL message --------------------------------------------------------------------------------------------
 
-    def _sent_by_kernel(self, session: Session, call: GrpcCall, data: bytes) -> bool:
+    def _sent_by_kernel(self, session: ClientSession, call: GrpcCall, data: bytes) -> bool:
         """Sends the message of an ordinary request; returns False if it is one for the general path."""
         brokers = self._brokers
         rows = brokers.rows(session, len(data))
@@ -114,7 +114,7 @@ class Sends:
 
     # -- all others ----------------------------------------------------------------------------------------------------
 
-    async def _send_all(self, session: Session, request: messages.SendMessageRequest) -> bytes:
+    async def _send_all(self, session: ClientSession, request: messages.SendMessageRequest) -> bytes:
         try:
             arrival = Arrival(self._now_ms(), session.address, self._body_bytes_max)
             accepted = read_request(request, arrival)
@@ -137,7 +137,7 @@ class Sends:
         status = ok() if code == messages.OK else messages.Status(code=code, message=_texts(entries))
         return serialized(messages.SendMessageResponse(status=status, entries=entries))
 
-    async def _send(self, session: Session, view: TopicView, message: SentMessage) -> messages.SendResultEntry:
+    async def _send(self, session: ClientSession, view: TopicView, message: SentMessage) -> messages.SendResultEntry:
         queue = _queue_for(view, message)
         link = await self._brokers.link(session, queue.broker_name)
         rows = self._brokers.rows(session, len(message.body) + len(message.properties))

@@ -16,7 +16,7 @@ from rucola.proxy.refusal import RefusedError
 
 if TYPE_CHECKING:
     from rucola.proxy.access import DoorAccess
-    from rucola.proxy.brokers import BrokerLink
+    from rucola.proxy.brokers import DoorLink
 
 WANTED: Final = (
     b"x-mq-client-id",
@@ -33,7 +33,7 @@ CLIENT_ID_BYTES_MAX: Final = 255
 _Key = tuple[bytes, str]
 
 
-class Session:
+class ClientSession:
     """One client.
 
     Attributes:
@@ -72,7 +72,7 @@ class Session:
         self.version = _text(call.metadata[VERSION])
         self.settings: messages.Settings | None = None
         self.stream: GrpcCall | None = None
-        self.links: dict[str, BrokerLink] = {}
+        self.links: dict[str, DoorLink] = {}
         self.seen_s = 0.0
 
     @property
@@ -108,20 +108,23 @@ class Sessions:
     """
 
     def __init__(
-        self, access: DoorAccess, monotonic: Callable[[], float], ended: Callable[[Session], None] = Session.close
+        self,
+        access: DoorAccess,
+        monotonic: Callable[[], float],
+        ended: Callable[[ClientSession], None] = ClientSession.close,
     ) -> None:
         self._access = access
         self._monotonic = monotonic
         self._ended = ended
-        self._sessions: OrderedDict[_Key, Session] = OrderedDict()  # the longest silent one is first
+        self._sessions: OrderedDict[_Key, ClientSession] = OrderedDict()  # the longest silent one is first
 
-    def __iter__(self) -> Iterator[Session]:
+    def __iter__(self) -> Iterator[ClientSession]:
         return iter(list(self._sessions.values()))
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def of(self, call: GrpcCall) -> Session:
+    def of(self, call: GrpcCall) -> ClientSession:
         """The client that makes a call.
 
         Raises:
@@ -139,7 +142,7 @@ class Sessions:
         session.seen_s = self._monotonic()
         return session
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: ClientSession) -> None:
         """Forgets a client, which has said that it ends or was silent for too long."""
         key = session.client_id.encode(), session.account
         if self._sessions.get(key) is session:
@@ -161,12 +164,12 @@ class Sessions:
             self.forget(session)
 
     @staticmethod
-    def _new(client_id: bytes, account: str, call: GrpcCall) -> Session:
+    def _new(client_id: bytes, account: str, call: GrpcCall) -> ClientSession:
         if len(client_id) > CLIENT_ID_BYTES_MAX or not client_id.isascii():
             raise RefusedError(
                 messages.CLIENT_ID_REQUIRED, f"x-mq-client-id must be ASCII of at most {CLIENT_ID_BYTES_MAX} bytes"
             )
-        return Session(client_id.decode(), account, call)
+        return ClientSession(client_id.decode(), account, call)
 
 
 def _text(value: bytes | None) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rucola.proxy.access import DoorAccess
     from rucola.proxy.brokers import Brokers
     from rucola.proxy.presence import Presence
-    from rucola.proxy.sessions import Session, Sessions
+    from rucola.proxy.sessions import ClientSession, Sessions
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Telemetry:
         """Telemetry."""
         return StreamMethod(self._begin)
 
-    async def settings_of(self, session: Session, settings: messages.Settings) -> messages.Settings:
+    async def settings_of(self, session: ClientSession, settings: messages.Settings) -> messages.Settings:
         """The answer to a client's settings."""
         group = None
         if settings.HasField("subscription"):
@@ -77,7 +77,7 @@ class Telemetry:
         return told(settings, group, self._body_bytes_max)
 
     async def ask(
-        self, session: Session, command: Callable[[str], messages.TelemetryCommand]
+        self, session: ClientSession, command: Callable[[str], messages.TelemetryCommand]
     ) -> messages.TelemetryCommand | None:
         """Sends a command to a client and waits for its result; None if none comes within 5 s, or there is no stream.
 
@@ -98,7 +98,7 @@ class Telemetry:
         finally:
             del self._asked[nonce]
 
-    def say(self, session: Session, command: messages.TelemetryCommand) -> bool:
+    def say(self, session: ClientSession, command: messages.TelemetryCommand) -> bool:
         """Sends a command that has no result; returns whether the client has a stream."""
         stream = session.stream
         if stream is None or stream.is_over:
@@ -147,7 +147,7 @@ class Telemetry:
             return
         call.send(serialized(messages.TelemetryCommand(status=ok(), settings=answer)))
 
-    def _check(self, session: Session, settings: messages.Settings) -> None:
+    def _check(self, session: ClientSession, settings: messages.Settings) -> None:
         account, address = session.account, session.address
         _check_properties(settings)
         if settings.HasField("publishing"):
@@ -182,7 +182,7 @@ class Telemetry:
 class _Stream:
     """One telemetry stream; see ``Conversation``."""
 
-    def __init__(self, telemetry: Telemetry, session: Session, call: GrpcCall) -> None:
+    def __init__(self, telemetry: Telemetry, session: ClientSession, call: GrpcCall) -> None:
         self._telemetry = telemetry
         self.session, self.call = session, call
         call.on_over = self.over

@@ -26,7 +26,7 @@ from rucola.proxy.rpc import ok
 
 if TYPE_CHECKING:
     from rucola.proxy.brokers import Brokers
-    from rucola.proxy.sessions import Session
+    from rucola.proxy.sessions import ClientSession
 
 REMEMBERED_S: Final = 30.0
 REMEMBERED_MAX: Final = 100_000
@@ -61,7 +61,9 @@ class Transactions:
                 return
             self._places.popitem(last=False)
 
-    async def end(self, session: Session, request: messages.EndTransactionRequest) -> messages.EndTransactionResponse:
+    async def end(
+        self, session: ClientSession, request: messages.EndTransactionRequest
+    ) -> messages.EndTransactionResponse:
         """Serves EndTransaction.
 
         Raises:
