@@ -81,9 +81,8 @@ class MemoryLink:
         self._table = ResponseTable(self._loop, "memory")
         self._reader = FrameReader()
         self._opaque = 0
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[bytes | memoryview] = deque()
         self._arrived: list[Part] = []
-        self._feeding = False
         self._tasks: set[asyncio.Future[None]] = set()
         self._end = _ServerEnd(self, peer)
         self.channel = server.join(self._end)
@@ -122,8 +121,7 @@ class MemoryLink:
         """
         self.expect(opaque := self.next_opaque(), waiter, timeout_ms)
         command.opaque = opaque
-        self._waiting.append(command.encode())
-        self._feed()
+        self._hand_over(command.encode())
         return opaque
 
     def expect(self, opaque: int, waiter: Waiter, timeout_ms: int) -> None:
@@ -180,23 +178,28 @@ class MemoryLink:
             self._feed()
             self._owner.link_resumed()
 
+    def _hand_over(self, frame: bytes) -> None:
+        """Hands a frame to the server, together with others of this iteration of the event loop."""
+        if not self._waiting:
+            self._loop.call_soon(self._feed)
+        self._waiting.append(frame)
+
     def _feed(self) -> None:
         """Hands the waiting frames to the server, as long as it takes them."""
-        if self._feeding:
-            return
-        self._feeding = True
-        inbound = self.channel.inbound
-        try:
-            while self._waiting and not inbound.reasons and not self.is_closed:
-                frame = memoryview(self._waiting.popleft())
-                while frame:
-                    view = inbound.get_buffer(len(frame))
-                    size = min(len(view), len(frame))
-                    view[:size] = frame[:size]
-                    inbound.buffer_updated(size)
-                    frame = frame[size:]
-        finally:
-            self._feeding = False
+        inbound, waiting = self.channel.inbound, self._waiting
+        while waiting and not inbound.reasons and not self.is_closed:
+            view = inbound.get_buffer(len(waiting[0]))
+            if len(waiting[0]) > len(view):
+                size = len(view)
+                view[:] = waiting[0][:size]
+                waiting[0] = memoryview(waiting[0])[size:]
+            else:
+                size = 0
+                while waiting and size + len(waiting[0]) <= len(view):
+                    frame = waiting.popleft()
+                    view[size : size + len(frame)] = frame
+                    size += len(frame)
+            inbound.buffer_updated(size)
 
     def _deliver(self) -> None:
         parts, self._arrived = self._arrived, []
@@ -232,8 +235,7 @@ class MemoryLink:
             event(logger, logging.ERROR, "request failed", error, code=command.code)
             answer = command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if answer is not None and not command.is_oneway and not self.is_closed:
-            self._waiting.append(answer.encode())
-            self._feed()
+            self._hand_over(answer.encode())
 
     def _run(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

@@ -132,8 +132,8 @@ def test_postponed_requests_keep_their_order() -> None:
         async with linked() as (link, handler, owner, _):
             handler.postponed = 2
             first = asyncio.ensure_future(ask(link, POSTPONE, b"1"))
-            await asyncio.sleep(0)
-            assert link.is_paused
+            while not link.is_paused:
+                await asyncio.sleep(0)
             second = asyncio.ensure_future(ask(link, ECHO, b"2"))
             await asyncio.gather(first, second)
             assert handler.served == [1, 2] and not link.is_paused and owner.resumed == 1
