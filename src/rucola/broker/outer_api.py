@@ -30,7 +30,7 @@ from rucola.protocol.headers.route import (
 from rucola.remoting.client import ClientOptions, RemotingClient
 from rucola.remoting.name_server_api import NameServerApi
 from rucola.runtime.logs import event
-from rucola.runtime.tls import client_context, pinned_context
+from rucola.runtime.tls import peer_context
 
 if TYPE_CHECKING:
     from rucola.remoting.signer import RequestSigner
@@ -203,6 +203,4 @@ def _signer(config: BrokerConfig, wall_ms: Callable[[], int]) -> RequestSigner |
 def _tls(config: BrokerConfig) -> SSLContext | None:
     if not config.use_tls:
         return None
-    if config.tls_client_trust_cert_path:
-        return client_context(config.tls_client_trust_cert_path, config.tls_cert_path, config.tls_key_path)
-    return pinned_context(config.tls_cert_path)
+    return peer_context(config.tls_client_trust_cert_path, config.tls_cert_path, config.tls_key_path)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -71,10 +73,17 @@ def wanted_door(config: BrokerConfig, port: int) -> DoorBeside:
     """
     from rucola.proxy.beside import DoorBeside
 
-    try:
+    with asked_for(port):
         return DoorBeside(config, port)
+
+
+@contextmanager
+def asked_for(grpc_port: int) -> Iterator[None]:
+    """Makes a ``MissingExtraError`` a ``ConfigError``, because somebody has asked for the port."""
+    try:
+        yield
     except MissingExtraError as error:
-        raise ConfigError("--grpc-port", str(port), f"no port, because {error}") from None
+        raise ConfigError("--grpc-port", str(grpc_port), f"no port, because {error}") from None
 
 
 def broker_values(

@@ -50,8 +50,8 @@ _BY_ERROR: tuple[tuple[type[RucolaError], ExitCode], ...] = (
 )
 
 
-class BrokerStartError(Exception):
-    """One of several broker processes ended before it served; it has written the reason to standard error."""
+class ProcessStartError(Exception):
+    """One of several server processes ended before it served; it has written the reason to standard error."""
 
     def __init__(self, exit_status: int) -> None:
         super().__init__(exit_status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rucola.cli.config_file import put, read_properties
@@ -17,6 +18,7 @@ from rucola.proxy.door import DoorConfig, GrpcDoor
 from rucola.proxy.door_tls import door_tls
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.supervision import Supervisor
+from rucola.runtime.tls import peer_context
 
 if TYPE_CHECKING:
     from rucola.proxy.access import DoorAccess
@@ -29,32 +31,35 @@ class ProxyServer:
     Args:
         config: its options.
         access: says who may do what at the door; None lets everybody do what the proxy's own account may do.
+        own_brokers: whether the same command runs the brokers, which then have the TLS options of the door.
 
     Raises:
         ConfigError: an option cannot be used.
     """
 
-    def __init__(self, config: ProxyConfig, access: DoorAccess | None = None) -> None:
+    def __init__(self, config: ProxyConfig, access: DoorAccess | None = None, own_brokers: bool = False) -> None:
         clock, supervisor = SystemClock(), Supervisor()
         to_brokers = ClientConfig(
             access_key=config.access_key,
             secret_key=config.secret_key,
-            use_tls=config.use_tls,
+            use_tls=config.use_tls and not own_brokers,
             tls_trust_cert_path=config.tls_client_trust_cert_path,
         )
         options = client_options(to_brokers, clock)
+        if own_brokers and config.use_tls:
+            tls = peer_context(config.tls_client_trust_cert_path, config.tls_cert_path, config.tls_key_path)
+            options = replace(options, tls=tls)
 
         def brokers(asked: ServerRequest) -> ClusterBrokers:
             self._brokers = ClusterBrokers(config.namesrv_addr, clock.monotonic, asked, options)
             return self._brokers
 
-        tls = door_tls(config, config.bind_address, config.grpc_advertised_address)
         door = DoorConfig(
             config.bind_address,
             config.grpc_server_port,
             config.grpc_advertised_address,
             body_bytes_max=config.max_message_size,
-            options=GrpcServerOptions(tls=tls),
+            options=GrpcServerOptions(tls=door_tls(config, config.bind_address, config.grpc_advertised_address)),
         )
         self._door = GrpcDoor(door, brokers, clock, supervisor, access)
 

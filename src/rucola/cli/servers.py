@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rucola.broker import Broker
 from rucola.broker.config import broker_options
-from rucola.cli.broker_server import health_of, wanted_door
+from rucola.cli.broker_server import asked_for, health_of
 from rucola.cli.config_file import put
 from rucola.cli.http import Health, HttpServer, in_use
 from rucola.cli.serve import LogOptions, port_from
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rucola.broker.acl.permission import AclSnapshot
     from rucola.cli.broker_processes import BrokerProcesses
     from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess
+    from rucola.cli.proxy_process import ProxyProcess
     from rucola.proxy.beside import DoorBeside
 
 logger = logging.getLogger(__name__)
@@ -80,8 +81,8 @@ class Addresses(NamedTuple):
 class UpServers:
     """All servers of ``rucola up``. Call ``start`` once, then ``stop`` once.
 
-    A single broker runs in this process, and so does the port for gRPC clients; several brokers each have a process of
-    their own.
+    A single broker runs in this process, and so does the port for gRPC clients. Several brokers each have a process of
+    their own, and so has the proxy that serves gRPC clients.
     """
 
     def __init__(self, options: UpOptions) -> None:
@@ -130,40 +131,57 @@ class UpServers:
         self._processes: BrokerProcesses | None = None
         self._without_grpc = "off"
         self._is_grpc_asked = "grpcServerPort" in values
-        self._door = self._asked_door() if self._is_grpc_asked else self._usual_door()
+        self._door: DoorBeside | None = None
+        self._proxy: ProxyProcess | None = None
+        if self._is_grpc_asked:
+            self._serve_grpc_as_asked()
+        else:
+            self._serve_grpc_if_possible()
 
-    def _asked_door(self) -> DoorBeside | None:
-        """The port for gRPC clients that an option names; None if the option says that there is none."""
+    def _serve_grpc_as_asked(self) -> None:
+        """Sets up the port for gRPC clients that an option names, unless the option says that there is none."""
         port = self._config.grpc_server_port
         if port < 0:
-            return None
-        if self._brokers_wanted > 1:
-            raise ConfigError("--grpc-port", str(port), "no value, because --brokers is given")
+            return
+        if self._brokers_wanted > 1 and self._config.guarded:
+            raise ConfigError(
+                "--grpc-port", str(port), "no value, because --brokers is given and the brokers ask for accounts"
+            )
         self._ports["--grpc-port"] = port
-        return wanted_door(self._config, port)
+        with asked_for(port):
+            self._serve_grpc_at(port)
 
-    def _usual_door(self) -> DoorBeside | None:
-        """The usual port for gRPC clients; None if it cannot be."""
-        if self._brokers_wanted > 1:
-            self._without_grpc = "off with --brokers"
-            return None
-        from rucola.proxy.beside import DoorBeside
-
-        try:
-            return DoorBeside(self._config, GRPC_PORT)
-        except MissingExtraError as error:
-            self._do_without_grpc(f"off, {', '.join(error.modules)} not installed (extra {error.extra})")
-            return None
-
-    def _bind_door(self) -> None:
-        if self._door is None:
+    def _serve_grpc_if_possible(self) -> None:
+        """Sets up the usual port for gRPC clients, unless something prevents it."""
+        if self._brokers_wanted > 1 and self._config.guarded:
+            self._do_without_grpc("off with --brokers and accounts")
             return
         try:
-            self._door.bind()
+            self._serve_grpc_at(GRPC_PORT)
+        except MissingExtraError as error:
+            self._do_without_grpc(f"off, {', '.join(error.modules)} not installed (extra {error.extra})")
+
+    def _serve_grpc_at(self, port: int) -> None:
+        if self._brokers_wanted > 1:
+            from rucola.cli.proxy_process import ProxyProcess
+
+            self._proxy = ProxyProcess(self._config, self._store_config.max_message_size, port, self._log)
+        else:
+            from rucola.proxy.beside import DoorBeside
+
+            self._door = DoorBeside(self._config, port)
+
+    def _bind_grpc(self) -> None:
+        """Takes the port for gRPC clients, or checks that the proxy can take it."""
+        try:
+            if self._door is not None:
+                self._door.bind()
+            if self._proxy is not None:
+                self._proxy.check_port()
         except AddressInUseError:
             if self._is_grpc_asked:
                 raise
-            self._door = None
+            self._door = self._proxy = None
             self._do_without_grpc(f"off, port {GRPC_PORT} in use")
 
     def _do_without_grpc(self, text: str) -> None:
@@ -198,11 +216,11 @@ class UpServers:
         """Starts everything.
 
         Raises the errors of ``NameServer.start``. A single broker also raises the errors of ``Broker.start``; if one of
-        several brokers does not start, the error is ``BrokerStartError``. After an error nothing is left running.
+        several processes does not start, the error is ``ProcessStartError``. After an error nothing is left running.
         """
         try:
             self._http.bind()
-            self._bind_door()
+            self._bind_grpc()
             with port_from("--namesrv-port"):
                 await self._namesrv.start()
             if self._account_files is not None:
@@ -215,7 +233,8 @@ class UpServers:
         except BaseException:
             await self.stop()
             raise
-        grpc = self._door.address if self._door is not None else None
+        port = self._door or self._proxy
+        grpc = port.address if port is not None else None
         return Addresses(store, self._namesrv.address, brokers, self._http.address, grpc, grpc or self._without_grpc)
 
     def _all_in_use(self, first: AddressInUseError) -> AddressInUseError:
@@ -239,7 +258,10 @@ class UpServers:
 
         root = Files().expand(self._store_config.store_path_root_dir)
         port = self._config.listen_port
-        processes = BrokerProcesses(configs_of(self._brokers_wanted, self._values, root, port, namesrv), self._log)
+        if self._proxy is not None:
+            self._proxy.lead_to(namesrv)
+        configs = configs_of(self._brokers_wanted, self._values, root, port, namesrv)
+        processes = BrokerProcesses(configs, self._proxy, self._log)
         self._processes = processes
         await processes.start()
 
@@ -255,7 +277,7 @@ class UpServers:
             return await asyncio.to_thread(asked)
 
         def trouble() -> str:
-            ended = [f"{broker.name} ended with {broker.ended_with}" for broker in processes.ended]
+            ended = [f"{server.name} ended with {server.ended_with}" for server in processes.ended]
             return f"{', '.join(ended)}; started again" if ended else ""
 
         self._http.start(Health(trouble, metrics))

@@ -15,7 +15,7 @@ from rucola.broker.config import broker_options
 from rucola.cli.broker_server import BrokerServers, broker_values
 from rucola.cli.closed_output import drop_output
 from rucola.cli.config_file import read_properties
-from rucola.cli.exit_codes import BrokerStartError, ExitCode
+from rucola.cli.exit_codes import ExitCode, ProcessStartError
 from rucola.cli.namesrv_server import NamesrvServer, namesrv_config
 from rucola.cli.serve import LogOptions, Stop, run_servers, temporary_store
 from rucola.cli.servers import UpOptions, UpServers
@@ -25,7 +25,9 @@ from rucola.runtime.machine import process_id
 
 
 def up(options: Namespace) -> int:
-    """Runs a name server and a broker in this process; several brokers each have a process of their own."""
+    """Runs a name server and a broker in this process; several brokers and their proxy each have a
+    process of their own.
+    """
     if options.ephemeral and options.store is not None:
         raise ConfigError("--store", options.store, "no value, because --ephemeral is given")
     _prepare(options)
@@ -71,7 +73,7 @@ def up(options: Namespace) -> int:
 
         try:
             run_servers(start, LogOptions.of(options))
-        except BrokerStartError as error:
+        except ProcessStartError as error:
             return error.exit_status
     return ExitCode.CLEAN
 
@@ -132,13 +134,13 @@ def proxy(options: Namespace) -> int:
     config = proxy_config(options.config, options.namesrv, options.host, options.port, options.grpc_advertised_address)
 
     async def start() -> Stop:
-        server = ProxyServer(config)
+        server = ProxyServer(config, own_brokers=options.under_up)
         await server.start()
         lines = {"name servers": config.namesrv_addr, "grpc": server.address}
         _say_ready(options.json, "rucola proxy", lines, {"namesrv": config.namesrv_addr, "grpc": server.address})
         return server.stop
 
-    run_servers(start, LogOptions.of(options))
+    run_servers(start, LogOptions.of(options), stop_at_end_of_input=options.under_up)
     return ExitCode.CLEAN
 
 

@@ -9,6 +9,8 @@ from rucola.common.options import check_options, documented, option
 from rucola.common.tls_config import TlsConfig
 from rucola.errors import ConfigError
 
+MESSAGE_BYTES_MAX = 15 * 1024**2
+"""Upper limit of ``maxMessageSize``."""
 _PROTECTED = "a loopback address such as 127.0.0.1; any other address needs insecure=true"
 
 
@@ -41,7 +43,12 @@ class ProxyConfig(TlsConfig):
         "Rucola's own.",
     )
     max_message_size: int = option(
-        "maxMessageSize", 4 * 1024 * 1024, "Largest body of a message.", unit="bytes", minimum=1, maximum=15 * 1024**2
+        "maxMessageSize",
+        4 * 1024 * 1024,
+        "Largest body of a message.",
+        unit="bytes",
+        minimum=1,
+        maximum=MESSAGE_BYTES_MAX,
     )
     access_key: str = option(
         "accessKey",

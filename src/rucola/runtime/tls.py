@@ -70,6 +70,16 @@ def pinned_context(cert_path: str) -> ssl.SSLContext:
     return context
 
 
+def peer_context(trust_path: str, cert_path: str, key_path: str) -> ssl.SSLContext:
+    """Returns the context for connections from a server to the servers of its cluster: ``client_context`` if there is a
+    ``trust_path``, otherwise ``pinned_context``, because all of them have the same certificate.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    return client_context(trust_path, cert_path, key_path) if trust_path else pinned_context(cert_path)
+
+
 def _load_chain(context: ssl.SSLContext, cert_path: str, key_path: str, key: str) -> None:
     try:
         context.load_cert_chain(cert_path, key_path or None, password=_no_password)

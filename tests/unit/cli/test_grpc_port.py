@@ -18,6 +18,7 @@ from tests.brokers import Cluster
 from tests.unit.cli.test_cli import SMALL, refused_here
 
 from rucola.broker.config import BrokerConfig, broker_options
+from rucola.cli import proxy_process
 from rucola.cli import servers as servers_module
 from rucola.cli.servers import Addresses, UpOptions, UpServers
 from rucola.errors import AddressInUseError, ConfigError, MissingExtraError
@@ -57,7 +58,11 @@ def missing(_extra: object, user: str) -> None:
     raise MissingExtraError(user, ("google.protobuf",), "grpc")
 
 
-def test_up_takes_the_usual_port_if_it_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+BROKERS = pytest.mark.parametrize("brokers", [1, 2])
+
+
+@BROKERS
+def test_up_takes_the_usual_port_if_it_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brokers: int) -> None:
     assert servers_module.GRPC_PORT == 8081
     monkeypatch.setattr(servers_module, "GRPC_PORT", 0)
 
@@ -66,33 +71,38 @@ def test_up_takes_the_usual_port_if_it_is_free(tmp_path: Path, monkeypatch: pyte
         with grpc.insecure_channel(addresses.grpc) as channel:
             assert await asyncio.to_thread(call, channel, HEALTH, b"") == b"\x08\x01"
 
-    up(tmp_path, work)
+    up(tmp_path, work, brokers=brokers)
 
 
-def test_up_does_without_the_usual_port_if_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@BROKERS
+def test_up_does_without_the_usual_port_if_it_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brokers: int
+) -> None:
     async def work(addresses: Addresses) -> None:
         assert (addresses.grpc, addresses.grpc_text) == (None, f"off, port {port} in use")
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setattr(servers_module, "GRPC_PORT", port)
-        up(tmp_path, work)
+        up(tmp_path, work, brokers=brokers)
         with pytest.raises(AddressInUseError, match="--grpc-port"):
-            up(tmp_path, work, grpc_port=port)
+            up(tmp_path, work, grpc_port=port, brokers=brokers)
 
 
+@BROKERS
 def test_up_does_without_the_extra_unless_the_port_was_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], brokers: int
 ) -> None:
-    monkeypatch.setattr(beside, "require", missing)
+    for module in (beside, proxy_process):
+        monkeypatch.setattr(module, "require", missing)
 
     async def work(addresses: Addresses) -> None:
         assert addresses.grpc is None and addresses.grpc_text.startswith("off, google.protobuf not installed")
 
-    up(tmp_path, work)
+    up(tmp_path, work, brokers=brokers)
     conf = tmp_path / "broker.conf"
     conf.write_text(f"{SMALL}storePathRootDir={tmp_path}/broker\nlistenPort=0\n")
-    for command in (["up", "--ephemeral", "--json"], ["broker", "-c", str(conf), "--json"]):
+    for command in (["up", "--ephemeral", "--brokers", str(brokers), "--json"], ["broker", "-c", str(conf), "--json"]):
         code, error = refused_here(capsys, *command, "--grpc-port", "0")
         assert code == 2 and "--grpc-port" in error and "google.protobuf" in error, command
     assert not (tmp_path / "broker").exists()
@@ -113,11 +123,6 @@ def test_the_port_can_be_turned_off(tmp_path: Path, options: dict[str, object]) 
 def test_options_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(ConfigError, match="--no-grpc is given"):
         UpServers(UpOptions(grpc=False, grpc_port=0))
-    with pytest.raises(ConfigError, match="--brokers is given"):
-        UpServers(UpOptions(grpc_port=0, brokers=2))
-    with pytest.raises(ConfigError, match="--brokers is given"):
-        UpServers(UpOptions(config={"grpcServerPort": "8081"}, brokers=2))
-    assert UpServers(UpOptions(brokers=2))._without_grpc == "off with --brokers"
     with pytest.raises(ConfigError, match="grpcAdvertisedAddress"):
         BrokerConfig(grpc_advertised_address="broker.example.com")
 
@@ -211,7 +216,7 @@ def test_the_port_needs_no_watched_descriptors(tmp_path: Path, monkeypatch: pyte
     def unwatched(*_: object) -> None:
         raise NotImplementedError
 
-    monkeypatch.setattr(beside, "_tls", lambda _config: None)
+    monkeypatch.setattr(beside, "door_tls", lambda *_: None)
     monkeypatch.setattr(asyncio.SelectorEventLoop, "add_reader", unwatched)
     monkeypatch.setattr(asyncio.SelectorEventLoop, "remove_reader", unwatched)
 

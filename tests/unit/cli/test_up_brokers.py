@@ -22,9 +22,9 @@ import pytest
 from tests.brokers import run
 from tests.unit.cli.test_cli import FREE_PORTS_OF_BROKERS, TIMEOUT_S, config_file, refused, start
 
-from rucola.cli import broker_processes
+from rucola.cli import server_process
 from rucola.cli.broker_processes import BrokerProcess, configs_of
-from rucola.cli.exit_codes import BrokerStartError
+from rucola.cli.exit_codes import ProcessStartError
 from rucola.cli.serve import LogOptions
 from rucola.client.config import ProducerConfig
 from rucola.client.producer import Producer
@@ -33,7 +33,7 @@ from rucola.testing.event_loop import advance, run_stepped, settle
 
 
 @contextlib.contextmanager
-def brokers(store: Path, count: int) -> Iterator[tuple[dict[str, Any], subprocess.Popen[str]]]:
+def brokers(store: Path, count: int, *grpc: str) -> Iterator[tuple[dict[str, Any], subprocess.Popen[str]]]:
     arguments = [
         "--store",
         str(store),
@@ -42,6 +42,7 @@ def brokers(store: Path, count: int) -> Iterator[tuple[dict[str, Any], subproces
         "--brokers",
         str(count),
         *FREE_PORTS_OF_BROKERS,
+        *(grpc or ["--no-grpc"]),
     ]
     process = start("up", *arguments, "--json")
     assert process.stdout is not None
@@ -113,7 +114,7 @@ def test_a_broker_that_dies_is_reported_and_started_again_while_the_others_go_on
         assert get(facts, "/readyz")[0] == 200
         os.kill(children_of(process.pid)[0], signal.SIGKILL)
         assert process.stderr is not None
-        line = next(line for line in process.stderr if "broker ended and is started again" in line)
+        line = next(line for line in process.stderr if "ended and is started again" in line)
         assert "exit=-9" in line
         code, text = get(facts, "/readyz")
         assert (code, text.partition(" ")[2]) == (503, "ended with -9; started again\n")
@@ -134,11 +135,12 @@ def test_a_broker_that_dies_is_reported_and_started_again_while_the_others_go_on
         assert process.returncode == 0
 
 
-def test_brokers_end_with_the_process_that_started_them(tmp_path):
-    with brokers(tmp_path / "store", 2) as (_, process):
+def test_brokers_and_their_proxy_end_with_the_process_that_started_them(tmp_path):
+    with brokers(tmp_path / "store", 2, "--grpc-port", "0") as (_, process):
         children = children_of(process.pid)
+        assert len(children) == 3
         process.kill()
-        process.communicate(timeout=TIMEOUT_S)  # the brokers share this standard error, so it ends when they end
+        process.communicate(timeout=TIMEOUT_S)  # they share this standard error, so it ends when they end
         deadline = time.monotonic() + TIMEOUT_S
         while not all(map(gone, children)):
             assert time.monotonic() < deadline
@@ -149,12 +151,12 @@ def test_a_broker_that_does_not_start_is_the_commands_error(tmp_path):
     store = tmp_path / "store"
     with brokers(store, 1) as (facts, _):
         port = int(facts["brokers"][0].rpartition(":")[2])
-        ports = ["--namesrv-port", "0", "--broker-port", str(port - 10), "--http-port", "0"]
+        ports = ["--namesrv-port", "0", "--broker-port", str(port - 10), "--http-port", "0", "--no-grpc"]
         code, error = refused("up", "--store", str(tmp_path / "other"), "--brokers", "2", *ports)
         assert code == 3
         assert str(port) in error
     config = config_file(store, f"storePathCommitLog={tmp_path / 'log'}\n")
-    assert refused("up", "--config", str(config), "--brokers", "2", *FREE_PORTS_OF_BROKERS)[0] == 2
+    assert refused("up", "--config", str(config), "--brokers", "2", "--no-grpc", *FREE_PORTS_OF_BROKERS)[0] == 2
 
 
 def test_names_ports_and_directories() -> None:
@@ -169,6 +171,7 @@ def test_names_ports_and_directories() -> None:
     }
     assert configs_of(2, {"brokerName": "x"}, "/data", 0, "n")["x-1"]["listenPort"] == "0"
     assert "rocketmqHome" not in configs["broker-0"]
+    assert "grpcServerPort" not in configs_of(2, {"grpcServerPort": "8081"}, "/data", 0, "n")["broker-0"]
     guarded = configs_of(2, {"aclEnable": "true"}, "/data", 0, "n")
     assert {entries["rocketmqHome"] for entries in guarded.values()} == {"/data"}, "one file of accounts for all"
     elsewhere = configs_of(2, {"aclEnable": "true", "rocketmqHome": "/home"}, "/data", 0, "n")
@@ -233,7 +236,7 @@ def test_the_pauses_before_the_next_starts_grow_until_one_lasts(monkeypatch):
         assert broker.ended_with is None
         await broker.stop()
 
-    monkeypatch.setattr(broker_processes.asyncio, "create_subprocess_exec", begin)
+    monkeypatch.setattr(server_process.asyncio, "create_subprocess_exec", begin)
     run_stepped(scene())
     pauses = [later - earlier for earlier, later in itertools.pairwise(begun)]
     lived = [seconds if isinstance(seconds, float) else 0 for seconds, _ in lives]
@@ -258,8 +261,8 @@ def test_a_broker_that_never_served_is_not_started_again(monkeypatch):
     async def begin(*_command: str, **_options: object) -> Started:
         return Started(0, b"")
 
-    monkeypatch.setattr(broker_processes.asyncio, "create_subprocess_exec", begin)
+    monkeypatch.setattr(server_process.asyncio, "create_subprocess_exec", begin)
     broker = BrokerProcess("b", {}, LogOptions())
-    with pytest.raises(BrokerStartError):
+    with pytest.raises(ProcessStartError):
         run_stepped(broker.start())
     run_stepped(broker.stop())

@@ -6,20 +6,22 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from rucola.broker.config import broker_options
+from rucola.broker.config import BrokerConfig, broker_options
 from rucola.cli.config_file import read_broker_conf
 from rucola.cli.main import command_line
 from rucola.cli.namesrv_server import namesrv_config
+from rucola.cli.servers import GRPC_PORT
 
 ROOT = Path(__file__).resolve().parents[3]
 CONTAINER = ROOT / "packaging" / "container"
-INSTRUCTIONS = {"FROM", "RUN", "COPY", "USER", "VOLUME", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
+INSTRUCTIONS = {"FROM", "RUN", "COPY", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
 
 
 @pytest.fixture
@@ -54,6 +56,20 @@ def test_the_container_file(instructions: list[tuple[str, str]]) -> None:
     [volume] = [rest for name, rest in instructions if name == "VOLUME"]
     assert Path(parsed.store).parent == Path(volume)
     assert ("STOPSIGNAL", "SIGTERM") in instructions
+    [ports] = [rest for name, rest in instructions if name == "EXPOSE"]
+    assert {int(port) for port in ports.split()} == {
+        parsed.namesrv_port,
+        BrokerConfig().listen_port,
+        GRPC_PORT,
+        parsed.http_port,
+    }
+
+
+def test_the_image_serves_clients_of_rocketmq_5(instructions: list[tuple[str, str]]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert all("[all]" in rest for name, rest in instructions if name == "RUN" and "rucola-mq" in rest)
+    [everything] = project["optional-dependencies"]["all"]
+    assert "grpc" in everything.partition("[")[2].rstrip("]").split(",")
 
 
 def test_the_compose_example(compose: dict[str, Any]) -> None:
@@ -75,8 +91,9 @@ def test_the_compose_example(compose: dict[str, Any]) -> None:
         compile(script, name, "exec")
     broker = compose["services"]["broker"]
     assert broker["depends_on"] == {"namesrv": {"condition": "service_healthy"}}
-    port = command_line().parse_args(broker["command"]).http_port
-    assert f"http://127.0.0.1:{port}/readyz" in broker["healthcheck"]["test"][-1]
+    parsed = command_line().parse_args(broker["command"])
+    assert f"http://127.0.0.1:{parsed.http_port}/readyz" in broker["healthcheck"]["test"][-1]
+    assert parsed.grpc_port == GRPC_PORT
     assert broker["ulimits"]["nofile"] >= 65536
 
 
