@@ -26,7 +26,7 @@ from rucola.testing.clock import ManualClock
 from rucola.testing.manual_loop import ManualLoop
 
 SOURCE = Path(__file__).parents[2] / "src" / "rucola"
-PACKAGES = ("broker", "remoting", "namesrv")
+PACKAGES = ("broker", "remoting", "namesrv", "grpc", "http2", "proxy")
 CONTAINERS = {"dict", "OrderedDict", "Counter", "defaultdict", "set", "deque", "list"}
 
 SHARE = "each account has a share (Shares)"
@@ -42,6 +42,8 @@ CACHE = "a cache with a maximum; an entry that is missing costs time only"
 ADMINISTRATORS = "administrators fill it"
 BROKERS = "with accounts, only administrators' accounts register: brokersMax, topicsMax"
 ACCOUNTS = "one entry per account"
+CALLS = "by the open calls: 4,096 for each connection, 131,072 for all, in which each connection has a share"
+SESSIONS = "by the clients of the gRPC port, at most 16,384; those that are silent give way"
 OWN = "a client's part: its own connections and requests"
 
 TABLES = {
@@ -162,6 +164,47 @@ TABLES = {
     "namesrv/route_info:RouteInfoManager._topics": BROKERS,
     "namesrv/route_info:RouteInfoManager._topics_of": BROKERS,
     "namesrv/route_info:RouteInfoManager._left": BROKERS,
+    "broker/pop/hold:PopHold._pops": WAITING_PULLS,
+    "remoting/memory_link:MemoryLink._arrived": CONNECTION,
+    "remoting/memory_link:MemoryLink._tasks": CONNECTION,
+    "remoting/memory_link:MemoryLink._waiting": CONNECTION,
+    "grpc/connection:GrpcConnection._calls": CALLS,
+    "grpc/connection:GrpcConnection._known": CACHE,
+    "grpc/connection:GrpcConnection._talks": CALLS,
+    "grpc/health:HealthService._watches": CALLS,
+    "grpc/schema:Package._classes": NONE,
+    "grpc/server:GrpcServer._tasks": CALLS,
+    "grpc/server:GrpcServer.connections": CONNECTION,
+    "grpc/stream_watch:StreamWatch._begun": CALLS,
+    "grpc/stream_watch:StreamWatch._stalled": CALLS,
+    "grpc/time_limits:TimeLimits._greeting": CONNECTION,
+    "grpc/time_limits:TimeLimits._pending": CONNECTION,
+    "grpc/time_limits:TimeLimits._round": CONNECTION,
+    "grpc/time_limits:TimeLimits._silent": CONNECTION,
+    "grpc/unwritten:UnwrittenAnswers._answers": CALLS,
+    "http2/_exchange_cy:StreamExchange._chunks": CALLS,
+    "http2/_exchange_cy:StreamExchange._drained": CALLS,
+    "http2/_exchange_cy:StreamExchange._living": CALLS,
+    "http2/_exchange_cy:StreamExchange._waiting": CALLS,
+    "proxy/account_access:AccountAccess._good": CACHE,
+    "proxy/cluster:ClusterBrokers._avoided": BROKERS,
+    "proxy/cluster:ClusterBrokers._closing": SESSIONS,
+    "proxy/cluster:ClusterBrokers._masters": BROKERS,
+    "proxy/door:GrpcDoor._tasks": SESSIONS,
+    "proxy/local:LocalBrokers._views": NAMES,
+    "proxy/local:LocalLink._full": SESSIONS,
+    "proxy/receive:Receives._polls": CALLS,
+    "proxy/receive:Receives._tasks": CALLS,
+    "proxy/refreshed:Refreshed._entries": CACHE,
+    "proxy/refreshed:Refreshed._look_ups": CACHE,
+    "proxy/refreshed:Refreshed._unknown": CACHE,
+    "proxy/renewals:Renewals._held": BYTES,
+    "proxy/sessions:ClientSession.links": SESSIONS,
+    "proxy/sessions:Sessions._sessions": SESSIONS,
+    "proxy/telemetry:Telemetry._asked": ADMINISTRATORS,
+    "proxy/telemetry:Telemetry._tasks": CALLS,
+    "proxy/telemetry:_Stream._settings": CALLS,
+    "proxy/transactions:Transactions._places": CACHE,
 }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rucola.broker.senders import VOUCHED
 from rucola.broker.topic.topic_validator import is_group_name
@@ -29,6 +29,10 @@ from rucola.remoting.response_future import Waiter
 
 if TYPE_CHECKING:
     from rucola.broker.broker import Broker
+
+
+WAITING_BYTES_MAX: Final = 64 << 20
+"""Bytes of the messages of one client that wait for the broker."""
 
 
 class LocalBrokers:
@@ -128,6 +132,9 @@ class LocalLink:
         rows = self._rows
         if not rows.has_room(request_bytes, host_bytes):
             if rows.count:
+                if sum(len(waiting.source) for waiting in self._full) > WAITING_BYTES_MAX:
+                    text = "the broker does not take the messages of this client so fast"
+                    raise RefusedError(messages.TOO_MANY_REQUESTS, text)
                 self._full.append(rows)
             rows = self._rows = SendRows(max(ROOM_BYTES, 2 * request_bytes + GROWN_BYTES_MAX // 2))
         return rows

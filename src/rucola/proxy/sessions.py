@@ -29,6 +29,11 @@ WANTED: Final = (
 """Fields of requests that the door reads; ``GrpcCall.metadata`` has them in this order."""
 _CLIENT_ID, VERSION, LANGUAGE, AUTHORIZATION, DATE_TIME, SESSION_TOKEN = range(len(WANTED))
 SILENCE_S: Final = 120.0
+SESSIONS_MAX: Final = 16_384
+"""Above this number, a new client takes the place of the one that was silent for longest, if that is
+``CROWDED_SILENCE_S``; clients send a heartbeat every 10 s.
+"""
+CROWDED_SILENCE_S: Final = 30.0
 CLIENT_ID_BYTES_MAX: Final = 255
 _Key = tuple[bytes, str]
 
@@ -128,7 +133,8 @@ class Sessions:
         """The client that makes a call.
 
         Raises:
-            RefusedError: the request names no client, or its signature is not that of an account.
+            RefusedError: the request names no client, its signature is not that of an account, or there are too many
+                clients.
         """
         client_id = call.metadata[_CLIENT_ID]
         if not client_id or not client_id.strip():
@@ -136,11 +142,21 @@ class Sessions:
         key = client_id, self._access.account_of(call)
         session = self._sessions.get(key)
         if session is None:
-            session = self._sessions[key] = self._new(*key, call)
+            session = self._new(*key, call)
+            self._make_room()
+            self._sessions[key] = session
         else:
             self._sessions.move_to_end(key)
         session.seen_s = self._monotonic()
         return session
+
+    def _make_room(self) -> None:
+        if len(self._sessions) < SESSIONS_MAX:
+            return
+        silent = next(iter(self._sessions.values()))
+        if silent.seen_s > self._monotonic() - CROWDED_SILENCE_S:
+            raise RefusedError(messages.TOO_MANY_REQUESTS, f"there are more than {SESSIONS_MAX} clients")
+        self.forget(silent)
 
     def forget(self, session: ClientSession) -> None:
         """Forgets a client, which has said that it ends or was silent for too long."""

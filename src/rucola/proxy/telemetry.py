@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import logging
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 TOPICS_MAX: Final = 1024
 """Topics of one producer, or subscriptions of one consumer."""
+SETTINGS_WAITING_MAX: Final = 16
+"""Settings that one client may send before the first of them is answered."""
 _ANSWER_S: Final = 5.0
 _PROPERTY_KEY = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,63}")
 _PROPERTY_CHARACTERS_MAX = 256
@@ -125,11 +128,17 @@ class Telemetry:
         """Handles a command of a client."""
         which = command.WhichOneof("command")
         if which == "settings":
-            self._run(self._take_settings(stream, command.settings))
+            if stream.add(command.settings):
+                self._run(self._take_all(stream))
         elif which in ("thread_stack_trace", "verify_message_result"):
             future = self._asked.get(getattr(command, which).nonce)
             if future is not None and not future.done():
                 future.set_result(command)
+
+    async def _take_all(self, stream: _Stream) -> None:
+        """Handles the settings of a stream one after another, as long as there are some."""
+        while (settings := stream.next()) is not None:
+            await self._take_settings(stream, settings)
 
     async def _take_settings(self, stream: _Stream, settings: messages.Settings) -> None:
         session, call = stream.session, stream.call
@@ -185,7 +194,28 @@ class _Stream:
     def __init__(self, telemetry: Telemetry, session: ClientSession, call: GrpcCall) -> None:
         self._telemetry = telemetry
         self.session, self.call = session, call
+        self._settings: deque[messages.Settings] = deque()
+        self._is_busy = False
         call.on_over = self.over
+
+    def add(self, settings: messages.Settings) -> bool:
+        """Adds settings to those that wait; returns whether somebody must begin to handle them.
+
+        Raises:
+            GrpcError: too many wait.
+        """
+        if len(self._settings) >= SETTINGS_WAITING_MAX:
+            raise GrpcError(StatusCode.RESOURCE_EXHAUSTED, f"more than {SETTINGS_WAITING_MAX} settings wait")
+        self._settings.append(settings)
+        was_busy, self._is_busy = self._is_busy, True
+        return not was_busy
+
+    def next(self) -> messages.Settings | None:
+        """The settings that are handled next; None if there are none, or nobody waits for the answer."""
+        if self._settings and not self.call.is_over:
+            return self._settings.popleft()
+        self._is_busy = False
+        return None
 
     def received(self, message: bytes) -> None:
         """Handles a command of the client."""

@@ -388,3 +388,30 @@ def test_a_changed_handle_acknowledges_its_message(tmp_path: Path) -> None:
             assert (await call.all())[0].status.code == messages.MESSAGE_NOT_FOUND
 
     run_stepped(play())
+
+
+def test_settings_are_answered_one_after_another(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with opened(tmp_path) as door:
+            client = await door.client()
+            door.topic("T")
+            stream = await client.produces("T")
+            topics = messages.Publishing(topics=[resource("T")])
+            commands = [
+                messages.TelemetryCommand(
+                    settings=messages.Settings(publishing=topics, client_properties={"n": f"{n}"})
+                )
+                for n in range(40)
+            ]
+            for command in commands[:10]:
+                stream.send(command)
+            answers = [(await stream.next()).settings.client_properties["n"] for _ in range(10)]
+            assert answers == [f"{n}" for n in range(10)]
+            for command in commands:
+                stream.send(command)
+            while await stream.next() is not None:
+                pass
+            assert stream.status == 8 and "16" in stream.text, "too many at once"
+            assert (await client.sent("T")).status.code == messages.OK
+
+    run(play())

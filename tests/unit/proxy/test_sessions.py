@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from rucola.proxy import messages, sessions
 from rucola.proxy.access import DoorAccess
-from rucola.proxy.sessions import SILENCE_S, Sessions
+from rucola.proxy.refusal import RefusedError
+from rucola.proxy.sessions import CROWDED_SILENCE_S, SILENCE_S, Sessions
 from rucola.testing.clock import ManualClock
 
 
@@ -84,3 +86,22 @@ def test_an_id_is_that_of_its_account() -> None:
     assert world.ended == ["a"], "it ends once"
     world.sessions.close()
     assert len(world.sessions) == 0 and world.ended == ["a", "a"]
+
+
+def test_new_clients_take_the_places_of_silent_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "SESSIONS_MAX", 3)
+    world = World()
+    for client_id in "abc":
+        world.call(client_id)
+    with pytest.raises(RefusedError, match="more than 3 clients") as refused:
+        world.call("d")
+    assert refused.value.code == messages.TOO_MANY_REQUESTS
+    world.wait(CROWDED_SILENCE_S)
+    world.call("a")
+    world.call("d")
+    assert world.ended == ["b"]
+    world.call("e")
+    assert world.ended == ["b", "c"]
+    with pytest.raises(RefusedError):
+        world.call("f")
+    world.call("a")
