@@ -66,7 +66,7 @@ class ClusterLink:
         )
         for code in HANDLED:
             self._client.register_processor(code, self._asked)
-        self.api = ConsumerApi(self._client)
+        self.api = ConsumerApi(self._client, session.language_code)
         self._loop = asyncio.get_running_loop()
 
     def send(self, rows: SendRows, waiter: Waiter, timeout_ms: int) -> None:

@@ -116,7 +116,7 @@ class LocalLink:
         self._link = MemoryLink(broker, Peer(host, port, session.secure), self)
         if session.account:
             self._link.channel.attributes[VOUCHED] = session.account
-        self.api = ConsumerApi(self)
+        self.api = ConsumerApi(self, session.language_code)
         self._rows = SendRows()
         self._full: deque[SendRows] = deque()
         self._is_due = False

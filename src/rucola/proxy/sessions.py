@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from rucola.grpc.call import GrpcCall
+from rucola.protocol.codes import LanguageCode
 from rucola.proxy import messages
 from rucola.proxy.refusal import RefusedError
 
@@ -79,6 +80,13 @@ class ClientSession:
         self.stream: GrpcCall | None = None
         self.links: dict[str, DoorLink] = {}
         self.seen_s = 0.0
+
+    @property
+    def language_code(self) -> LanguageCode:
+        """Its language, as brokers know it."""
+        if self.language == "GOLANG":
+            return LanguageCode.GO
+        return LanguageCode.__members__.get(self.language, LanguageCode.OTHER)
 
     @property
     def group(self) -> str:

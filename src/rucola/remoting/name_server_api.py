@@ -9,7 +9,7 @@ from rucola.errors import BrokerError
 from rucola.protocol import fastjson
 from rucola.protocol.bodies.kv_table import KVTable
 from rucola.protocol.bodies.route import TopicRouteData
-from rucola.protocol.codes import RequestCode, ResponseCode, response_name
+from rucola.protocol.codes import LanguageCode, RequestCode, ResponseCode, response_name
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.header import CommandHeader
 from rucola.protocol.headers.namesrv_admin import RegisterTopicRequestHeader
@@ -37,10 +37,11 @@ class NameServerApi:
 
     Args:
         client: carries the requests.
+        language: language of the client for which the requests are made.
     """
 
-    def __init__(self, client: Invoker) -> None:
-        self.client = client
+    def __init__(self, client: Invoker, language: LanguageCode = LanguageCode.PYTHON) -> None:
+        self.client, self._language = client, language
 
     async def route_info(self, address: str, topic: str, timeout_ms: int = TIMEOUT_MS) -> TopicRouteData:
         """GET_ROUTEINFO_BY_TOPIC (105); a topic that no broker serves raises ``BrokerError`` 17, and a route with more
@@ -106,7 +107,8 @@ class NameServerApi:
         expected: frozenset[ResponseCode] = frozenset({ResponseCode.SUCCESS}),
     ) -> RemotingCommand:
         ext_fields = header.to_ext_fields() if header is not None else {}
-        answer = await self.client.invoke(address, RemotingCommand(code, ext_fields=ext_fields, body=body), timeout_ms)
+        command = RemotingCommand(code, language=self._language, ext_fields=ext_fields, body=body)
+        answer = await self.client.invoke(address, command, timeout_ms)
         if answer.code not in expected:
             raise BrokerError(answer.code, answer.remark, address, response_name(answer.code))
         return answer

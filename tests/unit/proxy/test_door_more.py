@@ -415,3 +415,21 @@ def test_settings_are_answered_one_after_another(tmp_path: Path) -> None:
             assert (await client.sent("T")).status.code == messages.OK
 
     run(play())
+
+
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [("JAVA", "JAVA"), ("GOLANG", "GO"), ("HTTP", "HTTP"), ("RUST", "RUST"), ("X", "OTHER"), ("", "OTHER")],
+)
+def test_brokers_know_the_language_of_a_client(tmp_path: Path, said: str, known: str) -> None:
+    async def play() -> None:
+        async with opened(tmp_path) as door:
+            client = await door.client()
+            door.topic("T")
+            request = messages.HeartbeatRequest(group=resource("G"))
+            await client.call("Heartbeat", request, x_mq_language=said)
+            await client.consumes("G", "T")
+            answer = await door.cluster.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "G"})
+            assert f'"language":"{known}"'.encode() in bytes(answer.body)
+
+    run(play())
