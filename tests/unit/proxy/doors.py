@@ -59,6 +59,11 @@ class Call:
         """The next response; None if the call has ended."""
         return await asyncio.wait_for(self._arrived.get(), 20)
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether the call has ended."""
+        return self.status is not None
+
     def is_empty(self) -> bool:
         """Whether no response waits."""
         return self._arrived.empty()
