@@ -89,6 +89,7 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "floor-paced": floor.measure_paced,
     "floor-sync": floor.measure_sync,
     "grpc": grpc_proxy.measure,
+    "grpc-receive": grpc_proxy.measure_receives,
     "fixture": fixture.measure,
     "memory": memory.measure,
     "queues": memory.measure_queues,

@@ -60,7 +60,7 @@ public final class GrpcReceiveLoad {
 
     private void take(AtomicInteger received, AtomicInteger failed) {
         try {
-            for (MessageView message : consumer.receive(BATCH, Duration.ofSeconds(60))) {
+            for (MessageView message : consumer.receive(BATCH, Duration.ofMinutes(10))) {
                 consumer.ack(message);
                 received.incrementAndGet();
             }
