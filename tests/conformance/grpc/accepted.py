@@ -39,9 +39,6 @@ ACCEPTED = (
     Accepted("raw_receive", "without_settings", 40401, "a client may receive before its settings arrive"),
     Accepted("raw_transaction", "id_is_message_id", False, PLACE),
     Accepted("raw_transaction", "asked", False, PLACE),
-    Accepted(
-        "raw_settings", "push_consumer_of_new_group.long_polling_timeout_s", 20.0, "a new group is told what others are"
-    ),
     Accepted("raw_transaction", "commit_again", 20000, "whoever did not get the answer may ask again"),
     Accepted("raw_handles", "ack_wrong_broker", [50001, [50001]], "another server may know the broker"),
     Accepted("raw_methods", "broken_request", "INVALID_ARGUMENT", "gRPC's own status says more than UNKNOWN"),
