@@ -344,3 +344,16 @@ def test_messages_that_the_client_does_not_take(tmp_path: Path, how: str) -> Non
             assert len(door.door.renewals) == 3
 
     run_stepped(play())
+
+
+def test_too_many_acknowledgements_at_once(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with opened(tmp_path) as door:
+            client = await door.client()
+            door.topic("T")
+            entries = [messages.AckMessageEntry(receipt_handle="x")] * 1025
+            request = messages.AckMessageRequest(topic=resource("T"), group=resource("G"), entries=entries)
+            answer = await client.call("AckMessage", request)
+            assert answer.status.code == messages.BAD_REQUEST and "1025" in answer.status.message
+
+    run(play())
