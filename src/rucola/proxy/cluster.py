@@ -25,11 +25,12 @@ from rucola.errors import BrokerError, NoRouteError, RemotingError, RucolaError
 from rucola.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rucola.protocol.codes import ResponseCode
 from rucola.proxy import messages
+from rucola.proxy._send_cy import send_bytes
 from rucola.proxy.brokers import ServerRequest, TopicView
 from rucola.proxy.cluster_link import ClusterLink
 from rucola.proxy.refreshed import Refreshed
 from rucola.proxy.refusal import RefusedError
-from rucola.proxy.send_rows import GROWN_BYTES_MAX, ROOM_BYTES, SendRows
+from rucola.proxy.send_rows import ROOM_BYTES, SendRows
 from rucola.remoting.admin_api import AdminApi
 from rucola.remoting.client import ClientOptions, RemotingClient
 from rucola.runtime.logs import event
@@ -115,11 +116,9 @@ class ClusterBrokers:
 
     def rows(self, session: ClientSession, request_bytes: int) -> SendRows:
         """See ``Brokers``. All clients share the rows: a link encodes each message at once."""
-        rows = self._rows
-        if not rows.has_room(request_bytes, len(session.host)):
-            rows = SendRows(max(ROOM_BYTES, 2 * request_bytes + GROWN_BYTES_MAX // 2))
-            if len(rows.source) <= GROWN_BYTES_MAX:
-                self._rows = rows
+        rows, host_bytes = self._rows, len(session.host)
+        if not rows.has_room(request_bytes, host_bytes):  # for a large message; they are empty otherwise
+            return SendRows(max(ROOM_BYTES, send_bytes(request_bytes, host_bytes)))
         return rows
 
     async def link(self, session: ClientSession, broker_name: str) -> ClusterLink:

@@ -17,11 +17,13 @@ from rucola.common.topic_config import TopicConfig
 from rucola.protocol.bodies.route import QueueData
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.frame import FrameBatch
+from rucola.protocol.shared_reader import ReadSpace
 from rucola.protocol.signature import ACCESS_KEY
 from rucola.proxy import messages
+from rucola.proxy._send_cy import send_bytes
 from rucola.proxy.brokers import ServerRequest, TopicView
 from rucola.proxy.refusal import RefusedError
-from rucola.proxy.send_rows import GROWN_BYTES_MAX, ROOM_BYTES, SendRows
+from rucola.proxy.send_rows import ROOM_BYTES, SendRows
 from rucola.proxy.sessions import ClientSession
 from rucola.remoting.consumer_api import ConsumerApi
 from rucola.remoting.memory_link import MemoryLink, Peer
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 WAITING_BYTES_MAX: Final = 64 << 20
 """Bytes of the messages of one client that wait for the broker."""
+_FREE_MAX: Final = 8
 
 
 class LocalBrokers:
@@ -46,6 +49,7 @@ class LocalBrokers:
     def __init__(self, broker: Broker, asked: ServerRequest) -> None:
         self._broker = broker
         self._asked = asked
+        self._shared = _Shared()
         self._views: dict[bytes, tuple[TopicConfig, TopicView]] = {}
 
     def known_topic(self, name: bytes) -> TopicView | None:
@@ -99,8 +103,30 @@ class LocalBrokers:
         name = self._broker.config.broker_name
         link = session.links.get(name)
         if not isinstance(link, LocalLink) or link.is_closed:
-            link = session.links[name] = LocalLink(self._broker, session, self._asked)
+            link = session.links[name] = LocalLink(self._broker, session, self._asked, self._shared)
         return link
+
+
+class _Shared:
+    """Memory that the links share, because most of them are idle.
+
+    Attributes:
+        space: for reading what the broker sends.
+    """
+
+    def __init__(self) -> None:
+        self.space = ReadSpace()
+        self._free: list[SendRows] = []
+
+    def rows(self, room: int) -> SendRows:
+        """Empty rows with room for so many bytes."""
+        return self._free.pop() if self._free and room <= ROOM_BYTES else SendRows(max(room, ROOM_BYTES))
+
+    def give_back(self, rows: SendRows) -> None:
+        """Takes rows that nobody uses any more."""
+        if len(rows.source) == ROOM_BYTES and len(self._free) < _FREE_MAX:
+            rows.clear()
+            self._free.append(rows)
 
 
 class LocalLink:
@@ -109,17 +135,17 @@ class LocalLink:
     Sends of one iteration of the event loop reach the broker together.
     """
 
-    def __init__(self, broker: Broker, session: ClientSession, asked: ServerRequest) -> None:
+    def __init__(self, broker: Broker, session: ClientSession, asked: ServerRequest, shared: _Shared) -> None:
         host, port = split_address(session.address)
         self.broker_name, self.address = broker.config.broker_name, broker.address
         self._broker, self._session, self._asked = broker, session, asked
-        self._link = MemoryLink(broker, Peer(host, port, session.secure), self)
+        self._link = MemoryLink(broker, Peer(host, port, session.secure), self, shared.space)
         if session.account:
             self._link.channel.attributes[VOUCHED] = session.account
         self.api = ConsumerApi(self, session.language_code)
-        self._rows = SendRows()
+        self._shared = shared
+        self._rows: SendRows | None = None
         self._full: deque[SendRows] = deque()
-        self._is_due = False
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -130,13 +156,16 @@ class LocalLink:
     def rows(self, request_bytes: int, host_bytes: int) -> SendRows:
         """Rows with room for one more request."""
         rows = self._rows
-        if not rows.has_room(request_bytes, host_bytes):
-            if rows.count:
-                if sum(len(waiting.source) for waiting in self._full) > WAITING_BYTES_MAX:
-                    text = "the broker does not take the messages of this client so fast"
-                    raise RefusedError(messages.TOO_MANY_REQUESTS, text)
-                self._full.append(rows)
-            rows = self._rows = SendRows(max(ROOM_BYTES, 2 * request_bytes + GROWN_BYTES_MAX // 2))
+        if rows is not None and rows.has_room(request_bytes, host_bytes):
+            return rows
+        if rows is None:
+            self._loop.call_soon(self._flush)
+        else:
+            if sum(len(waiting.source) for waiting in self._full) > WAITING_BYTES_MAX:
+                text = "the broker does not take the messages of this client so fast"
+                raise RefusedError(messages.TOO_MANY_REQUESTS, text)
+            self._full.append(rows)
+        rows = self._rows = self._shared.rows(send_bytes(request_bytes, host_bytes))
         return rows
 
     def send(self, rows: SendRows, waiter: Waiter, timeout_ms: int) -> None:
@@ -144,9 +173,6 @@ class LocalLink:
         opaque = self._link.next_opaque()
         self._link.expect(opaque, waiter, timeout_ms)
         rows.number(opaque)
-        if not self._is_due:
-            self._is_due = True
-            self._loop.call_soon(self._flush)
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """See ``Invoker``."""
@@ -192,18 +218,16 @@ class LocalLink:
 
     def _flush(self) -> None:
         """Hands the waiting sends to the broker, as long as it takes them."""
-        self._is_due = False
         link = self._link
         while not link.is_closed and not link.is_paused:
-            rows = self._full.popleft() if self._full else self._rows
-            if not rows.count:
+            if self._full:
+                rows = self._full.popleft()
+            elif self._rows is not None:
+                rows, self._rows = self._rows, None
+            else:
                 return
             batch = FrameBatch(rows.source, rows.view, rows.table, rows.count)
             if self._session.account:
                 batch.vouch(self._session.account)
-            is_done = link.serve(batch)
-            if rows is self._rows:
-                if is_done and len(rows.source) <= GROWN_BYTES_MAX:
-                    rows.clear()
-                else:
-                    self._rows = SendRows()
+            if not rows.count or link.serve(batch):
+                self._shared.give_back(rows)

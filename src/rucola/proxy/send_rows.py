@@ -31,10 +31,8 @@ from rucola.proxy._send_cy import read_send, send_bytes
 from rucola.proxy.sending import SentMessage
 
 ROWS_MAX = 256
-ROOM_BYTES = 64 * 1024
+ROOM_BYTES = 256 * 1024
 """Bytes for rows at first."""
-GROWN_BYTES_MAX = 256 * 1024
-"""Larger ones are not kept for the next rows."""
 _SEND = int(RequestCode.SEND_MESSAGE_V2)
 
 

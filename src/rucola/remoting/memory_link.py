@@ -21,7 +21,8 @@ from rucola.common.kernel_columns import FRAME_FLAG, FRAME_OPAQUE
 from rucola.errors import RemotingClosedError
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
-from rucola.protocol.frame import FrameBatch, FrameReader
+from rucola.protocol.frame import FrameBatch
+from rucola.protocol.shared_reader import ReadSpace, SharedFrameReader
 from rucola.remoting.channel import Channel
 from rucola.remoting.response_future import ResponseFuture, ResponseTable, Waiter
 from rucola.runtime.logs import event
@@ -73,13 +74,14 @@ class MemoryLink:
         server: the server.
         peer: the client.
         owner: handles what the server asks for.
+        space: memory for reading what the server sends; many links may share it.
     """
 
-    def __init__(self, server: Joined, peer: Peer, owner: LinkOwner) -> None:
+    def __init__(self, server: Joined, peer: Peer, owner: LinkOwner, space: ReadSpace) -> None:
         self._loop = asyncio.get_running_loop()
         self._owner = owner
         self._table = ResponseTable(self._loop, "memory")
-        self._reader = FrameReader()
+        self._reader = SharedFrameReader(space)
         self._opaque = 0
         self._waiting: deque[bytes | memoryview] = deque()
         self._arrived: list[Part] = []
@@ -166,6 +168,7 @@ class MemoryLink:
         """The connection has ended."""
         self.channel.inbound.connection_lost(None)
         self._waiting.clear()
+        self._reader.close()
         self._table.close()
         for task in list(self._tasks):
             task.cancel()
@@ -212,8 +215,10 @@ class MemoryLink:
             view[:size] = rest[:size]
             rest = rest[size:]
             batch = self._reader.received(size)
-            if batch is not None:
+            while batch is not None:
+                batch.send_answers = None  # of what was in the memory before
                 self._dispatch(batch)
+                batch = self._reader.more()
 
     def _dispatch(self, batch: FrameBatch) -> None:
         table = batch.table

@@ -14,11 +14,16 @@ from rucola.common.kernel_columns import FRAME_FLAG
 from rucola.errors import RemotingClosedError, RemotingTimeoutError
 from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch, FrameReader
+from rucola.protocol.shared_reader import ReadSpace
 from rucola.remoting.memory_link import MemoryLink, Peer
 from rucola.remoting.server import Channel, RemotingServer, ServerOptions
 from rucola.testing.event_loop import advance, run_stepped, settle
 
 ECHO, SILENT, CLOSE, POSTPONE, MANY = range(1, 6)
+
+
+SPACE = ReadSpace()
+"""All links of the tests share it."""
 
 
 class Handler:
@@ -83,7 +88,7 @@ async def linked(
     handler, owner = Handler(), Owner()
     server = RemotingServer(handler, "127.0.0.1", 0, options)
     await server.start()
-    link = MemoryLink(server, Peer("10.1.2.3", 4567, secure=True), owner)
+    link = MemoryLink(server, Peer("10.1.2.3", 4567, secure=True), owner, SPACE)
     try:
         yield link, handler, owner, server
     finally:
@@ -202,7 +207,7 @@ def test_too_many_connections() -> None:
     async def play() -> None:
         async with linked(ServerOptions(connections_max=1)) as (link, _, _, server):
             owner = Owner()
-            more = MemoryLink(server, Peer("10.1.2.4", 1), owner)
+            more = MemoryLink(server, Peer("10.1.2.4", 1), owner, SPACE)
             with pytest.raises(RemotingClosedError):
                 await ask(more, ECHO)
             await settle()
