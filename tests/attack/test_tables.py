@@ -193,6 +193,7 @@ TABLES = {
     "proxy/door:GrpcDoor._tasks": SESSIONS,
     "proxy/local:LocalBrokers._views": NAMES,
     "proxy/local:LocalLink._full": SESSIONS,
+    "proxy/local:_Shared._free": CACHE,
     "proxy/receive:Receives._polls": CALLS,
     "proxy/receive:Receives._tasks": CALLS,
     "proxy/refreshed:Refreshed._entries": CACHE,

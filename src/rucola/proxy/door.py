@@ -32,7 +32,7 @@ from rucola.proxy.sessions import WANTED, ClientSession, Sessions
 from rucola.proxy.telemetry import Telemetry
 from rucola.proxy.transactions import Transactions
 from rucola.runtime.clock import Clock
-from rucola.runtime.supervision import PeriodicWork, Supervisor
+from rucola.runtime.supervision import Pause, PeriodicWork, Supervisor
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -172,11 +172,15 @@ class GrpcDoor:
         self._telemetry.reconnect()
         await self._server.stop(_DRAIN_S)
         self.sessions.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=_DRAIN_S)
+            for task in late:  # its messages are visible when their invisible time is over
+                task.cancel()
 
-    async def _look(self) -> None:
-        self.sessions.forget_silent()
+    async def _look(self) -> Pause:
+        is_more = self.sessions.forget_silent()
         await self.renewals.look()
+        return 0.0 if is_more else None
 
     def _asked(
         self, session: ClientSession, broker_name: str, command: RemotingCommand

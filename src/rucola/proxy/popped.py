@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from rucola.client.pop_receipt import give_receipts
 from rucola.common import message_const as const
 from rucola.common.columns import ROW_WIDTH, WalkStop, new_table
 from rucola.common.kernel_columns import (
@@ -31,6 +30,7 @@ from rucola.common.kernel_columns import (
     RECORD_UNIQ_KEY_LEN,
     RECORD_UNIQ_KEY_POS,
 )
+from rucola.common.message import MessageExt
 from rucola.common.numbers import INT32_MAX, number_in
 from rucola.errors import FormatError, UnreadableBodyError
 from rucola.formats.checksum import crc32
@@ -101,7 +101,7 @@ def popped_messages(header: PopMessageResponseHeader, records: bytes, terms: Rec
     position = 0
     while True:
         rows, position, stop = walk_records(view, view, position, len(view), 0, table, ROWS_MAX, crc32, 3)
-        result += [_popped(view, table, row, header, places, terms) for row in range(rows)]
+        result += [_popped(view, table, row, places, terms) for row in range(rows)]
         if stop == WalkStop.LIMIT:
             return result
         if stop != WalkStop.TABLE_FULL:
@@ -137,14 +137,7 @@ def _pairs(text: str | None) -> Iterator[tuple[str, str]]:
         yield place, value
 
 
-def _popped(
-    view: memoryview,
-    table: array[int],
-    row: int,
-    header: PopMessageResponseHeader,
-    places: _Places,
-    terms: ReceiveTerms,
-) -> PoppedMessage:
+def _popped(view: memoryview, table: array[int], row: int, places: _Places, terms: ReceiveTerms) -> PoppedMessage:
     base = row * ROW_WIDTH
     queue_id, queue_offset = table[base + RECORD_QUEUE_ID], table[base + RECORD_QUEUE_OFFSET]
     reconsume_times = places.reconsume_times(queue_id, queue_offset) or table[base + RECORD_RECONSUME_TIMES]
@@ -159,23 +152,24 @@ def _popped(
         if start >= 0:
             message_id = _text(view, table, base + RECORD_UNIQ_KEY_POS, base + RECORD_UNIQ_KEY_LEN)
             return PoppedMessage(fate, handle, message_id, reconsume_times, bytes(memoryview(scratch)[start:]))
-    return _general(view, table, row, header, terms)
-
-
-def _general(
-    view: memoryview, table: array[int], row: int, header: PopMessageResponseHeader, terms: ReceiveTerms
-) -> PoppedMessage:
-    """A message that the kernel does not take, such as one of a retry topic."""
     message = message_from_row(view, table, row, unpack=False)
-    message.broker_name = terms.broker_name
-    give_receipts([message], terms.topic, header)
-    handle = ReceiptHandle.decode(message.properties[const.POP_CK])._replace(physical_offset=message.physical_offset)
-    fate = _fate(message.tags or "", message.reconsume_times, terms)
-    known = fate, handle.encode(), message.msg_id, message.reconsume_times
+    message.reconsume_times = reconsume_times
+    return _general(message, handle, fate, terms.topic)
+
+
+def _general(message: MessageExt, handle: str | None, fate: Fate, topic: str) -> PoppedMessage:
+    """A message that the kernel does not take. One of a retry topic brings its handle."""
+    own = message.properties.get(const.POP_CK)
+    if own is not None:
+        handle = ReceiptHandle.decode(own)._replace(physical_offset=message.physical_offset).encode()
+    elif handle is None:
+        raise FormatError("startOffsetInfo", 0, f"an entry for queue {message.queue_id}", "none")
+    message.properties[const.POP_CK] = handle.rpartition(" ")[0]  # without the place, which the delivery adds
+    known = fate, handle, message.msg_id, message.reconsume_times
     if fate is not Fate.DELIVER:
         return PoppedMessage(*known)
     try:
-        delivered = delivered_message(message, delivered_body(message), terms.topic)
+        delivered = delivered_message(message, delivered_body(message), topic)
     except UnreadableBodyError:
         return PoppedMessage(Fate.GIVE_UP, *known[1:])
     return PoppedMessage(*known, messages.ReceiveMessageResponse(message=delivered).SerializeToString())

@@ -8,7 +8,7 @@ Source: RocketMQ 5.3.3, ``ClientActivity``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from rucola.client.message_selector import MessageSelector
 from rucola.client.subscription import subscription_data
@@ -56,7 +56,8 @@ class Presence:
         settings = _known(session)
         if not settings.HasField("publishing"):
             check_group(request.group.name)
-        await self.register(session, settings)
+        assert session.heartbeat is not None, "known settings have one"
+        await self.register(session, settings, session.heartbeat)
         return messages.HeartbeatResponse(status=ok())
 
     async def terminate(
@@ -75,15 +76,16 @@ class Presence:
             self._sessions.forget(session)
         return messages.NotifyClientTerminationResponse(status=ok())
 
-    async def register(self, session: ClientSession, settings: messages.Settings) -> None:
+    async def register(self, session: ClientSession, settings: messages.Settings, data: HeartbeatData) -> None:
         """Registers a client at all brokers of its topics. One that cannot be reached does not keep the others from
         knowing it.
 
+        Args:
+            data: what ``heartbeat_of`` has returned for the settings; a broker does little for one that it knows.
+
         Raises:
-            RefusedError: the client is of a kind that this server does not have, or its filter is wrong.
             RucolaError: no broker has taken it.
         """
-        data = self._heartbeat_of(session, settings)
         names = await self._brokers.broker_names(_topics(settings))
         results = await asyncio.gather(*(self._tell(session, name, data) for name in names), return_exceptions=True)
         errors = [result for result in results if isinstance(result, BaseException)]
@@ -95,7 +97,12 @@ class Presence:
         link = await self._brokers.link(session, broker_name)
         await link.api.heartbeat(link.address, data, _TIMEOUT_MS)
 
-    def _heartbeat_of(self, session: ClientSession, settings: messages.Settings) -> HeartbeatData:
+    def heartbeat_of(self, session: ClientSession, settings: messages.Settings) -> HeartbeatData:
+        """The heartbeat of a client, for brokers.
+
+        Raises:
+            RefusedError: the client is of a kind that this server does not have, or its filter is wrong.
+        """
         data = HeartbeatData(session.client_id)
         if settings.HasField("publishing"):
             data.producer_data_set = [ProducerData(topic.name) for topic in settings.publishing.topics]
@@ -103,19 +110,13 @@ class Presence:
             consume_type = _CONSUME_TYPES.get(settings.client_type)
             if consume_type is None:
                 raise _unknown_type(settings)
-            entries = self.subscriptions(settings.subscription.subscriptions)
             consumer = ConsumerData(settings.subscription.group.name, consume_type)
-            consumer.subscription_data_set = entries
+            consumer.subscription_data_set = [
+                subscription_of(entry.topic.name, entry.expression, self._now_ms())
+                for entry in settings.subscription.subscriptions
+            ]
             data.consumer_data_set = [consumer]
         return data
-
-    def subscriptions(self, entries: Iterable[messages.SubscriptionEntry]) -> list[SubscriptionData]:
-        """The subscriptions of a consumer, as brokers know them.
-
-        Raises:
-            RefusedError: ``ILLEGAL_FILTER_EXPRESSION``.
-        """
-        return [subscription_of(entry.topic.name, entry.expression, self._now_ms()) for entry in entries]
 
 
 def subscription_of(topic: str, expression: messages.FilterExpression, version: int) -> SubscriptionData:

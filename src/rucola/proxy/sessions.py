@@ -16,6 +16,7 @@ from rucola.proxy import messages
 from rucola.proxy.refusal import RefusedError
 
 if TYPE_CHECKING:
+    from rucola.protocol.bodies.heartbeat import HeartbeatData
     from rucola.proxy.access import DoorAccess
     from rucola.proxy.brokers import DoorLink
 
@@ -36,6 +37,7 @@ SESSIONS_MAX: Final = 16_384
 """
 CROWDED_SILENCE_S: Final = 30.0
 CLIENT_ID_BYTES_MAX: Final = 255
+_FORGOTTEN_AT_ONCE = 64
 _Key = tuple[bytes, str]
 
 
@@ -50,6 +52,7 @@ class ClientSession:
         secure: whether it is connected by TLS.
         language, version: what it says of itself.
         settings: its settings as it sent them; None before it did.
+        heartbeat: its heartbeat for brokers, with the settings.
         stream: its telemetry stream; None if it has none.
         links: its connections to brokers, by broker name.
         seen_s: time of its last request.
@@ -59,6 +62,7 @@ class ClientSession:
         "account",
         "address",
         "client_id",
+        "heartbeat",
         "host",
         "language",
         "links",
@@ -77,6 +81,7 @@ class ClientSession:
         self.language = _text(call.metadata[LANGUAGE])
         self.version = _text(call.metadata[VERSION])
         self.settings: messages.Settings | None = None
+        self.heartbeat: HeartbeatData | None = None
         self.stream: GrpcCall | None = None
         self.links: dict[str, DoorLink] = {}
         self.seen_s = 0.0
@@ -96,9 +101,9 @@ class ClientSession:
             return ""
         return settings.subscription.group.name
 
-    def set_settings(self, settings: messages.Settings | None) -> None:
-        """Notes what the client has sent; None forgets it."""
-        self.settings = settings
+    def set_settings(self, settings: messages.Settings, heartbeat: HeartbeatData) -> None:
+        """Notes what the client has sent, and the heartbeat that follows from it."""
+        self.settings, self.heartbeat = settings, heartbeat
 
     def set_stream(self, stream: GrpcCall | None) -> None:
         """Notes where the client takes commands."""
@@ -173,14 +178,15 @@ class Sessions:
             del self._sessions[key]
             self._ended(session)
 
-    def forget_silent(self) -> None:
-        """Forgets clients that were silent for too long; their number does not matter for the others."""
+    def forget_silent(self) -> bool:
+        """Forgets clients that were silent for too long, a few at a time. Returns whether there may be more."""
         limit_s = self._monotonic() - SILENCE_S
-        while self._sessions:
-            session = next(iter(self._sessions.values()))
-            if session.seen_s > limit_s:
-                return
+        for _ in range(_FORGOTTEN_AT_ONCE):
+            session = next(iter(self._sessions.values()), None)
+            if session is None or session.seen_s > limit_s:
+                return False
             self.forget(session)
+        return True
 
     def close(self) -> None:
         """Forgets all."""

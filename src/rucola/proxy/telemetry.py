@@ -144,9 +144,10 @@ class Telemetry:
         session, call = stream.session, stream.call
         try:
             self._check(session, settings)
-            session.set_settings(settings)
+            heartbeat = self._presence.heartbeat_of(session, settings)
+            session.set_settings(settings, heartbeat)
             session.set_stream(call)
-            await self._presence.register(session, settings)
+            await self._presence.register(session, settings, heartbeat)
             answer = await self.settings_of(session, settings)
         except RucolaError as error:
             refusal = refusal_of(error)
@@ -172,7 +173,6 @@ class Telemetry:
             for entry in subscription.subscriptions:
                 check_topic(entry.topic.name)
                 self._access.check_subscribe(account, address, entry.topic.name, "")
-            self._presence.subscriptions(subscription.subscriptions)
         else:
             raise RefusedError(messages.BAD_REQUEST, "the settings are neither for publishing nor for a subscription")
 

@@ -10,6 +10,7 @@ import pytest
 from tests.brokers import run
 from tests.unit.proxy.doors import Door, opened
 
+from rucola.broker.processor.client_manage import ClientManageProcessor
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.proxy import messages, telemetry
 from rucola.proxy.receipt import TransactionId
@@ -431,5 +432,48 @@ def test_brokers_know_the_language_of_a_client(tmp_path: Path, said: str, known:
             await client.consumes("G", "T")
             answer = await door.cluster.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "G"})
             assert f'"language":"{known}"'.encode() in bytes(answer.body)
+
+    run(play())
+
+
+def test_heartbeats_cost_the_broker_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heartbeat that is equal to the last one is not processed again."""
+    processed: list[str] = []
+    register = ClientManageProcessor._register
+
+    def counted(self: Any, channel: Any, command: Any, data: Any, *rest: Any) -> Any:
+        processed.append(data.client_id)
+        return register(self, channel, command, data, *rest)
+
+    monkeypatch.setattr(ClientManageProcessor, "_register", counted)
+
+    async def play() -> None:
+        async with opened(tmp_path) as door:
+            client = await door.client()
+            door.topic("T")
+            await client.consumes("G", "T")
+            for _ in range(3):
+                await passes(1)
+                request = messages.HeartbeatRequest(group=resource("G"))
+                assert (await client.call("Heartbeat", request)).status.code == messages.OK
+            assert processed == ["c1"]
+            await client.consumes("G", "T")
+            assert processed == ["c1", "c1"], "settings that come again may be others"
+
+    run_stepped(play())
+
+
+def test_idle_clients_hold_no_memory_for_sends(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with opened(tmp_path) as door:
+            door.topic("T", queues=1)
+            clients = [await door.client(f"c{number}") for number in range(5)]
+            for client in clients:
+                assert (await client.sent("T", b"x" * 1000)).status.code == messages.OK
+                assert (await client.sent("T", b"x" * 40_000)).status.code == messages.OK
+            links: list[Any] = [link for session in door.door.sessions for link in session.links.values()]
+            assert len(links) == 5 and not any(link._rows or link._full for link in links)
+            assert len(links[0]._shared._free) == 1, "one after another, they have used the same"
+            assert door.bodies("T") == [b"x" * 1000, b"x" * 40_000] * 5
 
     run(play())
