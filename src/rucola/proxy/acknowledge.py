@@ -75,6 +75,8 @@ class Acknowledgements:
             link = self._brokers.open_link(session, handle.broker_name)
             if link is None:
                 return self._ack_all(session, topic, group, request)
+            if link.acknowledge(handle.real_topic(topic, group), group, handle):
+                return wire.acknowledged(entry.message_id.encode(), entry.receipt_handle.encode())
             link.request(ack_command(handle, topic, group), _AckWaiter(call, entry), _TIMEOUT_MS)
         except (RefusedError, RemotingError) as error:
             return self._refused(request, error)

@@ -77,6 +77,19 @@ class PopAckProcessor:
             end = self._put(queue, receipt, (header.offset,))
         return self._when_safe(channel, command, command.answer(ResponseCode.SUCCESS), end)
 
+    def acknowledge(self, queue: PoppedQueue, receipt: Receipt, queue_offset: int) -> bool:
+        """Acknowledges a message, if that is all there is to do; returns False if request 200051 must be sent, which
+        then says what is wrong.
+        """
+        config = self._services.topics.get(queue.topic)
+        if receipt.ordered or config is None or not 0 <= queue.queue_id < config.read_queue_nums:
+            return False
+        low, high = self._range(queue.topic, queue.queue_id)
+        if not low <= queue_offset <= high or self._is_of_former_topic(queue.topic, receipt.pop_time_ms):
+            return False
+        due_ms = receipt.pop_time_ms + receipt.invisible_ms
+        return self._buffer.take(receipt.key(*queue), (queue_offset,), due_ms, receipt.revive_queue)
+
     def batch_ack(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 200151: acknowledges several messages; skips messages that are gone. A long request is served in
         steps, with other requests in between.
