@@ -62,7 +62,7 @@ def test_an_acknowledgement_needs_no_request_and_outlives_the_process(tmp_path: 
             shutil.copytree(tmp_path / "store", tmp_path / "killed")
         async with opened(tmp_path / "killed") as door:
             door.topic("T", queues=1)
-            pops = door.broker.services.pops.get()
+            pops: Any = door.broker.services.pops.get()
             kept = [record.queue_offsets for record in pops._log.newest(0) if not hasattr(record, "distances")]
             assert kept == [(0, 1)]
 
