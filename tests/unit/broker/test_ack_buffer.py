@@ -41,9 +41,10 @@ class Log:
     def __init__(self) -> None:
         self.stored: list[tuple[int, tuple[int, ...], bool, int]] = []
         self.refuses = False
+        self.refused_queue = -1
 
     def put_ack(self, ack: PopAck, due_ms: int, revive_queue: int) -> int:
-        if self.refuses:
+        if self.refuses or revive_queue == self.refused_queue:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the disk is full")
         self.stored.append((ack.key.start_offset, ack.queue_offsets, ack.batch, revive_queue))
         return 1
@@ -176,6 +177,18 @@ def test_a_log_that_refuses_is_tried_again_and_loses_nothing(stage: Stage) -> No
     stage.log.refuses = False
     stage.passes(RETRY_MS / 1000)
     assert [start for start, _, _, _ in stage.log.stored] == [0, 1, 2]
+
+
+def test_one_that_is_refused_does_not_keep_the_others_back(stage: Stage) -> None:
+    stage.log.refused_queue = 1
+    for start in range(4):
+        stage.ack(0, key=stage.key(start), revive_queue=start)
+    stage.passes(HELD_S)
+    assert [start for start, _, _, _ in stage.log.stored] == [0, 2, 3]
+    stage.log.refused_queue = -1
+    stage.passes(RETRY_MS / 1000)
+    assert [start for start, _, _, _ in stage.log.stored] == [0, 2, 3, 1]
+    assert stage.ack(5)
 
 
 def test_a_stop_whose_log_refuses_leaves_the_file(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:

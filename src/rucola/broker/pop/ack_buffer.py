@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 from rucola.broker.cold_reads import ColdReads
@@ -186,12 +187,22 @@ class AckBuffer:
         return True
 
     def _store_some(self) -> None:
-        for _ in range(min(STORED_AT_ONCE, len(self._storing))):
-            place = next(iter(self._storing))
+        """Stores up to ``STORED_AT_ONCE`` records. One that is refused does not keep the others back.
+
+        Raises:
+            BrokerError: some were refused; they are tried again after all others.
+        """
+        refusal: BrokerError | None = None
+        for place in list(islice(self._storing, STORED_AT_ONCE)):
             key, due_ms, revive_queue = place
-            queue_offsets = tuple(sorted(set(self._storing[place])))
-            self._log.put_ack(PopAck(key, queue_offsets, batch=len(queue_offsets) > 1), due_ms, revive_queue)
-            del self._storing[place]
+            collected = self._storing.pop(place)
+            queue_offsets = tuple(sorted(set(collected)))
+            try:
+                self._log.put_ack(PopAck(key, queue_offsets, batch=len(queue_offsets) > 1), due_ms, revive_queue)
+            except BrokerError as error:
+                self._storing[place], refusal = collected, error
+        if refusal is not None:
+            raise refusal
 
     def _can_be_stored(self, place: _Place) -> bool:
         """Whether the log takes such acknowledgements. If not, storing one at once tells the client why."""
