@@ -89,7 +89,7 @@ class BrokerConfig(TlsConfig):
         "innerClientAuthenticationCredentials",
         "",
         'The account with which the broker signs its requests to name servers: `{"accessKey": "...", "secretKey": '
-        '"..."}`.',
+        '"..."}`. With access control, the broker accepts requests of this account, as those of an administrator.',
         secret=True,
     )
     acl_require_v2: bool = option(

@@ -13,45 +13,44 @@ from rucola.common.options import ConfigProblems, options_of, parse_options, unk
 from rucola.errors import ConfigError
 from rucola.grpc.server_options import GrpcServerOptions
 from rucola.proxy.cluster import ClusterBrokers
+from rucola.proxy.cluster_access import ClusterAccess
 from rucola.proxy.config import ProxyConfig
 from rucola.proxy.door import DoorConfig, GrpcDoor
 from rucola.proxy.door_tls import door_tls
-from rucola.runtime.clock import SystemClock
-from rucola.runtime.supervision import Supervisor
+from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.supervision import PeriodicWork, Supervisor
 from rucola.runtime.tls import peer_context
 
 if TYPE_CHECKING:
-    from rucola.proxy.access import DoorAccess
+    from rucola.cli.account_files import AccountFiles
     from rucola.proxy.brokers import ServerRequest
+    from rucola.remoting.client import ClientOptions
 
 
 class ProxyServer:
     """A door with its brokers. Make it on an event loop; call ``start`` once, then ``stop`` once.
 
+    Without accounts, everybody may do what the proxy's own account may do.
+
     Args:
         config: its options.
-        access: says who may do what at the door; None lets everybody do what the proxy's own account may do.
         own_brokers: whether the same command runs the brokers, which then have the TLS options of the door.
 
     Raises:
         ConfigError: an option cannot be used.
     """
 
-    def __init__(self, config: ProxyConfig, access: DoorAccess | None = None, own_brokers: bool = False) -> None:
-        clock, supervisor = SystemClock(), Supervisor()
-        to_brokers = ClientConfig(
-            access_key=config.access_key,
-            secret_key=config.secret_key,
-            use_tls=config.use_tls and not own_brokers,
-            tls_trust_cert_path=config.tls_client_trust_cert_path,
-        )
-        options = client_options(to_brokers, clock)
-        if own_brokers and config.use_tls:
-            tls = peer_context(config.tls_client_trust_cert_path, config.tls_cert_path, config.tls_key_path)
-            options = replace(options, tls=tls)
+    def __init__(self, config: ProxyConfig, own_brokers: bool = False) -> None:
+        clock, self._supervisor = SystemClock(), Supervisor()
+        options = _to_brokers(config, clock, own_brokers)
+        self._accounts = _accounts(config, clock)
+        self._reload: PeriodicWork | None = None
+        access = None
+        if self._accounts is not None:
+            access = ClusterAccess(self._accounts.snapshot, clock.monotonic, insecure=config.insecure)
 
         def brokers(asked: ServerRequest) -> ClusterBrokers:
-            self._brokers = ClusterBrokers(config.namesrv_addr, clock.monotonic, asked, options)
+            self._brokers = ClusterBrokers(config.namesrv_addr, clock.monotonic, asked, options, access)
             return self._brokers
 
         door = DoorConfig(
@@ -61,7 +60,7 @@ class ProxyServer:
             body_bytes_max=config.max_message_size,
             options=GrpcServerOptions(tls=door_tls(config, config.bind_address, config.grpc_advertised_address)),
         )
-        self._door = GrpcDoor(door, brokers, clock, supervisor, access)
+        self._door = GrpcDoor(door, brokers, clock, self._supervisor, access)
 
     @property
     def address(self) -> str:
@@ -78,14 +77,46 @@ class ProxyServer:
         try:
             with port_from("--port"):
                 await self._door.start()
+            if self._accounts is not None:
+                self._reload = self._accounts.watch(self._supervisor)
         except BaseException:
             await self._brokers.close()
             raise
 
     async def stop(self) -> None:
         """Tells the clients to connect again elsewhere, serves what they have begun, and ends all connections."""
+        if self._reload is not None:
+            await self._reload.stop()
         await self._door.stop()
         await self._brokers.close()
+
+
+def _to_brokers(config: ProxyConfig, clock: Clock, own_brokers: bool) -> ClientOptions:
+    """Credentials and TLS of the connections to name servers and brokers."""
+    to_brokers = ClientConfig(
+        access_key=config.access_key,
+        secret_key=config.secret_key,
+        signature_version=config.signature_version,
+        use_tls=config.use_tls and not own_brokers,
+        tls_trust_cert_path=config.tls_client_trust_cert_path,
+    )
+    options = client_options(to_brokers, clock)
+    if own_brokers and config.use_tls:
+        tls = peer_context(config.tls_client_trust_cert_path, config.tls_cert_path, config.tls_key_path)
+        options = replace(options, tls=tls)
+    return options
+
+
+def _accounts(config: ProxyConfig, clock: Clock) -> AccountFiles | None:
+    """The accounts of the clients; None if nobody is asked who he is."""
+    if not config.guarded:
+        return None
+    # Imported late: with its YAML reader, this module takes a tenth of the start-up time.
+    from rucola.cli.account_files import broker_users, plain_accounts
+
+    if config.acl_enable:
+        return plain_accounts(config.rocketmq_home, config.insecure, clock)
+    return broker_users(config.rocketmq_home, config.authorization_enabled)
 
 
 def proxy_config(

@@ -27,8 +27,9 @@ from rucola.runtime.supervision import PeriodicWork
 
 if TYPE_CHECKING:
     from rucola.broker.acl.permission import AclSnapshot
+    from rucola.cli.account_files import AccountFiles
     from rucola.cli.broker_processes import BrokerProcesses
-    from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess
+    from rucola.cli.namesrv_access import NamesrvAccess
     from rucola.cli.proxy_process import ProxyProcess
     from rucola.proxy.beside import DoorBeside
 
@@ -191,7 +192,8 @@ class UpServers:
     def _guard_namesrv(self) -> None:
         """Lets only administrators and the brokers of this ``rucola up`` change the name server's data."""
         # Imported late: with its YAML reader, this module takes a tenth of the start-up time.
-        from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess, credentials_of, own_brokers
+        from rucola.cli.account_files import plain_accounts
+        from rucola.cli.namesrv_access import NamesrvAccess, credentials_of, own_brokers
 
         own = own_brokers()
         key = "innerClientAuthenticationCredentials"
@@ -200,7 +202,7 @@ class UpServers:
             self._config = replace(self._config, inner_client_authentication_credentials=self._values[key])
         if self._config.acl_enable and self._brokers_wanted > 1:
             home = self._config.rocketmq_home or self._store_config.store_path_root_dir
-            self._account_files = AccountFiles(home, self._config.insecure, SystemClock())
+            self._account_files = plain_accounts(home, self._config.insecure, SystemClock())
         self._access = NamesrvAccess(
             self._accounts, SystemClock(), self._config.insecure, own, self._config.acl_signed_addresses
         )

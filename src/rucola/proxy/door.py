@@ -90,18 +90,18 @@ class GrpcDoor:
         now_ms, monotonic = clock.wall_ms, clock.monotonic
         brokers = make_brokers(self._asked)
         self.sessions = Sessions(access, monotonic, self._ended)
-        presence = Presence(brokers, self.sessions, now_ms)
-        self._telemetry = Telemetry(self.sessions, brokers, presence, access, config.body_bytes_max)
-        transactions = Transactions(brokers, monotonic)
-        self._commands = ServerCommands(self._telemetry, transactions)
+        presence = Presence(brokers, access, self.sessions, now_ms)
+        self._telemetry = Telemetry(self.sessions, brokers, presence, config.body_bytes_max)
+        transactions = Transactions(brokers, access, monotonic)
+        self._commands = ServerCommands(self._telemetry, transactions, access)
         acknowledgements = Acknowledgements(self.sessions, brokers, now_ms)
-        self.renewals = Renewals(brokers, acknowledgements.change, monotonic)
+        self.renewals = Renewals(brokers, acknowledgements.change, acknowledgements.show, monotonic)
         acknowledgements.set_renewals(self.renewals)
         routes = Routes(
             brokers, access, lambda: join_address(config.reached_at or config.host, self.port), config.advertised
         )
         sends = Sends(self.sessions, brokers, access, transactions, now_ms, config.body_bytes_max)
-        receives = Receives(self.sessions, brokers, acknowledgements, self.renewals, now_ms)
+        receives = Receives(self.sessions, brokers, access, acknowledgements, self.renewals, now_ms)
         served: dict[str, Callable[[ClientSession, Any], Awaitable[Message]]] = {
             "QueryRoute": routes.route,
             "QueryAssignment": routes.assignment,
@@ -110,7 +110,7 @@ class GrpcDoor:
             "ChangeInvisibleDuration": acknowledgements.change_invisible_duration,
             "ForwardMessageToDeadLetterQueue": acknowledgements.forward,
             "EndTransaction": transactions.end,
-            "RecallMessage": Recalls(brokers).recall,
+            "RecallMessage": Recalls(brokers, access).recall,
         }
         methods: dict[str, Method] = {name: unary(self.sessions, name, serve) for name, serve in served.items()}
         methods |= {
