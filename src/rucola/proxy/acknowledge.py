@@ -27,6 +27,7 @@ from rucola.proxy.timestamps import duration_ms
 from rucola.remoting.response_future import Waiter
 
 if TYPE_CHECKING:
+    from rucola.proxy.access import DoorAccess
     from rucola.proxy.brokers import Brokers, DoorLink
     from rucola.proxy.renewals import Renewals
     from rucola.proxy.sessions import ClientSession, Sessions
@@ -45,13 +46,14 @@ class Acknowledgements:
     Args:
         sessions: the clients.
         brokers: have the messages.
+        access: says what an account may do.
         now_ms: the wall clock by which handles expire.
     """
 
     renewals: Renewals
 
-    def __init__(self, sessions: Sessions, brokers: Brokers, now_ms: Callable[[], int]) -> None:
-        self._sessions, self._brokers, self._now_ms = sessions, brokers, now_ms
+    def __init__(self, sessions: Sessions, brokers: Brokers, access: DoorAccess, now_ms: Callable[[], int]) -> None:
+        self._sessions, self._brokers, self._access, self._now_ms = sessions, brokers, access, now_ms
 
     def set_renewals(self, renewals: Renewals) -> None:
         """Sets what renews handles; it changes handles by ``change``."""
@@ -157,6 +159,8 @@ class Acknowledgements:
         topic, group = request.topic.name, request.group.name
         check_topic(topic)
         check_group(group)
+        # The broker would refuse only the second of two requests, the acknowledgement.
+        self._access.check_subscribe(session.account, session.address, topic, group)
         handle = self.newest(session, group, request.receipt_handle)
         link = await self._brokers.link(session, handle.broker_name)
         await self._give_up(link, link.api, topic, group, handle, request.message_id)

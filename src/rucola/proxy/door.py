@@ -94,7 +94,7 @@ class GrpcDoor:
         self._telemetry = Telemetry(self.sessions, brokers, presence, config.body_bytes_max)
         transactions = Transactions(brokers, access, monotonic)
         self._commands = ServerCommands(self._telemetry, transactions, access)
-        acknowledgements = Acknowledgements(self.sessions, brokers, now_ms)
+        acknowledgements = Acknowledgements(self.sessions, brokers, access, now_ms)
         self.renewals = Renewals(brokers, acknowledgements.change, acknowledgements.show, monotonic)
         acknowledgements.set_renewals(self.renewals)
         routes = Routes(
