@@ -276,6 +276,7 @@ def _proxy(add: Add) -> None:
     add("-n", "--namesrv", metavar="ADDRESSES", help="Name servers, host:port, separated by semicolons.")
     add("--host", help="Address to listen on. [default: 127.0.0.1]")
     _port(add, "--port", "Port for clients of RocketMQ 5; 0 for any free port. [default: 8081]")
+    _port(add, "--http-port", "Port of /livez, /readyz and /metrics; 0 for any free port. [default: none]")
     add("--grpc-advertised-address", metavar="ADDRESS", help="Address of the proxy, host:port, that routes name.")
     add("--under-up", action="store_true", help=argparse.SUPPRESS)
     _common(add, quarantine=False)

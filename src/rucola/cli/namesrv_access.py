@@ -68,9 +68,15 @@ class NamesrvAccess:
         return reason
 
 
-def own_brokers() -> Account:
-    """An account for the brokers that a ``rucola up`` starts; its secret exists only in the processes of ``up``."""
-    return Account(_OWN_BROKERS, secrets.token_urlsafe(32).encode(), admin=True)
+def own_brokers(given: tuple[str, str] | None = None) -> Account:
+    """The account of the brokers that a ``rucola up`` starts.
+
+    Args:
+        given: access key and secret that an option names; without them, the secret exists only in the processes of
+            ``up``.
+    """
+    name, secret = given or (_OWN_BROKERS, secrets.token_urlsafe(32))
+    return Account(name, secret.encode(), admin=True)
 
 
 def credentials_of(account: Account) -> str:

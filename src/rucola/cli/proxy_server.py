@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from rucola.cli.config_file import put, read_properties
+from rucola.cli.http import Health, HttpServer
 from rucola.cli.serve import port_from
 from rucola.client.config import ClientConfig
 from rucola.client.instance import client_options
@@ -35,23 +38,35 @@ class ProxyServer:
     Args:
         config: its options.
         own_brokers: whether the same command runs the brokers, which then have the TLS options of the door.
+        http_port: port of ``/livez``, ``/readyz`` and ``/metrics`` on the proxy's address; None for no HTTP.
+
+    Attributes:
+        door: the port for gRPC clients.
+        brokers: the brokers.
+        accounts: the accounts of the clients; None without access control.
+        http: the HTTP port; None if there is none.
+        supervisor: supervises the periodic work.
 
     Raises:
         ConfigError: an option cannot be used.
     """
 
-    def __init__(self, config: ProxyConfig, own_brokers: bool = False) -> None:
-        clock, self._supervisor = SystemClock(), Supervisor()
+    brokers: ClusterBrokers
+
+    def __init__(self, config: ProxyConfig, own_brokers: bool = False, http_port: int | None = None) -> None:
+        clock, self.supervisor = SystemClock(), Supervisor()
         options = _to_brokers(config, clock, own_brokers)
-        self._accounts = _accounts(config, clock)
+        self.accounts = _accounts(config, clock)
+        self.http = None if http_port is None else HttpServer(config.bind_address, http_port)
         self._reload: PeriodicWork | None = None
+        self._is_stopping = False
         access = None
-        if self._accounts is not None:
-            access = ClusterAccess(self._accounts.snapshot, clock.monotonic, insecure=config.insecure)
+        if self.accounts is not None:
+            access = ClusterAccess(self.accounts.snapshot, clock.monotonic, insecure=config.insecure)
 
         def brokers(asked: ServerRequest) -> ClusterBrokers:
-            self._brokers = ClusterBrokers(config.namesrv_addr, clock.monotonic, asked, options, access)
-            return self._brokers
+            self.brokers = ClusterBrokers(config.namesrv_addr, clock.monotonic, asked, options, access)
+            return self.brokers
 
         door = DoorConfig(
             config.bind_address,
@@ -60,35 +75,61 @@ class ProxyServer:
             body_bytes_max=config.max_message_size,
             options=GrpcServerOptions(tls=door_tls(config, config.bind_address, config.grpc_advertised_address)),
         )
-        self._door = GrpcDoor(door, brokers, clock, self._supervisor, access)
+        self.door = GrpcDoor(door, brokers, clock, self.supervisor, access)
 
     @property
     def address(self) -> str:
         """The address on which it listens, ``host:port``."""
-        return self._door.address
+        return self.door.address
 
     async def start(self) -> None:
         """Starts to serve. Name servers and brokers need not run yet.
 
         Raises:
-            AddressInUseError: the port is taken.
+            AddressInUseError: a port is taken.
             ConfigError: the address cannot be used for another reason.
         """
         try:
+            if self.http is not None:
+                self.http.bind()
             with port_from("--port"):
-                await self._door.start()
-            if self._accounts is not None:
-                self._reload = self._accounts.watch(self._supervisor)
+                await self.door.start()
         except BaseException:
-            await self._brokers.close()
+            if self.http is not None:
+                self.http.close()
+            await self.brokers.close()
             raise
+        if self.accounts is not None:
+            self._reload = self.accounts.watch(self.supervisor)
+        if self.http is not None:
+            self.http.start(Health(self._trouble, self._metrics))
 
     async def stop(self) -> None:
-        """Tells the clients to connect again elsewhere, serves what they have begun, and ends all connections."""
+        """Tells the clients to connect again elsewhere, serves what they have begun, and ends all connections.
+        Meanwhile ``/readyz`` says that no new clients are wanted.
+        """
+        self._is_stopping = True
         if self._reload is not None:
             await self._reload.stop()
-        await self._door.stop()
-        await self._brokers.close()
+        await self.door.stop()
+        await self.brokers.close()
+        if self.http is not None:
+            await self.http.stop()
+
+    def _trouble(self) -> str:
+        return "stopping" if self._is_stopping else ""
+
+    async def _metrics(self) -> tuple[bytes, str]:
+        # Importing the metrics library and formatting the metrics would block the event loop too long.
+        library = await asyncio.to_thread(_metrics_library)
+        found = library.ProxyCollector(self).collect()
+        return await asyncio.to_thread(library.text_of, found)
+
+
+def _metrics_library() -> ModuleType:
+    from rucola.cli import door_metrics
+
+    return door_metrics
 
 
 def _to_brokers(config: ProxyConfig, clock: Clock, own_brokers: bool) -> ClientOptions:

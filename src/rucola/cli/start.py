@@ -134,10 +134,14 @@ def proxy(options: Namespace) -> int:
     config = proxy_config(options.config, options.namesrv, options.host, options.port, options.grpc_advertised_address)
 
     async def start() -> Stop:
-        server = ProxyServer(config, own_brokers=options.under_up)
+        server = ProxyServer(config, own_brokers=options.under_up, http_port=options.http_port)
         await server.start()
         lines = {"name servers": config.namesrv_addr, "grpc": server.address}
-        _say_ready(options.json, "rucola proxy", lines, {"namesrv": config.namesrv_addr, "grpc": server.address})
+        http = server.http.address if server.http is not None else None
+        if http is not None:
+            lines["http"] = f"http://{http}"
+        facts = {"namesrv": config.namesrv_addr, "grpc": server.address, "http": http}
+        _say_ready(options.json, "rucola proxy", lines, facts)
         return server.stop
 
     run_servers(start, LogOptions.of(options), stop_at_end_of_input=options.under_up)

@@ -22,7 +22,15 @@ class Asked(Enum):
 
 
 class DoorAccess:
-    """The answers if there are no accounts."""
+    """The answers if there are no accounts.
+
+    Attributes:
+        refused: number of requests refused since start-up.
+        unknown_senders: number of refused requests without a valid signature.
+    """
+
+    def __init__(self) -> None:
+        self.refused = self.unknown_senders = 0
 
     def account_of(self, call: GrpcCall) -> str:
         """Name of the account that makes a call.

@@ -51,10 +51,6 @@ class AccountAccess(DoorAccess):
         monotonic: the clock, in seconds.
         insecure: accept signatures even if others can read the connection's traffic.
         require_v2: refuse signatures that can be sent again, which are all of this protocol.
-
-    Attributes:
-        refused: number of requests refused since start-up.
-        unknown_senders: number of refused requests without a valid signature.
     """
 
     def __init__(
@@ -65,12 +61,12 @@ class AccountAccess(DoorAccess):
         insecure: bool = False,
         require_v2: bool = False,
     ) -> None:
+        super().__init__()
         self._snapshot, self._monotonic = snapshot, monotonic
         self._insecure, self._require_v2 = insecure, require_v2
         self._nobody = Account("", secrets.token_bytes(32))
         self._good: dict[tuple[bytes, bytes, str], _Good] = {}
         self._logged_s = -_LOG_INTERVAL_S
-        self.refused = self.unknown_senders = 0
 
     def account_of(self, call: GrpcCall) -> str:
         """See ``DoorAccess``."""

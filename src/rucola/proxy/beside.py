@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rucola.common.hosts import join_address
 from rucola.errors import AddressInUseError
 from rucola.proxy.door_tls import door_tls
+from rucola.proxy.figures import DoorFigures
 from rucola.remoting.listening import bound
 from rucola.runtime.extras import GRPC, require
 
@@ -51,20 +52,9 @@ class DoorBeside:
         """The address on which it listens, ``host:port``."""
         return join_address(self._host, self._port)
 
-    @property
-    def connections(self) -> int:
-        """Number of open connections."""
-        return self._door.connections if self._door is not None else 0
-
-    @property
-    def clients(self) -> int:
-        """Number of known clients; a client has one connection or more."""
-        return len(self._door.sessions) if self._door is not None else 0
-
-    @property
-    def calls(self) -> int:
-        """Number of calls that clients have begun."""
-        return self._door.calls if self._door is not None else 0
+    def figures(self) -> DoorFigures:
+        """What the port does now, and has done since its start."""
+        return self._door.figures() if self._door is not None else DoorFigures()
 
     def bind(self) -> None:
         """Takes the port. Clients that connect now wait for ``start``.

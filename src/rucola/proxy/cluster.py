@@ -159,6 +159,16 @@ class ClusterBrokers:
         await asyncio.gather(*self._closing, return_exceptions=True)
         await self._client.close()
 
+    @property
+    def known_masters(self) -> int:
+        """Number of brokers with a master that are known."""
+        return len(self._masters)
+
+    @property
+    def not_reached(self) -> int:
+        """Number of brokers to which no connection could be opened in the last seconds."""
+        return len(self._avoided)
+
     # --- for links
 
     def unreachable(self, broker_name: str) -> None:

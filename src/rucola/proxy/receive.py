@@ -141,6 +141,11 @@ class Receives:
         self._polls: Counter[ClientSession] = Counter()
         self._tasks: set[asyncio.Future[None]] = set()
 
+    @property
+    def waiting(self) -> int:
+        """Number of polls that wait for messages."""
+        return self._polls.total()
+
     def method(self) -> UnaryMethod:
         """ReceiveMessage."""
         return UnaryMethod(self._handle)

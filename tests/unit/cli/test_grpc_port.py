@@ -170,7 +170,8 @@ def test_metrics_of_the_port_stand_beside_the_broker_s(tmp_path: Path) -> None:
     def metrics(addresses: Addresses) -> list[str]:
         with urllib.request.urlopen(f"http://{addresses.http}/metrics", timeout=60) as response:
             lines: list[str] = response.read().decode().splitlines()
-        return [line for line in lines if line.startswith("rucola_grpc_")]
+        wanted = ("rucola_grpc_connections ", "rucola_grpc_clients", "rucola_grpc_calls_total", "rucola_grpc_outcomes_")
+        return [line for line in lines if line.startswith(wanted)]
 
     async def work(addresses: Addresses) -> None:
         assert addresses.grpc is not None
@@ -186,7 +187,11 @@ def test_metrics_of_the_port_stand_beside_the_broker_s(tmp_path: Path) -> None:
             await asyncio.to_thread(call, first, HEALTH, b"")
             await asyncio.to_thread(call, second, HEALTH, b"")
             shown = await asyncio.to_thread(metrics, addresses)
-        assert shown[1:] == ["rucola_grpc_clients 1.0", "rucola_grpc_calls_total 3.0"]
+        assert shown[1:] == [
+            "rucola_grpc_clients 1.0",
+            "rucola_grpc_calls_total 3.0",
+            'rucola_grpc_outcomes_total{method="QueryRoute",status="TOPIC_NOT_FOUND"} 1.0',
+        ]
 
     up(tmp_path, work, grpc_port=0)
 
@@ -202,9 +207,9 @@ def test_calls_of_connections_that_have_ended_count(tmp_path: Path) -> None:
         for _ in range(2):
             with grpc.insecure_channel(addresses.grpc) as channel:
                 await asyncio.to_thread(call, channel, HEALTH, b"")
-            while door.connections:
+            while door.figures().connections:
                 await asyncio.sleep(0)
-        assert door.calls == 2
+        assert door.figures().calls == 2
         await servers.stop()
 
     asyncio.run(play())

@@ -17,8 +17,9 @@ from tests.unit.broker.administered import Administered, administered
 from tests.unit.cli.test_cli import SMALL, get, running
 
 from rucola.cli import http
+from rucola.cli.figures import metrics_of
 from rucola.cli.http import Health, HttpServer, SharedMetrics
-from rucola.cli.metrics import BrokerCollector, metrics_of
+from rucola.cli.metrics import BrokerCollector
 from rucola.cli.topic_metrics import group_metrics, topic_metrics
 from rucola.common.topic_config import TopicConfig
 from rucola.remoting.fairness.steps import at_once, in_turns
