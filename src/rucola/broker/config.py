@@ -123,6 +123,12 @@ class BrokerConfig(TlsConfig):
         "Address `host:port` of the gRPC port that routes name. Empty: the address that the client itself has used. "
         "Rucola's own.",
     )
+    grpc_tls_dir: str = option(
+        "grpcTlsDir",
+        "",
+        "Directory in which the gRPC port keeps a certificate that signs itself, so that clients may pin it. Empty: "
+        "each start makes another one, whose key is in memory. Rucola's own.",
+    )
     namesrv_addr: str = option("namesrvAddr", "", "Name servers as `host:port`, separated by semicolons.")
     auto_create_topic_enable: bool = option(
         "autoCreateTopicEnable",

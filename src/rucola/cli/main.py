@@ -242,6 +242,7 @@ def _up(add: Add) -> None:
     _port(add, "--broker-port", "Port of the broker; 0 for any free port. [default: 10911]")
     _port(add, "--http-port", "Port of /livez, /readyz and /metrics; 0 for any free port. [default: 8088]", 8088)
     _port(add, "--grpc-port", "Port for clients of RocketMQ 5; 0 for any free port. [default: 8081 if it is free]")
+    add("--tls-dir", metavar="DIR", help="Keep the certificate of the gRPC port in this directory.")
     add("--no-grpc", action="store_true", help="Serve no clients of RocketMQ 5.")
     add("--flush", metavar="sync|async", help="When to confirm a send: after the disk sync, or before it.")
     add("-c", "--config", metavar="FILE", help="File in the format of RocketMQ's broker.conf.")
@@ -267,6 +268,7 @@ def _broker(add: Add) -> None:
     add("-n", "--namesrv", metavar="ADDRESSES", help="Name servers, host:port, separated by semicolons.")
     _port(add, "--http-port", "Port of /livez, /readyz and /metrics; 0 for any free port. [default: none]")
     _port(add, "--grpc-port", "Port for clients of RocketMQ 5; 0 for any free port. [default: none]")
+    add("--tls-dir", metavar="DIR", help="Keep the certificate of the gRPC port in this directory.")
     add("--under-up", action="store_true", help=argparse.SUPPRESS)
     _common(add, quarantine=True)
 
@@ -277,6 +279,7 @@ def _proxy(add: Add) -> None:
     add("--host", help="Address to listen on. [default: 127.0.0.1]")
     _port(add, "--port", "Port for clients of RocketMQ 5; 0 for any free port. [default: 8081]")
     _port(add, "--http-port", "Port of /livez, /readyz and /metrics; 0 for any free port. [default: none]")
+    add("--tls-dir", metavar="DIR", help="Keep the certificate of the gRPC port in this directory.")
     add("--grpc-advertised-address", metavar="ADDRESS", help="Address of the proxy, host:port, that routes name.")
     add("--under-up", action="store_true", help=argparse.SUPPRESS)
     _common(add, quarantine=False)

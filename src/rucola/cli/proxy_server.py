@@ -73,7 +73,9 @@ class ProxyServer:
             config.grpc_server_port,
             config.grpc_advertised_address,
             body_bytes_max=config.max_message_size,
-            options=GrpcServerOptions(tls=door_tls(config, config.bind_address, config.grpc_advertised_address)),
+            options=GrpcServerOptions(
+                tls=door_tls(config, config.bind_address, config.grpc_advertised_address, config.grpc_tls_dir)
+            ),
         )
         self.door = GrpcDoor(door, brokers, clock, self.supervisor, access)
 
@@ -161,7 +163,12 @@ def _accounts(config: ProxyConfig, clock: Clock) -> AccountFiles | None:
 
 
 def proxy_config(
-    config_path: str | None, namesrv: str | None, host: str | None, port: int | None, advertised: str | None
+    config_path: str | None,
+    namesrv: str | None,
+    host: str | None,
+    port: int | None,
+    advertised: str | None,
+    tls_dir: str | None = None,
 ) -> ProxyConfig:
     """The options of ``rucola proxy``.
 
@@ -173,6 +180,7 @@ def proxy_config(
     put(values, "bindAddress", host)
     put(values, "grpcServerPort", port)
     put(values, "grpcAdvertisedAddress", advertised)
+    put(values, "grpcTlsDir", tls_dir)
     problems = ConfigProblems()
     for key in unknown_keys(values, ProxyConfig):
         allowed = ", ".join(entry.key for entry in options_of(ProxyConfig))

@@ -12,7 +12,6 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any, ClassVar
 
 from rucola.cli.exit_codes import ProcessStartError
@@ -25,6 +24,7 @@ logger = logging.getLogger(__name__)
 _STOP_S = 30.0
 _PAUSE_S = 1.0
 _PAUSE_MAX_S = 60.0
+_FULL_S = 0.01
 _SOUND_S = 60.0
 """Seconds for which a process must have served, so that its end counts as the first one."""
 
@@ -111,7 +111,7 @@ class ServerProcess(ABC):
             raise
         finally:
             os.close(reading)
-        await asyncio.to_thread(_write_all, writing, config)
+        await _write_all(writing, config)
         assert self._process.stdout is not None
         return await self._process.stdout.readline()
 
@@ -150,7 +150,17 @@ class ServerProcess(ABC):
             event(logger, logging.INFO, "server process serves again", name=self.name, pid=self._process.pid)
 
 
-def _write_all(descriptor: int, content: bytes) -> None:
+async def _write_all(descriptor: int, content: bytes) -> None:
     """Writes to a pipe, and closes it; a process that ends before it has read is no error here."""
-    with suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as pipe:
-        pipe.write(content)
+    os.set_blocking(descriptor, False)
+    rest = memoryview(content)
+    try:
+        while rest:
+            try:
+                rest = rest[os.write(descriptor, rest) :]
+            except BlockingIOError:  # longer than what the pipe holds
+                await asyncio.sleep(_FULL_S)
+    except BrokenPipeError:
+        pass
+    finally:
+        os.close(descriptor)

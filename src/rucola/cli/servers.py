@@ -48,6 +48,7 @@ class UpOptions(NamedTuple):
     Attributes:
         grpc_port: port for gRPC clients; None takes 8081 if it is free and the packages are there.
         grpc: whether gRPC clients are served at all.
+        tls_dir: directory for the certificate of that port.
         config: the entries of the configuration file; None if none was given.
     """
 
@@ -59,6 +60,7 @@ class UpOptions(NamedTuple):
     http_port: int = 8088
     grpc_port: int | None = None
     grpc: bool = True
+    tls_dir: str | None = None
     flush: str | None = None
     config: Mapping[str, str] | None = None
     brokers: int = 1
@@ -93,6 +95,7 @@ class UpServers:
         put(values, "bindAddress", options.host)
         put(values, "listenPort", options.broker_port)
         put(values, "grpcServerPort", _grpc_port(options))
+        put(values, "grpcTlsDir", options.tls_dir)
         put(values, "flushDiskType", _flush_type(options))
         put(values, "quarantine", "true" if options.quarantine else None)
         if options.ephemeral:

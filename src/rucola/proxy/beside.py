@@ -36,13 +36,13 @@ class DoorBeside:
 
     Raises:
         MissingExtraError: the extra ``grpc`` is not installed.
-        ConfigError: the files of ``tlsCertPath`` and the like cannot be used.
+        ConfigError: the files of ``tlsCertPath`` and the like, or those in ``grpcTlsDir``, cannot be used.
     """
 
     def __init__(self, config: BrokerConfig, port: int) -> None:
         require(GRPC, "the gRPC port")
         self._host, self._port = config.bind_address, port
-        self._tls = door_tls(config, config.bind_address, config.grpc_advertised_address)
+        self._tls = door_tls(config, config.bind_address, config.grpc_advertised_address, config.grpc_tls_dir)
         self._listening: socket.socket | None = None
         self._opening: asyncio.Task[None] | None = None
         self._door: GrpcDoor | None = None

@@ -61,6 +61,12 @@ class ProxyConfig(TlsConfig):
         "Address `host:port` of the gRPC port that routes name. Empty: the address that the client itself has used. "
         "Rucola's own.",
     )
+    grpc_tls_dir: str = option(
+        "grpcTlsDir",
+        "",
+        "Directory in which the gRPC port keeps a certificate that signs itself, so that clients may pin it. Empty: "
+        "each start makes another one, whose key is in memory. Rucola's own.",
+    )
     max_message_size: int = option(
         "maxMessageSize",
         4 * 1024 * 1024,

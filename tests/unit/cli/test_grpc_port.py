@@ -22,7 +22,7 @@ from rucola.cli import proxy_process
 from rucola.cli import servers as servers_module
 from rucola.cli.servers import Addresses, UpOptions, UpServers
 from rucola.errors import AddressInUseError, ConfigError, MissingExtraError
-from rucola.grpc.self_signed import _pem
+from rucola.grpc.self_signed import pem_of
 from rucola.proxy import beside, messages
 from rucola.proxy.beside import DoorBeside
 from rucola.testing.rocketmq import RocketMQ
@@ -311,7 +311,7 @@ def test_on_loopback_the_port_takes_tls_without_any_file(tmp_path: Path) -> None
 @pytest.mark.parametrize("mode", ["disabled", "permissive", "enforcing"])
 def test_the_port_uses_the_broker_s_certificate(tmp_path: Path, mode: str) -> None:
     pem = tmp_path / "both.pem"
-    pem.write_bytes(_pem(["localhost"]))
+    pem.write_bytes(pem_of(["localhost"]))
     config = BrokerConfig(tls_cert_path=str(pem), tls_key_path=str(pem), tls_mode=mode)
     tls = DoorBeside(config, 0)._tls
     assert tls is not None and isinstance(tls.context, ssl.SSLContext)

@@ -28,7 +28,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.common.options import parse_options
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
-from rucola.grpc.self_signed import _pem
+from rucola.grpc.self_signed import pem_of
 from rucola.proxy import messages
 from rucola.proxy.config import MESSAGE_BYTES_MAX, ProxyConfig
 from rucola.remoting.admin_api import AdminApi
@@ -128,7 +128,7 @@ def test_a_proxy_that_dies_is_reported_and_started_again_at_the_same_address(tmp
 
 def test_the_proxy_has_the_certificate_of_the_brokers_and_expects_it_of_them(tmp_path: Path) -> None:
     pem = tmp_path / "both.pem"
-    pem.write_bytes(_pem(["localhost"]))
+    pem.write_bytes(pem_of(["localhost"]))
 
     async def work(addresses: Addresses) -> None:
         await create(list(addresses.brokers.values()), pinned_context(str(pem)))
