@@ -18,10 +18,14 @@ from tests.unit.proxy.clusters import Client, Door, TwoBrokers, eventually
 from tests.unit.proxy.doors import send_request
 
 from rucola.broker.acl.plain_manager import PlainPermissionManager
+from rucola.cli import account_files
+from rucola.cli.door_metrics import ProxyCollector
+from rucola.cli.proxy_server import ProxyServer
 from rucola.common.recall_handle import RecallHandle
 from rucola.proxy import account_access, messages
 from rucola.proxy.acknowledge import VISIBLE_SOON_MS
 from rucola.proxy.cluster_access import ClusterAccess
+from rucola.proxy.config import ProxyConfig
 from rucola.proxy.receipt import TransactionId
 from rucola.remoting.consumer_api import ConsumerApi
 from rucola.runtime.files import Files
@@ -361,5 +365,58 @@ def test_client_ids_and_answers_of_others(tmp_path: Path) -> None:
             await asyncio.sleep(0.05)
         assert (await asked)["jstack"] == "her own"
         assert mine.is_empty()
+
+    play(tmp_path, scene)
+
+
+def test_the_server_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its options lead to all this, its files are watched, and its metrics say what it has refused."""
+    monkeypatch.setattr(account_files, "RELOAD_INTERVAL_S", 0.01)
+
+    def samples(proxy: ProxyServer) -> dict[str, float]:
+        return {
+            " ".join([sample.name, *sample.labels.values()]): sample.value
+            for metric in ProxyCollector(proxy).collect()
+            for sample in metric.samples
+        }
+
+    async def scene(one: Guarded) -> None:
+        config = ProxyConfig(
+            namesrv_addr=one.brokers.namesrv.address,
+            grpc_server_port=0,
+            acl_enable=True,
+            rocketmq_home=str(tmp_path / "home"),
+        )
+        proxy = ProxyServer(config)
+        await proxy.start()
+        clients = [Client(secret[0], secret) for secret in (ALICE, BOB, (ALICE[0], "wrong"))]
+        for client in clients:
+            await client.connect(proxy.address)
+
+        async def codes() -> list[int]:
+            return [(await client.sent("A")).status.code for client in clients]
+
+        assert await codes() == [OK, FORBIDDEN, UNAUTHORIZED]
+        found = samples(proxy)
+        assert (found["rucola_acl_refused_total"], found["rucola_acl_unknown_senders_total"]) == (2, 1)
+        assert found["rucola_grpc_outcomes_total SendMessage FORBIDDEN"] == 1
+        assert (found["rucola_grpc_clients"], found["rucola_proxy_links"], found["rucola_acl_stale"]) == (2, 1, 0)
+        assert found["rucola_proxy_brokers"] == 1, "that of the topic"
+        one.file.write_text("accounts: 7\n")
+
+        async def is_stale() -> bool:
+            return samples(proxy)["rucola_acl_stale"] == 1
+
+        await eventually(is_stale)
+        assert await codes() == [OK, FORBIDDEN, UNAUTHORIZED]
+        one.file.write_text(ACCOUNTS.replace(ALICE[1], "wrong-secret-of-alice"))
+
+        async def is_changed() -> bool:
+            return await codes() == [UNAUTHORIZED, FORBIDDEN, UNAUTHORIZED]
+
+        await eventually(is_changed)
+        for client in clients:
+            client.close()
+        await proxy.stop()
 
     play(tmp_path, scene)
