@@ -17,7 +17,7 @@ Answer = bytes | None | Awaitable[bytes]
 """The response; or None, if the handler gives it later with ``GrpcCall.send`` and ``end``; or what will give it."""
 
 
-class Outcomes(Protocol):
+class CallOutcomes(Protocol):
     """Counts how the calls of a method end."""
 
     def answered(self, message: bytes) -> None:
@@ -39,7 +39,7 @@ class UnaryMethod:
 
     handle: Callable[[GrpcCall, bytes], Answer]
     message_bytes_max: int = MESSAGE_BYTES_MAX
-    outcomes: Outcomes | None = None
+    outcomes: CallOutcomes | None = None
 
 
 class Conversation(Protocol):
@@ -64,7 +64,7 @@ class StreamMethod:
 
     begin: Callable[[GrpcCall], Conversation]
     message_bytes_max: int = MESSAGE_BYTES_MAX
-    outcomes: Outcomes | None = None
+    outcomes: CallOutcomes | None = None
 
 
 Method = UnaryMethod | StreamMethod

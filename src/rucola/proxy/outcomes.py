@@ -19,7 +19,7 @@ _MESSAGE_BIT: Final = 0x80
 
 
 class Outcomes:
-    """The counts of one method; see ``methods.Outcomes``."""
+    """The counts of one method; see ``CallOutcomes``."""
 
     def __init__(self) -> None:
         self._ok = 0
@@ -27,14 +27,14 @@ class Outcomes:
         self._errors: Counter[str] = Counter()
 
     def answered(self, message: bytes) -> None:
-        """See ``methods.Outcomes``."""
+        """See ``CallOutcomes``."""
         if message.startswith(OK):
             self._ok += 1
         else:
             self._codes[_code_in(message)] += 1
 
     def ended(self, code: StatusCode) -> None:
-        """See ``methods.Outcomes``."""
+        """See ``CallOutcomes``."""
         self._errors[f"grpc {code.name}"] += 1
 
     def counts(self) -> Mapping[str, int]:
