@@ -37,6 +37,7 @@ ENTRIES_MAX: Final = 1024
 INVISIBLE_MS_MAX: Final = 12 * 3600 * 1000
 VISIBLE_SOON_MS: Final = 1_000
 _TIMEOUT_MS = 3_000
+_CHECKED_MAX = 1024
 _TO_DEAD_LETTERS = -1
 
 
@@ -54,6 +55,8 @@ class Acknowledgements:
 
     def __init__(self, sessions: Sessions, brokers: Brokers, access: DoorAccess, now_ms: Callable[[], int]) -> None:
         self._sessions, self._brokers, self._access, self._now_ms = sessions, brokers, access, now_ms
+        self._checked: set[tuple[str, str]] = set()
+        """Names of topics and groups that are allowed."""
 
     def set_renewals(self, renewals: Renewals) -> None:
         """Sets what renews handles; it changes handles by ``change``."""
@@ -70,8 +73,8 @@ class Acknowledgements:
         try:
             session = self._sessions.of(call)
             topic, group = request.topic.name, request.group.name
-            check_topic(topic)
-            check_group(group)
+            if (topic, group) not in self._checked:
+                self._check_names(topic, group)
             if len(request.entries) != 1:
                 return self._ack_all(session, topic, group, request)
             entry = request.entries[0]
@@ -79,10 +82,19 @@ class Acknowledgements:
             link = self._brokers.open_link(session, handle.broker_name)
             if link is None:
                 return self._ack_all(session, topic, group, request)
+            if link.acknowledge(handle.real_topic(topic, group), group, handle):
+                return wire.acknowledged(entry.message_id.encode(), entry.receipt_handle.encode())
             link.request(ack_command(handle, topic, group), _AckWaiter(call, entry), _TIMEOUT_MS)
         except (RefusedError, RemotingError) as error:
             return self._refused(request, error)
         return None
+
+    def _check_names(self, topic: str, group: str) -> None:
+        check_topic(topic)
+        check_group(group)
+        if len(self._checked) >= _CHECKED_MAX:
+            self._checked.clear()
+        self._checked.add((topic, group))
 
     async def _ack_all(
         self, session: ClientSession, topic: str, group: str, request: messages.AckMessageRequest
