@@ -153,6 +153,8 @@ def test_signatures_that_can_be_sent_again(tmp_path: Path, monkeypatch: pytest.M
         doors = {UNAUTHORIZED: await one.another_door(), OK: await one.another_door(insecure=True)}
         for code, door in doors.items():
             assert (await (await one.client(ALICE, door)).sent("A")).status.code == code
+        strict = await one.another_door(insecure=True, require_v2=True)
+        assert (await (await one.client(ALICE, strict)).sent("A")).status.code == UNAUTHORIZED
 
     play(tmp_path, scene)
 

@@ -62,7 +62,12 @@ class ProxyServer:
         self._is_stopping = False
         access = None
         if self.accounts is not None:
-            access = ClusterAccess(self.accounts.snapshot, clock.monotonic, insecure=config.insecure)
+            access = ClusterAccess(
+                self.accounts.snapshot,
+                clock.monotonic,
+                insecure=config.insecure,
+                require_v2=config.acl_require_v2,
+            )
 
         def brokers(asked: ServerRequest) -> ClusterBrokers:
             self.brokers = ClusterBrokers(config.namesrv_addr, clock.monotonic, asked, options, access)

@@ -51,9 +51,14 @@ class ClusterAccess(AccountAccess):
     """
 
     def __init__(
-        self, snapshot: Callable[[], AclSnapshot], monotonic: Callable[[], float], *, insecure: bool = False
+        self,
+        snapshot: Callable[[], AclSnapshot],
+        monotonic: Callable[[], float],
+        *,
+        insecure: bool = False,
+        require_v2: bool = False,
     ) -> None:
-        super().__init__(snapshot, monotonic, insecure=insecure)
+        super().__init__(snapshot, monotonic, insecure=insecure, require_v2=require_v2)
         self._accounts = snapshot
         self._senders: OrderedDict[tuple[str, int], str] = OrderedDict()
         """The account that has sent a half message, by broker and physical offset: all else in an id is up to clients.

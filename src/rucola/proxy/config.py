@@ -48,6 +48,11 @@ class ProxyConfig(TlsConfig):
     authorization_enabled: bool = option(
         "authorizationEnabled", False, "Whether users may do only what rules allow. Needs `authenticationEnabled`."
     )
+    acl_require_v2: bool = option(
+        "aclRequireSignatureV2",
+        False,
+        "Whether the proxy refuses signatures that can be replayed, and thus all clients of RocketMQ 5. Rucola's own.",
+    )
     grpc_server_port: int = option(
         "grpcServerPort",
         8081,

@@ -219,6 +219,7 @@ def test_users_are_those_of_the_first_broker_which_writes_them_before_the_proxy_
         True,
         True,
     )
+    assert values.acl_require_v2
     assert (values.access_key, values.secret_key, values.signature_version) == ("inner", "a-secret-of-a-test", 2)
     asyncio.run(BrokerProcesses({name: {} for name in NAMES}, proxy, LogOptions(), brokers_first=True).start())
     assert began.index("proxy begins") > max(began.index(f"{name} serves") for name in NAMES)
@@ -253,6 +254,8 @@ def test_options_that_the_proxy_shares_with_the_brokers() -> None:
         "rocketmqHome": "",
         "authenticationEnabled": "false",
         "authorizationEnabled": "false",
+        "aclRequireSignatureV2": "false",
+        "grpcTlsDir": "",
         "grpcServerPort": "8081",
         "grpcAdvertisedAddress": "front.example:7",
         "maxMessageSize": str(MESSAGE_BYTES_MAX),
