@@ -322,6 +322,12 @@ def test_rights_that_are_withdrawn(tmp_path: Path) -> None:
         one.write(ACCOUNTS.replace("GA=SUB", "GA=DENY"))
         heartbeat = messages.HeartbeatRequest(group=resource("GA"))
         assert (await one.alice.call("Heartbeat", heartbeat)).status.code == FORBIDDEN
+        renewals = one.door.door.renewals
+        ((held,),) = (of_client.values() for of_client in renewals._held.values())
+        before = held.handle
+        for _ in range(3):
+            await renewals._renew(held)
+        assert held.handle == before and not len(renewals), "the broker would hide it for hours"
         assert (await one.alice.ack("GA", "A", message)).status.code == FORBIDDEN
         assert (await one.alice.sent("A")).status.code == OK, "only the group is lost"
         one.write(ACCOUNTS.replace(f"secretKey: {ALICE[1]}", f"secretKey: {ALICE[1]}\n    disabled: true"))

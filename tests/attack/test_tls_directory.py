@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import ssl
@@ -21,7 +22,7 @@ from tests.unit.grpc.test_tls import Who, ask, trusting
 from rucola.broker.config import BrokerConfig
 from rucola.cli.main import main
 from rucola.common.tls_config import TlsConfig
-from rucola.errors import ConfigError, StoreLockedError
+from rucola.errors import ConfigError, DiskFullError, StoreLockedError
 from rucola.grpc import kept_certificate
 from rucola.grpc.kept_certificate import CERTIFICATE_FILE, KEY_FILE, kept_tls
 from rucola.grpc.self_signed import names_of, pem_of
@@ -30,6 +31,7 @@ from rucola.proxy.door_tls import door_tls
 from rucola.runtime.files import Files
 
 PEM = pem_of(names_of([]), valid_days=3650)
+SHORT = pem_of(names_of(["old.example"]), valid_days=1)
 
 
 def kept(directory: Path, *hosts: str) -> bytes:
@@ -73,9 +75,7 @@ def test_the_certificate_stays_over_restarts(tmp_path: Path) -> None:
     assert (directory / KEY_FILE).read_bytes() == first
 
 
-@pytest.mark.parametrize(
-    ("pem", "hosts"), [(pem_of(names_of(["old.example"]), valid_days=1), []), (PEM, ["new.example", "10.1.2.3"])]
-)
+@pytest.mark.parametrize(("pem", "hosts"), [(SHORT, []), (PEM, ["new.example", "10.1.2.3"])])
 def test_a_certificate_that_ends_or_lacks_a_name_is_replaced_with_the_same_key(
     tmp_path: Path, pem: bytes, hosts: list[str]
 ) -> None:
@@ -212,6 +212,20 @@ def test_another_process_that_never_ends(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(ConfigError, match="locked"):
         kept_tls(str(owned(tmp_path)), pause=pauses.append)
     assert 5 <= sum(pauses) <= 15
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, content: bytes, position: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    directory, other = owned(tmp_path, pem=SHORT), tmp_path / "other"
+    monkeypatch.setattr("rucola.runtime.files.write_all", full)
+    for path in (directory, other):
+        with pytest.raises(DiskFullError):
+            kept_tls(str(path))
+    assert (directory / KEY_FILE).read_bytes() == SHORT
+    monkeypatch.undo()
+    assert parts(kept(directory))[0] == parts(SHORT)[0] and kept(other)
 
 
 def test_the_lock_ends_with_an_error(tmp_path: Path) -> None:

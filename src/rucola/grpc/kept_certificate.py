@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from rucola.errors import ConfigError, DiskError, ForeignEntryError, StoreLockedError
+from rucola.errors import ConfigError, DiskError, DiskFullError, StoreLockedError
 from rucola.grpc.self_signed import UnusableCertificateError, check_system, context_of, names_of, pem_of
 from rucola.remoting.tls_listener import ServerTls
 from rucola.runtime.files import DirectoryLock, Files
@@ -46,6 +46,7 @@ def kept_tls(
 
     Raises:
         ConfigError: the directory or what is in it cannot be used; nothing outside of it was touched.
+        DiskFullError: there is no space for the certificate.
         MissingExtraError: the package ``cryptography`` is missing.
     """
     check_system()
@@ -59,7 +60,9 @@ def kept_tls(
         finally:
             lock.release()
         return ServerTls(context_of(pem), permissive=True)
-    except (DiskError, ForeignEntryError) as error:
+    except DiskFullError:
+        raise
+    except DiskError as error:
         allowed = f"a directory of this user, into which nobody else can write ({error})"
         raise ConfigError(OPTION, directory, allowed, ARGUMENT) from None
 
