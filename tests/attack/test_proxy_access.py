@@ -18,6 +18,7 @@ from tests.unit.proxy.clusters import Client, Door, TwoBrokers, eventually
 from tests.unit.proxy.doors import send_request
 
 from rucola.broker.acl.plain_manager import PlainPermissionManager
+from rucola.broker.acl.users_file import users_in_use
 from rucola.cli import account_files
 from rucola.cli.door_metrics import ProxyCollector
 from rucola.cli.proxy_server import ProxyServer
@@ -373,6 +374,26 @@ def test_client_ids_and_answers_of_others(tmp_path: Path) -> None:
             await asyncio.sleep(0.05)
         assert (await asked)["jstack"] == "her own"
         assert mine.is_empty()
+
+    play(tmp_path, scene)
+
+
+def test_rules_that_name_addresses(tmp_path: Path) -> None:
+    """A client that comes from an allowed address opens no way for the same account from elsewhere."""
+
+    async def scene(one: Guarded) -> None:
+        user = {"username": ALICE[0], "password": ALICE[1], "userType": "Normal", "userStatus": "enable"}
+        entry = {"resource": "*", "actions": ["Pub", "Sub"], "decision": "Allow", "sourceIps": ["127.0.0.2"]}
+        users = users_in_use({ALICE[0]: user}, {ALICE[0]: [{"policyType": "Custom", "entries": [entry]}]}, checked=True)
+        door = await one.brokers.door(access=ClusterAccess(lambda: users, one.brokers.monotonic))
+        codes = []
+        for own in ("127.0.0.2", "127.0.0.1", "127.0.0.2"):
+            client = Client("same", ALICE)
+            await client.connect(door.door.address, own)
+            codes.append((await client.sent("A")).status.code)
+            codes.append(await code_of_poll(client, "GA", "A"))
+            client.close()
+        assert codes == [OK, OK, FORBIDDEN, FORBIDDEN, OK, OK]
 
     play(tmp_path, scene)
 
