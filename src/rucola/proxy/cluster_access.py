@@ -12,13 +12,14 @@ names.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rucola.broker.acl.permission import PUB, SUB, AclSnapshot, Sender
 from rucola.broker.acl.permission import topic as topic_resource
 from rucola.broker.acl.requirements import REQUIREMENTS, refusal
+from rucola.broker.shares import Shares
 from rucola.errors import FormatError
 from rucola.protocol.command import RemotingCommand
 from rucola.proxy.access import Asked
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from rucola.proxy.receipt import TransactionId
     from rucola.proxy.sessions import ClientSession
 
-SENDERS_MAX: Final = 20_000
+SENDERS_MAX, SENDERS_SHARE, SENDERS_KEPT = 65_536, 8_192, 64
+"""Half messages whose senders are remembered: of all accounts, of one, and those that each may always have."""
 TopicAt = Callable[[int], Awaitable[str | None]]
 """Asks a broker for the topic of the message at a physical offset; None if there is none."""
 
@@ -46,7 +48,7 @@ class ClusterAccess(AccountAccess):
     """The rules. Event loop only.
 
     A broker takes all half messages for those of the door's account. The door remembers the accounts of the newest
-    ones: others are not asked about them and cannot decide them. About older ones, and those of other doors, every
+    ones of each: others are not asked about them and cannot decide them. About older ones, and those of other doors, every
     account is asked that may send to the topic, without the body if it may not read.
     """
 
@@ -60,9 +62,12 @@ class ClusterAccess(AccountAccess):
     ) -> None:
         super().__init__(snapshot, monotonic, insecure=insecure, require_v2=require_v2)
         self._accounts = snapshot
-        self._senders: OrderedDict[tuple[str, int], str] = OrderedDict()
+        self._senders: dict[tuple[str, int], str] = {}
         """The account that has sent a half message, by broker and physical offset: all else in an id is up to clients.
         """
+        self._sent: dict[str, deque[tuple[str, int]]] = {}
+        """The half messages of each account, the oldest first."""
+        self._shares = Shares(SENDERS_MAX, SENDERS_SHARE, SENDERS_KEPT)
 
     async def check_call(self, session: ClientSession, command: RemotingCommand, topic_at: TopicAt) -> None:
         """Checks whether a client may send a request to a broker.
@@ -110,9 +115,12 @@ class ClusterAccess(AccountAccess):
 
     def note_sender(self, session: ClientSession, place: TransactionId) -> None:
         """See ``DoorAccess``."""
-        self._senders[place.broker_name, place.physical_offset] = session.account
-        if len(self._senders) > SENDERS_MAX:
-            self._senders.popitem(last=False)
+        key, account = (place.broker_name, place.physical_offset), session.account
+        sent = self._sent.setdefault(account, deque())
+        if not self._shares.take(account):
+            del self._senders[sent.popleft()]
+        sent.append(key)
+        self._senders[key] = account
 
     def check_end(self, session: ClientSession, place: TransactionId) -> None:
         """See ``DoorAccess``."""

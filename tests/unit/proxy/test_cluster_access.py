@@ -90,12 +90,25 @@ def test_only_its_sender_is_asked_about_a_half_message_and_decides() -> None:
     assert world.asked(EDITOR) is Asked.YES and world.may_end(EDITOR), "the sender was removed"
 
 
-def test_the_newest_senders_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_access, "SENDERS_MAX", 2)
+def test_no_account_makes_the_door_forget_the_senders_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in {"SENDERS_MAX": 6, "SENDERS_SHARE": 3, "SENDERS_KEPT": 1}.items():
+        monkeypatch.setattr(cluster_access, name, number)
     world = World()
-    for number in range(3):
-        world.access.note_sender(EDITOR, PLACE._replace(physical_offset=number))  # type: ignore[arg-type]
-    assert [world.may_end(OTHER, PLACE._replace(physical_offset=number)) for number in range(3)] == [True, False, False]
+
+    def send(session: Session, *offsets: int) -> None:
+        for offset in offsets:
+            world.access.note_sender(session, PLACE._replace(physical_offset=offset))  # type: ignore[arg-type]
+
+    def known(*offsets: int) -> list[int]:
+        return [offset for offset in offsets if not world.may_end(READER, PLACE._replace(physical_offset=offset))]
+
+    send(EDITOR, 1, 2)
+    send(OTHER, *range(10, 20))
+    assert known(1, 2, *range(10, 20)) == [1, 2, 17, 18, 19]
+    send(WRITER, 30, 31)
+    send(EDITOR, 3, 4)
+    assert known(1, 2, 3, 4, *range(10, 20), 30, 31) == [3, 4, 17, 18, 19, 31], "each loses only its own"
+    assert len(world.access._senders) == 6
 
 
 def test_requests_without_a_rule_are_for_administrators() -> None:
