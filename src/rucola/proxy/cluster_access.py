@@ -47,9 +47,9 @@ class _TopicNotKnownError(Exception):
 class ClusterAccess(AccountAccess):
     """The rules. Event loop only.
 
-    A broker takes all half messages for those of the door's account. The door remembers the newest ones of each account:
-    others are not asked about them and cannot decide them. About older ones, and those of other doors, every account is
-    asked that may send to the topic, without the body if it may not read.
+    A broker takes all half messages for those of the door's account. The door remembers the newest ones of each
+    account: others are not asked about them and cannot decide them. About older ones, and those of other doors, every
+    account is asked that may send to the topic, without the body if it may not read.
     """
 
     def __init__(
