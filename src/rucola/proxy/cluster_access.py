@@ -117,8 +117,8 @@ class ClusterAccess(AccountAccess):
         """See ``DoorAccess``."""
         key, account = (place.broker_name, place.physical_offset), session.account
         sent = self._sent.setdefault(account, deque())
-        if not self._shares.take(account):
-            del self._senders[sent.popleft()]
+        if not self._shares.take(account) and self._senders.get(oldest := sent.popleft()) == account:
+            del self._senders[oldest]  # unless another one lies there now: the broker got an empty store
         sent.append(key)
         self._senders[key] = account
 

@@ -111,6 +111,17 @@ def test_no_account_makes_the_door_forget_the_senders_of_others(monkeypatch: pyt
     assert len(world.access._senders) == 6
 
 
+def test_a_broker_with_an_empty_store_gives_the_same_places_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_access, "SENDERS_SHARE", 1)
+    world = World()
+    for session in (EDITOR, OTHER):
+        world.access.note_sender(session, PLACE)  # type: ignore[arg-type]
+    assert not world.may_end(EDITOR) and world.may_end(OTHER)
+    for session in (EDITOR, OTHER):
+        world.access.note_sender(session, PLACE._replace(physical_offset=1))  # type: ignore[arg-type]
+        assert world.may_end(OTHER)
+
+
 def test_requests_without_a_rule_are_for_administrators() -> None:
     world, command = World(), RemotingCommand(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, ext_fields={"group": "g"})
     world.access.check_request(ADMIN, command)  # type: ignore[arg-type]
