@@ -158,6 +158,14 @@ def test_what_a_killed_process_had_is_stored_by_the_next(stage: Stage) -> None:
     assert len(stage.log.stored) == 2
 
 
+def test_what_is_being_stored_and_what_came_since_outlive_a_kill(stage: Stage) -> None:
+    stage.ack(1)
+    stage.buffer._turn()
+    stage.ack(2, key=stage.key(7))
+    stage.start()
+    assert [offsets for _, offsets, _, _ in stage.log.stored] == [(1,), (2,)]
+
+
 def test_both_halves_of_a_killed_process_count(stage: Stage) -> None:
     stage.log.refuses = True
     stage.ack(1)
@@ -168,6 +176,14 @@ def test_both_halves_of_a_killed_process_count(stage: Stage) -> None:
     assert stage.ack(3)
     stage.start()
     assert sorted({offsets for _, offsets, _, _ in stage.log.stored}) == [(1,), (3,)]
+
+
+def test_a_half_that_is_used_again_holds_only_its_own_round(stage: Stage) -> None:
+    for count in (3, 1, 1):
+        for start in range(count):
+            stage.ack(0, key=stage.key(start))
+        stage.passes(HELD_S)
+    assert len(stage.journal.left()) == 2
 
 
 def test_a_log_that_refuses_is_tried_again_and_loses_nothing(stage: Stage) -> None:

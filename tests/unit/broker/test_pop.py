@@ -15,9 +15,11 @@ from tests.unit.broker.test_disk_trouble import Disk
 
 from rucola.common.message import MessageExt
 from rucola.formats.message import decode_messages
+from rucola.formats.pop_journal import FILE_NAME
 from rucola.protocol import fastjson
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.fairness import steps
+from rucola.runtime.clock import SystemClock
 
 POP, ACK, CHANGE, NOTIFICATION, POLLING_INFO, BATCH_ACK = 200050, 200051, 200053, 200054, 200055, 200151
 SUCCESS, ILLEGAL, NO_MESSAGE, POLLING_FULL, POLLING_TIMEOUT = 0, 13, 208, 209, 210
@@ -327,6 +329,40 @@ def test_redeliveries_before_a_crash_do_not_come_twice(tmp_path: Path) -> None:
         async with Cluster(copy, **QUICK) as second:
             assert await all_that_comes(second, 0) == []
             assert second.broker.store.max_queue_offset(RETRY.encode(), 0) == 2
+
+    run(work())
+
+
+class _Ahead(SystemClock):
+    """The machine's clock, which the test moves forward."""
+
+    ahead_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms
+
+
+def test_what_was_acknowledged_a_moment_ago_stays_so_when_the_clock_is_moved(tmp_path: Path) -> None:
+    async def work() -> None:
+        clock = _Ahead()
+        async with Cluster(tmp_path, clock=clock, **QUICK) as cluster:
+            await send(cluster, 2)
+            answer = await pop(cluster, invisibleTime=30_000)
+            assert (await ack(cluster, answer, 0)).code == SUCCESS
+            clock.ahead_ms += 60_000
+            await cluster.broker.catch_up()
+            assert bodies(await pop(cluster, bornTime=0)) == [b"1"]
+
+    run(work())
+
+
+def test_a_stop_leaves_acknowledgements_in_the_log_only(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Cluster(tmp_path, **QUICK) as cluster:
+            await send(cluster, 1)
+            assert (await ack(cluster, await pop(cluster), 0)).code == SUCCESS
+            assert (tmp_path / FILE_NAME).exists()
+        assert not (tmp_path / FILE_NAME).exists()
 
     run(work())
 
