@@ -1,6 +1,8 @@
 """Clients register at the brokers, say that they live, and leave.
 
 There are no producer groups in this protocol: a producer registers for each of its topics, under the name of the topic.
+It is registered as long as it has a telemetry stream, because brokers ask it about transactions, and give a message up
+when they have asked too often.
 
 Source: RocketMQ 5.3.3, ``ClientActivity``.
 """
@@ -57,7 +59,8 @@ class Presence:
         if not settings.HasField("publishing"):
             check_group(request.group.name)
         assert session.heartbeat is not None, "known settings have one"
-        await self.register(session, settings, session.heartbeat)
+        if session.stream is not None or not settings.HasField("publishing"):
+            await self.register(session, settings, session.heartbeat)
         return messages.HeartbeatResponse(status=ok())
 
     async def terminate(
@@ -73,7 +76,7 @@ class Presence:
             if not settings.HasField("publishing"):
                 check_group(request.group.name)
         finally:
-            self._sessions.forget(session)
+            self._sessions.forget(session, has_said=True)
         return messages.NotifyClientTerminationResponse(status=ok())
 
     async def register(self, session: ClientSession, settings: messages.Settings, data: HeartbeatData) -> None:
@@ -92,6 +95,26 @@ class Presence:
         for error in errors:
             if not isinstance(error, RucolaError) or len(errors) == len(results):
                 raise error
+
+    async def leave(self, session: ClientSession) -> None:
+        """Has brokers forget a client that has lost its stream. A consumer that is still here registers again with its
+        next heartbeat; one that has moved to another door registers there.
+        """
+        settings = session.settings
+        if settings is None or session.stream is not None:
+            return
+        if settings.HasField("publishing"):
+            groups: list[tuple[str | None, str | None]] = [(topic, None) for topic in _topics(settings)]
+        else:
+            groups = [(None, settings.subscription.group.name)]
+        leaves = [
+            link.api.unregister_client(link.address, session.client_id, producer, consumer, _TIMEOUT_MS)
+            for link in session.links.values()
+            for producer, consumer in groups
+        ]
+        for result in await asyncio.gather(*leaves, return_exceptions=True):
+            if isinstance(result, BaseException) and not isinstance(result, RucolaError):
+                raise result
 
     async def _tell(self, session: ClientSession, broker_name: str, data: HeartbeatData) -> None:
         link = await self._brokers.link(session, broker_name)

@@ -2,6 +2,9 @@
 
 Settings come with the client's telemetry stream, and again every few minutes. A client that was silent for two minutes
 is forgotten, and its brokers forget it, too.
+
+There may be other doors, which know nothing of this one. A client that has lost its stream may be there until it is
+seen again.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from rucola.grpc.call import GrpcCall
 from rucola.protocol.codes import LanguageCode
 from rucola.proxy import messages
 from rucola.proxy.refusal import RefusedError
+from rucola.remoting.fairness.steps import Steps
 
 if TYPE_CHECKING:
     from rucola.protocol.bodies.heartbeat import HeartbeatData
@@ -36,6 +40,8 @@ SESSIONS_MAX: Final = 16_384
 ``CROWDED_SILENCE_S``; clients send a heartbeat every 10 s.
 """
 CROWDED_SILENCE_S: Final = 30.0
+ELSEWHERE_S: Final = 5.0
+"""A client that was away for so long may have called another door meanwhile; one that only connects again is faster."""
 CLIENT_ID_BYTES_MAX: Final = 255
 _FORGOTTEN_AT_ONCE = 64
 _Key = tuple[bytes, str]
@@ -47,7 +53,7 @@ class ClientSession:
     Attributes:
         client_id: the id that it gives itself.
         account: the account that it has proved to be; empty if access control is off.
-        address: its address at its first request, ``host:port``.
+        address: its address at its latest request, ``host:port``.
         host: the same as bytes, for messages that do not name their host.
         secure: whether it is connected by TLS.
         language, version: what it says of itself.
@@ -56,6 +62,8 @@ class ClientSession:
         stream: its telemetry stream; None if it has none.
         links: its connections to brokers, by broker name.
         seen_s: time of its last request.
+        left_s: when it has lost its stream, if it was not seen since; else None.
+        here_since_s: since when all its calls have come to this door, as far as that can be known.
     """
 
     __slots__ = (
@@ -63,8 +71,10 @@ class ClientSession:
         "address",
         "client_id",
         "heartbeat",
+        "here_since_s",
         "host",
         "language",
+        "left_s",
         "links",
         "secure",
         "seen_s",
@@ -75,16 +85,20 @@ class ClientSession:
 
     def __init__(self, client_id: str, account: str, call: GrpcCall) -> None:
         self.client_id, self.account = client_id, account
-        self.address = call.address
-        self.host = call.address.encode()
-        self.secure = call.secure
+        self.move(call)
         self.language = _text(call.metadata[LANGUAGE])
         self.version = _text(call.metadata[VERSION])
         self.settings: messages.Settings | None = None
         self.heartbeat: HeartbeatData | None = None
         self.stream: GrpcCall | None = None
         self.links: dict[str, DoorLink] = {}
-        self.seen_s = 0.0
+        self.seen_s = self.here_since_s = 0.0
+        self.left_s: float | None = None
+
+    def move(self, call: GrpcCall) -> None:
+        """Takes the address from which a call comes."""
+        self.address, self.secure = call.address, call.secure
+        self.host = call.address.encode()
 
     @property
     def language_code(self) -> LanguageCode:
@@ -122,14 +136,12 @@ class Sessions:
     Args:
         access: says who sent a request.
         monotonic: the clock, in seconds.
-        ended: called with each client that is forgotten; closes its connections.
+        ended: called with each client that is forgotten, and whether it has said itself that it ends; closes its
+            connections.
     """
 
     def __init__(
-        self,
-        access: DoorAccess,
-        monotonic: Callable[[], float],
-        ended: Callable[[ClientSession], None] = ClientSession.close,
+        self, access: DoorAccess, monotonic: Callable[[], float], ended: Callable[[ClientSession, bool], None]
     ) -> None:
         self._access = access
         self._monotonic = monotonic
@@ -160,8 +172,19 @@ class Sessions:
             self._sessions[key] = session
         else:
             self._sessions.move_to_end(key)
-        session.seen_s = self._monotonic()
+            if session.address != call.address:
+                session.move(call)
+        now_s = session.seen_s = self._monotonic()
+        if session.left_s is not None:
+            if now_s > session.left_s + ELSEWHERE_S:
+                session.here_since_s = now_s
+            session.left_s = None
         return session
+
+    def lost_stream(self, session: ClientSession) -> None:
+        """Notes that a client has lost its stream, and has no other one."""
+        session.set_stream(None)
+        session.left_s = self._monotonic()
 
     def _make_room(self) -> None:
         if len(self._sessions) < SESSIONS_MAX:
@@ -171,12 +194,12 @@ class Sessions:
             raise RefusedError(messages.TOO_MANY_REQUESTS, f"there are more than {SESSIONS_MAX} clients")
         self.forget(silent)
 
-    def forget(self, session: ClientSession) -> None:
+    def forget(self, session: ClientSession, has_said: bool = False) -> None:
         """Forgets a client, which has said that it ends or was silent for too long."""
         key = session.client_id.encode(), session.account
         if self._sessions.get(key) is session:
             del self._sessions[key]
-            self._ended(session)
+            self._ended(session, has_said)
 
     def forget_silent(self) -> bool:
         """Forgets clients that were silent for too long, a few at a time. Returns whether there may be more."""
@@ -188,10 +211,11 @@ class Sessions:
             self.forget(session)
         return True
 
-    def close(self) -> None:
+    def close(self) -> Steps[None]:
         """Forgets all."""
         for session in self:
             self.forget(session)
+            yield
 
     @staticmethod
     def _new(client_id: bytes, account: str, call: GrpcCall) -> ClientSession:

@@ -24,6 +24,7 @@ from rucola.proxy.names import check_group, check_topic
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.rpc import decoded, ok, refusal_of, serialized
 from rucola.proxy.settings import CLIENT_PROPERTIES_BYTES_MAX, CLIENT_PROPERTIES_MAX, told
+from rucola.remoting.fairness.steps import Steps
 from rucola.runtime.logs import event
 
 if TYPE_CHECKING:
@@ -109,13 +110,19 @@ class Telemetry:
         stream.send(serialized(command))
         return True
 
-    def reconnect(self) -> None:
+    def reconnect(self) -> Steps[None]:
         """Tells all clients that this server ends."""
         for session in self._sessions:
             command = messages.ReconnectEndpointsCommand(nonce=f"{next(self._nonces)}")
             self.say(session, messages.TelemetryCommand(status=ok(), reconnect_endpoints_command=command))
             if session.stream is not None:
                 session.stream.end()
+            yield
+
+    def lost(self, session: ClientSession) -> None:
+        """Notes that the stream of a client is over, and that it has no other one."""
+        self._sessions.lost_stream(session)
+        self._run(self._presence.leave(session))
 
     def _begin(self, call: GrpcCall) -> _Stream:
         try:
@@ -229,7 +236,7 @@ class _Stream:
     def over(self) -> None:
         """The stream takes no more commands."""
         if self.session.stream is self.call:
-            self.session.set_stream(None)
+            self._telemetry.lost(self.session)
 
 
 def _check_number(count: int) -> None:

@@ -9,16 +9,18 @@ import pytest
 from rucola.proxy import messages, sessions
 from rucola.proxy.access import DoorAccess
 from rucola.proxy.refusal import RefusedError
-from rucola.proxy.sessions import CROWDED_SILENCE_S, SILENCE_S, Sessions
+from rucola.proxy.sessions import CROWDED_SILENCE_S, ELSEWHERE_S, SILENCE_S, Sessions
+from rucola.remoting.fairness.steps import at_once
 from rucola.testing.clock import ManualClock
 
 
 class Call:
     """A call of a client."""
 
-    address, secure = "10.0.0.1:5", False
+    secure = False
 
-    def __init__(self, client_id: bytes) -> None:
+    def __init__(self, client_id: bytes, address: str = "10.0.0.1:5") -> None:
+        self.address = address
         self.metadata = [client_id, b"5.0.7", b"JAVA", None, None, None]
 
 
@@ -38,11 +40,11 @@ class World:
         self.clock, self.access = ManualClock(0), Accounts()
         self.ended: list[str] = []
         self.sessions = Sessions(
-            self.access, self.clock.monotonic, lambda session: self.ended.append(session.client_id)
+            self.access, self.clock.monotonic, lambda session, _: self.ended.append(session.client_id)
         )
 
-    def call(self, client_id: str) -> Any:
-        return self.sessions.of(Call(client_id.encode()))  # type: ignore[arg-type]
+    def call(self, client_id: str, *address: str) -> Any:
+        return self.sessions.of(Call(client_id.encode(), *address))  # type: ignore[arg-type]
 
     def wait(self, seconds: float) -> None:
         self.clock.advance(int(seconds * 1000))
@@ -60,6 +62,24 @@ def test_a_client_is_the_same_until_it_is_silent() -> None:
     world.wait(1)
     assert world.ended == ["a"] and len(world.sessions) == 0
     assert world.call("a") is not first
+
+
+def test_a_client_has_the_address_of_its_latest_call() -> None:
+    world = World()
+    first = world.call("a")
+    assert world.call("a", "10.0.0.2:6") is first
+    assert (first.address, first.host) == ("10.0.0.2:6", b"10.0.0.2:6")
+
+
+@pytest.mark.parametrize("away_s", [1.0, ELSEWHERE_S + 1])
+def test_a_client_that_was_away_for_long_may_have_been_elsewhere(away_s: float) -> None:
+    world = World()
+    first = world.call("a")
+    world.sessions.lost_stream(first)
+    assert first.left_s is not None
+    world.wait(away_s)
+    assert world.call("a") is first and first.left_s is None
+    assert (first.here_since_s > 0) == (away_s > ELSEWHERE_S)
 
 
 @pytest.mark.parametrize("active", ["a", "b", "c"])
@@ -84,7 +104,7 @@ def test_an_id_is_that_of_its_account() -> None:
     assert list(world.sessions) == [first] and world.ended == ["a"]
     world.sessions.forget(other)
     assert world.ended == ["a"], "it ends once"
-    world.sessions.close()
+    at_once(world.sessions.close())
     assert len(world.sessions) == 0 and world.ended == ["a", "a"]
 
 

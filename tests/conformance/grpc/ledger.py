@@ -1,0 +1,117 @@
+"""What a run of several clients must have seen: which messages were confirmed, who got them, and when again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+
+
+class GroupLedger:
+    """The deliveries to one group. Any thread.
+
+    Attributes:
+        seen: deliveries by body.
+        copies: further first attempts: the client has sent the message twice, because it did not get the answer.
+        after_ack: later attempts of messages whose acknowledgement was confirmed before.
+        late_s: for each message that was left until its invisible time was over, how long it stayed hidden beyond it.
+        first_s: for each message, how long after its send it was first delivered.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seen: Counter[str] = Counter()
+        self.copies: list[str] = []
+        self.after_ack: list[str] = []
+        self.late_s: list[float] = []
+        self.first_s: list[float] = []
+        self._acked: set[str] = set()
+        self._due: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def delivered(self, body: str, attempt: int, sent_s: float | None) -> bool:
+        """Notes a delivery; returns whether it is the first one."""
+        now_s = time.monotonic()
+        with self._lock:
+            self.seen[body] += 1
+            if attempt == 1 and self.seen[body] > 1:
+                self.copies.append(body)
+            elif body in self._acked:
+                self.after_ack.append(body)
+            elif (due_s := self._due.pop(body, None)) is not None:
+                self.late_s.append(now_s - due_s)
+            if self.seen[body] == 1 and sent_s is not None:
+                self.first_s.append(now_s - sent_s)
+            return self.seen[body] == 1
+
+    def hidden(self, body: str, seconds: float) -> None:
+        """Notes that a message must come again in so many seconds."""
+        with self._lock:
+            self._due[body] = time.monotonic() + seconds
+
+    def acked(self, body: str) -> None:
+        """Notes that an acknowledgement was confirmed."""
+        with self._lock:
+            self._acked.add(body)
+            self._due.pop(body, None)
+
+    def still_hidden(self) -> list[str]:
+        """Messages that must come again and did not."""
+        with self._lock:
+            return list(self._due)
+
+
+class Ledger:
+    """The messages. Any thread.
+
+    Attributes:
+        groups: those that receive all messages.
+        confirmed: when each send was confirmed.
+        ended: transactions whose end was confirmed.
+        asked: how often a client was asked about a transaction.
+        failures: failed calls by kind.
+    """
+
+    def __init__(self, *groups: str) -> None:
+        self.groups = {name: GroupLedger(name) for name in groups}
+        self.confirmed: dict[str, float] = {}
+        self.ended: set[str] = set()
+        self.asked: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def sent(self, body: str) -> None:
+        """Notes a confirmed send; of a transaction, that of its half message."""
+        with self._lock:
+            self.confirmed[body] = time.monotonic()
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Counts a failed call."""
+        with self._lock:
+            self.failures[f"{what}: {type(error).__name__}"] += 1
+
+    def delivered(self, group: str, body: str, attempt: int) -> bool:
+        """See ``GroupLedger.delivered``."""
+        return self.groups[group].delivered(body, attempt, self.confirmed.get(body))
+
+    def missing(self, group: str) -> list[str]:
+        """Confirmed messages that a group must get and did not."""
+        seen = self.groups[group].seen
+        return [body for body in list(self.confirmed) if not rolls_back(body) and body not in seen]
+
+    def wrong(self, group: str) -> list[str]:
+        """Messages that were rolled back and delivered."""
+        return [body for body in list(self.groups[group].seen) if rolls_back(body)]
+
+
+def rolls_back(body: str) -> bool:
+    """Whether a message must never arrive; the name says its fate."""
+    return "rollback" in body
+
+
+def spread(seconds: list[float]) -> str:
+    """Median, 99th percentile and maximum of some times."""
+    if not seconds:
+        return "none"
+    ordered = sorted(seconds)
+    return " / ".join(f"{ordered[int(share * (len(ordered) - 1))]:.1f}" for share in (0.5, 0.99, 1)) + " s"
