@@ -172,7 +172,7 @@ class GrpcDoor:
         self._health.set_serving(V2.service, False)
         await in_turns(self._telemetry.reconnect())
         await self._server.stop(_DRAIN_S)
-        await in_turns(self.sessions.close())
+        await self.sessions.close()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_DRAIN_S)
             for task in late:  # its messages are visible when their invisible time is over

@@ -9,6 +9,7 @@ seen again.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,6 @@ from rucola.grpc.call import GrpcCall
 from rucola.protocol.codes import LanguageCode
 from rucola.proxy import messages
 from rucola.proxy.refusal import RefusedError
-from rucola.remoting.fairness.steps import Steps
 
 if TYPE_CHECKING:
     from rucola.protocol.bodies.heartbeat import HeartbeatData
@@ -211,11 +211,12 @@ class Sessions:
             self.forget(session)
         return True
 
-    def close(self) -> Steps[None]:
-        """Forgets all."""
-        for session in self:
+    async def close(self) -> None:
+        """Forgets all, a few in each turn of the event loop."""
+        for count, session in enumerate(self, 1):
             self.forget(session)
-            yield
+            if count % _FORGOTTEN_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     @staticmethod
     def _new(client_id: bytes, account: str, call: GrpcCall) -> ClientSession:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +11,6 @@ from rucola.proxy import messages, sessions
 from rucola.proxy.access import DoorAccess
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.sessions import CROWDED_SILENCE_S, ELSEWHERE_S, SILENCE_S, Sessions
-from rucola.remoting.fairness.steps import at_once
 from rucola.testing.clock import ManualClock
 
 
@@ -82,6 +82,22 @@ def test_a_client_that_was_away_for_long_may_have_been_elsewhere(away_s: float) 
     assert (first.here_since_s > 0) == (away_s > ELSEWHERE_S)
 
 
+def test_all_are_forgotten_in_many_turns() -> None:
+    world = World()
+    for number in range(300):
+        world.call(f"c{number}")
+    counts = set()
+
+    async def play() -> None:
+        closing = asyncio.ensure_future(world.sessions.close())
+        while not closing.done():
+            await asyncio.sleep(0)
+            counts.add(len(world.sessions))
+
+    asyncio.run(play())
+    assert counts == {236, 172, 108, 44, 0} and len(world.ended) == 300
+
+
 @pytest.mark.parametrize("active", ["a", "b", "c"])
 def test_the_silence_of_one_is_not_that_of_others(active: str) -> None:
     world = World()
@@ -104,7 +120,7 @@ def test_an_id_is_that_of_its_account() -> None:
     assert list(world.sessions) == [first] and world.ended == ["a"]
     world.sessions.forget(other)
     assert world.ended == ["a"], "it ends once"
-    at_once(world.sessions.close())
+    asyncio.run(world.sessions.close())
     assert len(world.sessions) == 0 and world.ended == ["a", "a"]
 
 
