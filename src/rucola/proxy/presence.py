@@ -91,6 +91,8 @@ class Presence:
         """
         names = await self._brokers.broker_names(_topics(settings))
         results = await asyncio.gather(*(self._tell(session, name, data) for name in names), return_exceptions=True)
+        if session.stream is None and settings.HasField("publishing"):  # it was lost meanwhile
+            await self.leave(session)
         errors = [result for result in results if isinstance(result, BaseException)]
         for error in errors:
             if not isinstance(error, RucolaError) or len(errors) == len(results):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,9 +14,11 @@ from tests.brokers import run
 from tests.unit.proxy.clusters import LIMIT_S, TwoBrokers, eventually
 from tests.unit.proxy.doors import Door, DoorClient, opened
 
+from rucola.broker.client.producer_manager import ProducerManager
 from rucola.common import message_const
 from rucola.common.hosts import host_text
 from rucola.formats.message import decode_messages
+from rucola.grpc.connection import GrpcConnection
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.proxy import messages
 from rucola.proxy.door import DoorConfig, GrpcDoor
@@ -185,6 +188,36 @@ def test_only_a_producer_with_a_stream_is_asked(tmp_path: Path) -> None:
     run(play())
 
 
+def test_a_stream_that_is_lost_while_its_producer_registers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        async with opened(tmp_path) as door:
+            client = await door.client()
+            lookups: list[asyncio.Event] = []
+            find = LocalBrokers.broker_names
+
+            async def slowly(brokers: LocalBrokers, topics: Any) -> Any:
+                lookups.append(asyncio.Event())
+                await lookups[-1].wait()
+                return await find(brokers, topics)
+
+            monkeypatch.setattr(LocalBrokers, "broker_names", slowly)
+            topics = [messages.Resource(name="T")]
+            call = client.settings(client_type=messages.PRODUCER, publishing=messages.Publishing(topics=topics))
+            await until(lambda: bool(lookups))
+            (session,) = door.door.sessions
+            call.cancel()
+            await until(lambda: session.stream is None)
+            registered = []
+            register = ProducerManager.register
+            monkeypatch.setattr(
+                ProducerManager, "register", lambda *given: (registered.append(given), register(*given))[1]
+            )
+            lookups[0].set()
+            await until(lambda: bool(registered) and not door.broker.services.producers.clients("T"))
+
+    run(play())
+
+
 def test_a_stream_that_replaces_another_one_keeps_its_producer(tmp_path: Path) -> None:
     async def play() -> None:
         async with opened(tmp_path) as door:
@@ -305,3 +338,30 @@ def test_a_stop_tells_its_clients_in_many_turns(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(steps, "PIECE_S", 0.0)
     run(play())
+
+
+def test_a_stop_ends_connections_in_many_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, ended = itertools.count(), []
+    shut_down = GrpcConnection.shut_down
+
+    def noted(connection: GrpcConnection) -> None:
+        ended.append(next(turns))
+        shut_down(connection)
+
+    async def play() -> None:
+        async def count() -> None:
+            while True:
+                next(turns)
+                await asyncio.sleep(0)
+
+        async with opened(tmp_path) as door:
+            for number in range(4):
+                await (await door.client(f"c{number}")).sent("T")
+            counting = asyncio.ensure_future(count())
+            await door.door.stop()
+            counting.cancel()
+
+    monkeypatch.setattr(steps, "PIECE_S", 0.0)
+    monkeypatch.setattr(GrpcConnection, "shut_down", noted)
+    run(play())
+    assert len(ended) == 4 and all(after > before + 1 for before, after in itertools.pairwise(ended)), ended
