@@ -85,11 +85,12 @@ CAMPAIGNS = {
             "tests.conformance.grpc.run --peer rucola",
             "tests.conformance.grpc.run --peer rucola-proxy --clients python",
             "tests.conformance.grpc.many --messages {MESSAGES}",
+            "tests.conformance.grpc.two_doors --seconds {SECONDS}",
             "tests.conformance.examples",
             "tests.conformance.admin.run",
             "tests.conformance.spark",
         ),
-        {"MESSAGES": 100_000},
+        {"MESSAGES": 100_000, "SECONDS": 600},
         needs="Maven, Node.js, Go, Rust, and their registries",
     ),
     "bitflips": Campaign(
