@@ -206,6 +206,7 @@ TABLES = {
     "proxy/sessions:ClientSession.links": SESSIONS,
     "proxy/sessions:Sessions._sessions": SESSIONS,
     "proxy/telemetry:Telemetry._asked": ADMINISTRATORS,
+    "proxy/telemetry:Telemetry._left": SESSIONS,
     "proxy/telemetry:Telemetry._tasks": CALLS,
     "proxy/telemetry:_Stream._settings": CALLS,
     "proxy/transactions:Transactions._places": CACHE,

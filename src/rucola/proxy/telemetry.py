@@ -40,6 +40,7 @@ TOPICS_MAX: Final = 1024
 SETTINGS_WAITING_MAX: Final = 16
 """Settings that one client may send before the first of them is answered."""
 _ANSWER_S: Final = 5.0
+_LEAVES_AT_ONCE: Final = 16
 _PROPERTY_KEY = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,63}")
 _PROPERTY_CHARACTERS_MAX = 256
 
@@ -67,6 +68,7 @@ class Telemetry:
         self._body_bytes_max = body_bytes_max
         self._nonces = itertools.count(1)
         self._asked: dict[str, asyncio.Future[messages.TelemetryCommand]] = {}
+        self._left: dict[ClientSession, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def method(self) -> StreamMethod:
@@ -122,7 +124,19 @@ class Telemetry:
     def lost(self, session: ClientSession) -> None:
         """Notes that the stream of a client is over, and that it has no other one."""
         self._sessions.lost_stream(session)
-        self._run(self._presence.leave(session))
+        if not self._left:
+            self._run(self._leave())
+        self._left[session] = None
+
+    async def _leave(self) -> None:
+        """Has brokers forget clients, a few in each turn: all may lose their streams at once."""
+        while True:
+            for session in list(itertools.islice(self._left, _LEAVES_AT_ONCE)):
+                del self._left[session]
+                self._run(self._presence.leave(session))
+            if not self._left:
+                return
+            await asyncio.sleep(0)
 
     def _begin(self, call: GrpcCall) -> _Stream:
         try:

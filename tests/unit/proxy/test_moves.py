@@ -20,10 +20,11 @@ from rucola.common.hosts import host_text
 from rucola.formats.message import decode_messages
 from rucola.grpc.connection import GrpcConnection
 from rucola.protocol.codes import RequestCode, ResponseCode
-from rucola.proxy import messages
+from rucola.proxy import messages, telemetry
 from rucola.proxy.door import DoorConfig, GrpcDoor
 from rucola.proxy.local import LocalBrokers
-from rucola.proxy.sessions import ELSEWHERE_S
+from rucola.proxy.presence import Presence
+from rucola.proxy.sessions import ELSEWHERE_S, ClientSession
 from rucola.remoting.fairness import steps
 from rucola.testing.event_loop import advance, run_stepped, settle
 
@@ -315,6 +316,35 @@ def test_messages_and_connections_show_the_address_that_a_client_has_now(tmp_pat
 
 
 # -- many clients ------------------------------------------------------------------------------------------------------
+
+
+def test_brokers_forget_many_clients_in_many_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, left = itertools.count(), []
+
+    async def play() -> None:
+        async def count() -> None:
+            while True:
+                next(turns)
+                await asyncio.sleep(0)
+
+        async def noted(_presence: Presence, session: ClientSession) -> None:
+            left.append((next(turns), session.client_id))
+
+        monkeypatch.setattr(Presence, "leave", noted)
+        async with opened(tmp_path) as door:
+            client = await door.client()
+            for number in range(4):
+                client.client_id = f"c{number}"
+                await client.produces("T")
+            counting = asyncio.ensure_future(count())
+            await leaves(client)
+            await until(lambda: len(left) == 4)
+            counting.cancel()
+
+    monkeypatch.setattr(telemetry, "_LEAVES_AT_ONCE", 1)
+    run(play())
+    assert sorted(name for _, name in left) == ["c0", "c1", "c2", "c3"]
+    assert all(after > before + 1 for (before, _), (after, _) in itertools.pairwise(left)), left
 
 
 def test_a_stop_tells_its_clients_in_many_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
