@@ -50,7 +50,7 @@ BUDGETS = {
     "docs/reference/protocol.md": 20560,
     "docs/reference/reliability.md": 2000,
     "docs/reference/store.md": 16_800,
-    "docs/rocketmq5.md": 680,
+    "docs/rocketmq5.md": 700,
     "docs/security.md": 4250,
     "docs/service.md": 600,
     "docs/spark-clusters.md": 700,

@@ -103,7 +103,7 @@ class LocalBrokers:
         name = self._broker.config.broker_name
         link = session.links.get(name)
         if isinstance(link, LocalLink) and not link.is_closed:
-            if link.client_address == session.address:
+            if link.client is session.peer:
                 return link
             link.move()
             if not link.is_closed:
@@ -140,12 +140,12 @@ class LocalLink:
     Sends of one iteration of the event loop reach the broker together.
 
     Attributes:
-        client_address: the client's address, as the broker knows it.
+        client: the client's end of its connection, as the broker knows it.
     """
 
     def __init__(self, broker: Broker, session: ClientSession, asked: ServerRequest, shared: _Shared) -> None:
         host, port = split_address(session.address)
-        self.client_address = session.address
+        self.client = session.peer
         self.broker_name, self.address = broker.config.broker_name, broker.address
         self._broker, self._session, self._asked = broker, session, asked
         self._link = MemoryLink(broker, Peer(host, port, session.secure), self, shared.space)
@@ -164,10 +164,11 @@ class LocalLink:
 
     def move(self) -> None:
         """Follows the client to its new address, or ends if the broker must judge the client again."""
-        (host, _), (new_host, port) = split_address(self.client_address), split_address(self._session.address)
-        if new_host == host:
+        peer = self._session.peer
+        (host, _), (new_host, port) = split_address(self.client.address), split_address(peer.address)
+        if (host, self.client.secure) == (new_host, peer.secure):
             self._link.move(port)
-            self.client_address = self._session.address
+            self.client = peer
         else:
             self.close()
 

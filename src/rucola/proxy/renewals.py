@@ -175,7 +175,7 @@ class Renewals:
     def _let_be(self, held: _Held) -> None:
         """Renews a handle a little later, if its client has connected again by then, or no longer."""
         held.failures += 1
-        if held.session.left_s is None or held.failures >= _FAILURES_MAX:
+        if not held.session.is_away or held.failures >= _FAILURES_MAX:
             self.take(held.session, held.group, held.handle)
         else:
             self._plan(held, _AGAIN_S)
@@ -191,7 +191,7 @@ class Renewals:
 def _is_here(held: _Held) -> bool:
     """Whether it is at this door that a client acknowledges a message."""
     session = held.session
-    return session.left_s is None and (held.renewed > 0 or held.popped_s >= session.here_since_s)
+    return not session.is_away and (held.renewed > 0 or held.popped_s >= session.here_since_s)
 
 
 def _key(group: str, handle: ReceiptHandle) -> tuple[str, str, int, int]:

@@ -3,7 +3,7 @@
 Settings come with the client's telemetry stream, and again every few minutes. A client that was silent for two minutes
 is forgotten, and its brokers forget it, too.
 
-There may be other doors, which know nothing of this one. A client that has lost its stream may be there until it is
+There may be other doors, which know nothing of this one. A client whose connection has ended may be there until it is
 seen again.
 """
 
@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from rucola.grpc.call import GrpcCall
+from rucola.grpc.call import GrpcCall, GrpcPeer
 from rucola.protocol.codes import LanguageCode
 from rucola.proxy import messages
 from rucola.proxy.refusal import RefusedError
@@ -53,30 +53,26 @@ class ClientSession:
     Attributes:
         client_id: the id that it gives itself.
         account: the account that it has proved to be; empty if access control is off.
-        address: its address at its latest request, ``host:port``.
-        host: the same as bytes, for messages that do not name their host.
-        secure: whether it is connected by TLS.
+        host: its address at its latest request, as bytes, for messages that do not name their host.
         language, version: what it says of itself.
         settings: its settings as it sent them; None before it did.
         heartbeat: its heartbeat for brokers, with the settings.
         stream: its telemetry stream; None if it has none.
         links: its connections to brokers, by broker name.
         seen_s: time of its last request.
-        left_s: when it has lost its stream, if it was not seen since; else None.
         here_since_s: since when all its calls have come to this door, as far as that can be known.
+        peer: whence its latest request came.
     """
 
     __slots__ = (
         "account",
-        "address",
         "client_id",
         "heartbeat",
         "here_since_s",
         "host",
         "language",
-        "left_s",
         "links",
-        "secure",
+        "peer",
         "seen_s",
         "settings",
         "stream",
@@ -85,7 +81,8 @@ class ClientSession:
 
     def __init__(self, client_id: str, account: str, call: GrpcCall) -> None:
         self.client_id, self.account = client_id, account
-        self.move(call)
+        self.peer = call.peer
+        self.host = call.peer.address.encode()
         self.language = _text(call.metadata[LANGUAGE])
         self.version = _text(call.metadata[VERSION])
         self.settings: messages.Settings | None = None
@@ -93,12 +90,28 @@ class ClientSession:
         self.stream: GrpcCall | None = None
         self.links: dict[str, DoorLink] = {}
         self.seen_s = self.here_since_s = 0.0
-        self.left_s: float | None = None
 
-    def move(self, call: GrpcCall) -> None:
-        """Takes the address from which a call comes."""
-        self.address, self.secure = call.address, call.secure
-        self.host = call.address.encode()
+    @property
+    def address(self) -> str:
+        """Its address at its latest request, ``host:port``."""
+        return self.peer.address
+
+    @property
+    def secure(self) -> bool:
+        """Whether its latest request came by TLS."""
+        return self.peer.secure
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it has no connection, so that its next request may reach another door."""
+        return self.peer.ended_s is not None
+
+    def move(self, peer: GrpcPeer, now_s: float) -> None:
+        """Notes that its requests come by another connection."""
+        ended_s = self.peer.ended_s
+        if ended_s is not None and now_s > ended_s + ELSEWHERE_S:
+            self.here_since_s = now_s
+        self.peer, self.host = peer, peer.address.encode()
 
     @property
     def language_code(self) -> LanguageCode:
@@ -172,19 +185,10 @@ class Sessions:
             self._sessions[key] = session
         else:
             self._sessions.move_to_end(key)
-            if session.address != call.address:
-                session.move(call)
-        now_s = session.seen_s = self._monotonic()
-        if session.left_s is not None:
-            if now_s > session.left_s + ELSEWHERE_S:
-                session.here_since_s = now_s
-            session.left_s = None
+        session.seen_s = self._monotonic()
+        if session.peer is not call.peer:
+            session.move(call.peer, session.seen_s)
         return session
-
-    def lost_stream(self, session: ClientSession) -> None:
-        """Notes that a client has lost its stream, and has no other one."""
-        session.set_stream(None)
-        session.left_s = self._monotonic()
 
     def _make_room(self) -> None:
         if len(self._sessions) < SESSIONS_MAX:

@@ -123,7 +123,7 @@ class Telemetry:
 
     def lost(self, session: ClientSession) -> None:
         """Notes that the stream of a client is over, and that it has no other one."""
-        self._sessions.lost_stream(session)
+        session.set_stream(None)
         if not self._left:
             self._run(self._leave())
         self._left[session] = None

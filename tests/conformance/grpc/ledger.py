@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 
 
 class GroupLedger:
@@ -15,6 +15,7 @@ class GroupLedger:
         copies: further first attempts: the client has sent the message twice, because it did not get the answer.
         after_ack: later attempts of messages whose acknowledgement was confirmed before.
         late_s: for each message that was left until its invisible time was over, how long it stayed hidden beyond it.
+        history: what happened to each message, with times.
         first_s: for each message that no check has decided, how long after its send it was first delivered.
     """
 
@@ -25,6 +26,7 @@ class GroupLedger:
         self.after_ack: list[str] = []
         self.late_s: list[float] = []
         self.first_s: list[float] = []
+        self.history: defaultdict[str, list[str]] = defaultdict(list)
         self._acked: set[str] = set()
         self._due: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -43,6 +45,11 @@ class GroupLedger:
             if self.seen[body] == 1 and sent_s is not None and not body.endswith("later"):
                 self.first_s.append(now_s - sent_s)
             return self.seen[body] == 1
+
+    def note(self, body: str, what: str) -> None:
+        """Notes what happened to a message."""
+        with self._lock:
+            self.history[body].append(f"{time.monotonic():.2f} {what}")
 
     def hidden(self, body: str, seconds: float) -> None:
         """Notes that a message must come again in so many seconds."""

@@ -52,6 +52,7 @@ GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 QUEUES, SENDERS, RECEIVERS = 4, 4, 8
 FATES = ("commit", "rollback", "commit-later", "rollback-later")
 INVISIBLE_S, SHORT_S = 10, 3
+SHOWN = 10
 KILL_S, CUT_S, PATIENCE_S, START_S = 10.0, 1.5, 150.0, 60.0
 UPDATE_CONSUMER_OFFSET, GET_MAX_OFFSET = 15, 30
 
@@ -211,6 +212,7 @@ class PythonClients:
         """Acknowledges a message, or does it at the second delivery, or changes its time before."""
         body = message.body.decode()
         is_first, group = self._ledger.delivered(SIMPLE, body, message.delivery_attempt), self._ledger.groups[SIMPLE]
+        group.note(body, f"attempt {message.delivery_attempt}, {message.receipt_handle}")
         kind = int(body.split("-")[1]) % 20 if is_first else 0
         if kind == 7:
             group.hidden(body, INVISIBLE_S)
@@ -219,11 +221,15 @@ class PythonClients:
             seconds = SHORT_S if kind == 13 else 2 * INVISIBLE_S
             if not self._changed(message, seconds):
                 return
+            group.note(body, f"changed: {message.receipt_handle}")
             if kind == 13:
                 group.hidden(body, seconds)
                 return
         if self._tried("ack", lambda: self._simple.ack(message), INVISIBLE_S / 2):
             group.acked(body)
+            group.note(body, f"acknowledged: {message.receipt_handle}")
+        else:
+            group.note(body, "not acknowledged")
 
     def _changed(self, message: Message, seconds: int) -> bool:
         handle = message.receipt_handle
@@ -405,7 +411,9 @@ def report(servers: TwoDoors, balancer: Balancer, ledger: Ledger, kills: int) ->
         print(f"  from send to first delivery: {spread(group.first_s)}")
         for what, bodies in (("lost", missing), ("wrong", wrong), ("hidden", hidden), ("after ack", group.after_ack)):
             if bodies:
-                print(f"  {what}: {' '.join(bodies[:10])}")
+                print(f"  {what}: {' '.join(bodies)}")
+                for body in bodies[:SHOWN]:
+                    print(f"    {body}: {'; '.join(group.history[body])}")
     halves = [body for body in ledger.confirmed if not body.endswith("plain")]
     print(
         f"{len(halves):,} transactions, {len(ledger.ended):,} ended by their producers, {undecided} undecided, "

@@ -81,12 +81,14 @@ async def finds_nothing(client: DoorClient) -> bool:
 # -- messages that move ------------------------------------------------------------------------------------------------
 
 
-def test_a_message_that_another_door_acknowledged_does_not_come_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_stream", [True, False])
+def test_a_message_that_another_door_acknowledged_does_not_come_again(tmp_path: Path, has_stream: bool) -> None:
     async def play() -> None:
         async with two_doors(tmp_path) as (first, second):
             first.topic("T", queues=1)
             client = await first.client()
-            await client.consumes("G", "T", client_type=messages.PUSH_CONSUMER)
+            if has_stream:
+                await client.consumes("G", "T", client_type=messages.PUSH_CONSUMER)
             await client.sent("T", b"m")
             (found,) = await client.received("G", "T", auto_renew=True)
             await leaves(client)

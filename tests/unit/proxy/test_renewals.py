@@ -55,7 +55,7 @@ class World:
 class Client:
     """Stands for a session."""
 
-    left_s: float | None = None
+    is_away = False
     here_since_s = 0.0
 
 
@@ -160,10 +160,10 @@ def test_a_client_that_ends_gives_its_messages_back() -> None:
 def test_a_client_that_is_away_keeps_its_messages_if_it_connects_again_soon() -> None:
     world, client = World(), Client()
     world.renewals.keep(client, "G", "T", world.handle(), 0)  # type: ignore[arg-type]
-    client.left_s = 48.0
+    client.is_away = True
     world.pass_seconds(53)
     assert not world.changes
-    client.left_s = None
+    client.is_away = False
     world.pass_seconds(1)
     assert [time for time, _, _ in world.changes] == [54]
 
@@ -173,7 +173,7 @@ def test_messages_of_a_client_that_moved_are_left_alone() -> None:
     world, client, back = World(), Client(), Client()
     for one in (client, back):
         world.renewals.keep(one, "G", "T", world.handle(), 0)  # type: ignore[arg-type]
-    client.left_s, back.here_since_s = 10.0, 20.0
+    client.is_away, back.here_since_s = True, 20.0
     world.pass_seconds(10 * MINUTE_S)
     assert not world.changes and not len(world.renewals)
 

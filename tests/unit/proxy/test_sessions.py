@@ -7,20 +7,21 @@ from typing import Any
 
 import pytest
 
+from rucola.grpc.call import GrpcPeer
 from rucola.proxy import messages, sessions
 from rucola.proxy.access import DoorAccess
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.sessions import CROWDED_SILENCE_S, ELSEWHERE_S, SILENCE_S, Sessions
 from rucola.testing.clock import ManualClock
 
+PEER = GrpcPeer("10.0.0.1:5")
+
 
 class Call:
     """A call of a client."""
 
-    secure = False
-
-    def __init__(self, client_id: bytes, address: str = "10.0.0.1:5") -> None:
-        self.address = address
+    def __init__(self, client_id: bytes, peer: GrpcPeer | None = None) -> None:
+        self.peer = peer or PEER
         self.metadata = [client_id, b"5.0.7", b"JAVA", None, None, None]
 
 
@@ -43,8 +44,8 @@ class World:
             self.access, self.clock.monotonic, lambda session, _: self.ended.append(session.client_id)
         )
 
-    def call(self, client_id: str, *address: str) -> Any:
-        return self.sessions.of(Call(client_id.encode(), *address))  # type: ignore[arg-type]
+    def call(self, client_id: str, peer: GrpcPeer | None = None) -> Any:
+        return self.sessions.of(Call(client_id.encode(), peer))  # type: ignore[arg-type]
 
     def wait(self, seconds: float) -> None:
         self.clock.advance(int(seconds * 1000))
@@ -67,19 +68,28 @@ def test_a_client_is_the_same_until_it_is_silent() -> None:
 def test_a_client_has_the_address_of_its_latest_call() -> None:
     world = World()
     first = world.call("a")
-    assert world.call("a", "10.0.0.2:6") is first
+    assert world.call("a", GrpcPeer("10.0.0.2:6", True)) is first and first.secure
     assert (first.address, first.host) == ("10.0.0.2:6", b"10.0.0.2:6")
 
 
 @pytest.mark.parametrize("away_s", [1.0, ELSEWHERE_S + 1])
 def test_a_client_that_was_away_for_long_may_have_been_elsewhere(away_s: float) -> None:
-    world = World()
-    first = world.call("a")
-    world.sessions.lost_stream(first)
-    assert first.left_s is not None
+    world, peer = World(), GrpcPeer("10.0.0.2:6")
+    first = world.call("a", peer)
+    assert not first.is_away
+    peer.ended_s = world.clock.monotonic()
     world.wait(away_s)
-    assert world.call("a") is first and first.left_s is None
+    assert first.is_away
+    assert world.call("a") is first and not first.is_away
     assert (first.here_since_s > 0) == (away_s > ELSEWHERE_S)
+
+
+def test_a_client_with_two_connections_is_here() -> None:
+    world = World()
+    first = world.call("a", GrpcPeer("10.0.0.2:6"))
+    world.wait(ELSEWHERE_S + 1)
+    world.call("a", GrpcPeer("10.0.0.2:7"))
+    assert not first.is_away and first.here_since_s == 0
 
 
 def test_all_are_forgotten_in_many_turns() -> None:
