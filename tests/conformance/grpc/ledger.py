@@ -13,7 +13,8 @@ class GroupLedger:
     Attributes:
         seen: deliveries by body.
         copies: further first attempts: the client has sent the message twice, because it did not get the answer.
-        after_ack: later attempts of messages whose acknowledgement was confirmed before.
+        repeated: messages whose invisible time was changed twice, because the first answer was lost. To acknowledge the
+            second handle does not end the first one.
         late_s: for each message that was left until its invisible time was over, how long it stayed hidden beyond it.
         history: what happened to each message, with times.
         first_s: for each message that no check has decided, how long after its send it was first delivered.
@@ -23,11 +24,12 @@ class GroupLedger:
         self.name = name
         self.seen: Counter[str] = Counter()
         self.copies: list[str] = []
-        self.after_ack: list[str] = []
+        self.repeated: set[str] = set()
         self.late_s: list[float] = []
         self.first_s: list[float] = []
         self.history: defaultdict[str, list[str]] = defaultdict(list)
         self._acked: set[str] = set()
+        self._after_ack: list[str] = []
         self._due: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -39,7 +41,7 @@ class GroupLedger:
             if attempt == 1 and self.seen[body] > 1:
                 self.copies.append(body)
             elif body in self._acked:
-                self.after_ack.append(body)
+                self._after_ack.append(body)
             elif (due_s := self._due.pop(body, None)) is not None:
                 self.late_s.append(now_s - due_s)
             if self.seen[body] == 1 and sent_s is not None and not body.endswith("later"):
@@ -61,6 +63,11 @@ class GroupLedger:
         with self._lock:
             self._acked.add(body)
             self._due.pop(body, None)
+
+    def after_ack(self) -> list[str]:
+        """Messages that came again after a confirmed acknowledgement, and were neither sent nor changed twice."""
+        with self._lock:
+            return [body for body in self._after_ack if body not in {*self.copies, *self.repeated}]
 
     def still_hidden(self) -> list[str]:
         """Messages that must come again and did not."""
