@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rucola.broker.config_files import ConfigFiles
     from rucola.broker.pop.hold import PopHold
     from rucola.broker.pop.pop_offsets import PoppedQueue
+    from rucola.broker.pop.receipt import Receipt
     from rucola.protocol.bodies.heartbeat import SubscriptionData
     from rucola.store.message_store import MessageStore
 
@@ -38,6 +39,9 @@ class Pops(Protocol):
 
     def forget(self, concerned: Callable[[PoppedQueue], bool]) -> asyncio.Future[None] | None:
         """Forgets what was popped from the queues for which ``concerned`` returns True."""
+
+    def acknowledge(self, queue: PoppedQueue, receipt: Receipt, queue_offset: int) -> bool:
+        """Acknowledges a message; returns False if a request must be sent."""
 
     def channel_closed(self, channel: Channel) -> None:
         """Forgets the waiting pops of a closed connection."""
@@ -130,6 +134,10 @@ class LazyPopServices:
     def withdraw(self, channel: Channel, opaque: int) -> bool:
         """Takes out a waiting pop; see ``PopHold.withdraw``."""
         return self.started is not None and self.started.hold.withdraw(channel, opaque)
+
+    def acknowledge(self, queue: PoppedQueue, receipt: Receipt, queue_offset: int) -> bool:
+        """See ``PopAckProcessor.acknowledge``."""
+        return self.started is not None and self.started.acknowledge(queue, receipt, queue_offset)
 
     def channel_closed(self, channel: Channel) -> None:
         """Forgets the waiting pops of a closed connection."""
