@@ -210,11 +210,14 @@ def test_a_stream_that_is_lost_while_its_producer_registers(tmp_path: Path, monk
             (session,) = door.door.sessions
             call.cancel()
             await until(lambda: session.stream is None)
-            registered = []
+            registered: list[str] = []
             register = ProducerManager.register
-            monkeypatch.setattr(
-                ProducerManager, "register", lambda *given: (registered.append(given), register(*given))[1]
-            )
+
+            def noted(manager: ProducerManager, group: str, channel: Any) -> None:
+                registered.append(group)
+                register(manager, group, channel)
+
+            monkeypatch.setattr(ProducerManager, "register", noted)
             lookups[0].set()
             await until(lambda: bool(registered) and not door.broker.services.producers.clients("T"))
 

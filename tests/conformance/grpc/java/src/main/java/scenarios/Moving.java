@@ -1,5 +1,6 @@
 package scenarios;
 
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
@@ -11,7 +12,6 @@ import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
-import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
 import org.apache.rocketmq.client.apis.producer.Transaction;
 import org.apache.rocketmq.client.apis.producer.TransactionResolution;
@@ -38,13 +38,13 @@ public final class Moving {
         PROVIDER.newPushConsumerBuilder().setClientConfiguration(configuration).setConsumerGroup(args[3])
             .setSubscriptionExpressions(Map.of(transactions, FilterExpression.SUB_ALL, args[2], FilterExpression.SUB_ALL))
             .setMessageListener(message -> {
-                say("G " + body(message) + " " + message.getDeliveryAttempt());
+                say("G " + Peer.body(message) + " " + message.getDeliveryAttempt());
                 return ConsumeResult.SUCCESS;
             }).build();
         Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics(transactions)
             .setTransactionChecker(message -> {
-                say("K " + body(message));
-                return body(message).contains("commit") ? TransactionResolution.COMMIT : TransactionResolution.ROLLBACK;
+                say("K " + Peer.body(message));
+                return Peer.body(message).contains("commit") ? TransactionResolution.COMMIT : TransactionResolution.ROLLBACK;
             }).build();
         say("R");
         ScheduledExecutorService pool = Executors.newScheduledThreadPool(8);
@@ -65,7 +65,7 @@ public final class Moving {
     private static void transact(Producer producer, String topic, String body) {
         try {
             Transaction transaction = producer.beginTransaction();
-            producer.send(PROVIDER.newMessageBuilder().setTopic(topic).setBody(body.getBytes()).build(), transaction);
+            producer.send(PROVIDER.newMessageBuilder().setTopic(topic).setBody(body.getBytes(StandardCharsets.UTF_8)).build(), transaction);
             say("H " + body);
             if (body.endsWith("commit")) {
                 transaction.commit();
@@ -77,10 +77,6 @@ public final class Moving {
         } catch (Throwable failure) { // the server is away; what is not decided is asked for
             say("F " + failure.getClass().getSimpleName());
         }
-    }
-
-    private static String body(MessageView message) {
-        return new String(Peer.bytes(message));
     }
 
     private static synchronized void say(String line) {
