@@ -23,7 +23,7 @@ from rucola.protocol.bodies.heartbeat import (
     SubscriptionData,
 )
 from rucola.proxy import messages
-from rucola.proxy.brokers import Brokers
+from rucola.proxy.brokers import Brokers, DoorLink
 from rucola.proxy.names import check_group
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.rpc import ok
@@ -109,14 +109,18 @@ class Presence:
             groups: list[tuple[str | None, str | None]] = [(topic, None) for topic in _topics(settings)]
         else:
             groups = [(None, settings.subscription.group.name)]
-        leaves = [
-            link.api.unregister_client(link.address, session.client_id, producer, consumer, _TIMEOUT_MS)
-            for link in session.links.values()
-            for producer, consumer in groups
-        ]
+        leaves = (self._leave(session, link, groups) for link in session.links.values())
         for result in await asyncio.gather(*leaves, return_exceptions=True):
             if isinstance(result, BaseException) and not isinstance(result, RucolaError):
                 raise result
+
+    @staticmethod
+    async def _leave(session: ClientSession, link: DoorLink, groups: list[tuple[str | None, str | None]]) -> None:
+        """Leaves one group after another: a client may have named a thousand topics."""
+        for producer, consumer in groups:
+            if session.stream is not None:  # it has a new one, and is registered again
+                return
+            await link.api.unregister_client(link.address, session.client_id, producer, consumer, _TIMEOUT_MS)
 
     async def _tell(self, session: ClientSession, broker_name: str, data: HeartbeatData) -> None:
         link = await self._brokers.link(session, broker_name)

@@ -22,6 +22,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from tests.conformance.grpc.balancer import Balancer
 from tests.conformance.grpc.ledger import Ledger, rolls_back, spread
 from tests.conformance.grpc.scenarios import SETTINGS, Admin
 from tools.peers.packages import PEERS, PeerError, java_program, need
-from tools.peers.servers import OURS, Servers, facts_of, port_of
+from tools.peers.servers import OURS, JavaServers, Servers, facts_of, port_of
 from tools.peers.wire import call
 
 HERE = Path(__file__).resolve().parent
@@ -59,7 +60,7 @@ UPDATE_CONSUMER_OFFSET, GET_MAX_OFFSET = 15, 30
 
 
 class TwoDoors(Servers):
-    """A name server, two brokers and two proxies of ours.
+    """Two proxies of ours, in front of a name server and two brokers of ours, or of official servers.
 
     Attributes:
         brokers: addresses of the brokers.
@@ -68,14 +69,24 @@ class TwoDoors(Servers):
 
     name = "two doors"
 
-    def __init__(self) -> None:
+    def __init__(self, official: Servers | None) -> None:
         super().__init__(settings=SETTINGS)
+        self._official = official
         self.brokers: list[str] = []
         self.doors: list[str] = []
         self._metrics: list[str] = []
         self._running: list[subprocess.Popen[bytes]] = []
 
     def _start(self) -> None:
+        if self._official is None:
+            self._start_brokers()
+        else:
+            self.namesrv, self.brokers = self._official.namesrv, [self._official.broker]
+        for number in range(2):
+            self.doors.append("")
+            self._running.append(self._open(number))
+
+    def _start_brokers(self) -> None:
         self.namesrv = self._rucola("namesrv", "--port", "0")[1]["namesrv"]
         for name in "ab":
             self._configure(
@@ -89,9 +100,6 @@ class TwoDoors(Servers):
             facts = self._rucola("broker", "--config", f"{name}.conf", "--http-port", "0")[1]
             self.brokers.append(facts["brokers"][0])
             self._metrics.append(facts["http"])
-        for number in range(2):
-            self.doors.append("")
-            self._running.append(self._open(number))
 
     def replace(self, number: int) -> None:
         """Kills a proxy and starts it again, on the same port."""
@@ -104,7 +112,7 @@ class TwoDoors(Servers):
         self._running[number] = self._open(number)
 
     def undecided(self) -> int:
-        """Half messages without an outcome."""
+        """Half messages without an outcome; official brokers do not say."""
         total = 0.0
         for address in self._metrics:
             with urllib.request.urlopen(f"http://{address}/metrics") as answer:
@@ -434,11 +442,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rate", type=int, default=40, help="messages a second of the Python client")
     parser.add_argument("--kill-s", type=float, default=KILL_S, help="seconds between two kills")
     parser.add_argument("--cut-s", type=float, default=CUT_S, help="mean seconds between two cut connections")
+    parser.add_argument("--official", action="store_true", help="in front of an official broker")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     options = parser.parse_args(arguments)
     ledger = Ledger(SIMPLE, PUSH, JAVA)
     try:
-        with TwoDoors() as servers:
+        with ExitStack() as stack:
+            official = stack.enter_context(JavaServers(settings=SETTINGS)) if options.official else None
+            servers = stack.enter_context(TwoDoors(official))
             prepare(servers)
             ports = [port_of(door) for door in servers.doors]
             with Balancer(ports, options.cut_s, options.seed) as balancer:

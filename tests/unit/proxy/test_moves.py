@@ -237,6 +237,23 @@ def test_a_stream_that_replaces_another_one_keeps_its_producer(tmp_path: Path) -
     run(play())
 
 
+def test_a_producer_of_many_topics_that_has_a_stream_again_stays_registered(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with opened(tmp_path) as door:
+            topics = [f"T{number}" for number in range(50)]
+            client = await door.client()
+            producers = door.broker.services.producers
+            stream = await client.produces(*topics)
+            stream.cancel()
+            await until(lambda: not producers.clients("T3"))
+            assert producers.clients("T49"), "one after another"
+            await client.produces(*topics)
+            assert await beats(client) == messages.OK
+            assert all(len(producers.clients(topic)) == 1 for topic in topics)
+
+    run(play())
+
+
 def test_a_consumer_without_a_stream_is_known_again_after_a_heartbeat(tmp_path: Path) -> None:
     async def play() -> None:
         async with opened(tmp_path) as door:
