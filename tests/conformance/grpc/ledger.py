@@ -6,6 +6,9 @@ import threading
 import time
 from collections import Counter, defaultdict
 
+ORDERED = "ordered-"
+"""What the names of ordered messages begin with; they end with a number."""
+
 
 class GroupLedger:
     """The deliveries to one group. Any thread.
@@ -18,16 +21,22 @@ class GroupLedger:
         late_s: for each message that was left until its invisible time was over, how long it stayed hidden beyond it.
         history: what happened to each message, with times.
         first_s: for each message that no check has decided, how long after its send it was first delivered.
+        overtaken: messages of an ordered group that were delivered before the one that was sent before them.
+
+    Args:
+        name: its name.
+        in_order: whether it gets the ordered messages; if not, all others.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, in_order: bool = False) -> None:
+        self.name, self._in_order = name, in_order
         self.seen: Counter[str] = Counter()
         self.copies: list[str] = []
         self.repeated: set[str] = set()
         self.late_s: list[float] = []
         self.first_s: list[float] = []
         self.history: defaultdict[str, list[str]] = defaultdict(list)
+        self.overtaken: list[str] = []
         self._acked: set[str] = set()
         self._after_ack: list[str] = []
         self._due: dict[str, float] = {}
@@ -44,9 +53,19 @@ class GroupLedger:
                 self._after_ack.append(body)
             elif (due_s := self._due.pop(body, None)) is not None:
                 self.late_s.append(now_s - due_s)
+            if self.seen[body] == 1 and self._in_order and not self._is_next(body):
+                self.overtaken.append(body)
             if self.seen[body] == 1 and sent_s is not None and not body.endswith("later"):
                 self.first_s.append(now_s - sent_s)
             return self.seen[body] == 1
+
+    def wants(self, body: str) -> bool:
+        """Whether the group must get a message, if it is not rolled back."""
+        return body.startswith(ORDERED) == self._in_order
+
+    def _is_next(self, body: str) -> bool:
+        group, _, number = body.rpartition("-")
+        return number == "0" or f"{group}-{int(number) - 1}" in self.seen
 
     def note(self, body: str, what: str) -> None:
         """Notes what happened to a message."""
@@ -86,8 +105,8 @@ class Ledger:
         failures: failed calls by kind.
     """
 
-    def __init__(self, *groups: str) -> None:
-        self.groups = {name: GroupLedger(name) for name in groups}
+    def __init__(self, *groups: GroupLedger) -> None:
+        self.groups = {group.name: group for group in groups}
         self.confirmed: dict[str, float] = {}
         self.ended: set[str] = set()
         self.asked: Counter[str] = Counter()
@@ -110,8 +129,9 @@ class Ledger:
 
     def missing(self, group: str) -> list[str]:
         """Confirmed messages that a group must get and did not."""
-        seen = self.groups[group].seen
-        return [body for body in list(self.confirmed) if not rolls_back(body) and body not in seen]
+        ledger = self.groups[group]
+        wanted = [body for body in list(self.confirmed) if ledger.wants(body) and not rolls_back(body)]
+        return [body for body in wanted if body not in ledger.seen]
 
     def wrong(self, group: str) -> list[str]:
         """Messages that were rolled back and delivered."""

@@ -3,11 +3,12 @@
 Official clients, unmodified, send and consume through a balancer that moves their connections at random between two
 ``rucola proxy`` in front of two brokers. Every ten seconds one of the proxies is killed with SIGKILL and started again.
 The Python client sends plain messages and transactions, and consumes with acknowledgements, changes of the invisible
-time, and by push; the Java client sends transactions, answers the brokers' checks and consumes by push.
+time, and by push, in order, too; the Java client sends transactions, answers the brokers' checks and consumes by push.
 
 Every confirmed message must reach every group, what was committed must arrive, what was rolled back must never arrive,
-and no transaction may stay undecided or be given up. It is told how many messages came again, and how long messages
-stayed hidden beyond their invisible time. Exit status: 0 if all of that holds, 1 if not, 2 if the set-up failed.
+no transaction may stay undecided or be given up, and no message may overtake one of its message group. It is told how
+many messages came again, and how long messages stayed hidden beyond their invisible time. Exit status: 0 if all of that
+holds, 1 if not, 2 if the set-up failed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from rocketmq import (
     TransactionResolution,
 )
 from tests.conformance.grpc.balancer import Balancer
-from tests.conformance.grpc.ledger import Ledger, rolls_back, spread
+from tests.conformance.grpc.ledger import ORDERED, GroupLedger, Ledger, rolls_back, spread
 from tests.conformance.grpc.scenarios import SETTINGS, Admin
 from tools.peers.packages import PEERS, PeerError, java_program, need
 from tools.peers.servers import OURS, JavaServers, Servers, facts_of, port_of
@@ -48,8 +49,8 @@ from tools.peers.wire import call
 
 HERE = Path(__file__).resolve().parent
 JAVA_VERSION = "5.2.0"
-PLAIN, TRANSACTIONS = "T_plain", "T_transactions"
-SIMPLE, PUSH, JAVA = "G_simple", "G_push", "G_java"
+PLAIN, TRANSACTIONS, FIFO = "T_plain", "T_transactions", "T_fifo"
+SIMPLE, PUSH, JAVA, IN_ORDER = "G_simple", "G_push", "G_java", "G_in_order"
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 QUEUES, SENDERS, RECEIVERS = 4, 4, 8
 FATES = ("commit", "rollback", "commit-later", "rollback-later")
@@ -145,11 +146,13 @@ class PythonClients:
         subscription = {PLAIN: FilterExpression(), TRANSACTIONS: FilterExpression()}
         self._ledger, self._pause_s = ledger, SENDERS / rate
         self._is_sending = self._is_receiving = True
-        self._producer = Producer(configuration, (PLAIN, TRANSACTIONS), _Checker(ledger))
+        self._producer = Producer(configuration, (PLAIN, TRANSACTIONS, FIFO), _Checker(ledger))
         self._simple = SimpleConsumer(configuration, SIMPLE, dict(subscription), 5)
-        self._push = PushConsumer(configuration, PUSH, _Listener(ledger), dict(subscription))
-        self._clients = (self._producer, self._simple, self._push)
+        push = PushConsumer(configuration, PUSH, _Listener(ledger, PUSH), dict(subscription))
+        in_order = PushConsumer(configuration, IN_ORDER, _Listener(ledger, IN_ORDER), {FIFO: FilterExpression()})
+        self._clients = (self._producer, self._simple, push, in_order)
         self._senders = [threading.Thread(target=self._send, args=(number,)) for number in range(SENDERS)]
+        self._senders += [threading.Thread(target=self._send_in_order, args=(f"{ORDERED}{name}",)) for name in "abc"]
         self._receivers = [threading.Thread(target=self._receive) for _ in range(RECEIVERS)]
 
     def start(self) -> None:
@@ -178,17 +181,28 @@ class PythonClients:
         number = sender
         while self._is_sending:
             if number // SENDERS % 4:
-                self._confirmed(f"python-{number}-plain")
+                self._confirmed(PLAIN, f"python-{number}-plain")
             else:
                 self._transact(f"python-{number}-{FATES[number // SENDERS // 4 % len(FATES)]}")
             number += SENDERS
             time.sleep(self._pause_s)
 
-    def _confirmed(self, body: str) -> None:
+    def _send_in_order(self, name: str) -> None:
+        """The messages of a message group, each when the one before it is confirmed."""
+        number = 0
+        while self._is_sending and self._confirmed(FIFO, f"{name}-{number}", name):
+            number += 1
+            time.sleep(self._pause_s)
+
+    def _confirmed(self, topic: str, body: str, message_group: str = "") -> bool:
         message = Message()
-        message.topic, message.body = PLAIN, body.encode()
-        if self._tried("send", lambda: self._producer.send(message)):
+        message.topic, message.body = topic, body.encode()
+        if message_group:
+            message.message_group = message_group
+        is_sent = self._tried("send", lambda: self._producer.send(message))
+        if is_sent:
             self._ledger.sent(body)
+        return is_sent
 
     def _transact(self, body: str) -> None:
         transaction = self._producer.begin_transaction()
@@ -280,11 +294,11 @@ class _Checker(TransactionChecker):  # type: ignore[misc]  # the client has no t
 class _Listener(MessageListener):  # type: ignore[misc]  # the client has no types
     """Consumes everything."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, group: str) -> None:
+        self._ledger, self._group = ledger, group
 
     def consume(self, message: Message) -> ConsumeResult:
-        self._ledger.delivered(PUSH, message.body.decode(), message.delivery_attempt)
+        self._ledger.delivered(self._group, message.body.decode(), message.delivery_attempt)
         return ConsumeResult.SUCCESS
 
 
@@ -359,9 +373,10 @@ def prepare(servers: TwoDoors) -> None:
         admin = Admin(broker)
         admin.topic(PLAIN, "NORMAL", QUEUES)
         admin.topic(TRANSACTIONS, "TRANSACTION", QUEUES)
-        for group in (SIMPLE, PUSH, JAVA):
-            admin.group(group, False, 16)
-            for topic in (PLAIN, TRANSACTIONS):
+        admin.topic(FIFO, "FIFO", QUEUES)
+        for group in (SIMPLE, PUSH, JAVA, IN_ORDER):
+            admin.group(group, group == IN_ORDER, 16)
+            for topic in (FIFO,) if group == IN_ORDER else (PLAIN, TRANSACTIONS):
                 for queue in range(QUEUES):
                     fields = {"consumerGroup": group, "topic": topic, "queueId": queue, "commitOffset": 0}
                     call(broker, UPDATE_CONSUMER_OFFSET, fields)
@@ -412,21 +427,23 @@ def report(servers: TwoDoors, balancer: Balancer, ledger: Ledger, kills: int) ->
     for name, group in ledger.groups.items():
         missing, wrong, hidden = ledger.missing(name), ledger.wrong(name), group.still_hidden()
         after_ack = group.after_ack()
-        kept &= not (missing or wrong or hidden)
+        kept &= not (missing or wrong or hidden or group.overtaken)
         again = sum(count - 1 for count in group.seen.values()) - len(group.copies)
         print(
             f"{name}: {len(group.seen):,} messages, {len(missing)} lost, {len(wrong)} rolled back and delivered, "
-            f"{len(hidden)} hidden for ever, {len(group.copies)} sent twice, {again} came again, "
+            f"{len(hidden)} hidden for ever, {len(group.overtaken)} out of order, {len(group.copies)} sent twice, "
+            f"{again} came again, "
             f"{len(after_ack)} of them after a confirmed acknowledgement"
         )
         print(f"  hidden beyond the time (median / p99 / longest): {spread(group.late_s)} ({len(group.late_s)} times)")
         print(f"  from send to first delivery: {spread(group.first_s)}")
-        for what, bodies in (("lost", missing), ("wrong", wrong), ("hidden", hidden), ("after ack", after_ack)):
+        found = {"lost": missing, "wrong": wrong, "hidden": hidden, "overtaken": group.overtaken}
+        for what, bodies in {**found, "after ack": after_ack}.items():
             if bodies:
                 print(f"  {what}: {' '.join(bodies)}")
                 for body in bodies[:SHOWN]:
                     print(f"    {body}: {'; '.join(group.history[body])}")
-    halves = [body for body in ledger.confirmed if not body.endswith("plain")]
+    halves = [body for body in ledger.confirmed if "commit" in body or rolls_back(body)]
     print(
         f"{len(halves):,} transactions, {len(ledger.ended):,} ended by their producers, {undecided} undecided, "
         f"{given_up} given up; asked: {dict(ledger.asked)}"
@@ -445,7 +462,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--official", action="store_true", help="in front of an official broker")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     options = parser.parse_args(arguments)
-    ledger = Ledger(SIMPLE, PUSH, JAVA)
+    ledger = Ledger(*map(GroupLedger, (SIMPLE, PUSH, JAVA)), GroupLedger(IN_ORDER, in_order=True))
     try:
         with ExitStack() as stack:
             official = stack.enter_context(JavaServers(settings=SETTINGS)) if options.official else None
