@@ -86,6 +86,7 @@ CAMPAIGNS = {
             "tests.conformance.grpc.run --peer rucola-proxy --clients python",
             "tests.conformance.grpc.many --messages {MESSAGES}",
             "tests.conformance.grpc.two_doors --seconds {SECONDS}",
+            "tests.conformance.grpc.two_doors --official",
             "tests.conformance.examples",
             "tests.conformance.admin.run",
             "tests.conformance.spark",
