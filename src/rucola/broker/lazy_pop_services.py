@@ -11,6 +11,7 @@ from rucola.remoting.channel import Channel
 
 if TYPE_CHECKING:
     from rucola.broker.config_files import ConfigFiles
+    from rucola.broker.pop.ack_processor import PopAckProcessor
     from rucola.broker.pop.hold import PopHold
     from rucola.broker.pop.pop_offsets import PoppedQueue
     from rucola.broker.pop.receipt import Receipt
@@ -28,6 +29,10 @@ class Pops(Protocol):
 
     hold: PopHold
 
+    @property
+    def acks(self) -> PopAckProcessor:
+        """Serves acknowledgements."""
+
     def load(self, after_pops: bool) -> None:
         """Loads POP data."""
 
@@ -39,9 +44,6 @@ class Pops(Protocol):
 
     def forget(self, concerned: Callable[[PoppedQueue], bool]) -> asyncio.Future[None] | None:
         """Forgets what was popped from the queues for which ``concerned`` returns True."""
-
-    def acknowledge(self, queue: PoppedQueue, receipt: Receipt, queue_offset: int) -> bool:
-        """Acknowledges a message; returns False if a request must be sent."""
 
     def channel_closed(self, channel: Channel) -> None:
         """Forgets the waiting pops of a closed connection."""
@@ -137,7 +139,7 @@ class LazyPopServices:
 
     def acknowledge(self, queue: PoppedQueue, receipt: Receipt, queue_offset: int) -> bool:
         """See ``PopAckProcessor.acknowledge``."""
-        return self.started is not None and self.started.acknowledge(queue, receipt, queue_offset)
+        return self.started is not None and self.started.acks.acknowledge(queue, receipt, queue_offset)
 
     def channel_closed(self, channel: Channel) -> None:
         """Forgets the waiting pops of a closed connection."""

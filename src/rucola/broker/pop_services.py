@@ -20,7 +20,6 @@ from rucola.broker.pop.pop_offsets import PopOffsets, PoppedQueue
 from rucola.broker.pop.processor import PopMessageProcessor
 from rucola.broker.pop.queue_walk import QueueWalk
 from rucola.broker.pop.read import PopReader
-from rucola.broker.pop.receipt import Receipt
 from rucola.broker.pop.request_age import RequestAges
 from rucola.broker.pop.request_mode import RequestModeManager
 from rucola.broker.pop.revive_log import ReviveLog
@@ -184,10 +183,6 @@ class PopServices:
     def needed_from(self) -> int | None:
         """Physical offset of the oldest record of the revive topic that is not worked off; see ``LogHolder``."""
         return self._revive.needed_from()
-
-    def acknowledge(self, queue: PoppedQueue, receipt: Receipt, queue_offset: int) -> bool:
-        """See ``PopAckProcessor.acknowledge``."""
-        return self.acks.acknowledge(queue, receipt, queue_offset)
 
     def channel_closed(self, channel: Channel) -> None:
         """Forgets the waiting pops of a closed connection."""

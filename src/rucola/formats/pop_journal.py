@@ -8,13 +8,14 @@ an acknowledgement that is in both does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from struct import Struct
 from typing import Final, NamedTuple
 
 from rucola.errors import FormatError
 from rucola.formats.checksum import CHECKSUM_MASK, crc32
 from rucola.formats.layout import Field, Layout
-from rucola.formats.pop import PopAck
+from rucola.formats.pop import PopAck, PopKey, encode_ack
 
 FILE_NAME: Final = "rucola-pop-acks"
 HALF_BYTES: Final = 1 << 20
@@ -28,6 +29,8 @@ JOURNALED_ACK: Final = Layout(
     Field("body_bytes", "i", "Length of the acknowledgement that follows, as in the revive topic (JSON)."),
 )
 _CHECKED_FROM = 4
+_CHECKED = Struct(JOURNALED_ACK.struct.format.replace("i", "", 1)).pack
+"""Packs the fields after the checksum."""
 
 
 class JournaledAck(NamedTuple):
@@ -37,12 +40,12 @@ class JournaledAck(NamedTuple):
     due_ms: int
     revive_queue: int
 
-    def encode(self, round_: int) -> bytes:
-        """The bytes of the entry."""
-        body = self.ack.encode()
-        entry = JOURNALED_ACK.pack(0, round_, self.due_ms, self.revive_queue, len(body)) + body
-        checksum = crc32(memoryview(entry)[_CHECKED_FROM:]) & CHECKSUM_MASK
-        return checksum.to_bytes(_CHECKED_FROM, "big") + entry[_CHECKED_FROM:]
+
+def encode_entry(round_: int, key: PopKey, queue_offsets: Sequence[int], due_ms: int, revive_queue: int) -> bytes:
+    """Returns the bytes of an entry."""
+    body = encode_ack(key, queue_offsets, batch=len(queue_offsets) > 1)
+    checked = _CHECKED(round_, due_ms, revive_queue, len(body)) + body
+    return (crc32(checked) & CHECKSUM_MASK).to_bytes(_CHECKED_FROM, "big") + checked
 
 
 def journaled_acks(half: bytes | memoryview) -> Iterator[JournaledAck]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from rucola.broker.cold_reads import ColdReads
 from rucola.broker.paced_work import PacedWork
@@ -23,7 +23,6 @@ from rucola.broker.pop.ack_journal import AckJournal
 from rucola.broker.pop.revive_log import ReviveLog
 from rucola.errors import BrokerError, DiskError
 from rucola.formats.pop import PopAck, PopKey
-from rucola.formats.pop_journal import JournaledAck
 from rucola.runtime.logs import event
 from rucola.runtime.supervision import Supervisor
 
@@ -39,12 +38,8 @@ OPEN_AGAIN_S: Final = 60.0
 _WORK = "storing of acknowledgements"
 
 
-class _Place(NamedTuple):
-    """What acknowledgements have in common that share a record."""
-
-    key: PopKey
-    due_ms: int
-    revive_queue: int
+_Place = tuple[PopKey, int, int]
+"""What acknowledgements have in common that share a record: the pop, the due time in ms, the revive queue."""
 
 
 class AckBuffer:
@@ -86,7 +81,7 @@ class AckBuffer:
         try:
             left = self._journal.left()
             for entry in left:
-                place = _Place(entry.ack.key, entry.due_ms, entry.revive_queue)
+                place = entry.ack.key, entry.due_ms, entry.revive_queue
                 self._storing.setdefault(place, []).extend(entry.ack.queue_offsets)
             while self._storing:
                 self._store_some()
@@ -145,16 +140,20 @@ class AckBuffer:
         """Takes an acknowledgement; returns False if it must be stored at once."""
         if not self._works or self._is_stuck or due_ms - self._now_ms() < MARGIN_MS or not self._opens():
             return False
-        place = _Place(key, due_ms, revive_queue)
-        if place not in self._collecting and not self._can_be_stored(place):
+        place = key, due_ms, revive_queue
+        collected = self._collecting.get(place)
+        if collected is None and not self._can_be_stored(place):
             return False
-        entry = JournaledAck(PopAck(key, tuple(queue_offsets), batch=len(queue_offsets) > 1), due_ms, revive_queue)
-        if not self._journal.write(entry) and not (self._turn() and self._journal.write(entry)):
-            return False
-        if not self._collecting:
-            self._began_s = self._monotonic()
-            self._soon()
-        self._collecting.setdefault(place, []).extend(queue_offsets)
+        if not self._journal.write(key, queue_offsets, due_ms, revive_queue):
+            if not self._turn() or not self._journal.write(key, queue_offsets, due_ms, revive_queue):
+                return False
+            collected = None
+        if collected is None:
+            if not self._collecting:
+                self._began_s = self._monotonic()
+                self._soon()
+            collected = self._collecting[place] = []
+        collected += queue_offsets
         return True
 
     def work(self) -> int | None:
@@ -189,12 +188,13 @@ class AckBuffer:
     def _store_some(self) -> None:
         for _ in range(min(STORED_AT_ONCE, len(self._storing))):
             place = next(iter(self._storing))
+            key, due_ms, revive_queue = place
             queue_offsets = tuple(sorted(set(self._storing[place])))
-            ack = PopAck(place.key, queue_offsets, batch=len(queue_offsets) > 1)
-            self._log.put_ack(ack, place.due_ms, place.revive_queue)
+            self._log.put_ack(PopAck(key, queue_offsets, batch=len(queue_offsets) > 1), due_ms, revive_queue)
             del self._storing[place]
 
     def _can_be_stored(self, place: _Place) -> bool:
         """Whether the log takes such acknowledgements. If not, storing one at once tells the client why."""
-        texts = place.key.topic + place.key.group + place.key.broker_name
-        return 0 <= place.revive_queue < self._log.queues and texts.isprintable()
+        key, _, revive_queue = place
+        texts = key.topic + key.group + key.broker_name
+        return 0 <= revive_queue < self._log.queues and texts.isprintable()

@@ -6,7 +6,10 @@ cut. Event loop only.
 
 from __future__ import annotations
 
-from rucola.formats.pop_journal import FILE_NAME, HALF_BYTES, JournaledAck, journaled_acks
+from collections.abc import Sequence
+
+from rucola.formats.pop import PopKey
+from rucola.formats.pop_journal import FILE_NAME, HALF_BYTES, JournaledAck, encode_entry, journaled_acks
 from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
 
@@ -44,10 +47,10 @@ class AckJournal:
         self._files.create_segment(self._path, f"{self._path}.tmp", 2 * HALF_BYTES)
         self._map = self._files.map_file(self._path, 2 * HALF_BYTES)
 
-    def write(self, ack: JournaledAck) -> bool:
+    def write(self, key: PopKey, queue_offsets: Sequence[int], due_ms: int, revive_queue: int) -> bool:
         """Appends an entry; returns False if the half is full."""
         assert self._map is not None
-        entry = ack.encode(self._round)
+        entry = encode_entry(self._round, key, queue_offsets, due_ms, revive_queue)
         end = self._position + len(entry)
         if end > HALF_BYTES:
             return False

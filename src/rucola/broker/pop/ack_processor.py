@@ -206,9 +206,7 @@ class PopAckProcessor:
         return self._services.offsets.query(queue.group, queue.topic, queue.queue_id) or 0
 
     def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        name = topic.encode()
-        store = self._services.store
-        return store.min_queue_offset(name, queue_id), store.max_queue_offset(name, queue_id)
+        return self._services.store.queue_range(topic.encode(), queue_id)
 
     def _check_topic_is_same(self, topic: str, receipt: Receipt) -> None:
         """Refuses receipts of a topic that was deleted and created again: their offsets belong to other messages now.
