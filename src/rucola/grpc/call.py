@@ -21,6 +21,22 @@ _HEAD = Struct(">BI")
 """What stands before a message: whether it is compressed, and its length."""
 
 
+class GrpcPeer:
+    """The client's end of a connection, also after the connection has ended.
+
+    Attributes:
+        address: its address, ``host:port``.
+        secure: whether the connection is encrypted.
+        ended_s: when the connection ended, by the server's clock; None as long as it is open.
+    """
+
+    __slots__ = ("address", "ended_s", "secure")
+
+    def __init__(self, address: str = "", secure: bool = False) -> None:
+        self.address, self.secure = address, secure
+        self.ended_s: float | None = None
+
+
 class GrpcCall:
     """A call, from its headers to its status. Event loop only.
 
@@ -86,14 +102,19 @@ class GrpcCall:
         return self._connection.unsent_bytes
 
     @property
+    def peer(self) -> GrpcPeer:
+        """The client."""
+        return self._connection.peer
+
+    @property
     def address(self) -> str:
         """Address of the client, ``host:port``."""
-        return self._connection.address
+        return self._connection.peer.address
 
     @property
     def secure(self) -> bool:
         """Whether the connection of the client is encrypted."""
-        return self._connection.secure
+        return self._connection.peer.secure
 
     def send(self, message: bytes) -> None:
         """Sends a response; does nothing if the call is over."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from rucola.common.hosts import join_address
 from rucola.grpc import metadata
-from rucola.grpc.call import GrpcCall
+from rucola.grpc.call import GrpcCall, GrpcPeer
 from rucola.grpc.methods import Method, UnaryMethod
 from rucola.grpc.status import GrpcError, StatusCode, trailers
 from rucola.grpc.unwritten import UnwrittenAnswers
@@ -67,10 +67,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
     Attributes:
         active_ms: when a byte was last received or sent.
         http2: its HTTP/2 side.
-        address: address of the client, ``host:port``.
-        host: the same, as records have it.
+        peer: the client.
+        host: its address, as records have it.
         progress: for ``ConnectionWatch``.
-        secure: whether it is encrypted.
         held_bytes: bytes of requests that are not complete.
         stream_count: open streams, as counted after the last read or write.
         unsent_bytes: bytes of answers that the client does not take, counted likewise.
@@ -79,7 +78,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def __init__(self, server: GrpcServer) -> None:
         self.http2 = Http2Connection(server.space, server.options.http2)
-        self.address, self.host, self.secure = "", b"", False
+        self.peer, self.host = GrpcPeer(), b""
         self.active_ms = server.now_ms()
         self.progress = ConnectionProgress(self.active_ms / 1000)
         self.held_bytes = self.unsent_bytes = self.stream_count = 0
@@ -96,20 +95,26 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._is_reading = self._is_paused = self._is_flushing = False
         self._cutting: asyncio.TimerHandle | None = None
 
+    @property
+    def address(self) -> str:
+        """Address of the client, ``host:port``."""
+        return self.peer.address
+
     # --- asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Takes the connection."""
         self._transport = cast(asyncio.Transport, transport)  # that of uvloop is of no class of asyncio
         peer = transport.get_extra_info("peername")
-        self.address = join_address(*peer[:2]) if isinstance(peer, tuple) else ""
         self.host = stored_host(peer if isinstance(peer, tuple) else None)
-        self.secure = transport.get_extra_info("ssl_object") is not None
+        address = join_address(*peer[:2]) if isinstance(peer, tuple) else ""
+        self.peer = GrpcPeer(address, transport.get_extra_info("ssl_object") is not None)
         used = transport.get_extra_info("socket")
         self._server.opened(self, -1 if used is None else used.fileno())
 
     def connection_lost(self, error: Exception | None) -> None:
         """Ends all calls."""
+        self.peer.ended_s = self._server.now_ms() / 1000
         self._server.lost(self)
         self._transport = None
         if self._cutting is not None:

@@ -18,6 +18,7 @@ from rucola.grpc.status import GrpcError, StatusCode
 from rucola.grpc.time_limits import TimeLimits
 from rucola.http2.event_space import EventSpace
 from rucola.remoting.fairness.connection_count import ConnectionCount, count_connections
+from rucola.remoting.fairness.steps import Steps, in_turns
 from rucola.remoting.listening import accept, listen
 from rucola.remoting.peer_log import PeerLog
 from rucola.remoting.tls_listener import ServerTls, TlsListener
@@ -128,14 +129,12 @@ class GrpcServer:
         if self._server is not None:
             self._server.close()
         self._all_closed = asyncio.Event()
-        for connection in list(self.connections):
-            connection.shut_down()
+        await in_turns(self._each(GrpcConnection.shut_down))
         if self.connections:
             try:
                 await asyncio.wait_for(self._all_closed.wait(), timeout_s)
             except TimeoutError:
-                for connection in list(self.connections):
-                    connection.abort()
+                await in_turns(self._each(GrpcConnection.abort))
                 await self._all_closed.wait()
         if self._looking is not None:
             await self._looking.stop()
@@ -218,6 +217,11 @@ class GrpcServer:
 
     def _connection(self) -> GrpcConnection:
         return GrpcConnection(self)
+
+    def _each(self, act: Callable[[GrpcConnection], None]) -> Steps[None]:
+        for connection in list(self.connections):
+            act(connection)
+            yield
 
 
 def _with_alpn(tls: ServerTls) -> ServerTls:

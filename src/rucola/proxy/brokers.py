@@ -5,6 +5,7 @@ name servers; all other modules know only this interface.
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
@@ -56,39 +57,75 @@ class TopicView:
         self.takes_normal = self.kind in (MIXED, MessageKind.NORMAL)
 
     @cached_property
-    def writable(self) -> list[MessageQueue]:
-        """The queues that take messages, in the order of broker and queue id."""
-        return self._queues(PermName.WRITE, "write_queue_nums")
+    def writable(self) -> WritableQueues:
+        """The queues that take messages."""
+        return WritableQueues(self.name, [data for data in self.queues if data.perm & PermName.WRITE])
 
     @cached_property
     def turns(self) -> Iterator[MessageQueue]:
         """The writable queues in turn, without end; many doors begin at different ones. There must be one."""
         begin = random.randrange(len(self.writable))
-        queues = self.writable[begin:] + self.writable[:begin]
-        return cycle(queues) if self.avoided is None else _turns(queues, self.avoided)
+        if self.avoided is not None:
+            return _turns(self.writable, begin, self.avoided)
+        queues = list(self.writable)
+        return cycle(queues[begin:] + queues[:begin])
 
     @cached_property
     def readable(self) -> list[QueueData]:
         """The brokers from which messages can be received."""
         return [data for data in self.queues if data.perm & PermName.READ and data.read_queue_nums > 0]
 
-    def _queues(self, permission: int, number: str) -> list[MessageQueue]:
-        return [
-            MessageQueue(self.name, data.broker_name, queue_id)
-            for data in self.queues
-            if data.perm & permission
-            for queue_id in range(getattr(data, number))
-        ]
+
+class WritableQueues:
+    """The queues of a topic that take messages, in the order of broker and queue id. Each is made when it is first
+    used: there may be a hundred thousand.
+    """
+
+    def __init__(self, topic: str, brokers: Iterable[QueueData]) -> None:
+        self._topic = topic
+        self._names: list[str] = []
+        self._ends: list[int] = []
+        self._length = 0
+        for data in brokers:
+            if data.write_queue_nums > 0:
+                self._length += data.write_queue_nums
+                self._names.append(data.broker_name)
+                self._ends.append(self._length)
+        self._made: dict[int, MessageQueue] = {}
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> MessageQueue:
+        queue = self._made.get(index)
+        if queue is None:
+            if not 0 <= index < self._length:
+                raise IndexError(index)
+            place = bisect_right(self._ends, index)
+            first = self._ends[place - 1] if place else 0
+            queue = self._made[index] = MessageQueue(self._topic, self._names[place], index - first)
+        return queue
+
+    def __iter__(self) -> Iterator[MessageQueue]:
+        return map(self.__getitem__, range(self._length))
+
+    def end_of(self, index: int) -> int:
+        """The place after the last queue of the broker that has the queue at ``index``."""
+        return self._ends[bisect_right(self._ends, index)]
 
 
-def _turns(queues: Sequence[MessageQueue], avoided: Container[str]) -> Iterator[MessageQueue]:
-    passed = 0
-    for queue in cycle(queues):
+def _turns(queues: WritableQueues, begin: int, avoided: Container[str]) -> Iterator[MessageQueue]:
+    index, passed = begin, 0
+    while True:
+        queue = queues[index]
+        end = index + 1
         if queue.broker_name in avoided and passed < len(queues):
-            passed += 1
+            end = queues.end_of(index)
+            passed += end - index
         else:
             passed = 0
             yield queue
+        index = end if end < len(queues) else 0
 
 
 class DoorLink(Protocol):

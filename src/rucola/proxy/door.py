@@ -33,6 +33,7 @@ from rucola.proxy.sending import BODY_BYTES_MAX
 from rucola.proxy.sessions import WANTED, ClientSession, Sessions
 from rucola.proxy.telemetry import Telemetry
 from rucola.proxy.transactions import Transactions
+from rucola.remoting.fairness.steps import in_turns
 from rucola.runtime.clock import Clock
 from rucola.runtime.supervision import Pause, PeriodicWork, Supervisor
 
@@ -104,7 +105,7 @@ class GrpcDoor:
         )
         sends = Sends(self.sessions, brokers, access, transactions, now_ms, config.body_bytes_max)
         self._receives = Receives(self.sessions, brokers, access, acknowledgements, self.renewals, now_ms)
-        served: dict[str, Callable[[ClientSession, Any], Awaitable[Message]]] = {
+        served: dict[str, Callable[[ClientSession, Any], Awaitable[Message | bytes]]] = {
             "QueryRoute": routes.route,
             "QueryAssignment": routes.assignment,
             "Heartbeat": presence.heartbeat,
@@ -183,9 +184,9 @@ class GrpcDoor:
         if self._looking is not None:
             await self._looking.stop()
         self._health.set_serving(V2.service, False)
-        self._telemetry.reconnect()
+        await in_turns(self._telemetry.reconnect())
         await self._server.stop(_DRAIN_S)
-        self.sessions.close()
+        await self.sessions.close()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_DRAIN_S)
             for task in late:  # its messages are visible when their invisible time is over
@@ -201,14 +202,14 @@ class GrpcDoor:
     ) -> RemotingCommand | Awaitable[RemotingCommand] | None:
         return self._commands.asked(session, broker_name, command)
 
-    def _ended(self, session: ClientSession) -> None:
-        task = asyncio.ensure_future(self._release(session))
+    def _ended(self, session: ClientSession, has_said: bool) -> None:
+        task = asyncio.ensure_future(self._release(session, has_said))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _release(self, session: ClientSession) -> None:
+    async def _release(self, session: ClientSession, has_said: bool) -> None:
         """Gives back what a client has not acknowledged, then forgets it at the brokers."""
         try:
-            await self.renewals.release(session)
+            await self.renewals.release(session, has_said)
         finally:
             session.close()

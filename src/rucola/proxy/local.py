@@ -105,8 +105,13 @@ class LocalBrokers:
     def _link(self, session: ClientSession) -> LocalLink:
         name = self._broker.config.broker_name
         link = session.links.get(name)
-        if not isinstance(link, LocalLink) or link.is_closed:
-            link = session.links[name] = LocalLink(self._broker, session, self._asked, self._shared)
+        if isinstance(link, LocalLink) and not link.is_closed:
+            if link.client is session.peer:
+                return link
+            link.move()
+            if not link.is_closed:
+                return link
+        link = session.links[name] = LocalLink(self._broker, session, self._asked, self._shared)
         return link
 
 
@@ -136,10 +141,14 @@ class LocalLink:
     """A client's connection to the broker. See ``DoorLink``; as an ``Invoker`` it carries the calls of ``api``.
 
     Sends of one iteration of the event loop reach the broker together.
+
+    Attributes:
+        client: the client's end of its connection, as the broker knows it.
     """
 
     def __init__(self, broker: Broker, session: ClientSession, asked: ServerRequest, shared: _Shared) -> None:
         host, port = split_address(session.address)
+        self.client = session.peer
         self.broker_name, self.address = broker.config.broker_name, broker.address
         self._broker, self._session, self._asked = broker, session, asked
         self._link = MemoryLink(broker, Peer(host, port, session.secure), self, shared.space)
@@ -155,6 +164,16 @@ class LocalLink:
     def is_closed(self) -> bool:
         """Whether the broker has closed it."""
         return self._link.is_closed
+
+    def move(self) -> None:
+        """Follows the client to its new address, or ends if the broker must judge the client again."""
+        peer = self._session.peer
+        (host, _), (new_host, port) = split_address(self.client.address), split_address(peer.address)
+        if (host, self.client.secure) == (new_host, peer.secure):
+            self._link.move(port)
+            self.client = peer
+        else:
+            self.close()
 
     def rows(self, request_bytes: int, host_bytes: int) -> SendRows:
         """Rows with room for one more request."""

@@ -1,6 +1,8 @@
 """Clients register at the brokers, say that they live, and leave.
 
 There are no producer groups in this protocol: a producer registers for each of its topics, under the name of the topic.
+It is registered as long as it has a telemetry stream, because brokers ask it about transactions, and give a message up
+when they have asked too often.
 
 Source: RocketMQ 5.3.3, ``ClientActivity``.
 """
@@ -22,7 +24,7 @@ from rucola.protocol.bodies.heartbeat import (
 )
 from rucola.proxy import messages
 from rucola.proxy.access import DoorAccess
-from rucola.proxy.brokers import Brokers
+from rucola.proxy.brokers import Brokers, DoorLink
 from rucola.proxy.names import check_group
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.rpc import ok
@@ -60,7 +62,8 @@ class Presence:
             check_group(request.group.name)
         self.check_rights(session, settings)
         assert session.heartbeat is not None, "known settings have one"
-        await self.register(session, settings, session.heartbeat)
+        if session.stream is not None or not settings.HasField("publishing"):
+            await self.register(session, settings, session.heartbeat)
         return messages.HeartbeatResponse(status=ok())
 
     async def terminate(
@@ -76,7 +79,7 @@ class Presence:
             if not settings.HasField("publishing"):
                 check_group(request.group.name)
         finally:
-            self._sessions.forget(session)
+            self._sessions.forget(session, has_said=True)
         return messages.NotifyClientTerminationResponse(status=ok())
 
     def check_rights(self, session: ClientSession, settings: messages.Settings) -> None:
@@ -106,10 +109,36 @@ class Presence:
         """
         names = await self._brokers.broker_names(_topics(settings))
         results = await asyncio.gather(*(self._tell(session, name, data) for name in names), return_exceptions=True)
+        if session.stream is None and settings.HasField("publishing"):  # it was lost meanwhile
+            await self.leave(session)
         errors = [result for result in results if isinstance(result, BaseException)]
         for error in errors:
             if not isinstance(error, RucolaError) or len(errors) == len(results):
                 raise error
+
+    async def leave(self, session: ClientSession) -> None:
+        """Has brokers forget a client that has lost its stream. A consumer that is still here registers again with its
+        next heartbeat; one that has moved to another door registers there.
+        """
+        settings = session.settings
+        if settings is None or session.stream is not None:
+            return
+        if settings.HasField("publishing"):
+            groups: list[tuple[str | None, str | None]] = [(topic, None) for topic in _topics(settings)]
+        else:
+            groups = [(None, settings.subscription.group.name)]
+        leaves = (self._leave(session, link, groups) for link in session.links.values())
+        for result in await asyncio.gather(*leaves, return_exceptions=True):
+            if isinstance(result, BaseException) and not isinstance(result, RucolaError):
+                raise result
+
+    @staticmethod
+    async def _leave(session: ClientSession, link: DoorLink, groups: list[tuple[str | None, str | None]]) -> None:
+        """Leaves one group after another: a client may have named a thousand topics."""
+        for producer, consumer in groups:
+            if session.stream is not None:  # it has a new one, and is registered again
+                return
+            await link.api.unregister_client(link.address, session.client_id, producer, consumer, _TIMEOUT_MS)
 
     async def _tell(self, session: ClientSession, broker_name: str, data: HeartbeatData) -> None:
         link = await self._brokers.link(session, broker_name)

@@ -9,7 +9,7 @@ Source: RocketMQ 5.3.3, ``SendMessageActivity.SendMessageQueueSelector``, ``Mess
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Protocol
 
 from rucola.common.java import string_hash
 from rucola.common.message_queue import MessageQueue
@@ -19,7 +19,17 @@ _TWO_TO_31 = float(1 << 31)
 _UINT64_MAX = (1 << 64) - 1
 
 
-def queue_of_group(group: str, queues: Sequence[MessageQueue]) -> MessageQueue:
+class Queues(Protocol):
+    """Queues by number."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def __getitem__(self, index: int, /) -> MessageQueue:
+        """One of them."""
+
+
+def queue_of_group(group: str, queues: Queues) -> MessageQueue:
     """The queue of a message group.
 
     Args:

@@ -4,6 +4,10 @@ A handle is renewed 10 s before its message would become visible, each time for 
 acknowledgement, three hours after the pop, or with its client, whose messages then become visible after a second. The
 handles lie in a wheel with a slot for each second, so those that are not due cost nothing.
 
+A client may move to another door, and acknowledge there what it has got here; a broker that then renews the message
+delivers it again. So the handles of a client that may have moved are left alone: those that were not renewed yet end
+within a minute. Only this door knows the newest handle of a renewed message.
+
 Source: RocketMQ 5.3.3, ``DefaultReceiptHandleManager``, ``RenewStrategyPolicy``.
 """
 
@@ -107,9 +111,14 @@ class Renewals:
             del self._held[session]
         return handle if held is None else held.handle
 
-    async def release(self, session: ClientSession) -> None:
-        """Makes the messages of a client visible soon, because it has ended."""
-        held = list(self._held.pop(session, {}).values())
+    async def release(self, session: ClientSession, has_said: bool = True) -> None:
+        """Makes the messages of a client visible soon, because it has ended.
+
+        Args:
+            session: the client.
+            has_said: whether it has said so itself, here; if not, it may be a client of another door now.
+        """
+        held = [one for one in self._held.pop(session, {}).values() if one.renewed or (has_said and _is_here(one))]
         for first in range(0, len(held), _AT_ONCE):
             await asyncio.gather(
                 *(self._show(session, one.group, one.topic, one.handle) for one in held[first : first + _AT_ONCE]),
@@ -135,6 +144,9 @@ class Renewals:
         self._slots[held.due_s].append(held)
 
     async def _renew(self, held: _Held) -> None:
+        if not _is_here(held):
+            self._let_be(held)
+            return
         before = held.handle
         is_last = self._monotonic() - held.popped_s >= _RENEWED_S_MAX
         try:
@@ -159,12 +171,26 @@ class Renewals:
         else:
             self._plan(held, handle.invisible_ms / 1000 - _AHEAD_S)
 
+    def _let_be(self, held: _Held) -> None:
+        """Renews a handle a little later, if its client has connected again by then, or no longer."""
+        held.failures += 1
+        if not held.session.is_away or held.failures >= _FAILURES_MAX:
+            self.take(held.session, held.group, held.handle)
+        else:
+            self._plan(held, _AGAIN_S)
+
     def _failed(self, held: _Held, error: RucolaError) -> None:
         if held.failures >= _FAILURES_MAX:
             self.take(held.session, held.group, held.handle)
             event(logger, logging.WARNING, "handle not renewed", group=held.group, topic=held.topic, error=error)
         else:
             self._plan(held, _AGAIN_S)
+
+
+def _is_here(held: _Held) -> bool:
+    """Whether it is at this door that a client acknowledges a message."""
+    session = held.session
+    return not session.is_away and (held.renewed > 0 or held.popped_s >= session.here_since_s)
 
 
 def _key(group: str, handle: ReceiptHandle) -> tuple[str, str, int, int]:

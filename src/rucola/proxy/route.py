@@ -1,5 +1,7 @@
 """Routes and assignments: where a client finds the queues of a topic. All queues lead to the door.
 
+A topic may have a hundred thousand queues, so responses are written in steps, and without an object for each queue.
+
 Source: RocketMQ 5.3.3, ``RouteActivity``.
 """
 
@@ -11,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from rucola.common.hosts import split_address
 from rucola.common.sysflag import PermName
-from rucola.proxy import messages
+from rucola.proxy import messages, wire
 from rucola.proxy.message_kind import accepted_kinds
 from rucola.proxy.names import check_group, check_topic
 from rucola.proxy.refusal import RefusedError
-from rucola.proxy.rpc import ok
+from rucola.proxy.rpc import ok, serialized
+from rucola.remoting.fairness.steps import Steps, in_turns
 
 if TYPE_CHECKING:
     from rucola.protocol.bodies.route import QueueData
@@ -29,6 +32,9 @@ _PERMISSIONS = {
     int(PermName.WRITE): messages.WRITE,
     int(PermName.READ | PermName.WRITE): messages.READ_WRITE,
 }
+
+_AT_ONCE = 256
+_ANY_QUEUE = -1
 
 
 class Routes:
@@ -46,8 +52,8 @@ class Routes:
         self._brokers, self._access, self._own = brokers, access, own
         self._advertised = endpoints_of(advertised) if advertised else None
 
-    async def route(self, session: ClientSession, request: messages.QueryRouteRequest) -> messages.QueryRouteResponse:
-        """Serves QueryRoute.
+    async def route(self, session: ClientSession, request: messages.QueryRouteRequest) -> bytes:
+        """Serves QueryRoute; returns a ``QueryRouteResponse``.
 
         Raises:
             RefusedError: ``TOPIC_NOT_FOUND`` and others.
@@ -55,24 +61,11 @@ class Routes:
         check_topic(request.topic.name)
         self._access.check_route(session.account, session.address, request.topic.name)
         view = await self._topic(request.topic.name)
-        answer = messages.QueryRouteResponse(status=ok())
-        accepted = accepted_kinds(view.kind)
-        for data in view.queues:
-            broker = self._broker(data.broker_name, request.endpoints)
-            for queue_id, permission in enumerate(_permissions(data)):
-                answer.message_queues.add(
-                    topic=request.topic,
-                    id=queue_id,
-                    permission=permission,
-                    broker=broker,
-                    accept_message_types=accepted,
-                )
-        return answer
+        return await in_turns(self._route(view, request))
 
-    async def assignment(
-        self, session: ClientSession, request: messages.QueryAssignmentRequest
-    ) -> messages.QueryAssignmentResponse:
-        """Serves QueryAssignment: one queue that stands for all of a broker; for a group in order, each queue.
+    async def assignment(self, session: ClientSession, request: messages.QueryAssignmentRequest) -> bytes:
+        """Serves QueryAssignment: one queue that stands for all of a broker; for a group in order, each queue. Returns
+        a ``QueryAssignmentResponse``.
 
         Raises:
             RefusedError: ``FORBIDDEN``: there is nothing to read.
@@ -83,16 +76,38 @@ class Routes:
         view = await self._topic(request.topic.name)
         group = await self._brokers.group(request.group.name)
         in_order = group is not None and group.consume_message_orderly
-        answer = messages.QueryAssignmentResponse(status=ok())
-        for data in view.readable:
-            broker = self._broker(data.broker_name, request.endpoints)
-            permission = _PERMISSIONS[data.perm & int(PermName.READ | PermName.WRITE)]
-            for queue_id in range(data.read_queue_nums) if in_order else (-1,):
-                queue = messages.MessageQueue(topic=request.topic, id=queue_id, permission=permission, broker=broker)
-                answer.assignments.add(message_queue=queue)
-        if not answer.assignments:
+        if not view.readable:
             raise RefusedError(messages.FORBIDDEN, f"topic {request.topic.name} has no readable queue")
-        return answer
+        return await in_turns(self._assignment(view, request, in_order))
+
+    def _route(self, view: TopicView, request: messages.QueryRouteRequest) -> Steps[bytes]:
+        parts = [serialized(messages.QueryRouteResponse(status=ok()))]
+        accepted = accepted_kinds(view.kind)
+        for data in view.queues:
+            queue = messages.MessageQueue(
+                topic=request.topic,
+                broker=self._broker(data.broker_name, request.endpoints),
+                accept_message_types=accepted,
+            )
+            for permission, ids in _permissions(data):
+                queue.permission = permission
+                yield from _put_queues(parts, queue, ids)
+        return b"".join(parts)
+
+    def _assignment(self, view: TopicView, request: messages.QueryAssignmentRequest, in_order: bool) -> Steps[bytes]:
+        parts = [serialized(messages.QueryAssignmentResponse(status=ok()))]
+        for data in view.readable:
+            queue = messages.MessageQueue(
+                topic=request.topic,
+                permission=_PERMISSIONS[data.perm & int(PermName.READ | PermName.WRITE)],
+                broker=self._broker(data.broker_name, request.endpoints),
+            )
+            if in_order:
+                yield from _put_queues(parts, queue, range(data.read_queue_nums), assigned=True)
+            else:
+                queue.id = _ANY_QUEUE
+                parts.append(wire.message_queues(serialized(queue), range(1), assigned=True))
+        return b"".join(parts)
 
     async def _topic(self, name: str) -> TopicView:
         view = await self._brokers.topic(name)
@@ -115,13 +130,20 @@ def endpoints_of(address: str) -> messages.Endpoints:
     return messages.Endpoints(scheme=scheme, addresses=[messages.Address(host=host, port=port)])
 
 
-def _permissions(data: QueueData) -> Iterator[int]:
-    """The permission of each queue, by its id: those only for reading come first, then those only for writing."""
+def _put_queues(parts: list[bytes], queue: messages.MessageQueue, ids: range, assigned: bool = False) -> Steps[None]:
+    template = serialized(queue)
+    for first in range(0, len(ids), _AT_ONCE):
+        parts.append(wire.message_queues(template, ids[first : first + _AT_ONCE], assigned))
+        yield
+
+
+def _permissions(data: QueueData) -> Iterator[tuple[int, range]]:
+    """Permissions and ids of queues: those only for reading come first, then those only for writing."""
     reads = data.read_queue_nums if data.perm & PermName.READ else 0
     writes = data.write_queue_nums if data.perm & PermName.WRITE else 0
     both = min(reads, writes)
     if not reads and not writes:
-        yield from [messages.NONE] * max(1, data.read_queue_nums, data.write_queue_nums)
-    yield from [messages.READ] * (reads - both)
-    yield from [messages.WRITE] * (writes - both)
-    yield from [messages.READ_WRITE] * both
+        yield messages.NONE, range(max(1, data.read_queue_nums, data.write_queue_nums))
+    yield messages.READ, range(reads - both)
+    yield messages.WRITE, range(writes - both)
+    yield messages.READ_WRITE, range(max(reads, writes) - both, max(reads, writes))

@@ -27,19 +27,20 @@ def ok() -> messages.Status:
 
 
 def unary(
-    sessions: Sessions, name: str, serve: Callable[[ClientSession, Any], Awaitable[Message] | Message]
+    sessions: Sessions, name: str, serve: Callable[[ClientSession, Any], Awaitable[Message | bytes] | Message]
 ) -> UnaryMethod:
     """The method ``name``, which ``serve`` serves: it gets the client and the request, and returns the response, now or
-    later. What it refuses is answered with the status of the refusal.
+    later; a long one as bytes. What it refuses is answered with the status of the refusal.
     """
     request_class, response_class = (V2.message_class(name + part) for part in ("Request", "Response"))
 
     def refused(error: Exception) -> bytes:
         return serialized(response_class(status=refusal_of(error).status()))
 
-    async def later(answer: Awaitable[Message]) -> bytes:
+    async def later(answer: Awaitable[Message | bytes]) -> bytes:
         try:
-            return serialized(await answer)
+            response = await answer
+            return response if isinstance(response, bytes) else serialized(response)
         except RucolaError as error:
             return refused(error)
 

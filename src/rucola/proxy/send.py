@@ -237,6 +237,6 @@ def _queue_for(view: TopicView, message: SentMessage) -> MessageQueue:
         return queue_of_group(message.message_group, view.writable)
     queue = next(view.turns)
     if message.kind is MessageKind.PRIORITY and message.priority is not None:
-        highest = max(one.queue_id for one in view.writable if one.broker_name == queue.broker_name)
+        highest = next(data.write_queue_nums for data in view.queues if data.broker_name == queue.broker_name) - 1
         return MessageQueue(view.name, queue.broker_name, min(message.priority, highest))
     return queue

@@ -2,15 +2,19 @@
 
 Settings come with the client's telemetry stream, and again every few minutes. A client that was silent for two minutes
 is forgotten, and its brokers forget it, too.
+
+There may be other doors, which know nothing of this one. A client whose connection has ended may be there until it is
+seen again.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from rucola.grpc.call import GrpcCall
+from rucola.grpc.call import GrpcCall, GrpcPeer
 from rucola.protocol.codes import LanguageCode
 from rucola.proxy import messages
 from rucola.proxy.refusal import RefusedError
@@ -36,6 +40,8 @@ SESSIONS_MAX: Final = 16_384
 ``CROWDED_SILENCE_S``; clients send a heartbeat every 10 s.
 """
 CROWDED_SILENCE_S: Final = 30.0
+ELSEWHERE_S: Final = 5.0
+"""A client that was away for so long may have called another door meanwhile; one that only connects again is faster."""
 CLIENT_ID_BYTES_MAX: Final = 255
 _FORGOTTEN_AT_ONCE = 64
 _Key = tuple[bytes, str, str]
@@ -48,28 +54,28 @@ class ClientSession:
     Attributes:
         client_id: the id that it gives itself.
         account: the account that it has proved to be; empty if access control is off.
-        address: its address at its first request, ``host:port``.
-        host: the same as bytes, for messages that do not name their host.
-        secure: whether it is connected by TLS.
+        host: its address at its latest request, as bytes, for messages that do not name their host.
         language, version: what it says of itself.
         settings: its settings as it sent them; None before it did.
         heartbeat: its heartbeat for brokers, with the settings.
         stream: its telemetry stream; None if it has none.
         links: its connections to brokers, by broker name.
         seen_s: time of its last request.
+        here_since_s: since when all its calls have come to this door, as far as that can be known.
         key: by what it is known.
+        peer: whence its latest request came.
     """
 
     __slots__ = (
         "account",
-        "address",
         "client_id",
         "heartbeat",
+        "here_since_s",
         "host",
         "key",
         "language",
         "links",
-        "secure",
+        "peer",
         "seen_s",
         "settings",
         "stream",
@@ -78,16 +84,37 @@ class ClientSession:
 
     def __init__(self, key: _Key, call: GrpcCall) -> None:
         self.key, self.client_id, self.account = key, key[0].decode(), key[1]
-        self.address = call.address
-        self.host = call.address.encode()
-        self.secure = call.secure
+        self.peer = call.peer
+        self.host = call.peer.address.encode()
         self.language = _text(call.metadata[LANGUAGE])
         self.version = _text(call.metadata[VERSION])
         self.settings: messages.Settings | None = None
         self.heartbeat: HeartbeatData | None = None
         self.stream: GrpcCall | None = None
         self.links: dict[str, DoorLink] = {}
-        self.seen_s = 0.0
+        self.seen_s = self.here_since_s = 0.0
+
+    @property
+    def address(self) -> str:
+        """Its address at its latest request, ``host:port``."""
+        return self.peer.address
+
+    @property
+    def secure(self) -> bool:
+        """Whether its latest request came by TLS."""
+        return self.peer.secure
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it has no connection, so that its next request may reach another door."""
+        return self.peer.ended_s is not None
+
+    def move(self, peer: GrpcPeer, now_s: float) -> None:
+        """Notes that its requests come by another connection."""
+        ended_s = self.peer.ended_s
+        if ended_s is not None and now_s > ended_s + ELSEWHERE_S:
+            self.here_since_s = now_s
+        self.peer, self.host = peer, peer.address.encode()
 
     @property
     def language_code(self) -> LanguageCode:
@@ -125,14 +152,12 @@ class Sessions:
     Args:
         access: says who sent a request.
         monotonic: the clock, in seconds.
-        ended: called with each client that is forgotten; closes its connections.
+        ended: called with each client that is forgotten, and whether it has said itself that it ends; closes its
+            connections.
     """
 
     def __init__(
-        self,
-        access: DoorAccess,
-        monotonic: Callable[[], float],
-        ended: Callable[[ClientSession], None] = ClientSession.close,
+        self, access: DoorAccess, monotonic: Callable[[], float], ended: Callable[[ClientSession, bool], None]
     ) -> None:
         self._access = access
         self._monotonic = monotonic
@@ -156,7 +181,7 @@ class Sessions:
         if not client_id or not client_id.strip():
             raise RefusedError(messages.CLIENT_ID_REQUIRED, "the request has no x-mq-client-id")
         account = self._access.account_of(call)
-        key = client_id, account, call.address.rpartition(":")[0] if account else ""
+        key = client_id, account, call.peer.address.rpartition(":")[0] if account else ""
         session = self._sessions.get(key)
         if session is None:
             session = self._new(key, call)
@@ -165,6 +190,8 @@ class Sessions:
         else:
             self._sessions.move_to_end(key)
         session.seen_s = self._monotonic()
+        if session.peer is not call.peer:
+            session.move(call.peer, session.seen_s)
         return session
 
     def _make_room(self) -> None:
@@ -175,11 +202,11 @@ class Sessions:
             raise RefusedError(messages.TOO_MANY_REQUESTS, f"there are more than {SESSIONS_MAX} clients")
         self.forget(silent)
 
-    def forget(self, session: ClientSession) -> None:
+    def forget(self, session: ClientSession, has_said: bool = False) -> None:
         """Forgets a client, which has said that it ends or was silent for too long."""
         if self._sessions.get(session.key) is session:
             del self._sessions[session.key]
-            self._ended(session)
+            self._ended(session, has_said)
 
     def forget_silent(self) -> bool:
         """Forgets clients that were silent for too long, a few at a time. Returns whether there may be more."""
@@ -191,10 +218,12 @@ class Sessions:
             self.forget(session)
         return True
 
-    def close(self) -> None:
-        """Forgets all."""
-        for session in self:
+    async def close(self) -> None:
+        """Forgets all, a few in each turn of the event loop."""
+        for count, session in enumerate(self, 1):
             self.forget(session)
+            if count % _FORGOTTEN_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     @staticmethod
     def _new(key: _Key, call: GrpcCall) -> ClientSession:

@@ -24,6 +24,7 @@ from rucola.proxy.names import check_group, check_topic
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.rpc import decoded, ok, refusal_of, serialized
 from rucola.proxy.settings import CLIENT_PROPERTIES_BYTES_MAX, CLIENT_PROPERTIES_MAX, told
+from rucola.remoting.fairness.steps import Steps
 from rucola.runtime.logs import event
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ TOPICS_MAX: Final = 1024
 SETTINGS_WAITING_MAX: Final = 16
 """Settings that one client may send before the first of them is answered."""
 _ANSWER_S: Final = 5.0
+_LEAVES_AT_ONCE: Final = 16
 _PROPERTY_KEY = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,63}")
 _PROPERTY_CHARACTERS_MAX = 256
 
@@ -63,6 +65,7 @@ class Telemetry:
         self._body_bytes_max = body_bytes_max
         self._nonces = itertools.count(1)
         self._asked: dict[tuple[ClientSession, str], asyncio.Future[messages.TelemetryCommand]] = {}
+        self._left: dict[ClientSession, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def method(self) -> StreamMethod:
@@ -106,13 +109,31 @@ class Telemetry:
         stream.send(serialized(command))
         return True
 
-    def reconnect(self) -> None:
+    def reconnect(self) -> Steps[None]:
         """Tells all clients that this server ends."""
         for session in self._sessions:
             command = messages.ReconnectEndpointsCommand(nonce=f"{next(self._nonces)}")
             self.say(session, messages.TelemetryCommand(status=ok(), reconnect_endpoints_command=command))
             if session.stream is not None:
                 session.stream.end()
+            yield
+
+    def lost(self, session: ClientSession) -> None:
+        """Notes that the stream of a client is over, and that it has no other one."""
+        session.set_stream(None)
+        if not self._left:
+            self._run(self._leave())
+        self._left[session] = None
+
+    async def _leave(self) -> None:
+        """Has brokers forget clients, a few in each turn: all may lose their streams at once."""
+        while True:
+            for session in list(itertools.islice(self._left, _LEAVES_AT_ONCE)):
+                del self._left[session]
+                self._run(self._presence.leave(session))
+            if not self._left:
+                return
+            await asyncio.sleep(0)
 
     def _begin(self, call: GrpcCall) -> _Stream:
         try:
@@ -223,7 +244,7 @@ class _Stream:
     def over(self) -> None:
         """The stream takes no more commands."""
         if self.session.stream is self.call:
-            self.session.set_stream(None)
+            self._telemetry.lost(self.session)
 
 
 def _check_number(count: int) -> None:

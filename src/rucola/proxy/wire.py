@@ -29,6 +29,26 @@ def sent(message_id: bytes, offset: int) -> bytes:
     return OK + b"\x12" + varint(len(entry)) + entry
 
 
+def message_queues(queue: bytes, ids: range, assigned: bool = False) -> bytes:
+    """Field 2 of a ``QueryRouteResponse``, or of a ``QueryAssignmentResponse``: queues that differ in their ids.
+
+    Args:
+        queue: one of them, as a ``MessageQueue`` without an id.
+        ids: their ids.
+        assigned: whether the response is of the second kind, where each queue is within an ``Assignment``.
+    """
+    parts: list[bytes] = []
+    for queue_id in ids:
+        number = b"\x10" + varint(queue_id) if queue_id else b""
+        length = varint(len(queue) + len(number))
+        if assigned:
+            parts += (b"\x12", varint(1 + len(length) + len(queue) + len(number)), b"\x0a")
+        else:
+            parts.append(b"\x12")
+        parts += (length, queue, number)
+    return b"".join(parts)
+
+
 def acknowledged(message_id: bytes, receipt_handle: bytes) -> bytes:
     """The ``AckMessageResponse`` for one message that was acknowledged."""
     entry = b""

@@ -185,11 +185,15 @@ class Channel(Outbound):
     def connected(self, transport: asyncio.Transport) -> None:
         """Called when the connection was accepted."""
         super().connected(transport)
-        peer = transport.get_extra_info("peername")
-        self.host, self.remote_address = stored_host(peer), readable_address(peer)
+        self._note_address(transport)
         self.secure = transport.get_extra_info("ssl_object") is not None
         self.verified = self.secure and bool(transport.get_extra_info("peercert"))
         self._server.opened(self)
+
+    def moved(self) -> None:
+        """Called when the peer of a connection within the process has another port."""
+        if self._transport is not None:
+            self._note_address(self._transport)
 
     def ended(self) -> None:
         """Called once, when the connection is gone."""
@@ -201,6 +205,10 @@ class Channel(Outbound):
         # The values may refer to this channel. Only a garbage collection would free such a cycle. If the channel has
         # already survived a full collection, the cycle would even stay until the process ends (``runtime.collector``).
         self.attributes.clear()
+
+    def _note_address(self, transport: asyncio.Transport) -> None:
+        peer = transport.get_extra_info("peername")
+        self.host, self.remote_address = stored_host(peer), readable_address(peer)
 
 
 def stored_host(peer: tuple[Any, ...] | None) -> bytes:

@@ -148,6 +148,13 @@ class MemoryLink:
         inbound.serve(batch)
         return not inbound.reasons
 
+    def move(self, port: int) -> None:
+        """Notes that the client has another port now. A client with another IP address needs another link, because the
+        server may judge it by that.
+        """
+        self._end.move(port)
+        self.channel.moved()
+
     def close(self) -> None:
         """Ends the connection; waiting requests fail with ``RemotingClosedError``."""
         self._end.close()
@@ -252,9 +259,14 @@ class _ServerEnd(asyncio.Transport):
     """What the server takes for the transport of a socket."""
 
     def __init__(self, link: MemoryLink, peer: Peer) -> None:
-        super().__init__({"peername": (peer.host, peer.port), "ssl_object": True if peer.secure else None})
+        super().__init__({"ssl_object": True if peer.secure else None})
         self._link = link
+        self._peer = peer
         self._closing = False
+
+    def move(self, port: int) -> None:
+        """The client has another port now."""
+        self._peer = self._peer._replace(port=port)
 
     def get_write_buffer_size(self) -> int:
         """Nothing waits here: the client takes all."""
@@ -300,4 +312,4 @@ class _ServerEnd(asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Address and encryption of the client."""
-        return super().get_extra_info(name, default)
+        return self._peer[:2] if name == "peername" else super().get_extra_info(name, default)

@@ -287,6 +287,8 @@ def test_commands_go_to_the_newest_stream(tmp_path: Path) -> None:
             second.cancel()
             await settle()
             assert session.stream is None
+            heartbeat = messages.HeartbeatRequest(group=resource("G"), client_type=messages.PUSH_CONSUMER)
+            assert (await again.call("Heartbeat", heartbeat)).status.code == messages.OK
             answer = await running_info(door, jstack="true")
             assert answer.code == ResponseCode.SUCCESS and b"no telemetry stream" in bytes(answer.body)
 

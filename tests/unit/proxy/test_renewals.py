@@ -59,6 +59,9 @@ class World:
 class Client:
     """Stands for a session."""
 
+    is_away = False
+    here_since_s = 0.0
+
 
 def test_each_renewal_is_longer_than_the_last() -> None:
     world = World()
@@ -156,6 +159,39 @@ def test_a_client_that_ends_gives_its_messages_back() -> None:
     assert len(world.renewals) == 1
     world.pass_seconds(50)
     assert len(world.changes) == 201
+
+
+def test_a_client_that_is_away_keeps_its_messages_if_it_connects_again_soon() -> None:
+    world, client = World(), Client()
+    world.renewals.keep(client, "G", "T", world.handle(), 0)  # type: ignore[arg-type]
+    client.is_away = True
+    world.pass_seconds(53)
+    assert not world.changes
+    client.is_away = False
+    world.pass_seconds(1)
+    assert [time for time, _, _ in world.changes] == [54]
+
+
+def test_messages_of_a_client_that_moved_are_left_alone() -> None:
+    """It may have acknowledged them at another door: a renewal would deliver them again."""
+    world, client, back = World(), Client(), Client()
+    for one in (client, back):
+        world.renewals.keep(one, "G", "T", world.handle(), 0)  # type: ignore[arg-type]
+    client.is_away, back.here_since_s = True, 20.0
+    world.pass_seconds(10 * MINUTE_S)
+    assert not world.changes and not len(world.renewals)
+
+
+@pytest.mark.parametrize("has_said", [True, False])
+def test_only_renewed_messages_of_a_client_that_vanished_are_shown(has_said: bool) -> None:
+    world, client = World(), Client()
+    world.renewals.keep(client, "G", "T", world.handle(1), 0)  # type: ignore[arg-type]
+    world.pass_seconds(55)
+    world.renewals.keep(client, "G", "T", world.handle(2), 0)  # type: ignore[arg-type]
+    world.changes.clear()
+    asyncio.run(world.renewals.release(client, has_said))  # type: ignore[arg-type]
+    assert [offset for _, offset, _ in world.changes] == ([1, 2] if has_said else [1])
+    assert not len(world.renewals)
 
 
 def test_looks_that_come_late_or_often() -> None:
