@@ -351,7 +351,7 @@ def test_what_was_acknowledged_a_moment_ago_stays_so_when_the_clock_is_moved(tmp
             assert (await ack(cluster, answer, 0)).code == SUCCESS
             clock.ahead_ms += 60_000
             await cluster.broker.catch_up()
-            assert bodies(await pop(cluster, bornTime=0)) == [b"1"]
+            assert bodies(await pop(cluster, bornTime=0, pollTime=20_000)) == [b"1"]
 
     run(work())
 
