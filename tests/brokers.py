@@ -20,6 +20,7 @@ from rucola.remoting.client import RemotingClient
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.store.config import FlushDiskType, MessageStoreConfig
+from rucola.testing.event_loop import run_stepped
 
 T = TypeVar("T")
 
@@ -28,7 +29,8 @@ COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)
+    """Runs servers and clients on one loop, whose timeouts do not pass while the process waits for a processor."""
+    return run_stepped(work)
 
 
 def same_queue(_topic: str, queue_id: int) -> int:

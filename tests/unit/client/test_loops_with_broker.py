@@ -31,6 +31,7 @@ from rucola import (
 from rucola.client import lite_pull_service, push_service
 from rucola.client.admin import AdminClient
 from rucola.errors import ClientError
+from rucola.testing.event_loop import run_stepped
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 KINDS = ("push", "orderly", "lite")
@@ -91,7 +92,7 @@ def scene_of(tmp_path: Path, work: Callable[[Cluster, Producer], Awaitable[None]
             await fill(producer, ALL)
             await work(servers, producer)
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 @pytest.mark.parametrize("kind", KINDS)
