@@ -112,9 +112,9 @@ def test_found_and_fixed(name: str) -> None:
 
 @pytest.mark.parametrize("name", FOUND_IN_RECOVERY)
 def test_found_in_recovery_and_fixed(name: str) -> None:
-    workload, sample, every, defect = FOUND_IN_RECOVERY[name]
+    workload, sample, compound_every, every, defect = FOUND_IN_RECOVERY[name]
     with defect(), noticed():
-        explore(workload, sample, every)
+        explore(workload, sample, compound_every, every)
 
 
 @pytest.mark.parametrize("name", BETWEEN_THREADS)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.brokers import Cluster
+from tests.brokers import Cluster, run_virtual
 from tests.unit.client.consuming import cluster
 
 from rucola import (
@@ -31,7 +31,6 @@ from rucola import (
 from rucola.client import lite_pull_service, push_service
 from rucola.client.admin import AdminClient
 from rucola.errors import ClientError
-from rucola.testing.event_loop import run_stepped
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 KINDS = ("push", "orderly", "lite")
@@ -92,7 +91,7 @@ def scene_of(tmp_path: Path, work: Callable[[Cluster, Producer], Awaitable[None]
             await fill(producer, ALL)
             await work(servers, producer)
 
-    run_stepped(scene())
+    run_virtual(scene())
 
 
 @pytest.mark.parametrize("kind", KINDS)

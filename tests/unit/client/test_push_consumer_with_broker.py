@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.brokers import Cluster
+from tests.brokers import Cluster, run_virtual
 from tests.unit.client.consuming import cluster, ignore, send
 
 from rucola import (
@@ -20,7 +20,6 @@ from rucola import (
     ReconsumeLater,
 )
 from rucola.errors import BrokerError
-from rucola.testing.event_loop import run_stepped
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
@@ -67,7 +66,7 @@ def test_tags_and_sql(tmp_path):
             assert sorted(by_tag.bodies) == [b"1", b"3", b"5"]
             assert sorted(by_sql.bodies) == [b"4", b"5"]
 
-    run_stepped(scene())
+    run_virtual(scene())
 
 
 def test_sql_that_the_broker_refuses(tmp_path):
@@ -84,7 +83,7 @@ def test_sql_that_the_broker_refuses(tmp_path):
                 with pytest.raises(BrokerError):
                     await running.subscribe("T", MessageSelector.by_sql("n >"))
 
-    run_stepped(scene())
+    run_virtual(scene())
 
 
 def test_retries_and_the_dead_letter(tmp_path):
@@ -115,7 +114,7 @@ def test_retries_and_the_dead_letter(tmp_path):
             assert times == [("T", 0), ("T", 1), ("T", 2)]
             assert (letters.bodies, letters.messages[0].properties["RETRY_TOPIC"]) == ([b"bad"], "T")
 
-    run_stepped(scene())
+    run_virtual(scene())
 
 
 def test_an_orderly_dead_letter(tmp_path):
@@ -147,7 +146,7 @@ def test_an_orderly_dead_letter(tmp_path):
                         await asyncio.sleep(0.05)
             assert got == [(b"bad", 0), (b"bad", 1), (b"good", 0)]
 
-    run_stepped(scene())
+    run_virtual(scene())
 
 
 @pytest.mark.parametrize("orderly", [False, True])
@@ -168,7 +167,7 @@ def test_a_loop_over_messages(tmp_path, orderly):
                             break
             assert got == [b"%d" % number for number in range(10)]
 
-    run_stepped(scene())
+    run_virtual(scene())
 
 
 def test_messages_in_the_hands_of_a_failed_loop_come_again(tmp_path):
@@ -193,7 +192,7 @@ def test_messages_in_the_hands_of_a_failed_loop_come_again(tmp_path):
             await loop(False)
             assert got == [b"0", b"0", b"1"]
 
-    run_stepped(scene())
+    run_virtual(scene())
 
 
 def test_a_loop_ends_with_the_consumer(tmp_path):
@@ -218,7 +217,7 @@ def test_a_loop_ends_with_the_consumer(tmp_path):
                 await asyncio.gather(*looping, return_exceptions=True)
             assert got == [b"0"]
 
-    run_stepped(scene())
+    run_virtual(scene())
 
 
 def test_broadcasting_goes_on_where_its_file_says(tmp_path):
@@ -241,7 +240,7 @@ def test_broadcasting_goes_on_where_its_file_says(tmp_path):
                 await third.enough.wait()
             assert third.bodies == [b"2"]
 
-    run_stepped(scene())
+    run_virtual(scene())
 
 
 def test_a_topic_that_is_made_later_and_one_no_longer_wanted(tmp_path):
@@ -260,4 +259,4 @@ def test_a_topic_that_is_made_later_and_one_no_longer_wanted(tmp_path):
                     while any(queue.topic == "T" for queue in one.assignment):
                         await asyncio.sleep(0.05)
 
-    run_stepped(scene())
+    run_virtual(scene())
