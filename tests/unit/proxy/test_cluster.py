@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.brokers import run_virtual
 from tests.unit.proxy.clusters import LIMIT_S, QUEUES, TwoBrokers, eventually
 
 from rucola.common.sysflag import PermName
@@ -30,7 +30,7 @@ def play(path: Path, scene: Scene, **broker: Any) -> None:
         async with TwoBrokers(path, **broker) as brokers:
             await asyncio.wait_for(scene(brokers), LIMIT_S)
 
-    run_stepped(run())
+    run_virtual(run())
 
 
 def test_a_route_has_the_queues_of_both_brokers_and_leads_to_the_door(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_delayed_message_arrives_later(tmp_path: Path) -> None:
         await brokers.join("g", "T")
         client = await brokers.client()
         answer = await client.sent(
-            "T", message_type=messages.DELAY, delivery_timestamp={"seconds": int(time.time()) + 2}
+            "T", message_type=messages.DELAY, delivery_timestamp={"seconds": SystemClock().wall_ms() // 1000 + 2}
         )
         assert answer.status.code == OK
         polls = {asyncio.ensure_future(client.received("g", "T", broker=name)) for name in "ab"}
