@@ -364,6 +364,7 @@ def test_progress_is_stored_every_5_s_one_poll_late(broker):
             advance(5.1)
             await it.broker.until(lambda: len(it.commits) == 1)
             assert len(await it.consumer.poll()) == 1
+            await settle()
             advance(5.1)
             await it.broker.until(lambda: len(it.commits) == 2)
             assert it.commits == [0, 1]
