@@ -20,6 +20,8 @@ from rucola.remoting.client import RemotingClient
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.store.config import FlushDiskType, MessageStoreConfig
+from rucola.testing.event_loop import run_stepped
+from rucola.testing.virtual_loop import VirtualEventLoop, virtual_time
 
 T = TypeVar("T")
 
@@ -28,7 +30,15 @@ COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)
+    """Runs servers and clients on one loop, whose timeouts do not pass while the process waits for a processor."""
+    return run_stepped(work)
+
+
+def run_virtual(work: Coroutine[Any, Any, T]) -> T:
+    """Like ``run``; and pauses pass at once, on all clocks."""
+    loop = VirtualEventLoop()
+    with virtual_time(loop), asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(work)
 
 
 def same_queue(_topic: str, queue_id: int) -> int:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
 
-_SPARK = "tests/spark/"
+_TOGETHER = ("tests/spark/", "tests/lake/")
+"""Directories whose tests run in a single process, which starts the only Java process, or the only S3 server."""
 _LONGEST_FIRST = (
     "spark/test_stream",
     "scenario/test_sigkill_broker",
@@ -126,14 +127,13 @@ def _freeze() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """Keeps the tests of each file in the same process. All tests with Spark run in a single process, which starts the
-    only Java process.
-    """
+    """Keeps the tests of each file, and of some directories, in the same process."""
     from xdist.scheduler import LoadFileScheduling
 
     class Together(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _SPARK if nodeid.startswith(_SPARK) else super()._split_scope(nodeid)
+            whole = [directory for directory in _TOGETHER if nodeid.startswith(directory)]
+            return whole[0] if whole else super()._split_scope(nodeid)
 
     return Together(config, log)
 

@@ -6,10 +6,11 @@ A store that a test leaves open goes on to sync and to write, also into what lat
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,18 +75,21 @@ def _threads() -> Iterator[tuple[str, str, object]]:
 
 def _processes() -> Iterator[tuple[str, str, object]]:
     """Yields the children of this process that run the product; there are none where the system has no /proc."""
-    for listing in Path("/proc/self/task").glob("*/children"):
-        try:
-            children = listing.read_text().split()
-        except OSError:  # the thread has ended
-            continue
-        for child in children:
-            try:
-                command = Path("/proc", child, "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-            if "rucola" in command:
-                yield "process", command[:200], child
+    with suppress(FileNotFoundError):
+        for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 - each test asks twice
+            for child in _read(f"/proc/self/task/{thread}/children").split():
+                command = _read(f"/proc/{child}/cmdline").replace("\0", " ")
+                if "rucola" in command:
+                    yield "process", command[:200], child
+
+
+def _read(path: str) -> str:
+    """The text of a file of /proc; empty if the thread or process has ended."""
+    try:
+        with open(path, errors="replace") as file:  # noqa: PTH123 - see above
+            return file.read()
+    except OSError:
+        return ""
 
 
 def _tasks() -> Iterator[tuple[str, str, object]]:

@@ -2,7 +2,8 @@
 Tests of what only a disk does put theirs on the disk.
 
 In memory, the system cannot tell whether bytes of a file are in memory (``RWF_NOWAIT``) or have blocks (``FIEMAP``),
-and nothing is ever read from a disk. A directory or module whose tests need that imports ``tmp_path`` from here.
+and nothing is ever read from a disk. A directory whose tests need that imports ``tmp_path`` from here in its
+``conftest.py``; a module has ``tmp_path = places.tmp_path``.
 """
 
 from __future__ import annotations

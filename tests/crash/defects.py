@@ -254,12 +254,13 @@ FOUND: dict[str, tuple[str, Defect]] = {
 }
 """Defects that power cuts revealed: workload, and the code as it was, by name."""
 
-FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, Defect]] = {
-    "removals of segments synced together": ("roll", 1, 11, plant(SegmentList, "remove_after", _remove_after)),
+FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, int, Defect]] = {
+    "removals of segments synced together": ("roll", 1, 5, 20, plant(SegmentList, "remove_after", _remove_after)),
     "watermark of queues not lowered while one is rebuilt": (
         "missing_queue",
-        1,
-        29,
+        0,
+        3,
+        20,
         plant(
             recovery,
             "replace",
@@ -268,19 +269,21 @@ FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, Defect]] = {
     ),
     "index files rebuilt by a recovery not synced when they are full": (
         "kill",
-        1,
-        29,
+        0,
+        5,
+        11,
         plant(IndexService, "_next_file", _next_file_without_sync),
     ),
     "kept bytes overwritten by what an interrupted recovery left": (
         "batch",
         8,
-        5,
+        3,
+        11,
         plant(Quarantine, "_place", _overwrite_aside),
     ),
 }
-"""Defects that power cuts during recovery revealed, by name: workload, number of random states per step, n, and the
-code as it was. One in n states is recovered under further power cuts.
+"""Defects that power cuts during recovery revealed, by name: workload, number of random states per step, n, m, and the
+code as it was. One in n states is recovered under further power cuts; the power fails at one in m steps.
 """
 
 FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {

@@ -125,24 +125,32 @@ def early_after_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TimerMessageService, "load", behind)
 
 
-DEFECTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, bool, str]] = [
-    (answered_before_the_disk, "pop_and_ack", True, "acknowledged and came again"),
-    (answered_and_not_stored, "pop_and_ack", False, "acknowledged and came again"),
-    (popped_again, "pop_and_ack", True, "came"),
-    (popped_before_the_disk, "behind", False, "lost"),
-    (revived_before_the_disk, "behind", False, "lost"),
-    (finished_only_after_a_crash, "killed", True, "came at"),
-    (ends_forgotten, "transactions", True, "half message"),
-    (half_progress_before_the_disk, "transactions", False, "half message"),
-    (delivered_before_the_disk, "delays", False, "lost"),
-    (early_after_a_start, "delays", True, "is due"),
+DEFECTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, bool, int, str]] = [
+    (answered_before_the_disk, "pop_and_ack", True, 2, "acknowledged and came again"),
+    (answered_and_not_stored, "pop_and_ack", False, 2, "acknowledged and came again"),
+    (popped_again, "pop_and_ack", True, 2, "came"),
+    (popped_before_the_disk, "behind", False, 2, "lost"),
+    (revived_before_the_disk, "behind", False, 2, "lost"),
+    (finished_only_after_a_crash, "killed", True, 5, "came at"),
+    (ends_forgotten, "transactions", True, 2, "half message"),
+    (half_progress_before_the_disk, "transactions", False, 2, "half message"),
+    (delivered_before_the_disk, "delays", False, 2, "lost"),
+    (early_after_a_start, "delays", True, 2, "is due"),
 ]
+"""Each defect, its workload, whether syncs are waited for, n for a power cut at one in n steps, and what is noticed."""
 
 
-@pytest.mark.parametrize(("defect", "name", "sync", "what"), DEFECTS, ids=[each[0].__name__ for each in DEFECTS])
+@pytest.mark.parametrize(
+    ("defect", "name", "sync", "every", "what"), DEFECTS, ids=[each[0].__name__ for each in DEFECTS]
+)
 def test_planted_defects_are_noticed(
-    monkeypatch: pytest.MonkeyPatch, defect: Callable[[pytest.MonkeyPatch], None], name: str, sync: bool, what: str
+    monkeypatch: pytest.MonkeyPatch,
+    defect: Callable[[pytest.MonkeyPatch], None],
+    name: str,
+    sync: bool,
+    every: int,
+    what: str,
 ) -> None:
     defect(monkeypatch)
     with pytest.raises(Broken, match=what):
-        explore(name, sync, quick=True)
+        explore(name, sync, every=every, quick=True)

@@ -34,6 +34,8 @@ ONE_IN = {
     "units found in memory after a kill not synced": 13,
 }
 """Defects that are noticed late, and long before the end even if the power fails at only one in this many steps."""
+PLANTED_ONE_IN = 3
+"""As ``test_explorer.py`` has it by day, with as many random states."""
 BETWEEN_THREADS_ONE_IN = 13
 FAULTS_ONE_IN = 9
 
@@ -68,7 +70,7 @@ def sweep(workload: str, fault: tuple[bool, int, frozenset[str]]) -> None:
 def test_power_cuts_notice(name: str) -> None:
     workload, defect = PLANTED[name]
     with defect(), noticed(f"seed {SEED}"):
-        explore(workload)
+        explore(workload, sample=1, every=PLANTED_ONE_IN)
 
 
 @pytest.mark.parametrize(
@@ -112,9 +114,9 @@ def test_found_and_fixed(name: str) -> None:
 
 @pytest.mark.parametrize("name", FOUND_IN_RECOVERY)
 def test_found_in_recovery_and_fixed(name: str) -> None:
-    workload, sample, every, defect = FOUND_IN_RECOVERY[name]
+    workload, sample, compound_every, every, defect = FOUND_IN_RECOVERY[name]
     with defect(), noticed():
-        explore(workload, sample, every)
+        explore(workload, sample, compound_every, every)
 
 
 @pytest.mark.parametrize("name", BETWEEN_THREADS)

@@ -19,6 +19,8 @@ from rucola.testing.store_life import StoreLife, check_kept_aside, empty_disk, q
 from rucola.testing.store_model import Mismatch
 
 SEED = 7
+EVERY = size(3, 1)
+"""The power fails at one in this many steps of short runs."""
 ONE_IN = size(20, 3)
 """The power fails at one in this many steps of the runs that resemble others; ``make crash`` has all steps."""
 FULL_ONE_IN = size(8, 1)
@@ -27,13 +29,13 @@ FLUSH = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 
 
 @pytest.mark.parametrize(("workload", "sync"), [("put", True), ("roll", False), ("kill", True), ("kill", False)])
-def test_power_cut_at_every_step(workload: str, sync: bool) -> None:
+def test_power_cuts_at_the_steps_of_a_run(workload: str, sync: bool) -> None:
     """The next test has the other workloads, and ``make crash`` all of them in both flush modes with random states."""
-    explorer = CrashExplorer(config(sync), SEED, sample=1)
+    explorer = CrashExplorer(config(sync), SEED, sample=1, every=EVERY)
     explorer.run(WORKLOADS[workload])
     print(explorer.counts)
     assert explorer.counts.steps > 70
-    assert explorer.counts.states > 50
+    assert explorer.counts.states > size(30, 50)
 
 
 @pytest.mark.parametrize("workload", sorted({*WORKLOADS} - {"expired_and_deleted"}))  # it is long

@@ -1,7 +1,7 @@
 """SIGKILL while messages are appended: no acknowledged message is lost, and none is incomplete.
 
-Each of four stores is killed four times, and continues after each kill. The seed in the name of the test determines the
-moment of a kill: after how many acknowledged messages, and how many milliseconds later.
+Each of four stores is killed twice (with ``--whole`` four times), and continues after each kill. The seed in the name
+of the test determines the moment of a kill: after how many acknowledged messages, and how many milliseconds later.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from random import Random
 
 import pytest
 from tests.crash.writer import body_of, config, properties_of
+from tests.sizes import size
 
 from rucola.common.message import MessageExt
 from rucola.formats.message import decode_message, decode_messages
@@ -23,7 +24,7 @@ from rucola.runtime.files import Files
 from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageStatus
 
-ROUNDS = 4
+ROUNDS = size(2, 4)
 Acknowledged = dict[int, tuple[str, int, int, int]]
 """Topic, queue id, queue offset and physical offset of a message, by its number."""
 

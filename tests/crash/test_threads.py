@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.crash.thread_watch import Broken, SyncWatch
 from tests.crash.threads import run
+from tests.sizes import size
 from tests.unit.store.stores import config as config_of
 from tests.unit.store.stores import message
 
@@ -21,7 +22,8 @@ from rucola.testing.clock import ManualClock
 
 @pytest.mark.parametrize("config", ["sync", "pool"])
 def test_promises_are_kept_between_threads(config: str) -> None:
-    done = run(3.0, 1, config, life_s=1.5)
+    life_s = size(8, 15) / 10
+    done = run(2 * life_s, 1, config, life_s=life_s)
     assert done["acknowledged"] > 50
     assert done["checked"] > 50
 

@@ -166,4 +166,4 @@ def test_planted_defects_are_noticed(
 ) -> None:
     defect(monkeypatch)
     with pytest.raises(Broken):
-        explore(WORKLOADS[name], sync, sample=6)
+        explore(WORKLOADS[name], sync, sample=6, every=ONE_IN)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.brokers import run
+from tests.brokers import run_virtual
 from tests.golden.broker_case import LaterClock, broker_of
 
 from rucola.broker import Broker
@@ -52,7 +52,7 @@ def test_due_messages_come_once(name: str, tmp_path: Path) -> None:
             await client.close()
             await broker.shutdown()
 
-    run(work())
+    run_virtual(work())
 
 
 @pytest.mark.parametrize("name", ["pop_clean", "pop_killed"])

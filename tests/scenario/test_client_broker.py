@@ -14,6 +14,7 @@ from rucola.broker import Broker, BrokerConfig
 from rucola.errors import BrokerError
 from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.store.config import MessageStoreConfig
+from rucola.testing.event_loop import run_stepped
 
 
 def new_broker(names: NameServer, store: Path, port: int = 0) -> Broker:
@@ -79,7 +80,7 @@ def test_sent_messages_can_be_pulled(tmp_path):
             assert (await consumer.pull(queue, 0, expression="TagB")).messages == []
             assert (await consumer.pull(queue, 99)).status is PullStatus.OFFSET_ILLEGAL
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_pipelined_and_batched(tmp_path):
@@ -105,7 +106,7 @@ def test_pipelined_and_batched(tmp_path):
             assert members == [f"batch {n}".encode() for n in range(10)]
             assert len(set(batch.msg_id.split(","))) == len(set(batch.offset_msg_id.split(","))) == 10
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_a_held_pull_is_woken_by_a_message(tmp_path):
@@ -124,7 +125,7 @@ def test_a_held_pull_is_woken_by_a_message(tmp_path):
             await producer.send(Message("T", b"second"), queue)
             assert [message.body for message in (await waiting).messages] == [b"second"]
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_progress_of_a_group(tmp_path):
@@ -140,7 +141,7 @@ def test_progress_of_a_group(tmp_path):
                 await consumer.pull(queue, 0)
                 assert await consumer.committed(queue) is None
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_the_broker_refuses_a_queue_that_is_not_there(tmp_path):
@@ -152,7 +153,7 @@ def test_the_broker_refuses_a_queue_that_is_not_there(tmp_path):
                 await producer.send(Message("T", b"x"), far)
             assert caught.value.code == 29
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_everything_submitted_over_a_restart_arrives(tmp_path):
@@ -200,4 +201,4 @@ def test_everything_submitted_over_a_restart_arrives(tmp_path):
         await broker.shutdown()
         await names.shutdown()
 
-    asyncio.run(scene())
+    run_stepped(scene())

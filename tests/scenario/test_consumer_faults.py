@@ -9,8 +9,8 @@ from __future__ import annotations
 from tests.scenario.consumer_faults import FAULTS, run
 from tests.scenario.fault_readers import KINDS
 
-PAUSE_S = 0.04
-"""Seconds between two sends to a queue: a quarter of the messages of ``make faults``, by the same faults."""
+PAUSE_S = 0.1
+"""Seconds between two sends to a queue: a tenth of the messages of ``make faults``, by the same faults."""
 
 
 def test_every_kind_of_consumer_goes_through_every_fault():

@@ -13,12 +13,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.sizes import size
 
 from rucola import Message, Producer, ProducerConfig, PullConsumer, PullStatus, SendStatus
 from rucola.errors import RucolaError
 
 SOURCE = Path(__file__).parents[2] / "src"
-ROUNDS = 4
+ROUNDS = size(2, 4)
 IN_FLIGHT = 32
 TIMEOUT_S = 60
 CONFIG = "mappedFileSizeCommitLog=1048576\nmappedFileSizeConsumeQueue=20000\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"

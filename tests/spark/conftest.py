@@ -15,6 +15,7 @@ import pytest
 from tests.leavings import for_the_session
 
 from rucola.client.admin import AdminClient
+from rucola.client.config import ProducerConfig
 from rucola.common.message import Message
 from rucola.common.message_queue import MessageQueue
 from rucola.spark.session import local_session
@@ -23,7 +24,10 @@ from rucola.sync import Producer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-READY_TIMEOUT_S = 60
+READY_TIMEOUT_S = 300
+_CALL_MS = 60_000
+"""Time limit of a call to servers in other processes, which may wait long for a processor."""
+_PATIENT = ProducerConfig(send_msg_timeout_ms=_CALL_MS, mq_client_api_timeout_ms=_CALL_MS, connect_timeout_ms=_CALL_MS)
 SERVERS_VARIABLE = "RUCOLA_SPARK_TEST_SERVERS"
 """Environment variable with the version of the official servers to test against; without it, Rucola's are tested."""
 
@@ -96,7 +100,7 @@ class BrokerProcess:
 
     def producer(self) -> Producer:
         """Returns a producer, to be used in a ``with`` block."""
-        return Producer("tests", self.namesrv)
+        return Producer("tests", self.namesrv, _PATIENT)
 
     def send_all(self, messages: Iterable[Message]) -> None:
         """Sends messages of one topic; returns when all are stored and readable.
@@ -115,7 +119,7 @@ class BrokerProcess:
         asyncio.run(self._readable(ends))
 
     async def _readable(self, ends: dict[MessageQueue, int]) -> None:
-        async with AdminClient(self.namesrv) as admin, asyncio.timeout(READY_TIMEOUT_S):
+        async with AdminClient(self.namesrv, _CALL_MS) as admin, asyncio.timeout(READY_TIMEOUT_S):
             topic = next(iter(ends)).topic
             while True:
                 offsets = await admin.topic_offsets(topic)

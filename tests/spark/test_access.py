@@ -95,7 +95,7 @@ def test_a_secret_is_in_no_plan_log_event_or_checkpoint(
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(300)
     shown += [str(query._jsq.explainInternal(True)), *(progress.json for progress in query.recentProgress)]
     for wrong in ({"secretKeys": SECRET}, {"maxOffsetsPerTrigger": "x"}):
         with pytest.raises(Exception, match="option") as caught:

@@ -26,7 +26,7 @@ from rucola.errors import DataLossError
 from rucola.spark.options import parse_options
 from rucola.spark.stream import RocketMQStreamReader
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 LIVE_ROWS_S = 5
 
 

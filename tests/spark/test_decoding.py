@@ -69,7 +69,7 @@ def test_json_of_a_stream_with_poison(spark: SparkSession, shared_broker: Broker
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(300)
     counted = query.recentProgress[0].observedMetrics["decoding"].asDict()
     assert counted["poison"] / counted["rows"] == (len(BODIES) - GOOD) / len(BODIES)
     good = spark.read.parquet(str(tmp_path / "good")).orderBy("keys").collect()

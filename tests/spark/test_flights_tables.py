@@ -45,7 +45,7 @@ def _run(spark: SparkSession, tables: Tables, directory: Path) -> None:
     records = spark.readStream.schema(RECORDS).parquet(str(directory / "records"))
     writer = records.writeStream.foreachBatch(tables.apply)
     query = writer.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True).start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(300)
 
 
 def test_duplicates_and_batches_run_again_change_no_figure(

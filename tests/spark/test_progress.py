@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .conftest import BrokerProcess
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 
 @pytest.mark.spark

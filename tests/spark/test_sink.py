@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from .conftest import BrokerProcess
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 POSITION = "topic string, brokerName string, queueId int, queueOffset bigint, body binary"
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 
 def send(broker: BrokerProcess, topic: str, numbers: range) -> None:

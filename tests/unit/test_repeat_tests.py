@@ -29,6 +29,14 @@ TINY = """
         raise ValueError("always")
 """
 
+ELSEWHERE = """
+import sys
+from pathlib import Path
+from tools.repeat_tests import main
+sys.exit(main(sys.argv[1:], Path("kept")))
+"""
+"""A run of this test by the script must not replace the output that the script keeps."""
+
 
 @pytest.fixture
 def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -89,14 +97,16 @@ def test_a_signal_ends_all_and_the_runs_so_far_are_summed_up(
         "    with open('begun', 'w') as file: file.write(str(os.getpid()))\n"
         "    signal.pause()\n"
     )
-    command = [sys.executable, repeat_tests.__file__, "--times", "2", "--burn", "1", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-c", ELSEWHERE, "--times", "2", "--burn", "1", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(repeat_tests.ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         test = int((tmp_path / "begun").read_text())
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         assert str(test) in children and len(children) == 2
         process.send_signal(number)
         output, _ = process.communicate()
     assert process.returncode == 130 and "\ninterrupted\n" in output
+    assert (tmp_path / "kept/run-1.txt").exists()
     assert not [child for child in children if Path(f"/proc/{child}").exists()]
 
 

@@ -29,8 +29,10 @@ logger = logging.getLogger(__name__)
 
 _GRACE_S = 0.002
 """Real seconds without any event before a jump, unless it is sure that no byte is on its way."""
+_LATE_S = 0.25
+"""Real seconds that a loaded kernel may take for a byte, or a peer outside of the loop for its answer."""
 _JUMP_S = 0.5
-"""Longest jump. Bytes that are on their way for some real milliseconds thus cause no timeout of seconds."""
+"""Longest jump. What is on its way for some real milliseconds more thus causes no timeout of seconds."""
 _TCP_INFO_BYTES = 216
 _NOT_SENT = struct.Struct("=144xI")
 _RECEIVED = struct.Struct("=128xQ")
@@ -111,6 +113,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         self.at_step: tuple[int, Callable[[], None]] | None = None
         self.transports: Mapping[int, asyncio.Transport] = {}
         self._working = working
+        self._given_up: set[object] = set()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if self.at_step is not None:
@@ -125,9 +128,7 @@ class _JumpingSelector(selectors.DefaultSelector):
             return found
         if self._working.count:
             return super().select(_LOOK_S)
-        if self._may_be_under_way():
-            time.sleep(_GRACE_S)
-        found = super().select(0)
+        found = self._await_late()
         if found or self._working.count:
             return found
         if timeout is None:
@@ -136,12 +137,23 @@ class _JumpingSelector(selectors.DefaultSelector):
         self.now += min(timeout, _JUMP_S)
         return []
 
-    def _may_be_under_way(self) -> bool:
-        """Whether bytes or connections may be on their way from one socket of the loop to another. Usually they arrive
-        at once, but a loaded kernel takes its time.
+    def _await_late(self) -> list[tuple[selectors.SelectorKey, int]]:
+        """Waits for what may be on its way: once ``_LATE_S`` for the same, and then only the grace before each jump."""
+        until = time.monotonic() + _LATE_S
+        while (under_way := self._under_way()) and not self._working.count:
+            if found := super().select(_GRACE_S):
+                return found
+            if under_way == self._given_up or time.monotonic() >= until:
+                self._given_up = under_way
+                break
+        return super().select(0)
+
+    def _under_way(self) -> set[object]:
+        """What may be on its way from one socket of the loop to another: connections, and positions in their bytes.
+        Usually it arrives at once, but a loaded kernel takes its time.
         """
-        if any(key.events & selectors.EVENT_WRITE for key in self.get_map().values()):
-            return True
+        keys = list(self.get_map().values())
+        found: set[object] = {(key.fd, "to be written") for key in keys if key.events & selectors.EVENT_WRITE}
         ends: dict[tuple[object, object], tuple[int, int]] = {}
         for transport in list(self.transports.values()):
             connection = transport.get_extra_info("socket")
@@ -149,9 +161,13 @@ class _JumpingSelector(selectors.DefaultSelector):
                 continue
             traffic = _traffic(connection)
             if traffic is None:
-                return True
+                found.add((connection.fileno(), "not sent"))
+                continue
             ends[transport.get_extra_info("sockname"), transport.get_extra_info("peername")] = traffic
-        return any(sent != ends.get((there, here), (0, -1))[1] for (here, there), (sent, _) in ends.items())
+        for (here, there), (sent, _) in ends.items():
+            if sent != ends.get((there, here), (0, -1))[1]:
+                found.add((here, there, sent))
+        return found
 
 
 def _traffic(connection: Any) -> tuple[int, int] | None:

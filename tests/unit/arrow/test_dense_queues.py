@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.sizes import size
 from tests.unit.arrow.records import message
 from tests.unit.arrow.stores import open_store
 
@@ -119,7 +120,7 @@ def files_of(path: Path) -> Iterator[Path]:
     yield from (file for file in sorted((path / "consumequeue").rglob("*")) if file.is_file())
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(size(6, 0), 12))  # 6 and 11 find entries that leave out records
 def test_damaged_queues_give_what_a_scan_gives(intact: Path, seed: int) -> None:
     rng = random.Random(seed)
     file = rng.choice([*files_of(intact)])

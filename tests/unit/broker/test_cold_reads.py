@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+from tests import places
 from tests.brokers import Cluster, properties_text, run
 from tests.unit.broker.test_pop import pop_fields
 
@@ -15,6 +16,8 @@ from rucola.protocol.codes import RequestCode
 from rucola.runtime.file_map import FileMap
 from rucola.store.log.cold_read import ColdRead, ColdRecords
 from rucola.store.results import StoreState
+
+tmp_path = places.tmp_path  # memory cannot tell what of a file is in memory
 
 
 class Disk:

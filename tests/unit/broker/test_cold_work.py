@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 import pytest
+from tests import places
 from tests.attack.guarded import ALICE, BOB, DENIED, Guarded
 from tests.brokers import Cluster, properties_text, run
 from tests.crash.broker_promises import Clients, Promises, empty_disk
@@ -28,6 +29,8 @@ from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 from rucola.store.log.log_reader import LogReader
 from rucola.store.message_store import MessageStore
 from rucola.testing.clock import ManualClock
+
+tmp_path = places.tmp_path  # memory cannot tell what of a file is in memory
 
 TIMES = re.compile(rb'[tT]ime[sS]tamp"?:"?(\d+)')
 FOREVER = str(2**62)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.brokers import COMMIT, SUBSCRIPTION, SUSPEND, Cluster, run
+from tests.brokers import COMMIT, SUBSCRIPTION, SUSPEND, Cluster, run_virtual
 
 from rucola.broker.processor import offset_reset
 from rucola.broker.topic.topic_removal import TopicRemoval
@@ -76,7 +76,7 @@ def test_the_next_pull_hears_of_it(tmp_path):
             await cluster.ask(15, commit)
             assert await committed(cluster) == "1"
 
-    run(scene())
+    run_virtual(scene())
 
 
 def test_a_waiting_pull_hears_of_it_at_once(tmp_path):
@@ -95,7 +95,7 @@ def test_a_waiting_pull_hears_of_it_at_once(tmp_path):
             await cluster.send("T")
             assert (await other).code == 0
 
-    run(scene())
+    run_virtual(scene())
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_offsets_are_reset(tmp_path, more, code, answered):
                 table = ResetOffsetBody.decode(answer.body).offset_table
                 assert {queue.queue_id: offset for queue, offset in table.items()} == answered
 
-    run(scene())
+    run_virtual(scene())
 
 
 async def consumer(cluster: Cluster, told: list[RemotingCommand], version: int = 479) -> RemotingClient:
@@ -176,7 +176,7 @@ def test_by_the_clients(tmp_path):
             answer = await reset(cluster, group="new")
             assert (answer.code, answer.remark) == (1, "THe consumer group <new> not exist")
 
-    run(scene())
+    run_virtual(scene())
 
 
 def test_offsets_of_the_clients(tmp_path):
@@ -199,7 +199,7 @@ def test_offsets_of_the_clients(tmp_path):
             assert (answer.code, answer.remark[:44]) == (1, "the client does not support this feature. ve")
             await old.close()
 
-    run(scene())
+    run_virtual(scene())
 
 
 def test_a_forbidden_pull_says_what_forbids_it(tmp_path):
@@ -217,7 +217,7 @@ def test_a_forbidden_pull_says_what_forbids_it(tmp_path):
             assert (await cluster.pull(group="other")).ext_fields == {"forbiddenType": "3"}
             await client.close()
 
-    run(scene())
+    run_virtual(scene())
 
 
 WIDE = 300
@@ -273,7 +273,7 @@ def test_the_queues_of_a_wide_topic_take_several_turns(
                 assert set(ResetOffsetBody.decode(answer.body).offset_table.values()) == {1}
                 assert {int(await committed(cluster, queue_id)) for queue_id in (0, 7, WIDE - 1)} == {1}
 
-    run(scene())
+    run_virtual(scene())
 
 
 def test_a_queue_is_looked_at_once_however_often_the_disk_is_read(
@@ -297,7 +297,7 @@ def test_a_queue_is_looked_at_once_however_often_the_disk_is_read(
             assert set(ResetOffsetBody.decode(answer.body).offset_table.values()) == {7}
             assert looks == [0, 1, 1, 1]
 
-    run(scene())
+    run_virtual(scene())
 
 
 async def begun(looks: list[int]) -> None:
@@ -341,7 +341,7 @@ def test_changes_while_a_reset_looks_at_the_queues_are_kept(tmp_path: Path, monk
             cluster.broker.groups.delete("cg")
             assert (await again).code == 26, "the group is gone"
 
-    run(scene())
+    run_virtual(scene())
 
 
 def test_a_reset_ends_without_its_connection_and_not_after_the_broker(
@@ -371,4 +371,4 @@ def test_a_reset_ends_without_its_connection_and_not_after_the_broker(
                 assert (await stopped).code != 0
             assert cluster.broker.offsets.query("cg", "T", 0) == 1
 
-    run(scene())
+    run_virtual(scene())

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.brokers import Cluster, properties_text, run
+from tests.brokers import Cluster, properties_text, run_virtual
 from tests.unit.broker.test_disk_trouble import Disk
 
 from rucola.common.message import MessageExt
@@ -36,7 +35,7 @@ def pop_fields(**changes: Any) -> dict[str, str]:
         "maxMsgNums": 32,
         "invisibleTime": 60_000,
         "pollTime": 0,
-        "bornTime": int(time.time() * 1000),
+        "bornTime": SystemClock().wall_ms(),
         "initMode": 0,
     } | changes
     return {name: str(value) for name, value in fields.items()}
@@ -118,7 +117,7 @@ def test_a_pop_gives_messages_once(tmp_path: Path) -> None:
                 "offset is illegal, key:T@0, commit:99, store:0~5",
             )
 
-    run(work())
+    run_virtual(work())
 
 
 def test_tags_choose_messages(tmp_path: Path) -> None:
@@ -131,7 +130,7 @@ def test_tags_choose_messages(tmp_path: Path) -> None:
             assert (await pop(cluster, exp="tag1")).code == POLLING_TIMEOUT
             assert (await pop(cluster, exp="a > > 2", expType="SQL92")).code == 23
 
-    run(work())
+    run_virtual(work())
 
 
 @pytest.mark.parametrize("sync_flush", [False, True])
@@ -154,7 +153,7 @@ def test_unacknowledged_messages_come_again_and_no_others(tmp_path: Path, sync_f
             assert {message.topic for message in found} == {"T"}
             assert found[0].properties["POP_CK"].endswith(" 1 broker-a 0 0")
 
-    run(work())
+    run_virtual(work())
 
 
 def batch_of(answer: RemotingCommand, bits: bytes, count: int = 1) -> bytes:
@@ -179,7 +178,7 @@ def test_a_batch_acknowledges_no_more_messages_than_a_pop_has(tmp_path: Path) ->
                 assert acknowledged.code == code, acknowledged.remark
             assert "32 messages of one pop" in (await cluster.ask(BATCH_ACK, body=batch_of(answer, b"\xff" * 9))).remark
 
-    run(work())
+    run_virtual(work())
 
 
 @pytest.mark.parametrize("count", [32, 200])
@@ -199,7 +198,7 @@ def test_a_long_batch_is_acknowledged_in_steps(tmp_path: Path, monkeypatch: pyte
             assert (await long).code == SUCCESS
             assert await all_that_comes(cluster, 0) == []
 
-    run(work())
+    run_virtual(work())
 
 
 def test_redeliveries_are_counted_from_the_start_of_their_pop(tmp_path: Path) -> None:
@@ -221,7 +220,7 @@ def test_redeliveries_are_counted_from_the_start_of_their_pop(tmp_path: Path) ->
                 again += bodies(await pop(cluster, pollTime=5_000))
             assert again == [b"2", b"4"]
 
-    run(work())
+    run_virtual(work())
 
 
 def test_a_changed_invisible_time_counts(tmp_path: Path) -> None:
@@ -238,7 +237,7 @@ def test_a_changed_invisible_time_counts(tmp_path: Path) -> None:
             assert [message.body for message in await all_that_comes(cluster, 1)] == [b"1"]
             assert (await cluster.ask(CHANGE, fields | change | {"offset": "2"})).code == NO_MESSAGE
 
-    run(work())
+    run_virtual(work())
 
 
 def test_a_pop_waits_for_a_message(tmp_path: Path) -> None:
@@ -259,7 +258,7 @@ def test_a_pop_waits_for_a_message(tmp_path: Path) -> None:
             assert (await cluster.ask(NOTIFICATION, pop_fields(consumerGroup="new"))).ext_fields["hasMsg"] == "true"
             other_tag.cancel()
 
-    run(work())
+    run_virtual(work())
 
 
 def test_only_so_many_pops_wait(tmp_path: Path) -> None:
@@ -274,7 +273,7 @@ def test_only_so_many_pops_wait(tmp_path: Path) -> None:
             assert (await pop(cluster, pollTime=20_000)).code == POLLING_FULL
             waiting.cancel()
 
-    run(work())
+    run_virtual(work())
 
 
 def test_under_sync_flush_an_acknowledgement_is_answered_when_it_is_on_the_disk(tmp_path: Path) -> None:
@@ -294,7 +293,7 @@ def test_under_sync_flush_an_acknowledgement_is_answered_when_it_is_on_the_disk(
                 assert not any(task.done() for task in waiting)
             assert [(await task).code for task in waiting] == [SUCCESS, SUCCESS]
 
-    run(work())
+    run_virtual(work())
 
 
 def crashed_copy(store: Path, target: Path) -> Path:
@@ -316,7 +315,7 @@ def test_nothing_acknowledged_comes_again_after_a_crash(tmp_path: Path, sync_flu
             found = await all_that_comes(second, 4)
             assert sorted(message.body for message in found) == [b"1", b"3", b"4", b"5"]
 
-    run(work())
+    run_virtual(work())
 
 
 def test_redeliveries_before_a_crash_do_not_come_twice(tmp_path: Path) -> None:
@@ -330,7 +329,7 @@ def test_redeliveries_before_a_crash_do_not_come_twice(tmp_path: Path) -> None:
             assert await all_that_comes(second, 0) == []
             assert second.broker.store.max_queue_offset(RETRY.encode(), 0) == 2
 
-    run(work())
+    run_virtual(work())
 
 
 class _Ahead(SystemClock):
@@ -378,4 +377,4 @@ def test_a_stop_and_a_start_change_nothing(tmp_path: Path) -> None:
         async with Cluster(tmp_path, **QUICK) as third:
             assert await all_that_comes(third, 0) == []
 
-    run(work())
+    run_virtual(work())

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import Any
 
-from tests.brokers import Cluster, run
+from tests.brokers import Cluster, run_virtual
 from tests.unit.protocol.golden import Recorded, frames, texts
 
 from rucola.common.message import MessageExt
@@ -16,6 +15,7 @@ from rucola.common.topic_config import TopicConfig
 from rucola.formats.message import decode_messages
 from rucola.protocol import fastjson
 from rucola.protocol.command import RemotingCommand, decode_frame
+from rucola.runtime.clock import SystemClock
 
 SEND, SET_MODE, POP, ACK, CHANGE, BATCH_ACK = 310, 401, 200050, 200051, 200053, 200151
 POP_FAMILY = {SET_MODE, POP, ACK, CHANGE, BATCH_ACK}
@@ -46,7 +46,7 @@ class Replay:
         command = decode_frame(asked.frame)
         fields = command.ext_fields
         if int(fields.get("bornTime", 0)) > 1:
-            fields["bornTime"] = str(int(time.time() * 1000))
+            fields["bornTime"] = str(SystemClock().wall_ms())
         if "extraInfo" in fields:
             words = fields["extraInfo"].split(" ")
             words[1] = self._pop_times.get(words[1], words[1])
@@ -92,7 +92,7 @@ def test_requests_of_an_official_client_are_answered(tmp_path: Path) -> None:
                 seen.append(code)
             assert {POP, ACK, CHANGE, BATCH_ACK} <= set(seen)
 
-    run(work())
+    run_virtual(work())
 
 
 def test_refusals_have_codes(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_refusals_have_codes(tmp_path: Path) -> None:
                 count += 1
             assert count == 16
 
-    run(work())
+    run_virtual(work())
 
 
 def test_mqadmin_sets_a_mode(tmp_path: Path) -> None:
@@ -131,4 +131,4 @@ def test_mqadmin_sets_a_mode(tmp_path: Path) -> None:
             assert (answer.code, answer.body) == (recorded.header["code"], recorded.body)
         assert b'"popShareQueueNum":2' in (tmp_path / "config" / "messageRequestMode.json").read_bytes()
 
-    run(work())
+    run_virtual(work())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests import places
 from tests.brokers import Cluster, run
 from tests.unit.broker.test_cold_reads import Disk
 from tests.unit.broker.test_pop import (
@@ -32,6 +33,8 @@ from rucola.protocol import fastjson
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.pop import PeekMessageRequestHeader
 from rucola.store.results import GetMessageResult, GetMessageStatus
+
+tmp_path = places.tmp_path  # memory cannot tell what of a file is in memory
 
 PEEK, ROLLBACK, MODES, SET_MODE = 200052, 200056, 402, 401
 NOT_FOUND, BUSY, NO_PERMISSION, NO_TOPIC, NO_GROUP, INVALID = 19, 2, 16, 17, 26, 29

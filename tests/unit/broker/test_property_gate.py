@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.brokers import Cluster, properties_text, run
+from tests.brokers import Cluster, properties_text, run_virtual
 
 from rucola.broker.processor import send
 from rucola.broker.property_gate import KEYS_MAX, admit, admitted_text
@@ -28,6 +27,7 @@ from rucola.formats.properties import decode_properties
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
+from rucola.runtime.clock import SystemClock
 
 ILLEGAL = 13
 VALUES = {
@@ -52,7 +52,7 @@ def member(properties: str) -> bytes:
 
 
 def header(topic: str, properties: str, batch: bool = False, sys_flag: int = 0) -> dict[str, str]:
-    now = int(time.time() * 1000)
+    now = SystemClock().wall_ms()
     made = SendMessageRequestHeaderV2("pg", topic, "TBW102", 1, 0, sys_flag, now, 0, properties, batch=batch)
     return made.to_ext_fields()
 
@@ -82,7 +82,7 @@ WAYS: dict[str, Callable[[str], RemotingCommand]] = {
     "reply": reply,
     "half": lambda properties: single(f"TRAN_MSG\x01true\x02PGROUP\x01pg\x02{properties}"),
     "delayed": lambda properties: single(f"DELAY\x012\x02{properties}"),
-    "timed": lambda properties: single(f"TIMER_DELIVER_MS\x01{int(time.time() * 1000) + 2500}\x02{properties}"),
+    "timed": lambda properties: single(f"TIMER_DELIVER_MS\x01{SystemClock().wall_ms() + 2500}\x02{properties}"),
 }
 
 
@@ -105,7 +105,7 @@ def expected(way: str, name: str, what: str) -> Sent:
 
 async def others(cluster: Cluster, life: int) -> None:
     """Messages of topic U that wait: a delayed one, a timed one, a half message and a popped one."""
-    due = int(time.time() * 1000) + 1500
+    due = SystemClock().wall_ms() + 1500
     for key, more in (
         ("delayed", {"DELAY": "1"}),
         ("timed", {"TIMER_DELIVER_MS": str(due)}),
@@ -122,7 +122,7 @@ async def others(cluster: Cluster, life: int) -> None:
     assert (await cluster.client.invoke(cluster.broker.address, single(text, "P"), 5000)).code == 0
     await asyncio.sleep(0.01)
     fields = {"consumerGroup": f"cg{life}", "topic": "P", "queueId": "0", "maxMsgNums": "32", "invisibleTime": "2000"}
-    fields |= {"pollTime": "0", "bornTime": str(int(time.time() * 1000)), "initMode": "0"}
+    fields |= {"pollTime": "0", "bornTime": str(SystemClock().wall_ms()), "initMode": "0"}
     assert (await cluster.ask(200050, fields)).code == 0
 
 
@@ -197,7 +197,7 @@ def test_every_property_every_way_every_value(tmp_path: Path, caplog: pytest.Log
             await delivered(cluster, 3)
             assert cluster.broker.store.stats.set_aside_messages == 0
 
-    run(scene())
+    run_virtual(scene())
     assert "work failed" not in caplog.text
     assert "request failed" not in caplog.text
 
@@ -268,7 +268,7 @@ def test_members_of_a_batch_keep_their_ids_and_bodies(tmp_path: Path) -> None:
             )
             assert (found.code, b"forged" in found.body) == (0, False)
 
-    run(scene())
+    run_virtual(scene())
 
 
 def test_the_kernel_finds_exactly_what_the_gate_must_see() -> None:
@@ -322,7 +322,7 @@ def test_a_batch_with_too_many_such_members_is_refused(tmp_path: Path) -> None:
                 command = RemotingCommand(320, ext_fields=header("T", "", batch=True), body=body)
                 assert (await cluster.client.invoke(cluster.broker.address, command, 5000)).code == code
 
-    run(scene())
+    run_virtual(scene())
 
 
 @pytest.mark.parametrize("sys_flag", [4, 8, 12, 0x80, 0xC0])
@@ -342,7 +342,7 @@ def test_flags_of_brokers_are_refused(tmp_path: Path, sys_flag: int) -> None:
             assert (await cluster.client.invoke(cluster.broker.address, command, 5000)).code == ILLEGAL
             assert cluster.broker.store.max_offset == 0
 
-    run(scene())
+    run_virtual(scene())
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -360,7 +360,7 @@ def test_a_message_has_no_more_keys_than_the_index_takes_quickly(tmp_path: Path,
                     unheard = way == "reply" and code == 0
                     assert answer.code == (0 if inner else 1 if unheard else code), answer.remark
 
-    run(work())
+    run_virtual(work())
 
 
 def test_the_keys_of_a_batch_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,4 +379,4 @@ def test_the_keys_of_a_batch_are_counted_together(tmp_path: Path, monkeypatch: p
             request = RemotingCommand(320, ext_fields=header("T", "", batch=True), body=spaces)
             assert (await cluster.client.invoke(cluster.broker.address, request, 5000)).code == 0
 
-    run(work())
+    run_virtual(work())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.brokers import Cluster, properties_text, run, same_queue
+from tests.brokers import Cluster, properties_text, run_virtual, same_queue
 from tests.golden.loader import load_broker, write_files
 from tests.tables import Tables, keep_nothing
 
@@ -255,7 +255,7 @@ def test_sent_with_a_level_and_consumed(tmp_path, sync_flush):
             assert again.broker.services.schedule.pending() == 0
             assert await again.bodies("T", 2) == [b"delayed"]
 
-    run(scene())
+    run_virtual(scene())
 
 
 @pytest.mark.parametrize("ended", ["clean", "killed"])

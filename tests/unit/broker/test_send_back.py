@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.brokers import Cluster, properties_text, run
+from tests.brokers import Cluster, properties_text, run_virtual
 from tests.golden.loader import load_broker
 from tests.plain_log import PlainRecord, read_log
 from tests.tables import keep_nothing
@@ -86,7 +86,7 @@ def test_a_refused_message_is_a_dead_letter(tmp_path):
                 "TAGS": "A",
             }  # fmt: skip
 
-    run(scene())
+    run_virtual(scene())
 
 
 def test_times_and_origin_are_kept_over_several_returns(tmp_path):
@@ -100,7 +100,7 @@ def test_times_and_origin_are_kept_over_several_returns(tmp_path):
             assert (second.reconsume_times, second.properties["RETRY_TOPIC"]) == (2, "T")
             assert second.properties["ORIGIN_MESSAGE_ID"] == sent.ext_fields["msgId"]
 
-    run(scene())
+    run_virtual(scene())
 
 
 @pytest.mark.parametrize("level", [-1, 1])
@@ -119,7 +119,7 @@ def test_a_producer_does_not_choose_the_origin(tmp_path, level):
             assert returned.properties["RETRY_TOPIC"] == "T"
             assert returned.properties["ORIGIN_MESSAGE_ID"] == sent.ext_fields["msgId"]
 
-    run(scene())
+    run_virtual(scene())
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_the_number_of_retries_is_decided_in_order(tmp_path):
             assert (await cluster.client.invoke(cluster.broker.address, old, 5000)).code == 0
             assert (await queued("SCHEDULE_TOPIC_XXXX"), await queued("%DLQ%cg")) == (1, 2)
 
-    run(scene())
+    run_virtual(scene())
 
 
 def test_a_queue_that_nobody_reads_gets_nothing(tmp_path):
@@ -187,7 +187,7 @@ def test_a_queue_that_nobody_reads_gets_nothing(tmp_path):
             (waiting,) = decode_messages((await cluster.pull("SCHEDULE_TOPIC_XXXX")).body)
             assert (waiting.properties["REAL_TOPIC"], waiting.properties["REAL_QID"]) == ("%RETRY%cg", "1")
 
-    run(scene())
+    run_virtual(scene())
 
 
 def test_refusals_in_the_reference_s_words(tmp_path):
@@ -209,7 +209,7 @@ def test_refusals_in_the_reference_s_words(tmp_path):
             answer = await give_back(cluster, 0)
             assert (answer.code, answer.remark) == (16, "the topic[%RETRY%cg] sending message is forbidden")
 
-    run(scene())
+    run_virtual(scene())
 
 
 def rule(clock: ManualClock) -> tuple[DeadLetterRule, TopicConfigManager, RebalanceLockManager]:
@@ -288,4 +288,4 @@ def test_a_consumer_sends_what_it_consumed_with_all_its_properties(tmp_path, tim
             (again,) = decode_messages((await cluster.pull(topic)).body)
             assert (again.body, again.reconsume_times) == (b"body", times)
 
-    run(scene())
+    run_virtual(scene())

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from pathlib import Path
 
 import pytest
-from tests.brokers import Cluster, properties_text, run
+from tests.brokers import Cluster, properties_text, run_virtual
 from tests.unit.broker.test_property_gate import delivered, key, others, single
 
 from rucola.broker.set_aside import destination
@@ -20,6 +19,7 @@ from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import FormatError
 from rucola.protocol.codes import RequestCode
+from rucola.runtime.clock import SystemClock
 from rucola.store.results import PutMessageStatus
 
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
@@ -35,13 +35,13 @@ def put(cluster: Cluster, topic: str, body: bytes = b"body", queue_id: int = 0, 
     """Stores a message past all gates, as an older version would have done."""
     text = properties_text(**{"UNIQ_KEY": "old"} | properties).encode()
     message = StoreMessage(
-        topic.encode(), queue_id, body, text, int(time.time() * 1000), cluster.broker.store.store_host
+        topic.encode(), queue_id, body, text, SystemClock().wall_ms(), cluster.broker.store.store_host
     )
     assert cluster.broker.store.put_message(message).status is PutMessageStatus.PUT_OK
 
 
 def checkpoint(**changes: object) -> bytes:
-    now = int(time.time() * 1000)
+    now = SystemClock().wall_ms()
     members: dict[str, object] = {"bm": 0, "bn": "broker-a", "c": "cg", "it": 100, "pt": now - 60_000, "q": 0, "so": 0}
     return json.dumps(members | {"ro": 0, "t": "P", "n": 1} | changes).encode()
 
@@ -66,7 +66,7 @@ def test_a_store_with_such_messages_serves_on(tmp_path: Path, caplog: pytest.Log
     async def scene() -> None:
         async with Cluster(tmp_path, revive_interval_ms=100) as cluster:
             prepare(cluster)
-            soon = str(int(time.time() * 1000) // 1000 * 1000 + 1000)
+            soon = str(SystemClock().wall_ms() // 1000 * 1000 + 1000)
             for properties in TIMED:
                 put(cluster, "rmq_sys_wheel_timer", TIMER_OUT_MS="1000", **properties)
                 put(cluster, "rmq_sys_wheel_timer", TIMER_OUT_MS=soon, **properties)
@@ -102,7 +102,7 @@ def test_a_store_with_such_messages_serves_on(tmp_path: Path, caplog: pytest.Log
             await delivered(cluster, 2)
             assert cluster.broker.store.stats.set_aside_messages == 0
 
-    run(scene())
+    run_virtual(scene())
     assert "work failed" not in caplog.text
     assert caplog.text.count("message set aside") == len(TIMED) * 3 + 5 + 8
     assert not (tmp_path.parent / "x").exists()
@@ -144,7 +144,7 @@ def test_half_messages_with_impossible_numbers(tmp_path: Path, caplog: pytest.Lo
             await others(cluster, 2)
             await delivered(cluster, 2)
 
-    run(scene())
+    run_virtual(scene())
     assert "work failed" not in caplog.text
 
 
@@ -162,7 +162,7 @@ def test_a_value_with_a_separator_does_not_stop_pops_and_transactions(
                 assert (await cluster.client.invoke(cluster.broker.address, command, 5000)).code == 0
             await asyncio.sleep(0.01)
             fields = {"consumerGroup": "cg", "topic": "P", "queueId": "0", "maxMsgNums": "1", "invisibleTime": "100"}
-            fields |= {"pollTime": "0", "bornTime": str(int(time.time() * 1000)), "initMode": "0"}
+            fields |= {"pollTime": "0", "bornTime": str(SystemClock().wall_ms()), "initMode": "0"}
             assert (await cluster.ask(200050, fields)).code == 0
             back = {"offset": "0", "group": "cg", "delayLevel": "1", "maxReconsumeTimes": "16"}
             assert (await cluster.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back)).code == 0
@@ -171,7 +171,7 @@ def test_a_value_with_a_separator_does_not_stop_pops_and_transactions(
             retry = b"%RETRY%cg_P"
             assert {key(cluster, retry, at) for at in range(cluster.broker.store.max_queue_offset(retry, 0))} >= {"odd"}
 
-    run(scene())
+    run_virtual(scene())
     assert "failed" not in caplog.text
 
 
@@ -181,7 +181,7 @@ def test_the_broker_s_own_records_are_neither_recalled_nor_sent_back(tmp_path: P
             prepare(cluster)
             name = cluster.broker.config.broker_name
             for topic in (REVIVE, "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"):
-                handle = RecallHandle(topic, name, int(time.time() * 1000) + 5000, "key").encode()
+                handle = RecallHandle(topic, name, SystemClock().wall_ms() + 5000, "key").encode()
                 assert (
                     await cluster.ask(370, {"topic": topic, "recallHandle": handle, "producerGroup": "p"})
                 ).code == 17
@@ -192,14 +192,14 @@ def test_the_broker_s_own_records_are_neither_recalled_nor_sent_back(tmp_path: P
             answer = await cluster.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back)
             assert (answer.code, answer.remark) == (1, f"look message by offset failed, {before}")
 
-    run(scene())
+    run_virtual(scene())
 
 
 def test_an_old_recall_of_another_topic_s_message_is_not_obeyed(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
             prepare(cluster)
-            due = int(time.time() * 1000) // 1000 * 1000 + 2000
+            due = SystemClock().wall_ms() // 1000 * 1000 + 2000
             for unique_key, recalled in (("victim", "U+victim"), ("mine", "T+mine"), ("lost", "+lost")):
                 topic = "T" if unique_key == "mine" else "U"
                 text = properties_text(UNIQ_KEY=unique_key, TIMER_DELIVER_MS=str(due))
@@ -216,7 +216,7 @@ def test_an_old_recall_of_another_topic_s_message_is_not_obeyed(tmp_path: Path) 
             assert {key(cluster, b"U", at) for at in range(store.max_queue_offset(b"U", 0))} == {"victim", "lost"}
             assert store.max_queue_offset(b"T", 0) == 0
 
-    run(scene())
+    run_virtual(scene())
 
 
 @pytest.mark.parametrize("properties", TIMED)
@@ -246,4 +246,4 @@ def test_the_store_takes_no_message_for_an_impossible_place(tmp_path: Path, topi
             assert store.put_message(message).status is PutMessageStatus.MESSAGE_ILLEGAL
             assert store.max_offset == 0
 
-    run(scene())
+    run_virtual(scene())

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
-from tests.brokers import Cluster, properties_text, run
+from tests.brokers import Cluster, properties_text, run_virtual
 
 from rucola.broker.timer.timer_rewrite import TimerRewriter
 from rucola.common.message import StoreMessage
@@ -15,6 +14,7 @@ from rucola.errors import BrokerError, FormatError
 from rucola.formats.message import decode_messages
 from rucola.formats.properties import decode_properties
 from rucola.formats.timer import TimerCheckpoint
+from rucola.runtime.clock import SystemClock
 from rucola.store.config import MessageStoreConfig
 
 NOW_MS = 1_800_000_000_500
@@ -112,14 +112,14 @@ def test_sent_with_a_time_and_consumed(tmp_path, sync_flush):
     async def scene() -> None:
         async with Cluster(tmp_path, sync_flush) as cluster:
             text = properties_text(UNIQ_KEY="D", TAGS="TagA", WAIT="true", TIMER_DELAY_MS="700")
-            sent_ms = time.time() * 1000
+            sent_ms = SystemClock().wall_ms()
             answer = await cluster.send("T", b"timed", text, 2)
             assert (answer.code, answer.ext_fields["queueId"], answer.ext_fields["transactionId"]) == (0, "2", "D")
             handle = RecallHandle.decode(answer.ext_fields["recallHandle"])
             assert (handle.topic, handle.broker_name, handle.unique_key) == ("T", "broker-a", "D")
             assert await cluster.bodies("T", 2) == []
             found = await cluster.pull("T", 2, sys_flag=6, suspend_ms=10_000)
-            assert time.time() * 1000 >= sent_ms + 700
+            assert SystemClock().wall_ms() >= sent_ms + 700
             (message,) = decode_messages(found.body)
             assert (message.body, message.tags, message.uniq_key) == (b"timed", "TagA", "D")
             assert message.properties["TIMER_DELAY_MS"] == "700"
@@ -136,7 +136,7 @@ def test_sent_with_a_time_and_consumed(tmp_path, sync_flush):
             assert await cluster.bodies("T", 2) == [b"timed"]
             assert cluster.broker.services.timers.service.pending() == 1
 
-    run(scene())
+    run_virtual(scene())
 
 
 def _text(properties: dict[str, str]) -> str:
@@ -146,7 +146,7 @@ def _text(properties: dict[str, str]) -> str:
 def test_withdrawn_over_the_wire(tmp_path):
     async def scene() -> None:
         async with Cluster(tmp_path, recall_message_enable=True) as cluster:
-            due_ms = int(time.time() * 1000) + 2500
+            due_ms = SystemClock().wall_ms() + 2500
             handles = []
             for key in ("stays", "goes"):
                 text = properties_text(UNIQ_KEY=key, TIMER_DELIVER_MS=str(due_ms))
@@ -169,7 +169,7 @@ def test_withdrawn_over_the_wire(tmp_path):
                 assert (await cluster.ask(370, fields)).code == code, fields
             assert cluster.broker.store.max_queue_offset(TIMER.encode(), 0) == 3
 
-    run(scene())
+    run_virtual(scene())
 
 
 def test_withdrawal_is_off_unless_it_is_asked_for(tmp_path):
@@ -177,7 +177,7 @@ def test_withdrawal_is_off_unless_it_is_asked_for(tmp_path):
         async with Cluster(tmp_path) as cluster:
             assert (await cluster.ask(370, {"topic": "T", "recallHandle": "x"})).code == 16
 
-    run(scene())
+    run_virtual(scene())
 
 
 def test_requests_of_a_slave_are_answered(tmp_path):
@@ -192,7 +192,7 @@ def test_requests_of_a_slave_are_answered(tmp_path):
             answer = await cluster.ask(61)
             assert b'"timingCount":{"T":{"count":1,' in bytes(answer.body)
 
-    run(scene())
+    run_virtual(scene())
 
 
 def test_progress_does_not_wait_for_the_log_to_be_flushed_by_itself(tmp_path):
@@ -210,4 +210,4 @@ def test_progress_does_not_wait_for_the_log_to_be_flushed_by_itself(tmp_path):
                 while not path.exists() or TimerCheckpoint.decode(path.read_bytes()).queue_offset != 1:
                     await asyncio.sleep(0.02)
 
-    run(scene())
+    run_virtual(scene())

@@ -26,6 +26,7 @@ from rucola.cli.main import COMMANDS, command_line, main
 from rucola.cli.servers import UpOptions, UpServers
 from rucola.errors import ConfigError
 
+OPTION = re.compile(r"(?<![\w-])--[a-z][A-Za-z0-9-]+")
 ELSEWHERE = {
     "--archives": ["spark.py"],
     "--descriptor": ["decoding.py"],
@@ -170,13 +171,16 @@ def test_advice_names_only_options_that_exist() -> None:
     known = {word.split()[0] for command in words(command_line()).values() for word in command} | {"--under-up"}
     named: dict[str, set[str]] = {}
     for path in sorted(package.rglob("*.py")):
-        strings = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+        source = path.read_text()
+        if OPTION.search(source) is None:
+            continue
+        strings = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
         for text in strings:
-            for option in re.findall(r"(?<![\w-])--[a-z][A-Za-z0-9-]+", text if isinstance(text, str) else ""):
+            for option in OPTION.findall(text if isinstance(text, str) else ""):
                 named.setdefault(option, set()).add(path.name)
     for path in sorted(pages.glob("*.md")):
         for line in re.findall(r"`?rucola (?:up|broker|namesrv|store|sql|mqadmin|lab)\b[^`\n]*", path.read_text()):
-            for option in re.findall(r"(?<![\w-])--[a-z][A-Za-z0-9-]+", line):
+            for option in OPTION.findall(line):
                 named.setdefault(option, set()).add(path.name)
     assert {option: sorted(places) for option, places in named.items() if option not in known} == ELSEWHERE
     assert {"--quarantine", "--namesrv-port"} <= named.keys()

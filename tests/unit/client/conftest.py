@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.places import tmp_path
 
 from rucola.protocol.bodies.heartbeat import HeartbeatData
 from rucola.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
@@ -17,8 +16,6 @@ from rucola.protocol.frame import FrameBatch
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
 from rucola.remoting.server import Channel, RemotingServer
 from rucola.testing.event_loop import SteppedEventLoop
-
-__all__ = ["tmp_path"]
 
 Answer = RemotingCommand | None
 Script = Callable[[RemotingCommand], Answer]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from rucola.client.admin import AdminClient
 from rucola.protocol.bodies.route import BrokerData, ClusterInfo
+from rucola.testing.event_loop import run_stepped
 
 
 def test_a_name_whose_broker_has_left_is_passed_over(monkeypatch):
@@ -22,4 +21,4 @@ def test_a_name_whose_broker_has_left_is_passed_over(monkeypatch):
         assert (await admin.cluster_info()).cluster_addr_table == {"C": ["a"], "D": []}
         await admin.close()
 
-    asyncio.run(scene())
+    run_stepped(scene())

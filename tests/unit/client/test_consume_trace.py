@@ -22,6 +22,7 @@ from rucola import (
 )
 from rucola.common.key_builder import TRACE_TOPIC
 from rucola.protocol.trace import TraceType, decode_trace
+from rucola.testing.event_loop import run_stepped
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 CODES = {"coroutine": 0, "function": 0, "batch": 0, "failing": 2, "refusing": 4, "loop": 0, "lite": 0, "simple": 0}
@@ -83,4 +84,4 @@ def test_deliveries_and_their_results_are_traced(kind, tmp_path):
             CODES[kind],
         )
 
-    asyncio.run(scene())
+    run_stepped(scene())

@@ -104,7 +104,7 @@ def test_a_consumer_that_gets_a_queue_later_begins_where_the_group_began(tmp_pat
                     await asyncio.sleep(0.01)
             assert sorted(got) in ([b"new"] * len(queues), [b"new"] * len(queues) + [b"old"])
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_start_does_not_wait_for_ever_and_a_queue_starts_when_its_broker_is_back(broker, caplog):
@@ -251,7 +251,7 @@ def test_two_consumers_of_a_group_with_one_client_id_are_refused(tmp_path):
             for consumer in (*others, third):
                 await consumer.shutdown()
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_a_start_that_failed_leaves_the_place_free():
@@ -262,7 +262,7 @@ def test_a_start_that_failed_leaves_the_place_free():
             with pytest.raises(RucolaError, match="cannot connect"):
                 await consumer.start()
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 async def joined() -> Membership:
@@ -283,7 +283,7 @@ def test_members_that_are_gone_keep_nobody_out():
         gc.collect()
         Membership(["a:1", "b:1"], "id", "G")
 
-    asyncio.run(scene())
+    run_stepped(scene())
     second.end()
 
 
@@ -385,7 +385,7 @@ def test_an_expression_that_is_no_text_is_refused(make, expression):
         with pytest.raises(ClientError, match="expression"):
             await consumer.subscribe("T", expression)
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_an_sql_expression_that_is_no_text_is_refused():
@@ -399,7 +399,7 @@ def test_a_name_that_is_no_text_is_refused(name):
         with pytest.raises(ClientError, match="topic"):
             await PushConsumer("G", ADDRESS).subscribe(name)
 
-    asyncio.run(scene())
+    run_stepped(scene())
     for make in PushConsumer, LitePullConsumer, PullConsumer, Producer:
         with pytest.raises(ClientError, match="group"):
             make(name, ADDRESS)

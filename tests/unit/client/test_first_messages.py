@@ -95,7 +95,7 @@ def test_each_queue_of_a_topic_that_exists(kind, model, others, tmp_path, monkey
                         await asyncio.sleep(0.005)
             assert sorted(set(got)) == [b"new%d" % queue.queue_id for queue in queues]
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 @asynccontextmanager
@@ -167,7 +167,7 @@ def test_a_simple_consumer_that_does_not_begin_with_the_first_message(tmp_path, 
                         got += [message.body for message in await consumer.receive()]
             assert got.count(b"old") == len(queues)  # the last of each
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_a_pull_consumer_reads_from_the_offset_that_it_is_given(tmp_path):
@@ -179,7 +179,7 @@ def test_a_pull_consumer_reads_from_the_offset_that_it_is_given(tmp_path):
                 await producer.send(Message("T", b"new"), queue)
                 assert [each.body for each in (await consumer.pull(queue, begin)).messages] == [b"new"]
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_a_simple_consumer_does_not_wait_for_ever_for_its_starts(broker, caplog):

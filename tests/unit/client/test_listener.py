@@ -27,6 +27,7 @@ from rucola.client.listener import (
 from rucola.client.repeats import drop_repeats
 from rucola.errors import ClientError
 from rucola.sync import PushConsumer as BlockingPushConsumer
+from rucola.testing.event_loop import run_stepped
 
 
 def generator(message):
@@ -248,7 +249,7 @@ def test_results_that_are_still_under_way():
         assert [await completed(each) for each in pending] == [None, "done", 3, None]
         assert not any(map(is_pending, [None, 3, ignore, generator(1), Odd()]))
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 CONCURRENT, ORDERLY = ConsumeConcurrentlyContext(QUEUE), ConsumeOrderlyContext(QUEUE)

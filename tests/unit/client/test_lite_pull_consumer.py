@@ -71,7 +71,7 @@ def test_subscribed_messages_are_polled_and_progress_follows(tmp_path):
                 await one.commit()
                 assert await one.committed(queue) == 10
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_messages_of_the_last_poll_are_consumed_unless_the_block_failed(tmp_path):
@@ -96,7 +96,7 @@ def test_messages_of_the_last_poll_are_consumed_unless_the_block_failed(tmp_path
             assert await part(False) == numbers(2, 6)
             assert await part(False) == numbers(6, 10)
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_without_auto_commit_only_commit_stores(tmp_path):
@@ -113,7 +113,7 @@ def test_without_auto_commit_only_commit_stores(tmp_path):
                         await one.commit({queue: commits})
                         assert await one.committed(queue) == commits
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_seeking(tmp_path):
@@ -140,7 +140,7 @@ def test_seeking(tmp_path):
                 with pytest.raises(ClientError, match="not assigned"):
                     await one.seek(MessageQueue("T", queue.broker_name, 1), 0)
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_messages_pulled_before_a_seek_are_not_given(tmp_path):
@@ -156,7 +156,7 @@ def test_messages_pulled_before_a_seek_are_not_given(tmp_path):
                 await one.seek(queue, 8)
                 assert await bodies(one, 2) == numbers(8, 10)
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_a_paused_queue_is_left_out(tmp_path):
@@ -179,7 +179,7 @@ def test_a_paused_queue_is_left_out(tmp_path):
                 one.resume([queue])
                 assert await bodies(one, 1) == [b"late"]
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_tags_and_sql(tmp_path):
@@ -198,7 +198,7 @@ def test_tags_and_sql(tmp_path):
             with pytest.raises(BrokerError):
                 await three.start()
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_other_queues_can_be_assigned_later(tmp_path):
@@ -214,7 +214,7 @@ def test_other_queues_can_be_assigned_later(tmp_path):
                 assert one.assignment == [other]
                 assert await bodies(one, 1) == [b"other"]
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_a_loop_over_messages(tmp_path):
@@ -230,7 +230,7 @@ def test_a_loop_over_messages(tmp_path):
                         break
             assert found == numbers(0, 10)
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_two_share_the_queues(tmp_path):
@@ -251,7 +251,7 @@ def test_two_share_the_queues(tmp_path):
                     while len(one.assignment) < 4:
                         await asyncio.sleep(0.05)
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_wrong_uses(tmp_path):
@@ -279,7 +279,7 @@ def test_wrong_uses(tmp_path):
         with pytest.raises(ClientError, match="cannot be started again"):
             await one.start()
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 @asynccontextmanager
@@ -364,6 +364,7 @@ def test_progress_is_stored_every_5_s_one_poll_late(broker):
             advance(5.1)
             await it.broker.until(lambda: len(it.commits) == 1)
             assert len(await it.consumer.poll()) == 1
+            await settle()
             advance(5.1)
             await it.broker.until(lambda: len(it.commits) == 2)
             assert it.commits == [0, 1]
@@ -469,4 +470,4 @@ def test_a_queue_has_one_task_that_pulls_and_ends_it() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(scene())
+    run_stepped(scene())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.brokers import Cluster
+from tests.brokers import Cluster, run_virtual
 from tests.unit.client.consuming import cluster
 
 from rucola import (
@@ -91,7 +91,7 @@ def scene_of(tmp_path: Path, work: Callable[[Cluster, Producer], Awaitable[None]
             await fill(producer, ALL)
             await work(servers, producer)
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -29,6 +29,7 @@ from rucola import (
 from rucola.client.otel import processing, traced
 from rucola.errors import ClientError
 from rucola.sync import Producer as BlockingProducer
+from rucola.testing.event_loop import run_stepped
 from rucola.testing.rocketmq import RocketMQ
 
 FIRST = PushConsumerConfig(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
@@ -92,7 +93,7 @@ def test_a_message_carries_its_trace_from_send_to_listener(servers: RocketMQ, sp
             await producer.send(Message("journey", b"x", tags="red", keys="k1 k2"))
         await _consume(servers, "journey", spans, listener)
 
-    asyncio.run(work())
+    run_stepped(work())
     (sent,), (processed,), (inner,) = spans.of("send journey"), spans.of("process journey"), spans.of("work")
     assert (sent.kind, processed.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
     assert _parent(processed) == _ids(sent)
@@ -135,7 +136,7 @@ def test_a_failing_listener_fails_its_span_and_its_message(servers: RocketMQ, sp
                 await producer.send(Message("failing", b"x"))
         await _consume(servers, "failing", spans, listener)
 
-    asyncio.run(work())
+    run_stepped(work())
     ended = spans.of("process failing")
     assert [span.status.status_code for span in ended].count(StatusCode.ERROR) == 2
     assert [event.name for span in ended for event in span.events] == ["exception"]
@@ -154,7 +155,7 @@ def test_every_way_to_send_has_one_span(servers: RocketMQ, spans: Spans) -> None
             with pytest.raises(ClientError):
                 await producer.submit(Message("", b"no topic"))
 
-    asyncio.run(work())
+    run_stepped(work())
     with traced(BlockingProducer("pg", servers.namesrv), "", spans.provider) as blocking:
         blocking.send(Message("ways", b"8"))
         blocking.submit(Message("ways", b"9")).result()

@@ -292,7 +292,7 @@ def test_a_producer_of_the_parent_is_refused_in_the_child_of_a_fork(broker):
             await producer.send(Message("T", b"z"))
             assert [body for _, body in one.stored] == [b"x", b"z"]
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_recall_twice_and_recall_of_nothing(run, broker, answer_stored):
@@ -373,4 +373,4 @@ def test_threads_of_the_application_stay_out(broker):
             assert len(outcome) == 1
             assert (producer.in_flight, one.stored) == (0, [])
 
-    asyncio.run(scene())
+    run_stepped(scene())

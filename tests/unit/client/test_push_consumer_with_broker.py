@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.brokers import Cluster
+from tests.brokers import Cluster, run_virtual
 from tests.unit.client.consuming import cluster, ignore, send
 
 from rucola import (
@@ -66,7 +66,7 @@ def test_tags_and_sql(tmp_path):
             assert sorted(by_tag.bodies) == [b"1", b"3", b"5"]
             assert sorted(by_sql.bodies) == [b"4", b"5"]
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 def test_sql_that_the_broker_refuses(tmp_path):
@@ -83,7 +83,7 @@ def test_sql_that_the_broker_refuses(tmp_path):
                 with pytest.raises(BrokerError):
                     await running.subscribe("T", MessageSelector.by_sql("n >"))
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 def test_retries_and_the_dead_letter(tmp_path):
@@ -114,7 +114,7 @@ def test_retries_and_the_dead_letter(tmp_path):
             assert times == [("T", 0), ("T", 1), ("T", 2)]
             assert (letters.bodies, letters.messages[0].properties["RETRY_TOPIC"]) == ([b"bad"], "T")
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 def test_an_orderly_dead_letter(tmp_path):
@@ -146,7 +146,7 @@ def test_an_orderly_dead_letter(tmp_path):
                         await asyncio.sleep(0.05)
             assert got == [(b"bad", 0), (b"bad", 1), (b"good", 0)]
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 @pytest.mark.parametrize("orderly", [False, True])
@@ -167,7 +167,7 @@ def test_a_loop_over_messages(tmp_path, orderly):
                             break
             assert got == [b"%d" % number for number in range(10)]
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 def test_messages_in_the_hands_of_a_failed_loop_come_again(tmp_path):
@@ -192,7 +192,7 @@ def test_messages_in_the_hands_of_a_failed_loop_come_again(tmp_path):
             await loop(False)
             assert got == [b"0", b"0", b"1"]
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 def test_a_loop_ends_with_the_consumer(tmp_path):
@@ -217,7 +217,7 @@ def test_a_loop_ends_with_the_consumer(tmp_path):
                 await asyncio.gather(*looping, return_exceptions=True)
             assert got == [b"0"]
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 def test_broadcasting_goes_on_where_its_file_says(tmp_path):
@@ -240,7 +240,7 @@ def test_broadcasting_goes_on_where_its_file_says(tmp_path):
                 await third.enough.wait()
             assert third.bodies == [b"2"]
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 def test_a_topic_that_is_made_later_and_one_no_longer_wanted(tmp_path):
@@ -259,4 +259,4 @@ def test_a_topic_that_is_made_later_and_one_no_longer_wanted(tmp_path):
                     while any(queue.topic == "T" for queue in one.assignment):
                         await asyncio.sleep(0.05)
 
-    asyncio.run(scene())
+    run_virtual(scene())

@@ -14,6 +14,7 @@ from rucola.client.repeats import drop_repeats
 from rucola.common.message import MessageExt
 from rucola.errors import ClientError
 from rucola.testing.clock import ManualClock
+from rucola.testing.event_loop import run_stepped
 
 MINUTE = timedelta(minutes=1)
 
@@ -115,7 +116,7 @@ def test_a_repeat_of_a_message_that_is_being_consumed_waits() -> None:
         await first
         await waiting(message("A"))
 
-    asyncio.run(both())
+    run_stepped(both())
     assert seen == ["A"]
 
 
@@ -144,7 +145,7 @@ def test_a_function_that_returns_a_coroutine_is_done_when_the_coroutine_is() -> 
         assert await listener(message("A")) is None
         assert listener(message("A")) is None
 
-    asyncio.run(scene())
+    run_stepped(scene())
     assert seen == ["A", "A"]
 
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+from tests.brokers import run_virtual
 from tests.unit.client.consuming import cluster, send
 
 from rucola import ConsumeFromWhere, Message, MessageModel, PushConsumer, PushConsumerConfig
@@ -64,7 +65,7 @@ def test_a_coroutine_shuts_its_consumer_down(orderly, fails, tmp_path):
             assert progress(servers, "G") == (0 if fails and orderly else 1)
             assert not [task for task in asyncio.all_tasks() if "rucola: worker" in task.get_name()]
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 @pytest.mark.parametrize("orderly", ORDERLY)
@@ -90,7 +91,7 @@ def test_a_function_shuts_its_consumer_down_by_a_blocking_call(orderly, tmp_path
             assert progress(servers, "G") == 1
             assert not [thread for thread in threading.enumerate() if thread.name.startswith("rucola-consume")]
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 @pytest.mark.parametrize("orderly", ORDERLY)
@@ -116,7 +117,7 @@ def test_no_further_call_begins_after_shutdown_in_a_listener(orderly, tmp_path):
             assert got == [b"1"]
             assert progress(servers, "G") == 1
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 def test_several_calls_at_the_same_time_share_one_shutdown(tmp_path):
@@ -142,7 +143,7 @@ def test_several_calls_at_the_same_time_share_one_shutdown(tmp_path):
             assert progress(servers, "G") == 3
             await consumer.shutdown()
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 def test_the_shutdown_goes_on_if_its_caller_is_cancelled(tmp_path):
@@ -169,7 +170,7 @@ def test_the_shutdown_goes_on_if_its_caller_is_cancelled(tmp_path):
             assert members(servers, "G") == []
             assert progress(servers, "G") == 1
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 @pytest.mark.parametrize("model", [MessageModel.CLUSTERING, MessageModel.BROADCASTING])
@@ -202,7 +203,7 @@ def test_other_methods_may_be_called_inside_a_listener(orderly, model, tmp_path)
                 await send(producer, b"1")
                 await asyncio.wait_for(done.wait(), 20)
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 @pytest.mark.ends_with_loop
@@ -225,4 +226,4 @@ def test_a_consumer_forgotten_after_shutdown_in_a_listener_raises_nothing(tmp_pa
             await send(producer, b"1")
             await done.wait()
 
-    asyncio.run(scene())
+    run_virtual(scene())

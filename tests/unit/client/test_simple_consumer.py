@@ -51,7 +51,7 @@ def test_receive_and_acknowledge(tmp_path):
                 assert sorted(got) == sorted(b"%d" % number for number in range(40))
                 assert await one.receive(await_duration_ms=0) == []
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_unacknowledged_messages_come_again(tmp_path):
@@ -71,7 +71,7 @@ def test_unacknowledged_messages_come_again(tmp_path):
                 assert PopReceipt.of(second).topic_kind in ("1", "2")
                 await one.ack(second)
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_tags_and_sql(tmp_path):
@@ -92,7 +92,7 @@ def test_tags_and_sql(tmp_path):
                     assert message.body == b"2"
                     break
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_several_topics_take_turns_and_one_that_is_empty_holds_nobody_up(tmp_path):
@@ -112,7 +112,7 @@ def test_several_topics_take_turns_and_one_that_is_empty_holds_nobody_up(tmp_pat
                 (message,) = await receiving
                 assert message.body == b"late"
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_a_cancelled_receive_loses_nothing(tmp_path):
@@ -130,7 +130,7 @@ def test_a_cancelled_receive_loses_nothing(tmp_path):
                 (message,) = await one.receive()
                 assert message.body == b"1"
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_wrong_uses(tmp_path):
@@ -159,7 +159,7 @@ def test_wrong_uses(tmp_path):
             with pytest.raises(ClientError, match="cannot be started again"):
                 await one.start()
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_a_second_event_loop_is_refused(broker):
@@ -184,7 +184,7 @@ def test_a_second_event_loop_is_refused(broker):
                 await one.ack(message)  # also a message that another consumer has received
                 assert script.codes().count(ACK) == 1
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def _run(call: Any) -> None:

@@ -360,7 +360,7 @@ def test_an_iterator_of_a_consumer_that_is_not_started():
         with pytest.raises(ClientError, match="not started"):
             await anext(aiter(rucola.SimpleConsumer("cg", "127.0.0.1:9", topics=["T"])))
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_a_loop_goes_on_after_a_restart_of_the_broker(rocketmq: RocketMQ) -> None:
@@ -379,7 +379,7 @@ def test_a_loop_goes_on_after_a_restart_of_the_broker(rocketmq: RocketMQ) -> Non
             await task
             assert got == [0, 1]
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_blocking_loops(rocketmq: RocketMQ) -> None:

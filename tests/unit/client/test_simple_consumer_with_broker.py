@@ -70,7 +70,7 @@ def test_each_message_can_be_acknowledged_after_a_change_of_its_invisible_time(r
                 await consumer.ack(message)
             assert await asyncio.to_thread(come_again, rocketmq) == 0
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_renewed_messages_stay_hidden_and_can_be_acknowledged(rocketmq: RocketMQ) -> None:
@@ -124,7 +124,7 @@ def test_a_message_can_be_acknowledged_after_a_restart_of_the_broker(rocketmq: R
                 await consumer.ack(message)
             assert await asyncio.to_thread(come_again, rocketmq) == 0
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_only_consumers_of_the_group_that_received_a_message_can_acknowledge_or_hide_it(rocketmq: RocketMQ) -> None:
@@ -148,7 +148,7 @@ def test_only_consumers_of_the_group_that_received_a_message_can_acknowledge_or_
             await consumer.ack(fourth)
             assert await asyncio.to_thread(come_again, rocketmq) == 0
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 @pytest.mark.parametrize("old", ["a", "*"])
@@ -169,7 +169,7 @@ def test_messages_sent_after_a_change_of_the_filter_come_by_the_new_filter(rocke
             assert [message.body for message in found] == [b"1", b"3", b"5", b"7", b"9"]
             assert {message.reconsume_times for message in found} == {0}
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_an_sql_expression_that_the_broker_refuses_leaves_the_subscription_as_it_was(rocketmq: RocketMQ) -> None:
@@ -184,4 +184,4 @@ def test_an_sql_expression_that_the_broker_refuses_leaves_the_subscription_as_it
             with pytest.raises(BrokerError):
                 await refused.start()
 
-    asyncio.run(scene())
+    run_stepped(scene())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.brokers import run_virtual
 from tests.unit.client.consuming import cluster
 
 from rucola import (
@@ -84,7 +85,7 @@ def test_a_listener_that_reads_the_body_fails_until_the_message_is_a_dead_letter
             if trace:
                 assert await servers.bodies(TRACE_TOPIC)
 
-    asyncio.run(scene())
+    run_virtual(scene())
     failures = [record for record in caplog.records if record.rucola_event == "listener failed"]
     assert len(failures) == 2
     assert isinstance(failures[0].exc_info[1], UnreadableBodyError)
@@ -104,7 +105,7 @@ def test_a_listener_that_does_not_read_the_body_consumes_the_message(tmp_path):
                 assert (message.topic, message.msg_id) == ("T", "U")
             assert servers.broker.services.offsets.query("G", "T", 0) == 1
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 async def first_of(kind: str, address: str):
@@ -144,7 +145,7 @@ def test_loops_and_polls_get_the_error_when_they_read_the_body(kind, tmp_path):
                     assert await consumer.send_message_back(message, -1)
                     assert len(await dead_letters(servers)) == 1
 
-    asyncio.run(scene())
+    run_virtual(scene())
 
 
 @pytest.mark.parametrize("orderly", [False, True])
@@ -179,4 +180,4 @@ def test_a_message_that_the_broker_does_not_take_back_stays(orderly, tmp_path, c
                     await asyncio.sleep(0.01)
             assert not servers.broker.services.offsets.query("G", "T", 0)
 
-    asyncio.run(scene())
+    run_virtual(scene())

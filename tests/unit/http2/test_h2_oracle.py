@@ -249,7 +249,7 @@ def act(client: Client, peer: Peer, other: h2.connection.H2Connection, seen: lis
     other.data_to_send()
 
 
-@pytest.mark.timeout(size(120, 7200))
+@pytest.mark.timeout(size(600, 7200))
 def test_random_frames(form: str) -> None:
     counts = {"same": 0, "refused": 0, "allowed": 0}
     for seed in range(SEQUENCES if form == "compiled" else SEQUENCES // 20 + 1):

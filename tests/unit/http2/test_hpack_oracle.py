@@ -93,7 +93,7 @@ def theirs(decoder: hpack.Decoder, block: bytes) -> list[tuple[bytes, bytes]] | 
         return None
 
 
-@pytest.mark.timeout(size(120, 7200))
+@pytest.mark.timeout(size(600, 7200))
 def test_random_blocks(form: str) -> None:
     """Differences allowed: ``hpack`` accepts numbers of any length, and any number of changes of size."""
     wanted = sorted({name for name, _ in STATIC_TABLE} | set(NAMES))
@@ -132,7 +132,7 @@ def check_entry(ours: Decoded, name: bytes, text: bytes, table: list[tuple[bytes
         assert entry == -1
 
 
-@pytest.mark.timeout(size(120, 3600))
+@pytest.mark.timeout(size(600, 3600))
 @pytest.mark.parametrize("seed", range(3))
 def test_our_blocks_are_read_by_others(seed: int) -> None:
     """Between blocks of an encoder that uses the table, and changes of its size."""

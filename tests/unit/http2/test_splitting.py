@@ -125,7 +125,7 @@ def changed(rng: random.Random, stream: bytes) -> bytes:
     return bytes(found)
 
 
-@pytest.mark.timeout(size(120, 3600))
+@pytest.mark.timeout(size(600, 3600))
 def test_changed_bytes_end_at_worst_the_connection(form: str) -> None:
     rng = random.Random(11)
     stream = conversation(Peer(form))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import orjson
 import pytest
 from tests.unit.namesrv.test_namesrv import asking
@@ -13,6 +11,7 @@ from rucola.common.java import parse_properties
 from rucola.common.topic_config import TopicConfig
 from rucola.namesrv.config_processor import CONFIG_BYTES_MAX
 from rucola.protocol.bodies.registration import RegisterBrokerBody, TopicConfigSerializeWrapper
+from rucola.testing.event_loop import run_stepped
 
 
 @pytest.mark.parametrize(
@@ -39,7 +38,7 @@ def test_s41_what_a_request_may_change(body: bytes, code: int) -> None:
             assert options["scanNotActiveBrokerInterval"] == ("6000" if body and not code else "5000")
             assert (options["bindAddress"], options["insecure"]) == ("127.0.0.1", "false")
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_unit_topics() -> None:
@@ -50,4 +49,4 @@ def test_unit_topics() -> None:
             for code, topics in ((311, ["T1", "T3"]), (312, ["T2", "T3"]), (313, ["T2"])):
                 assert orjson.loads((await asker.ask(code)).body)["topicList"] == topics
 
-    asyncio.run(scene())
+    run_stepped(scene())

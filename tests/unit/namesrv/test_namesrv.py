@@ -25,6 +25,7 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.route import RegisterBrokerRequestHeader
 from rucola.remoting.client import RemotingClient
 from rucola.runtime.files import Files
+from rucola.testing.event_loop import run_stepped
 
 VERSION = DataVersion(0, 5, 1)
 
@@ -90,7 +91,7 @@ def test_a_route_has_quoted_keys_for_every_client(version):
             assert missing.code == 17
             assert missing.remark.startswith("No topic route info in name server for the topic: none\nSee https://")
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_brokers_and_topics_are_limited_and_known_ones_go_on():
@@ -117,7 +118,7 @@ def test_brokers_and_topics_are_limited_and_known_ones_go_on():
             assert (await asker.ask(217, queues, topic="T")).code == 0
             await other.client.close()
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_registrations_are_checked_and_both_body_forms_read():
@@ -130,7 +131,7 @@ def test_registrations_are_checked_and_both_body_forms_read():
             assert (await asker.register(deflated(body))).code == 0
             assert sorted(orjson.loads((await asker.ask(206)).body)["topicList"]) == ["T", "U"]
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_long_registrations_are_read_in_a_thread_and_keep_their_order(monkeypatch):
@@ -161,7 +162,7 @@ def test_long_registrations_are_read_in_a_thread_and_keep_their_order(monkeypatc
             monkeypatch.setattr(processor, "_WAITING_BYTES_MAX", len(body) - 1)
             assert (await asker.register(body)).code == 2
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_other_requests_are_answered():
@@ -192,7 +193,7 @@ def test_other_requests_are_answered():
             assert (await asker.ask(103)).code == 1
             assert (await asker.ask(4242)).code == 3
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_a_closed_connection_unregisters_its_broker():
@@ -205,7 +206,7 @@ def test_a_closed_connection_unregisters_its_broker():
                 await asyncio.sleep(0)
             await other.client.close()
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_key_value_configuration_outlives_a_restart(tmp_path):
@@ -229,7 +230,7 @@ def test_key_value_configuration_outlives_a_restart(tmp_path):
             async with asking(path):
                 pass
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 class SlowDisk(Files):
@@ -262,7 +263,7 @@ def test_key_values_are_written_together_by_a_thread_and_answers_wait_for_the_di
         await asker.client.close()
         await server.shutdown()
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_a_taken_port_is_told():
@@ -276,7 +277,7 @@ def test_a_taken_port_is_told():
             assert isinstance(caught.value.__cause__, OSError)
             assert caught.value.__cause__.errno == errno.EADDRINUSE
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 def test_lost_brokers_are_looked_for_again_after_a_look_that_failed(monkeypatch):
@@ -305,4 +306,4 @@ def test_lost_brokers_are_looked_for_again_after_a_look_that_failed(monkeypatch)
         await asyncio.sleep(0.03)
         assert len(looks) == count
 
-    asyncio.run(scene())
+    run_stepped(scene())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.brokers import run_virtual
 from tests.unit.proxy.clusters import LIMIT_S, QUEUES, TwoBrokers, eventually
 
 from rucola.common.sysflag import PermName
@@ -19,6 +19,7 @@ from rucola.proxy.cluster import ClusterBrokers, queues_of
 from rucola.remoting.client import ClientOptions, RemotingClient
 from rucola.remoting.signer import RequestSigner
 from rucola.runtime.clock import SystemClock
+from rucola.testing.event_loop import run_stepped
 
 Scene = Callable[[TwoBrokers], Awaitable[None]]
 OK = 20000
@@ -29,7 +30,7 @@ def play(path: Path, scene: Scene, **broker: Any) -> None:
         async with TwoBrokers(path, **broker) as brokers:
             await asyncio.wait_for(scene(brokers), LIMIT_S)
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 def test_a_route_has_the_queues_of_both_brokers_and_leads_to_the_door(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_a_delayed_message_arrives_later(tmp_path: Path) -> None:
         await brokers.join("g", "T")
         client = await brokers.client()
         answer = await client.sent(
-            "T", message_type=messages.DELAY, delivery_timestamp={"seconds": int(time.time()) + 2}
+            "T", message_type=messages.DELAY, delivery_timestamp={"seconds": SystemClock().wall_ms() // 1000 + 2}
         )
         assert answer.status.code == OK
         polls = {asyncio.ensure_future(client.received("g", "T", broker=name)) for name in "ab"}
@@ -370,7 +371,7 @@ def test_a_door_needs_the_address_of_a_name_server() -> None:
         with pytest.raises(ConfigError):
             ClusterBrokers("", lambda: 0.0, lambda *_: None)
 
-    asyncio.run(scene())
+    run_stepped(scene())
 
 
 READ_WRITE = int(PermName.READ | PermName.WRITE)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.brokers import run
+from tests.brokers import run_virtual
 from tests.unit.proxy.doors import opened
 
 from rucola.proxy import messages
@@ -32,7 +32,7 @@ def test_a_poll_waits_for_a_message(tmp_path: Path) -> None:
             assert abs(time.delivery_timestamp.seconds * 1000 - door.broker.store.now_ms()) < 60_000
             assert call.status == 0
 
-    run(play())
+    run_virtual(play())
 
 
 def test_a_poll_ends_without_a_message(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_refused_polls(tmp_path: Path, fields: dict[str, Any], code: int) -> Non
             status, time = await client.receive("G", "T", **fields).all()
             assert status.status.code == code and time.HasField("delivery_timestamp")
 
-    run(play())
+    run_virtual(play())
 
 
 def test_polls_of_what_does_not_exist(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_polls_of_what_does_not_exist(tmp_path: Path) -> None:
                 status, _ = await client.receive(group, topic).all()
                 assert status.status.code == code
 
-    run(play())
+    run_virtual(play())
 
 
 def test_filters(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_filters(tmp_path: Path) -> None:
             found = await client.received("H", "T", **by_sql)
             assert [one.body for one in found] == [b"2"]
 
-    run(play())
+    run_virtual(play())
 
 
 def test_unacknowledged_messages_come_again(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_unacknowledged_messages_come_again(tmp_path: Path) -> None:
             assert status.status.code == messages.MESSAGE_NOT_FOUND
             assert await door.cluster.bodies("%DLQ%G") == [b"m"]
 
-    run(play())
+    run_virtual(play())
 
 
 def test_dead_letters(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_dead_letters(tmp_path: Path) -> None:
             answer = await client.call("ForwardMessageToDeadLetterQueue", request)
             assert answer.status.code == messages.INVALID_RECEIPT_HANDLE
 
-    run(play())
+    run_virtual(play())
 
 
 def test_order(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_order(tmp_path: Path) -> None:
             _, *found, _ = await call.all()
             assert [one.message.body for one in found] == [b"2", b"3"]
 
-    run(play())
+    run_virtual(play())
 
 
 def test_refused_handles(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_refused_handles(tmp_path: Path) -> None:
             answer = await client.call("ChangeInvisibleDuration", change)
             assert answer.status.code == messages.ILLEGAL_INVISIBLE_TIME
 
-    run(play())
+    run_virtual(play())
 
 
 # -- ends in the middle ------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def test_a_client_that_ends_while_it_gets_messages(tmp_path: Path, monkeypatch: 
                 found = await other.received("G", "T", long_polling_timeout={"seconds": 5})
             assert found[0].body == b"m"
 
-    run(play())
+    run_virtual(play())
 
 
 @pytest.mark.parametrize("how", ["cancels", "goes", "takes nothing"])
@@ -333,17 +333,16 @@ def test_messages_that_the_client_does_not_take(tmp_path: Path, how: str) -> Non
             elif how == "goes":
                 slow.close()
             else:
-                advance(30.0)
+                await asyncio.sleep(30.0)
             found: list[bytes] = []
-            while len(found) < 7:
-                advance(0.5)
-                poll = other.receive("G", "T", long_polling_timeout={"seconds": 5})
-                advance(1.0)
-                found += [one.message.body[:1] for one in await poll.all() if one.HasField("message")]
+            async with asyncio.timeout(60):
+                while len(found) < 7:
+                    poll = other.receive("G", "T", long_polling_timeout={"seconds": 5})
+                    found += [one.message.body[:1] for one in await poll.all() if one.HasField("message")]
             assert sorted(found) == [b"3", b"4", b"5", b"6", b"7", b"8", b"9"]
             assert len(door.door.renewals) == 3
 
-    run_stepped(play())
+    run_virtual(play())
 
 
 def test_too_many_acknowledgements_at_once(tmp_path: Path) -> None:
@@ -356,4 +355,4 @@ def test_too_many_acknowledgements_at_once(tmp_path: Path) -> None:
             answer = await client.call("AckMessage", request)
             assert answer.status.code == messages.BAD_REQUEST and "1025" in answer.status.message
 
-    run(play())
+    run_virtual(play())

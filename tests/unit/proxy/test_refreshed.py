@@ -11,6 +11,7 @@ from rucola.errors import RemotingConnectError, RemotingError
 from rucola.proxy import refreshed
 from rucola.proxy.refreshed import FAILED_S, FRESH_S, UNKNOWN_S, UNUSED_S, Refreshed
 from rucola.testing.clock import ManualClock
+from rucola.testing.event_loop import run_stepped
 
 
 class Source:
@@ -52,7 +53,7 @@ def play(scene: Callable[[], Awaitable[None]]) -> None:
     async def run() -> None:
         await asyncio.wait_for(scene(), 10)
 
-    asyncio.run(run())
+    run_stepped(run())
 
 
 def test_a_value_is_looked_up_once_by_all_who_want_it() -> None:

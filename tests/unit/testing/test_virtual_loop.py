@@ -146,19 +146,35 @@ def test_requests_to_a_peer_outside_of_the_loop_may_be_under_way():
         loop: Any = asyncio.get_running_loop()
         with socket.create_server(("127.0.0.1", 0)) as listener:
             _, inside = await asyncio.open_connection(*listener.getsockname())
-            outside = loop._jumping._may_be_under_way()
+            outside = bool(loop._jumping._under_way())
             peer, _ = listener.accept()
             both = await asyncio.open_connection(sock=peer)
             await asyncio.sleep(0)
-            silent = loop._jumping._may_be_under_way()
+            silent = bool(loop._jumping._under_way())
             inside.write(b"bytes")
             await both[0].readexactly(5)
-            arrived = loop._jumping._may_be_under_way()
+            arrived = bool(loop._jumping._under_way())
             inside.close()
             both[1].close()
         return outside, silent, arrived
 
     assert run(look()) == (True, False, False)
+
+
+def test_an_answer_that_takes_real_time_comes_before_a_timeout():
+    async def ask() -> bytes:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            peer, _ = listener.accept()
+        with peer:
+            threading.Timer(_LATE_S, peer.sendall, [b"answer"]).start()
+            writer.write(b"request")
+            async with asyncio.timeout(3.0):
+                answer = await reader.readexactly(6)
+            writer.close()
+            return answer
+
+    assert run(ask()) == b"answer"
 
 
 def test_a_step_of_the_loop_can_be_met():

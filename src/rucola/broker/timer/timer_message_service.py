@@ -48,6 +48,8 @@ _TAKE = 256
 serves its sockets.
 """
 _EMPTY_STEPS = 20_000
+_LOOK_AHEAD_STEPS = 16
+"""From so many steps on, unused ones are passed together."""
 _AHEAD = 8192
 _AHEAD_BYTES = 16 << 20
 """At most ``_AHEAD`` messages, and about ``_AHEAD_BYTES`` bytes, are prepared before their time step is over."""
@@ -321,7 +323,12 @@ class TimerMessageService:
         """
         following = time_ms + self._step_ms
         oldest = step_now_ms - self._timers.geometry.span_ms // 2
-        return max(following, oldest) if following >= self._walk_end else following
+        end_ms = min(step_now_ms, self._walk_end)
+        if following >= self._walk_end:
+            following, end_ms = max(following, oldest), step_now_ms
+        if end_ms - following < _LOOK_AHEAD_STEPS * self._step_ms:
+            return following
+        return self._timers.next_used(following, end_ms)
 
     def _open_step(self) -> bool:
         """Loads the units of the time step that is delivered next, unless they are loaded already. Returns False if no

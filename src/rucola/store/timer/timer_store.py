@@ -199,6 +199,12 @@ class TimerStore:
         """Returns the position of the newest unit of a time step; -1 if no message waits for it."""
         return self._wheel.get(time_ms).last_position if self._open else -1
 
+    def next_used(self, time_ms: int, end_ms: int) -> int:
+        """Returns the first time step from ``time_ms`` on for which a message may wait, or ``end_ms`` if there is none
+        before it.
+        """
+        return self._wheel.next_used(time_ms, end_ms) if self._open else end_ms
+
     def count(self, time_ms: int) -> int:
         """Returns the number of messages that wait for a time step, minus recalled ones."""
         return self._wheel.get(time_ms).waiting if self._open else 0

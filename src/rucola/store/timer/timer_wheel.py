@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from rucola.errors import DiskError
 from rucola.formats.timer import TIMER_SLOT, TimerSlot, is_beyond
 from rucola.runtime.file_map import FileMap
 from rucola.runtime.files import Files
@@ -17,6 +18,7 @@ from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
 _PIECE_BYTES = 1 << 18
+_SLOTS_AT_ONCE = 4096
 
 
 class TimerWheel:
@@ -66,6 +68,26 @@ class TimerWheel:
         if slot is None:
             slot = TimerSlot(*TIMER_SLOT.unpack(self.map.view, index * TIMER_SLOT.size))
         return slot if slot.step == step else TimerSlot(step, -1, -1, 0)
+
+    def next_used(self, time_ms: int, end_ms: int) -> int:
+        """Returns the first time step from ``time_ms`` on whose slot was ever used, or ``end_ms`` if there is none
+        before it. A run of unused slots costs a read, not one step after the other.
+        """
+        step = time_ms // self._precision_ms
+        changed = self._changed.keys() | self._applying.keys()
+        end = min([end_ms // self._precision_ms, *(step + (index - step) % self._slots for index in changed)])
+        while step < end:
+            first = step % self._slots
+            count = min(end - step, _SLOTS_AT_ONCE, self._slots - first)
+            try:
+                piece = self.map.read(first * TIMER_SLOT.size, count * TIMER_SLOT.size)
+            except DiskError:
+                break  # ``get`` answers, through the map
+            unused = (len(piece) - len(piece.lstrip(b"\0"))) // TIMER_SLOT.size
+            step += unused
+            if unused < count:
+                break
+        return step * self._precision_ms
 
     def put(self, slot: TimerSlot) -> None:
         """Sets the slot of a time step."""
