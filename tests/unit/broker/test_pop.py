@@ -352,7 +352,7 @@ def test_what_was_acknowledged_a_moment_ago_stays_so_when_the_clock_is_moved(tmp
             await cluster.broker.catch_up()
             assert bodies(await pop(cluster, bornTime=0, pollTime=20_000)) == [b"1"]
 
-    run(work())
+    run_virtual(work())
 
 
 def test_a_stop_leaves_acknowledgements_in_the_log_only(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_a_stop_leaves_acknowledgements_in_the_log_only(tmp_path: Path) -> None:
             assert (tmp_path / FILE_NAME).exists()
         assert not (tmp_path / FILE_NAME).exists()
 
-    run(work())
+    run_virtual(work())
 
 
 def test_a_stop_and_a_start_change_nothing(tmp_path: Path) -> None:
