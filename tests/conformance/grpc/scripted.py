@@ -5,6 +5,7 @@ Arguments as for ``python_client.py``.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import queue
 import socket
@@ -17,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import grpc
+from tests.conformance.grpc.scenarios import ACCOUNT, GUEST
 
 from rucola.proxy import messages as m
 from rucola.proxy.schema import V2
@@ -624,11 +626,47 @@ def raw_methods(peer: Peer) -> Saw:
     return saw
 
 
+def raw_accounts(peer: Peer) -> Saw:
+    """The official clients write a signature in upper or lower case, and some name a region and a service with the
+    access key.
+    """
+    signature = hmac.new(ACCOUNT.secret.encode(), DATE.encode(), hashlib.sha1).hexdigest()
+
+    def header(credential: str, signature: str = signature) -> str:
+        return f"MQv2-HMAC-SHA1 Credential={credential}, SignedHeaders=x-mq-date-time, Signature={signature}"
+
+    name, topic = ACCOUNT.name, peer.topic_of("NORMAL")
+    forms = {
+        "upper": header(name, signature.upper()),
+        "lower": header(name),
+        "region": header(f"{name}/region/service"),
+        "slashes": header(f"{name}//"),
+        "guest": header(GUEST.name),
+        "wrong": header(name, "00"),
+        "unknown": header("nobody"),
+        "empty": header(""),
+        "malformed": "nothing",
+        "no_date": header(name),
+        "none": "",
+    }
+    saw: Saw = {}
+    for form, text in forms.items():
+        headers = {"authorization": text, "x_mq_date_time": "" if form == "no_date" else DATE}
+        saw[form] = [
+            peer.send_code(peer.message(), **headers),
+            peer.code("QueryRoute", m.QueryRouteRequest(topic=topic), **headers),
+            peer.code("Heartbeat", m.HeartbeatRequest(client_type=m.PRODUCER), **headers),
+        ]
+    answer = Telemetry(peer).settings(producer_settings(topic))
+    saw["telemetry_without"] = answer if isinstance(answer, str) else answer.status.code
+    return saw
+
+
 SCENARIOS: dict[str, Callable[[Peer], Saw]] = {
     scenario.__name__: scenario
     for scenario in (
         *(raw_settings, raw_route, raw_refusals, raw_receive, raw_handles, raw_orders),
-        *(raw_transaction, raw_digest, raw_authorization, raw_tls, raw_methods),
+        *(raw_transaction, raw_digest, raw_authorization, raw_tls, raw_methods, raw_accounts),
     )
 }
 

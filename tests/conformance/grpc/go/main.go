@@ -6,11 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+
+	rocketmq "github.com/apache/rocketmq-clients/golang/v5"
 )
 
 type saw = map[string]any
 
 func main() {
+	rocketmq.EnableSsl = false // a variable of the whole program
 	endpoints, prefix := os.Args[1], os.Args[2]
 	for _, name := range os.Args[3:] {
 		text, _ := json.Marshal(saw{"name": name, "saw": run(name, endpoints, prefix)})

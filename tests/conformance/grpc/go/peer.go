@@ -26,6 +26,7 @@ var background = context.Background()
 // A peer is what a scenario works with: its topic and group, clients that are stopped at the end.
 type peer struct {
 	endpoints, topic, group string
+	account                 credentials.SessionCredentials
 	closers                 []func() error
 }
 
@@ -36,7 +37,8 @@ func (p *peer) close() {
 }
 
 func (p *peer) config() *rocketmq.Config {
-	return &rocketmq.Config{Endpoint: p.endpoints, ConsumerGroup: p.group, Credentials: &credentials.SessionCredentials{}}
+	account := p.account
+	return &rocketmq.Config{Endpoint: p.endpoints, ConsumerGroup: p.group, Credentials: &account}
 }
 
 func (p *peer) producer(options ...rocketmq.ProducerOption) rocketmq.Producer {

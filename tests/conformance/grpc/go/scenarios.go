@@ -30,6 +30,7 @@ var scenarios = map[string]func(*peer) saw{
 		return filtered(p, rocketmq.NewFilterExpressionWithType("number > 1 AND colour = 'red'", rocketmq.SQL92), 2)
 	},
 	"unknown_topic": unknownTopic, "wrong_type": wrongType, "too_large": tooLarge, "restart": restart,
+	"tls": overTLS, "accounts": accounts,
 }
 
 func sendNormal(p *peer) saw {

@@ -25,6 +25,11 @@ class Peer {
     this.clients = [];
   }
 
+  // The same, for clients that use TLS or an account.
+  with(options) {
+    return Object.assign(Object.create(Peer.prototype), this, { options: { ...this.options, ...options } });
+  }
+
   producer(checker) {
     return this.started(new Producer({ ...this.options, topic: this.topic, checker }));
   }
@@ -180,6 +185,16 @@ async function failing(peer, listener, wanted, afterwards) {
   }
   await sleep(1000);
   return { messages: sorted(attempts(listener.without('more'))) };
+}
+
+// Sends and receives a message.
+async function withAccount(peer) {
+  const sent = await outcome(async () => (await peer.producer()).send(peer.message('body')));
+  const receive = await outcome(async () => {
+    const consumer = await peer.consumer();
+    sent.bodies = bodies(await (sent.ok ? received(consumer, 1) : consumer.receive(1, INVISIBLE_MS)));
+  });
+  return { send: sent, receive };
 }
 
 const scenarios = {
@@ -415,6 +430,35 @@ const scenarios = {
     const lost = [ ...sent ].filter(body => !found.has(body)).sort();
     const unknown = [ ...found ].filter(body => !sent.has(body)).sort();
     return { sent: sent.size, lost: lost.length > 0, unknown, text: `lost: ${lost}` };
+  },
+
+  async tls(plain) {
+    const peer = plain.with({ sslEnabled: true });
+    const producer = await peer.producer();
+    const consumer = await peer.consumer();
+    await producer.send(peer.message('received'));
+    const got = bodies(await received(consumer, 1));
+    const listener = new Listener();
+    await peer.push(listener);
+    await producer.send(peer.message('pushed'));
+    await until(() => listener.seen.length > 0);
+    return { received: got, pushed: bodies(listener.seen) };
+  },
+
+  // The runner tells of an account that may do everything; that of guest has the same secret and may do nothing.
+  async accounts(peer) {
+    const { ACCOUNT_NAME: accessKey, ACCOUNT_SECRET: accessSecret } = process.env;
+    const accounts = {
+      right: { accessKey, accessSecret },
+      wrong_secret: { accessKey, accessSecret: `not-${accessSecret}` },
+      unknown: { accessKey: 'nobody', accessSecret },
+      guest: { accessKey: 'guest', accessSecret },
+    };
+    const found = { none: await withAccount(peer) };
+    for (const [ name, sessionCredentials ] of Object.entries(accounts)) {
+      found[name] = await withAccount(peer.with({ sessionCredentials }));
+    }
+    return found;
   },
 };
 

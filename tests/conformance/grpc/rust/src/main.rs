@@ -1,8 +1,8 @@
 //! Scenarios on the published Rust client. Arguments: host:port of the server, prefix of topics and groups, scenario
 //! names. Prints one JSON line for each: name, saw. The runner makes the topics and groups, see scenarios.py. The client
-//! has no push consumer, no change of invisible durations, no recall, and its simple consumer cannot be interrupted.
+//! has no push consumer, no change of invisible durations, no recall and no TLS.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -15,6 +15,7 @@ use rocketmq::{Producer, SimpleConsumer};
 use serde_json::{json, Value};
 
 const PATIENCE: Duration = Duration::from_secs(30);
+const RESTART_PATIENCE: Duration = Duration::from_secs(90);
 /// The shortest time that the official server accepts.
 const INVISIBLE: Duration = Duration::from_secs(10);
 /// The client allows no more time than this for a receive, and the official server waits 20 s at the most.
@@ -26,6 +27,7 @@ struct Peer {
     endpoints: String,
     topic: String,
     group: String,
+    account: Option<(String, String)>,
 }
 
 impl Peer {
@@ -35,6 +37,10 @@ impl Peer {
         option.set_enable_tls(false);
         option.set_long_polling_timeout(POLL);
         option.set_timeout(Duration::from_secs(10));
+        if let Some((name, secret)) = &self.account {
+            option.set_access_key(name.clone());
+            option.set_secret_key(secret.clone());
+        }
         option
     }
 
@@ -279,6 +285,74 @@ async fn too_large(peer: &Peer) -> Saw {
     Ok(json!({"body": outcome(large), "properties": outcome(properties), "reserved": outcome(reserved)}))
 }
 
+async fn send_soon(peer: &Peer, producer: &Producer, first: usize, last: usize, sent: &Mutex<BTreeSet<String>>) {
+    for i in first..last {
+        let text = format!("message {i:02}");
+        let deadline = Instant::now() + RESTART_PATIENCE;
+        loop {
+            let message = peer.message(&text).build().expect("a message");
+            match producer.send(message).await {
+                Ok(_) => break,
+                Err(_) if Instant::now() > deadline => return,
+                Err(_) => tokio::time::sleep(Duration::from_millis(500)).await,
+            }
+        }
+        sent.lock().unwrap().insert(text);
+    }
+}
+
+async fn restart(peer: &Peer) -> Saw {
+    let (producer, sent) = (peer.producer().await?, Mutex::new(BTreeSet::new()));
+    send_soon(peer, &producer, 0, 20, &sent).await;
+    let consumer = peer.consumer().await?;
+    let mut found: BTreeSet<String> = bodies(&peer.received(&consumer, &all(), 5, PATIENCE).await?).into_iter().collect();
+    println!("{{\"restart\": true}}");
+    let answered = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+    let _ = tokio::join!(send_soon(peer, &producer, 20, 40, &sent), answered);
+    let sent = sent.into_inner().unwrap();
+    let deadline = Instant::now() + RESTART_PATIENCE;
+    while !sent.is_subset(&found) && Instant::now() < deadline {
+        for message in peer.receive(&consumer, &all(), 1, Duration::from_secs(10)).await {
+            found.insert(body(&message));
+            let _ = consumer.ack(&message).await;
+        }
+    }
+    let lost: Vec<&String> = sent.difference(&found).collect();
+    let unknown: Vec<&String> = found.difference(&sent).collect();
+    Ok(json!({"sent": sent.len(), "lost": !lost.is_empty(), "unknown": unknown, "text": format!("lost: {lost:?}")}))
+}
+
+/// The runner tells of an account that may do everything; that of guest has the same secret and may do nothing.
+async fn accounts(peer: &Peer) -> Saw {
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let (name, secret) = (variable("ACCOUNT_NAME"), variable("ACCOUNT_SECRET"));
+    let mut found = json!({"none": with_account(peer, None).await});
+    found["right"] = with_account(peer, Some((name.clone(), secret.clone()))).await;
+    found["wrong_secret"] = with_account(peer, Some((name, format!("not-{secret}")))).await;
+    for other in ["unknown", "guest"] {
+        found[other] = with_account(peer, Some((other.to_string(), secret.clone()))).await;
+    }
+    Ok(found)
+}
+
+/// Sends and receives a message.
+async fn with_account(peer: &Peer, account: Option<(String, String)>) -> Value {
+    let peer = Peer { endpoints: peer.endpoints.clone(), topic: peer.topic.clone(), group: peer.group.clone(), account };
+    let mut sent = outcome(async { peer.producer().await?.send(peer.message("body").build()?).await }.await);
+    let received = async {
+        let consumer = peer.consumer().await?;
+        if sent.get("ok").is_none() {
+            return consumer.receive_with(&peer.topic, &all(), 1, INVISIBLE).await;
+        }
+        peer.received(&consumer, &all(), 1, PATIENCE).await
+    }
+    .await;
+    if let Ok(messages) = &received {
+        sent["bodies"] = json!(bodies(messages));
+    }
+    json!({"send": sent, "receive": outcome(received)})
+}
+
 async fn run(name: &str, peer: &Peer) -> Saw {
     match name {
         "send_normal" => send_normal(peer).await,
@@ -291,6 +365,8 @@ async fn run(name: &str, peer: &Peer) -> Saw {
         "unknown_topic" => unknown_topic(peer).await,
         "wrong_type" => wrong_type(peer).await,
         "too_large" => too_large(peer).await,
+        "restart" => restart(peer).await,
+        "accounts" => accounts(peer).await,
         _ => Ok(json!({"supported": false})),
     }
 }
@@ -303,6 +379,7 @@ async fn main() {
             endpoints: arguments[1].clone(),
             topic: format!("T_{}{name}", arguments[2]),
             group: format!("G_{}{name}", arguments[2]),
+            account: None,
         };
         let saw = run(name, &peer).await.unwrap_or_else(|error| {
             let mut found = failed(&error);

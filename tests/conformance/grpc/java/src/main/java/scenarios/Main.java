@@ -22,6 +22,7 @@ public final class Main {
         Receiving.register(ALL);
         Pushing.register(ALL);
         Refusing.register(ALL);
+        Connecting.register(ALL);
     }
 
     private Main() {

@@ -23,6 +23,8 @@ import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.SessionCredentialsProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.MessageListener;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
@@ -47,19 +49,39 @@ final class Peer implements AutoCloseable {
     final String topic;
     final String group;
     private final ClientServiceProvider provider = ClientServiceProvider.loadService();
+    private final String endpoints;
+    private final SessionCredentialsProvider account;
     private final ClientConfiguration configuration;
-    private final Deque<AutoCloseable> clients = new ArrayDeque<>();
+    private final Deque<AutoCloseable> clients;
 
-    Peer(String endpoints, String name) throws Exception {
-        topic = "T_" + name;
-        group = "G_" + name;
+    Peer(String endpoints, String name) {
+        this("T_" + name, "G_" + name, endpoints, false, null, new ArrayDeque<>());
+    }
+
+    private Peer(String topic, String group, String endpoints, boolean tls, SessionCredentialsProvider account,
+        Deque<AutoCloseable> clients) {
+        this.topic = topic;
+        this.group = group;
+        this.endpoints = endpoints;
+        this.account = account;
+        this.clients = clients;
         ClientConfigurationBuilder builder = ClientConfiguration.newBuilder().setEndpoints(endpoints);
         try {
-            builder.getClass().getMethod("enableSsl", boolean.class).invoke(builder, false);
-        } catch (NoSuchMethodException error) {
+            builder.getClass().getMethod("enableSsl", boolean.class).invoke(builder, tls);
+        } catch (ReflectiveOperationException error) {
             // This version always uses TLS.
         }
-        configuration = builder.build();
+        configuration = (account == null ? builder : builder.setCredentialProvider(account)).build();
+    }
+
+    /** The same, for clients that use TLS. */
+    Peer overTls() {
+        return new Peer(topic, group, endpoints, true, account, clients);
+    }
+
+    /** The same, for clients that use an account. */
+    Peer signedBy(String name, String secret) {
+        return new Peer(topic, group, endpoints, false, new StaticSessionCredentialsProvider(name, secret), clients);
     }
 
     Producer producer() throws ClientException {
