@@ -30,7 +30,7 @@ from tests.conformance.grpc.judge import CANNOT, Verdict, verdicts
 from tests.conformance.grpc.outcomes import Outcomes, read, write
 from tests.conformance.grpc.play import Play
 from tests.conformance.grpc.scenarios import GUARDED, SCENARIOS
-from tests.conformance.grpc.targets import GUARDABLE, NAMES, OFFICIAL, target_of
+from tests.conformance.grpc.targets import GUARDABLE, OFFICIAL, target_of
 from tools.peers.packages import SERVER_VERSION, PeerError
 
 GOLDEN = HERE.parents[1] / "golden" / "grpc"
