@@ -34,7 +34,7 @@ from tests.conformance.grpc.targets import GUARDABLE, OFFICIAL, target_of
 from tools.peers.packages import SERVER_VERSION, PeerError
 
 GOLDEN = HERE.parents[1] / "golden" / "grpc"
-AT_ONCE = 6
+AT_ONCE = 4
 
 
 def main(arguments: list[str]) -> int:

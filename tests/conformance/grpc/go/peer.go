@@ -107,6 +107,17 @@ func send(client rocketmq.Producer, message *rocketmq.Message) *rocketmq.SendRec
 
 // Receives until there are as many messages or the time is over.
 func receive(client rocketmq.SimpleConsumer, count int, wait time.Duration) []*rocketmq.MessageView {
+	return receiveEach(client, count, wait, func(*rocketmq.MessageView) {})
+}
+
+// Receives and acknowledges messages.
+func received(client rocketmq.SimpleConsumer, count int, wait time.Duration) []*rocketmq.MessageView {
+	return receiveEach(client, count, wait, func(message *rocketmq.MessageView) { must(client.Ack(background, message)) })
+}
+
+func receiveEach(
+	client rocketmq.SimpleConsumer, count int, wait time.Duration, step func(*rocketmq.MessageView),
+) []*rocketmq.MessageView {
 	found := []*rocketmq.MessageView{}
 	for deadline := time.Now().Add(wait); len(found) < count && time.Now().Before(deadline); {
 		messages, err := client.Receive(background, 16, invisible)
@@ -114,16 +125,10 @@ func receive(client rocketmq.SimpleConsumer, count int, wait time.Duration) []*r
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
+		for _, message := range messages {
+			step(message)
+		}
 		found = append(found, messages...)
-	}
-	return found
-}
-
-// Receives and acknowledges messages.
-func received(client rocketmq.SimpleConsumer, count int, wait time.Duration) []*rocketmq.MessageView {
-	found := receive(client, count, wait)
-	for _, message := range found {
-		must(client.Ack(background, message))
 	}
 	return found
 }

@@ -91,26 +91,27 @@ async function until(holds, ms = PATIENCE_MS) {
   }
 }
 
-// Receives until there are as many messages or the time is over.
-async function receive(consumer, count, ms = PATIENCE_MS) {
+// Receives until there are as many messages or the time is over; `step` is done with each at once.
+async function receive(consumer, count, ms = PATIENCE_MS, step = async () => {}) {
   const found = [];
   for (const deadline = Date.now() + ms; found.length < count && Date.now() < deadline;) {
+    let messages = [];
     try {
-      found.push(...await consumer.receive(16, INVISIBLE_MS));
+      messages = await consumer.receive(16, INVISIBLE_MS);
     } catch (error) { // the server may be away
       await sleep(500);
+    }
+    for (const message of messages) {
+      await step(message);
+      found.push(message);
     }
   }
   return found;
 }
 
 // Receives and acknowledges messages.
-async function received(consumer, count, ms) {
-  const found = await receive(consumer, count, ms);
-  for (const message of found) {
-    await consumer.ack(message);
-  }
-  return found;
+function received(consumer, count, ms) {
+  return receive(consumer, count, ms, message => consumer.ack(message));
 }
 
 async function outcome(work) {
@@ -463,6 +464,7 @@ const scenarios = {
 };
 
 async function main() {
+  const closings = []; // a push consumer ends after its last poll, which may take 20 s
   for (const name of names) {
     const peer = new Peer(name);
     let saw;
@@ -473,8 +475,9 @@ async function main() {
       saw = { broken, ...rest };
     }
     console.log(JSON.stringify({ name, saw }));
-    await peer.close();
+    closings.push(peer.close());
   }
+  await Promise.all(closings);
   process.exit(0); // timers of the client may still run
 }
 

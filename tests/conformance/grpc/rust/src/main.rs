@@ -74,24 +74,34 @@ impl Peer {
         let deadline = Instant::now() + wait;
         let mut found = vec![];
         while found.len() < count && Instant::now() < deadline {
-            match consumer.receive_with(&self.topic, filter, 16, INVISIBLE).await {
-                Ok(messages) => found.extend(messages),
-                Err(error) => {
-                    eprintln!("{error}");
-                    tokio::time::sleep(Duration::from_millis(200)).await
-                }
-            }
+            found.extend(self.receive_once(consumer, filter).await);
         }
         found
     }
 
     /// Receives and acknowledges messages.
     async fn received(&self, consumer: &SimpleConsumer, filter: &FilterExpression, count: usize, wait: Duration) -> Result<Vec<MessageView>, ClientError> {
-        let found = self.receive(consumer, filter, count, wait).await;
-        for message in &found {
-            consumer.ack(message).await?;
+        let deadline = Instant::now() + wait;
+        let mut found = vec![];
+        while found.len() < count && Instant::now() < deadline {
+            let messages = self.receive_once(consumer, filter).await;
+            for message in &messages {
+                consumer.ack(message).await?;
+            }
+            found.extend(messages);
         }
         Ok(found)
+    }
+
+    async fn receive_once(&self, consumer: &SimpleConsumer, filter: &FilterExpression) -> Vec<MessageView> {
+        match consumer.receive_with(&self.topic, filter, 16, INVISIBLE).await {
+            Ok(messages) => messages,
+            Err(error) => {
+                eprintln!("{error}");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                vec![]
+            }
+        }
     }
 }
 

@@ -35,7 +35,7 @@ import org.apache.rocketmq.client.apis.producer.Producer;
 import org.apache.rocketmq.client.apis.producer.TransactionChecker;
 
 /** The environment of a scenario: its topic and group, and clients that are closed at its end. */
-final class Peer implements AutoCloseable {
+final class Peer {
     private static final Pattern CODE = Pattern.compile("response-code=(\\d+)");
     static final Duration PATIENCE = Duration.ofSeconds(30);
     /** The shortest time that the official server accepts. */
@@ -119,25 +119,35 @@ final class Peer implements AutoCloseable {
         return builder(body).build();
     }
 
+    /** What is done with a message as soon as it is received. */
+    private interface Step {
+        void run(MessageView message) throws Exception;
+    }
+
     /** Receives until there are as many messages or the time is over. */
-    List<MessageView> receive(SimpleConsumer consumer, int count, Duration patience) throws InterruptedException {
-        List<MessageView> found = new ArrayList<>();
-        long deadline = System.nanoTime() + patience.toNanos();
-        while (found.size() < count && System.nanoTime() < deadline) {
-            try {
-                found.addAll(consumer.receive(16, INVISIBLE));
-            } catch (ClientException error) { // the server may be away
-                Thread.sleep(500);
-            }
-        }
-        return found;
+    List<MessageView> receive(SimpleConsumer consumer, int count, Duration patience) throws Exception {
+        return receive(consumer, count, patience, message -> { });
     }
 
     /** Receives and acknowledges messages. */
     List<MessageView> received(SimpleConsumer consumer, int count, Duration patience) throws Exception {
-        List<MessageView> found = receive(consumer, count, patience);
-        for (MessageView message : found) {
-            consumer.ack(message);
+        return receive(consumer, count, patience, consumer::ack);
+    }
+
+    private List<MessageView> receive(SimpleConsumer consumer, int count, Duration patience, Step step) throws Exception {
+        List<MessageView> found = new ArrayList<>();
+        long deadline = System.nanoTime() + patience.toNanos();
+        while (found.size() < count && System.nanoTime() < deadline) {
+            List<MessageView> messages = List.of();
+            try {
+                messages = consumer.receive(16, INVISIBLE);
+            } catch (ClientException error) { // the server may be away
+                Thread.sleep(500);
+            }
+            for (MessageView message : messages) {
+                step.run(message);
+                found.add(message);
+            }
         }
         return found;
     }
@@ -230,8 +240,7 @@ final class Peer implements AutoCloseable {
         return client;
     }
 
-    @Override
-    public void close() {
+    void close() {
         for (AutoCloseable client : clients) {
             outcome(client::close); // a failing shutdown is no failing scenario
         }
