@@ -130,14 +130,14 @@ class Peer:
 class Telemetry:
     """One telemetry stream."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, **headers: str) -> None:
         self._sent: queue.SimpleQueue[Any] = queue.SimpleQueue()
         method = peer.channel.stream_stream(
             V2.path("Telemetry").decode(),
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=m.TelemetryCommand.FromString,
         )
-        self._call = method(iter(self._sent.get, None), timeout=TIMEOUT_S, metadata=peer.headers())
+        self._call = method(iter(self._sent.get, None), timeout=TIMEOUT_S, metadata=peer.headers(**headers))
 
     def settings(self, settings: Any) -> Any:
         """Sends settings; returns the answer, or the name of the gRPC status with which the stream ended."""
@@ -657,8 +657,12 @@ def raw_accounts(peer: Peer) -> Saw:
             peer.code("QueryRoute", m.QueryRouteRequest(topic=topic), **headers),
             peer.code("Heartbeat", m.HeartbeatRequest(client_type=m.PRODUCER), **headers),
         ]
-    answer = Telemetry(peer).settings(producer_settings(topic))
-    saw["telemetry_without"] = answer if isinstance(answer, str) else answer.status.code
+    for form in ("upper", "guest", "wrong", "none"):
+        stream = Telemetry(peer, authorization=forms[form])
+        answer = stream.settings(producer_settings(topic))
+        saw[f"telemetry_{form}"] = answer if isinstance(answer, str) else [answer.status.code, answer.HasField("settings")]
+        if form != "upper":
+            saw[f"telemetry_{form}_then"] = stream.next()
     return saw
 
 

@@ -188,16 +188,6 @@ async function failing(peer, listener, wanted, afterwards) {
   return { messages: sorted(attempts(listener.without('more'))) };
 }
 
-// Sends and receives a message.
-async function withAccount(peer) {
-  const sent = await outcome(async () => (await peer.producer()).send(peer.message('body')));
-  const receive = await outcome(async () => {
-    const consumer = await peer.consumer();
-    sent.bodies = bodies(await (sent.ok ? received(consumer, 1) : consumer.receive(1, INVISIBLE_MS)));
-  });
-  return { send: sent, receive };
-}
-
 const scenarios = {
   async send_normal(peer) {
     const producer = await peer.producer();
@@ -449,15 +439,21 @@ const scenarios = {
   // The runner tells of an account that may do everything; that of guest has the same secret and may do nothing.
   async accounts(peer) {
     const { ACCOUNT_NAME: accessKey, ACCOUNT_SECRET: accessSecret } = process.env;
-    const accounts = {
-      right: { accessKey, accessSecret },
+    const mine = peer.with({ sessionCredentials: { accessKey, accessSecret } });
+    await (await mine.producer()).send(mine.message('body'));
+    const found = { right: bodies(await received(await mine.consumer(), 1)) };
+    const others = {
       wrong_secret: { accessKey, accessSecret: `not-${accessSecret}` },
       unknown: { accessKey: 'nobody', accessSecret },
       guest: { accessKey: 'guest', accessSecret },
+      none: undefined,
     };
-    const found = { none: await withAccount(peer) };
-    for (const [ name, sessionCredentials ] of Object.entries(accounts)) {
-      found[name] = await withAccount(peer.with({ sessionCredentials }));
+    for (const [ name, sessionCredentials ] of Object.entries(others)) {
+      const other = peer.with({ sessionCredentials });
+      found[name] = {
+        send: await outcome(async () => (await other.producer()).send(other.message('body'))),
+        receive: await outcome(async () => (await other.consumer()).receive(1, INVISIBLE_MS)),
+      };
     }
     return found;
   },

@@ -31,6 +31,16 @@ struct Peer {
 }
 
 impl Peer {
+    /// The same, for clients that use an account.
+    fn signed_by(&self, account: Option<(&str, &str)>) -> Peer {
+        Peer {
+            endpoints: self.endpoints.clone(),
+            topic: self.topic.clone(),
+            group: self.group.clone(),
+            account: account.map(|(name, secret)| (name.to_string(), secret.to_string())),
+        }
+    }
+
     fn client(&self) -> ClientOption {
         let mut option = ClientOption::default();
         option.set_access_url(self.endpoints.clone());
@@ -336,31 +346,23 @@ async fn restart(peer: &Peer) -> Saw {
 async fn accounts(peer: &Peer) -> Saw {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let (name, secret) = (variable("ACCOUNT_NAME"), variable("ACCOUNT_SECRET"));
-    let mut found = json!({"none": with_account(peer, None).await});
-    found["right"] = with_account(peer, Some((name.clone(), secret.clone()))).await;
-    found["wrong_secret"] = with_account(peer, Some((name, format!("not-{secret}")))).await;
-    for other in ["unknown", "guest"] {
-        found[other] = with_account(peer, Some((other.to_string(), secret.clone()))).await;
+    let mine = peer.signed_by(Some((&name, &secret)));
+    mine.producer().await?.send(mine.message("body").build()?).await?;
+    let mut found = json!({"right": bodies(&mine.received(&mine.consumer().await?, &all(), 1, PATIENCE).await?)});
+    let wrong = format!("not-{secret}");
+    let others = [
+        ("wrong_secret", Some((name.as_str(), wrong.as_str()))),
+        ("unknown", Some(("nobody", secret.as_str()))),
+        ("guest", Some(("guest", secret.as_str()))),
+        ("none", None),
+    ];
+    for (case, account) in others {
+        let other = peer.signed_by(account);
+        let sent = async { other.producer().await?.send(other.message("body").build()?).await };
+        let got = async { other.consumer().await?.receive_with(&other.topic, &all(), 1, INVISIBLE).await };
+        found[case] = json!({"send": outcome(sent.await), "receive": outcome(got.await)});
     }
     Ok(found)
-}
-
-/// Sends and receives a message.
-async fn with_account(peer: &Peer, account: Option<(String, String)>) -> Value {
-    let peer = Peer { endpoints: peer.endpoints.clone(), topic: peer.topic.clone(), group: peer.group.clone(), account };
-    let mut sent = outcome(async { peer.producer().await?.send(peer.message("body").build()?).await }.await);
-    let received = async {
-        let consumer = peer.consumer().await?;
-        if sent.get("ok").is_none() {
-            return consumer.receive_with(&peer.topic, &all(), 1, INVISIBLE).await;
-        }
-        peer.received(&consumer, &all(), 1, PATIENCE).await
-    }
-    .await;
-    if let Ok(messages) = &received {
-        sent["bodies"] = json!(bodies(messages));
-    }
-    json!({"send": sent, "receive": outcome(received)})
 }
 
 async fn run(name: &str, peer: &Peer) -> Saw {

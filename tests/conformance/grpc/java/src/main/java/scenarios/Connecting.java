@@ -1,6 +1,5 @@
 package scenarios;
 
-import static scenarios.Peer.outcome;
 import static scenarios.Peer.saw;
 
 import java.util.List;
@@ -37,24 +36,34 @@ final class Connecting {
     }
 
     /** The runner tells of an account that may do everything; that of guest has the same secret and may do nothing. */
-    private static Map<String, Object> accounts(Peer peer) {
+    private static Map<String, Object> accounts(Peer peer) throws Exception {
         String name = System.getenv("ACCOUNT_NAME");
         String secret = System.getenv("ACCOUNT_SECRET");
-        return saw("right", withAccount(peer.signedBy(name, secret)),
-            "wrong_secret", withAccount(peer.signedBy(name, "not-" + secret)),
-            "unknown", withAccount(peer.signedBy("nobody", secret)),
-            "guest", withAccount(peer.signedBy("guest", secret)),
-            "none", withAccount(peer));
+        Peer mine = peer.signedBy(name, secret);
+        mine.producer().send(peer.message("body"));
+        return saw("right", Peer.bodies(mine.received(mine.consumer(), 1, Peer.PATIENCE)),
+            "wrong_secret", refused(peer.signedBy(name, "not-" + secret)),
+            "unknown", refused(peer.signedBy("nobody", secret)),
+            "guest", refused(peer.signedBy("guest", secret)),
+            "none", refused(peer));
     }
 
-    /** Sends and receives a message. */
-    private static Map<String, Object> withAccount(Peer peer) {
-        Map<String, Object> sent = outcome(() -> peer.producer().send(peer.message("body")));
-        Map<String, Object> received = outcome(() -> {
-            SimpleConsumer consumer = peer.consumer();
-            sent.put("bodies", Peer.bodies(sent.containsKey("ok") ? peer.received(consumer, 1, Peer.PATIENCE)
-                : consumer.receive(1, Peer.INVISIBLE)));
-        });
-        return saw("send", sent, "receive", received);
+    private static Map<String, Object> refused(Peer peer) {
+        return saw("send", refusal(() -> peer.producer().send(peer.message("body"))),
+            "receive", refusal(() -> peer.consumer().receive(1, Peer.INVISIBLE)));
+    }
+
+    /** The outcome of a call; a client that does not start tells the code in a cause of its exception only. */
+    private static Map<String, Object> refusal(Peer.Call call) {
+        try {
+            call.run();
+        } catch (Throwable failure) {
+            Map<String, Object> saw = Peer.failure(failure);
+            for (Throwable cause = failure; cause != null && saw.get("code") == null; cause = cause.getCause()) {
+                saw.put("code", Peer.failure(cause).get("code"));
+            }
+            return saw;
+        }
+        return saw("ok", true);
     }
 }
