@@ -23,19 +23,12 @@ OUTPUT = 'UA {"delay": 11}'
 """What each program prints."""
 TIMEOUT_S = 600.0
 """The Rust client is compiled in minutes."""
-_MAVEN = (
-    f"mvn -q -B -Dmaven.repo.local={PEERS / 'm2'} compile {DEPENDENCY_PLUGIN}:build-classpath "
-    "-Dmdep.outputFile=classpath"
-)
+_MAVEN = f"mvn -q -B -Dmaven.repo.local={PEERS / 'm2'} {DEPENDENCY_PLUGIN}:build-classpath -Dmdep.outputFile=classpath"
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>flights</groupId>
   <artifactId>flights</artifactId>
   <version>1</version>
-  <properties>
-    <maven.compiler.release>17</maven.compiler.release>
-    <project.build.sourceEncoding>UTF-8</project.build.sourceEncoding>
-  </properties>
   <dependencies>
 {dependency}  </dependencies>
 </project>
@@ -67,10 +60,10 @@ PROGRAMS = (
     Program(
         "Java",
         "java",
-        "src/main/java/Flights.java",
+        "Flights.java",
         ("mvn", "install Maven 3.8 or newer, and Java 17"),
         (_MAVEN,),
-        ("java", "-cp", "target/classes:{classpath}", "Flights"),
+        ("java", "-cp", "{classpath}", "Flights.java"),
     ),
     Program("Go", "go", "main.go", ("go", "install Go 1.21 or newer"), ("go build -o flights .",), ("./flights",)),
     Program("Node.js", "js", "flights.js", ("npm", "install Node.js 18 or newer"), (), ("node", "flights.js")),

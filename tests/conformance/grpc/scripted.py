@@ -660,7 +660,9 @@ def raw_accounts(peer: Peer) -> Saw:
     for form in ("upper", "guest", "wrong", "none"):
         stream = Telemetry(peer, authorization=forms[form])
         answer = stream.settings(producer_settings(topic))
-        saw[f"telemetry_{form}"] = answer if isinstance(answer, str) else [answer.status.code, answer.HasField("settings")]
+        saw[f"telemetry_{form}"] = (
+            answer if isinstance(answer, str) else [answer.status.code, answer.HasField("settings")]
+        )
         if form != "upper":
             saw[f"telemetry_{form}_then"] = stream.next()
     return saw
