@@ -53,7 +53,10 @@ ACCEPTED = (
         for code in (40300, "FORBIDDEN")
     ),
     Accepted(
-        "restart", "lost", False, "the official server refuses the Python client until it sends its settings again"
+        "restart",
+        "lost",
+        False,
+        "the official server refuses clients (Python, Go, Rust) until they send their settings again",
     ),
 )
 
