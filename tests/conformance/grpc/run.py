@@ -53,7 +53,9 @@ def main(arguments: list[str]) -> int:
         parser.error("--resume needs --report")
     clients = [one for one in CLIENTS if not options.clients or {one.language, str(one)} & {*options.clients}]
     peers = options.peer or [*OFFICIAL[:1]]
-    kept: dict[str, Outcomes] = json.loads(options.report.read_text()) if options.resume else {}
+    kept: dict[str, Outcomes] = {}
+    if options.resume and options.report.exists():
+        kept = json.loads(options.report.read_text())
     found: dict[str, Outcomes] = {name: kept.get(name, {}) for name in peers}
     console = Console()
     try:
