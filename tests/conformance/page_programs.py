@@ -110,7 +110,7 @@ def passes(program: Program) -> bool:
 
 def _build(program: Program, page: str, folder: Path) -> None:
     """Does what the section says, then builds the program."""
-    section = page.partition(f"### {program.section}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
+    section = section_of(page, program.section)
     commands = [line[2:] for block in blocks(section, "console") for line in block.splitlines()]
     for dependency in blocks(section, "xml"):
         (folder / "pom.xml").write_text(_POM.format(dependency=dependency))
@@ -122,6 +122,11 @@ def _build(program: Program, page: str, folder: Path) -> None:
     path.write_text(source)
     for command in program.build:
         _checked(command, folder)
+
+
+def section_of(page: str, heading: str) -> str:
+    """The text of a section."""
+    return page.partition(f"### {heading}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
 
 
 def blocks(text: str, language: str) -> list[str]:

@@ -40,6 +40,8 @@ def verdict(scenario: str, saw: dict[str, Any], wanted: dict[str, Any] | None, o
     """Compares one outcome. No difference of the official server is meant, and only that may see something new."""
     if "broken" in saw and (wanted is None or "broken" not in wanted):
         return Verdict(BROKEN, False, (f"broken off: {saw}",))
+    if wanted is None and not saw.get("supported", True):
+        return Verdict(CANNOT, True)
     if wanted is None:
         return Verdict(NEW, official, ("nothing to compare with",))
     found = list(differences(wanted, saw))

@@ -230,6 +230,14 @@ def recall(peer: Peer) -> Saw:
     return saw
 
 
+def priority(peer: Peer) -> Saw:
+    producer = peer.producer()
+    for number in (1, 3, 2, 5):
+        producer.send(peer.message(f"priority {number}", priority=number))
+    messages = received(peer.simple_consumer(), 4)
+    return {"messages": [[message.body.decode(), message.priority] for message in messages]}
+
+
 def transaction(peer: Peer) -> Saw:
     asked: set[str] = set()
 
@@ -498,7 +506,7 @@ def refused(peer: Peer) -> Saw:
 SCENARIOS: dict[str, Callable[[Peer], Saw]] = {
     scenario.__name__: scenario
     for scenario in (
-        *(send_normal, send_fifo, send_delay, recall, transaction, redelivery, change_invisible),
+        *(send_normal, send_fifo, send_delay, recall, priority, transaction, redelivery, change_invisible),
         *(push, push_share, push_retry, push_dead, push_fifo, filter_tag, filter_sql),
         *(unknown_topic, wrong_type, too_large, restart, tls, accounts),
     )

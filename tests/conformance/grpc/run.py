@@ -29,7 +29,7 @@ from tests.conformance.grpc.clients import CLIENTS, HERE, Client
 from tests.conformance.grpc.judge import CANNOT, Verdict, verdicts
 from tests.conformance.grpc.outcomes import Outcomes, read, write
 from tests.conformance.grpc.play import Play
-from tests.conformance.grpc.scenarios import GUARDED, SCENARIOS
+from tests.conformance.grpc.scenarios import GUARDED, SCENARIOS, SINCE
 from tests.conformance.grpc.targets import GUARDABLE, OFFICIAL, target_of
 from tools.peers.packages import SERVER_VERSION, PeerError
 
@@ -53,10 +53,8 @@ def main(arguments: list[str]) -> int:
         parser.error("--resume needs --report")
     clients = [one for one in CLIENTS if not options.clients or {one.language, str(one)} & {*options.clients}]
     peers = options.peer or [*OFFICIAL[:1]]
-    kept: dict[str, Outcomes] = {}
-    if options.resume and options.report.exists():
-        kept = json.loads(options.report.read_text())
-    found: dict[str, Outcomes] = {name: kept.get(name, {}) for name in peers}
+    begun = json.loads(options.report.read_text()) if options.resume and options.report.exists() else {}
+    found: dict[str, Outcomes] = {name: begun.get(name, {}) for name in peers}
     console = Console()
     try:
         for name in peers:
@@ -94,10 +92,10 @@ def play_all(
 
 def write_golden(path: Path, found: Outcomes) -> None:
     """Adds to a file what was played to its end."""
-    kept = read(path)
+    outcomes = read(path)
     for client, saws in found.items():
-        kept[client] = kept.get(client, {}) | {name: saw for name, saw in saws.items() if "broken" not in saw}
-    write(path, kept)
+        outcomes[client] = outcomes.get(client, {}) | {name: saw for name, saw in saws.items() if "broken" not in saw}
+    write(path, outcomes)
 
 
 def judge(found: dict[str, Outcomes], golden: Path, clients: Sequence[Client], console: Console) -> bool:
@@ -105,7 +103,7 @@ def judge(found: dict[str, Outcomes], golden: Path, clients: Sequence[Client], c
     first, *others = found
     good = True
     for name in others if others and first in OFFICIAL else found:
-        against, expected = (first, found[first]) if others and first in OFFICIAL else (golden.name, read(golden))
+        against, expected = (first, found[first]) if others and first in OFFICIAL else (golden.name, kept(golden))
         judged = verdicts(found[name], expected, name in OFFICIAL)
         console.print(summary(judged, clients, f"{name}, compared with {against}"))
         for (client, scenario), verdict in judged.items():
@@ -113,6 +111,16 @@ def judge(found: dict[str, Outcomes], golden: Path, clients: Sequence[Client], c
                 console.print(Text(f"{name}: {client}: {scenario}: {line}"), soft_wrap=True)
         good &= bool(judged) and all(verdict.good for verdict in judged.values())
     return good
+
+
+def kept(golden: Path) -> Outcomes:
+    """The outcomes of an official server; those of features that a later one has are that one's."""
+    outcomes = read(golden)
+    for scenario, version in SINCE.items():
+        for client, saws in read(GOLDEN / f"official-{version}.json").items():
+            if scenario in saws:
+                outcomes.setdefault(client, {})[scenario] = saws[scenario]
+    return outcomes
 
 
 def summary(judged: dict[tuple[str, str], Verdict], clients: Sequence[Client], title: str) -> Table:

@@ -60,6 +60,7 @@ SCENARIOS = {
     "send_fifo": Scenario("FIFO", orderly=True),
     "send_delay": Scenario("DELAY"),
     "recall": Scenario("DELAY"),
+    "priority": Scenario("PRIORITY"),
     "transaction": Scenario("TRANSACTION"),
     "redelivery": Scenario(),
     "change_invisible": Scenario(),
@@ -91,6 +92,8 @@ SCENARIOS = {
 }
 RESTARTING = "restart"
 """The scenario that kills the servers."""
+SINCE = {"priority": "5.5.0"}
+"""Scenarios of features that the official server has in a later version than ``SERVER_VERSION``."""
 VERIFYING = "tls"
 """The scenario in which clients verify the certificate of the server."""
 GUARDED = ("accounts", "raw_accounts")

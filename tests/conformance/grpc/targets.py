@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conformance.certificates import AUTHORITY, CERTIFICATE, KEY, make_certificates
-from tests.conformance.grpc.scenarios import ACCOUNT, GUARDED, GUEST, RESTARTING, SETTINGS, VERIFYING, Admin
+from tests.conformance.grpc.scenarios import ACCOUNT, GUARDED, GUEST, RESTARTING, SETTINGS, SINCE, VERIFYING, Admin
 from tools.peers.packages import PeerError
 from tools.peers.servers import FrontedServers, ProxiedServers, RucolaServers, Servers
 
@@ -57,6 +57,7 @@ class Target:
         servers: its processes, for a restart; None if it is not ours to stop.
         authority: PEM file that signs the certificate of the gRPC port; None if it is not known.
         guarded: whether it has accounts.
+        version: version of the official servers; empty if the broker is ours.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Target:
     servers: Servers | None = None
     authority: Path | None = None
     guarded: bool = False
+    version: str = ""
 
     def admin(self) -> Admin:
         """Creates topics and groups."""
@@ -73,11 +75,17 @@ class Target:
 
     def serves(self, scenario: str) -> bool:
         """Whether a scenario can be played here."""
-        if (scenario in GUARDED) != self.guarded:
+        if (scenario in GUARDED) != self.guarded or (self.version and is_older(self.version, SINCE.get(scenario, "0"))):
             return False
         return (self.servers is not None or scenario != RESTARTING) and (
             self.authority is not None or scenario != VERIFYING
         )
+
+
+def is_older(version: str, other: str) -> bool:
+    """Whether a version comes before another one."""
+    first, second = ([int(part) for part in text.split(".")] for text in (version, other))
+    return first < second
 
 
 @contextmanager
@@ -100,7 +108,8 @@ def target_of(name: str, version: str, guarded: bool = False) -> Iterator[Target
         make_certificates(folder)
         with _servers(name, version, folder, guarded) as servers:
             authority = folder / AUTHORITY
-            target = Target(name, servers.proxy, servers.broker, servers.namesrv, servers, authority, guarded)
+            official = "" if name == RucolaServers.name else version
+            target = Target(name, servers.proxy, servers.broker, servers.namesrv, servers, authority, guarded, official)
             if guarded:
                 target.admin().create_account(GUEST)
             yield target

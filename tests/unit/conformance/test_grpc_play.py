@@ -107,3 +107,11 @@ def test_a_verdict(
     found = verdict(scenario, saw, wanted, official)
     assert (found.word, found.good) == (word, good)
     assert bool(found.lines) == (word not in {EQUAL, CANNOT})
+
+
+def test_a_target_serves_what_it_can() -> None:
+    plain, theirs = Target("rucola", "", ""), Target("rucola-proxy", "", "", version="5.3.3")
+    assert plain.serves("push") and plain.serves("priority") and not plain.serves("restart") and not plain.serves("tls")
+    assert theirs.serves("push") and not theirs.serves("priority")
+    assert Target("official", "", "", version="5.10.0").serves("priority")
+    assert not plain.serves("accounts") and Target("rucola", "", "", guarded=True).serves("accounts")

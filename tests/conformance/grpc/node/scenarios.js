@@ -247,6 +247,15 @@ const scenarios = {
     return { recalled, messages, late, wrong };
   },
 
+  async priority(peer) {
+    const producer = await peer.producer();
+    for (const priority of [ 1, 3, 2, 5 ]) {
+      await producer.send(peer.message(`priority ${priority}`, { priority }));
+    }
+    const messages = await received(await peer.consumer(), 4);
+    return { messages: messages.map(message => [ text(message), message.priority ]) };
+  },
+
   async transaction(peer) {
     const asked = new Set();
     const check = async message => {

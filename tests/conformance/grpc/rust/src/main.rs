@@ -1,6 +1,6 @@
 //! Scenarios on the published Rust client. Arguments: host:port of the server, prefix of topics and groups, scenario
 //! names. Prints one JSON line for each: name, saw. The runner makes the topics and groups, see scenarios.py. The client
-//! has no push consumer, no change of invisible durations, no recall and no TLS.
+//! has no push consumer, no change of invisible durations, no recall, no priorities and no TLS.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
