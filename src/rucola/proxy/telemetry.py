@@ -238,7 +238,7 @@ class _Stream:
 
 
 class _Refused:
-    """A telemetry stream that was refused as it began, so that nobody who is unknown holds one; see ``Conversation``."""
+    """A telemetry stream that was refused as it began: nobody who is unknown holds one. See ``Conversation``."""
 
     def received(self, _message: bytes) -> None:
         """Ignores what the client still sends."""
