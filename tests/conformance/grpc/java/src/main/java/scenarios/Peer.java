@@ -141,7 +141,7 @@ final class Peer {
             List<MessageView> messages = List.of();
             try {
                 messages = consumer.receive(16, INVISIBLE);
-            } catch (ClientException error) { // the server may be away
+            } catch (ClientException | RuntimeException error) { // the server may be away
                 Thread.sleep(500);
             }
             for (MessageView message : messages) {
