@@ -57,8 +57,8 @@ CLIENTS = (
     Client("go", "5.1.3"),
     Client("scripted", "1"),
 )
-"""Rust comes first, because its polls take 22 s and cannot be cut short. Java 5.0.3 uses TLS, which it cannot switch off;
-the others use plain connections, except in the scenario ``tls``.
+"""Rust comes first: its polls take 22 s and cannot be cut short. Java 5.0.3 uses TLS, which it cannot switch off; the
+others use plain connections, except in the scenario ``tls``.
 """
 
 
