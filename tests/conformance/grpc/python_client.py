@@ -33,7 +33,8 @@ from rocketmq import (
 from rocketmq.grpc_protocol import FilterType
 
 PATIENCE_S = 30.0
-RESTART_PATIENCE_S = 90.0
+RESTART_PATIENCE_S = 150.0
+"""A gRPC channel may wait 120 s before it connects again."""
 POLL_S = 5
 NUDGE_S = 3
 INVISIBLE_S = 10

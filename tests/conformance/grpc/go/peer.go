@@ -15,8 +15,8 @@ import (
 
 const (
 	patience        = 30 * time.Second
-	restartPatience = 90 * time.Second
-	invisible       = 10 * time.Second // the shortest time that the official server accepts
+	restartPatience = 150 * time.Second // a gRPC channel may wait 120 s before it connects again
+	invisible       = 10 * time.Second  // the shortest time that the official server accepts
 	poll            = 5 * time.Second
 	nudge           = 3 * time.Second
 )

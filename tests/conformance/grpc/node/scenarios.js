@@ -10,7 +10,7 @@ const { TransactionResolution, FilterType } = require('rocketmq-client-nodejs/pr
 
 const [ endpoints, prefix, ...names ] = process.argv.slice(2);
 const PATIENCE_MS = 30000;
-const RESTART_PATIENCE_MS = 90000;
+const RESTART_PATIENCE_MS = 150000; // a gRPC channel may wait 120 s before it connects again
 const INVISIBLE_MS = 10000; // the shortest time that the official server accepts
 const POLL_MS = 5000;
 const NUDGE_MS = 3000;
@@ -400,10 +400,16 @@ const scenarios = {
   async restart(peer) {
     const producer = await peer.producer();
     const sent = new Set();
+    let refused = '';
     const send = async (first, last) => {
       for (let i = first; i < last; i++) {
         const deadline = Date.now() + RESTART_PATIENCE_MS;
-        while ((await outcome(() => within(PATIENCE_MS, producer.send(peer.message(`message ${i}`))))).error) {
+        for (;;) {
+          const saw = await outcome(() => within(PATIENCE_MS, producer.send(peer.message(`message ${i}`))));
+          if (saw.ok) {
+            break;
+          }
+          refused = saw.text;
           if (Date.now() > deadline) {
             return;
           }
@@ -429,7 +435,7 @@ const scenarios = {
     }
     const lost = [ ...sent ].filter(body => !found.has(body)).sort();
     const unknown = [ ...found ].filter(body => !sent.has(body)).sort();
-    return { sent: sent.size, lost: lost.length > 0, unknown, text: `lost: ${lost}` };
+    return { sent: sent.size, lost: lost.length > 0, unknown, text: `lost: ${lost}; last refusal: ${refused}` };
   },
 
   async tls(plain) {

@@ -15,7 +15,8 @@ use rocketmq::{Producer, SimpleConsumer};
 use serde_json::{json, Value};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const RESTART_PATIENCE: Duration = Duration::from_secs(90);
+/// A gRPC channel may wait 120 s before it connects again.
+const RESTART_PATIENCE: Duration = Duration::from_secs(150);
 /// The shortest time that the official server accepts.
 const INVISIBLE: Duration = Duration::from_secs(10);
 /// The client allows no more time than this for a receive, and the official server waits 20 s at the most.

@@ -24,7 +24,8 @@ import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
 /** Every kind of message, sent and received. */
 final class Sending {
-    private static final Duration RESTART_PATIENCE = Duration.ofSeconds(90);
+    /** A gRPC channel may wait 120 s before it connects again. */
+    private static final Duration RESTART_PATIENCE = Duration.ofSeconds(150);
 
     private Sending() {
     }
