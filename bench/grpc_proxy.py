@@ -4,7 +4,9 @@ RocketMQ 5 sends, receives and acknowledges.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from tools.peers.packages import ROOT, java_program, need
@@ -12,9 +14,9 @@ from tools.peers.servers import ProxiedServers, RucolaServers
 from tools.peers.wire import call
 
 from bench.context import Context
-from bench.figure import Budget, Figure, at_least, cost, rate
+from bench.figure import Budget, Figure, at_least, cost, rate, share
 from bench.grpc_floor import CLIENT_VERSION
-from bench.program import HEAP, Program, Round, alternate, median, others_stopped
+from bench.program import HEAP, Program, Round, alternate, java_load, median, others_stopped
 
 NAMES = ("rucola", "proxy, one process", "proxy, two processes")
 TOPIC, GROUP = "bench_grpc", "bench_grpc_group"
@@ -24,6 +26,7 @@ RECEIVERS = 16
 PILOT = 4_000
 RECEIVED = 12_000
 PACED_PER_S = 500
+BESIDE_PER_S = 1000
 _SENDS, _RECEIVES = "gRPC sends, official Java client, 1 KiB", "gRPC receives with acknowledgements, 32 messages a poll"
 _UPDATE_TOPIC = 17
 _BUDGETS = {64: (at_least(6), at_least(2)), 1: (at_least(3), None)}
@@ -60,6 +63,29 @@ def measure_receives(context: Context) -> Iterator[Figure]:
     for name, theirs in zip(NAMES[1:], rounds[1:], strict=True):
         yield _cost(_RECEIVES, f"{RECEIVERS} polls: CPU per message", rounds[0], theirs, name, at_least(4))
         yield _rate(_RECEIVES, f"{RECEIVERS} polls", rounds[0], theirs, name, at_least(2))
+
+
+def measure_beside(context: Context) -> Iterator[Figure]:
+    """Measures remoting sends at a fixed rate, in turn with and without sends over gRPC to the same broker."""
+    line = f"8 {int(PACED_PER_S * context.seconds)} {PACED_PER_S}"
+    beside = f"8 {int(BESIDE_PER_S * context.seconds)} {BESIDE_PER_S}"
+    with RucolaServers(grpc=True) as peer:
+        _make_topic(peer)
+        with (
+            java_load("SendLoad", peer.namesrv, TOPIC, str(BODY_BYTES), servers=peer) as remoting,
+            _load("GrpcSendLoad", peer, TOPIC, str(BODY_BYTES)) as grpc,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            with_grpc, alone = list[float](), list[float]()
+            for number in range(context.rounds + 1):
+                context.show(f"grpc: remoting sends beside others, round {number}")
+                others = pool.submit(grpc.round, beside)
+                with_grpc.append(remoting.round(line).extra["p99_us"] / 1000)
+                others.result()
+                alone.append(remoting.round(line).extra["p99_us"] / 1000)
+        what = f"{PACED_PER_S}/s, p99 beside {BESIDE_PER_S} gRPC sends a second"
+        ours, without = statistics.median(with_grpc[1:]), statistics.median(alone[1:])
+        yield share("send over TCP, official Java client 5.3.3, blocking", what, ours, without, "without these")
 
 
 def _peers() -> list[Peer]:

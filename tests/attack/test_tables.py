@@ -39,6 +39,7 @@ WAITING_SENDS = "by the sends that wait for the disk, together 10,000: they wait
 WAITING_PULLS = "by the requests that wait for messages: 25,000 for each account, 4,096 for each connection"
 BYTES = "by the messages of the store: who may send them is bounded by the disk"
 CACHE = "a cache with a maximum; an entry that is missing costs time only"
+JOURNAL = "by the halves of the journal, 1 MiB each; what has no room there is stored at once"
 ADMINISTRATORS = "administrators fill it"
 BROKERS = "with accounts, only administrators' accounts register: brokersMax, topicsMax"
 ACCOUNTS = "one entry per account"
@@ -85,6 +86,8 @@ TABLES = {
     "broker/offset/offset_resets:OffsetResets.table": ADMINISTRATORS,
     "broker/outer_api:BrokerOuterApi._failing": NONE,
     "broker/outer_api:BrokerOuterApi._missed": NONE,
+    "broker/pop/ack_buffer:AckBuffer._collecting": JOURNAL,
+    "broker/pop/ack_buffer:AckBuffer._storing": JOURNAL,
     "broker/pop/hold:_Waiting.heaps": WAITING_PULLS,
     "broker/pop/hold:PopHold._queues": WAITING_PULLS,
     "broker/pop/hold:PopHold._retry_queues": WAITING_PULLS,
@@ -187,6 +190,7 @@ TABLES = {
     "http2/_exchange_cy:StreamExchange._living": CALLS,
     "http2/_exchange_cy:StreamExchange._waiting": CALLS,
     "proxy/account_access:AccountAccess._good": CACHE,
+    "proxy/acknowledge:Acknowledgements._checked": CACHE,
     "proxy/cluster:ClusterBrokers._avoided": BROKERS,
     "proxy/cluster:ClusterBrokers._closing": SESSIONS,
     "proxy/cluster:ClusterBrokers._masters": BROKERS,

@@ -125,6 +125,7 @@ class BrokerLife:
         broker.running.delivery.start()
         broker.services.timers.start(loop, broker.services.cold_reads)
         broker.running.transaction_checks.start(broker.running.transactions, broker.services.cold_reads)
+        broker.services.pops.start()
 
     def online(self) -> None:
         """Connects the producers of the transactions."""

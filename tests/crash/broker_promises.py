@@ -219,7 +219,7 @@ class Clients(BrokerLife):
     def ack(self, popped: Popped) -> None:
         """Acknowledges one message."""
         self._asked[self.ask(RequestCode.ACK_MESSAGE, self._names(popped))] = (popped.key,)
-        self.promises.acknowledged[popped.key] = self.end
+        self._note_acks([popped.key])
 
     def batch_ack(self, popped: Sequence[Popped]) -> None:
         """Acknowledges several messages of one pop."""
@@ -233,7 +233,19 @@ class Clients(BrokerLife):
         }
         body = fastjson.dumps({"brokerName": "b", "acks": [batch]})
         self._asked[self.ask(RequestCode.BATCH_ACK_MESSAGE, {}, body)] = tuple(each.key for each in popped)
-        self.promises.acknowledged |= dict.fromkeys((each.key for each in popped), self.end)
+        self._note_acks([each.key for each in popped])
+
+    def _note_acks(self, keys: Sequence[str]) -> None:
+        """Records acknowledgements; those that the broker collects do not survive a power cut before they are in the
+        log.
+        """
+        self.promises.acknowledged |= dict.fromkeys(keys, _EVERYTHING if self.collects else self.end)
+
+    @property
+    def collects(self) -> bool:
+        """Whether the broker has acknowledgements that are not in the log yet."""
+        acks = getattr(self.broker.services.pops.started, "_acks", None)
+        return acks is not None and len(acks) > 0
 
     def hide(self, popped: Popped, invisible_ms: int) -> Popped:
         """Changes the invisible time of a message; returns the message with its next receipt."""
@@ -260,6 +272,10 @@ class Clients(BrokerLife):
     def note(self) -> None:
         """Records the responses that have come, and how much is on the disk."""
         self.promises.durable = max(self.promises.durable, self.broker.store.flushed_offset)
+        acks = getattr(self.broker.services.pops.started, "_acks", None)
+        if acks is not None and acks._works and not len(acks):
+            stored = {key: self.end for key, end in self.promises.acknowledged.items() if end == _EVERYTHING}
+            self.promises.acknowledged |= stored
         for number, keys in list(self._asked.items()):
             answer = self.answer(number)
             if answer is not None:

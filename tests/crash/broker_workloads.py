@@ -86,6 +86,41 @@ def killed(life: Clients) -> None:
     life.persist()
 
 
+def collected(life: Clients) -> None:
+    """Acknowledgements are collected for half a second. The process is killed and stopped while it collects them, while
+    it stores them, and before it has started to store what the last one has left.
+    """
+    life.open()
+    for number in range(8):
+        life.send(f"c{number}")
+    life.turn()
+    popped = life.pop(9000)
+    life.ack(popped[0])
+    life.turn(300)
+    life.batch_ack(popped[1:3])
+    assert life.collects or life.config.sync_flush
+    life.turn(300)
+    assert not life.collects
+    life.ack(popped[3])
+    life.open()
+    life.ack(popped[4])
+    life.turn(200)
+    life.open()
+    life.turn(400)
+    life.ack(popped[5])
+    life.persist()
+    life.stop()
+    life.open()
+    life.ack(popped[6])
+    life.turn(100)
+    life.open()
+    for _ in range(10):
+        life.turn(1000)
+    again = life.pop(4000)
+    assert [each.key for each in again] == ["c7"], again
+    life.persist()
+
+
 def last_moment(life: Clients) -> None:
     """Messages are popped at times that are no whole seconds, and acknowledged a millisecond before the deadline, some
     of them in a retry topic.
@@ -261,6 +296,7 @@ WORKLOADS = {
         pop_and_ack,
         hide,
         killed,
+        collected,
         last_moment,
         behind,
         in_order,

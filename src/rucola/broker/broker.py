@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rucola.broker import lazy_processors
 from rucola.broker.config import BrokerConfig
@@ -30,6 +31,10 @@ from rucola.runtime.logs import event
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.results import StoreState
+
+if TYPE_CHECKING:
+    from rucola.broker.pop.pop_offsets import PoppedQueue
+    from rucola.broker.pop.receipt import Receipt
 
 logger = logging.getLogger(__name__)
 
@@ -144,6 +149,17 @@ class Broker:
             Whether such a pop waited. False for a pop that is answered or whose service has not begun.
         """
         return self.services.pops.withdraw(channel, opaque)
+
+    def acknowledge(self, channel: Channel, queue: PoppedQueue, receipt: Receipt, queue_offset: int) -> bool:
+        """Acknowledges a popped message for the client of ``channel``, without a request. Event loop only.
+
+        Returns:
+            Whether it is done. If not, the client must send request 200051: it may have to wait for its turn, for the
+            disk or for access control, or there is something wrong.
+        """
+        if self.config.guarded or channel.inbound.reasons or channel.note_request():
+            return False
+        return self.services.pops.acknowledge(queue, receipt, queue_offset)
 
     async def catch_up(self) -> None:
         """Does everything that became due because the wall clock was moved forward. For tests.

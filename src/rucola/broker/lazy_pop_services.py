@@ -11,8 +11,10 @@ from rucola.remoting.channel import Channel
 
 if TYPE_CHECKING:
     from rucola.broker.config_files import ConfigFiles
+    from rucola.broker.pop.ack_processor import PopAckProcessor
     from rucola.broker.pop.hold import PopHold
     from rucola.broker.pop.pop_offsets import PoppedQueue
+    from rucola.broker.pop.receipt import Receipt
     from rucola.protocol.bodies.heartbeat import SubscriptionData
     from rucola.store.message_store import MessageStore
 
@@ -26,6 +28,10 @@ class Pops(Protocol):
     """The POP services, as the rest of the broker uses them; ``PopServices`` describes the methods."""
 
     hold: PopHold
+
+    @property
+    def acks(self) -> PopAckProcessor:
+        """Serves acknowledgements."""
 
     def load(self, after_pops: bool) -> None:
         """Loads POP data."""
@@ -130,6 +136,10 @@ class LazyPopServices:
     def withdraw(self, channel: Channel, opaque: int) -> bool:
         """Takes out a waiting pop; see ``PopHold.withdraw``."""
         return self.started is not None and self.started.hold.withdraw(channel, opaque)
+
+    def acknowledge(self, queue: PoppedQueue, receipt: Receipt, queue_offset: int) -> bool:
+        """See ``PopAckProcessor.acknowledge``."""
+        return self.started is not None and self.started.acks.acknowledge(queue, receipt, queue_offset)
 
     def channel_closed(self, channel: Channel) -> None:
         """Forgets the waiting pops of a closed connection."""

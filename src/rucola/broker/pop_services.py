@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
 from rucola.broker.lazy_pop_services import MODES, ORDERS
+from rucola.broker.pop.ack_buffer import AckBuffer
+from rucola.broker.pop.ack_journal import AckJournal
 from rucola.broker.pop.ack_processor import PopAckProcessor
 from rucola.broker.pop.hold import PopHold
 from rucola.broker.pop.look_processor import Peeker, PopLookProcessor
@@ -24,6 +27,7 @@ from rucola.broker.pop.revive_service import ReviveService
 from rucola.broker.processor.assignment import AssignmentProcessor
 from rucola.broker.running_services import RunningServices
 from rucola.broker.topic_queues import TopicQueues
+from rucola.errors import BrokerError
 from rucola.remoting.channel import Channel
 from rucola.runtime.supervision import PeriodicWork
 
@@ -54,6 +58,13 @@ class PopServices:
             _REVIVE_QUEUES,
             services.timers.rewriter,
             store.now_ms,
+        )
+        self._acks = AckBuffer(
+            self._log,
+            AckJournal(services.files, store.root),
+            store.now_ms,
+            clock.monotonic,
+            enabled=not store.config.sync_flush,
         )
         self._popped = PopOffsets(store, services.offsets)
         self._orders = OrderInfoManager(services.keep(ORDERS), store.now_ms, self._exists)
@@ -125,7 +136,9 @@ class PopServices:
     @cached_property
     def acks(self) -> PopAckProcessor:
         """Serves acknowledgements and changes of invisible times."""
-        return PopAckProcessor(self._services, self._orders, self._log, self._locks, self._running.when_safe)
+        return PopAckProcessor(
+            self._services, self._orders, self._log, self._acks, self._locks, self._running.when_safe
+        )
 
     @cached_property
     def assignments(self) -> AssignmentProcessor:
@@ -140,6 +153,7 @@ class PopServices:
 
     def start(self) -> None:
         """Starts to revive messages, beginning with those that became due while the broker was down."""
+        self._acks.start(self._running.loop, self._services.cold_reads, self._services.supervisor)
         self._reviving = self._services.supervisor.every(
             "revival of popped messages",
             lambda: self._config.revive_interval_ms / 1000,
@@ -152,6 +166,8 @@ class PopServices:
     async def catch_up(self) -> None:
         """Revives the messages that became due because the clock was moved forward."""
         if self._reviving is not None:
+            with suppress(BrokerError):  # they are stored later; then some of their messages may come again
+                await self._acks.store_all()
             self._revive.look_again()
             await self._reviving.catch_up()
         self._locks.clock_moved()
@@ -187,6 +203,7 @@ class PopServices:
         self.hold.release_all()
         if self._reviving is not None:
             await self._reviving.stop()
+        await self._acks.stop()
 
     async def _revive_some(self) -> float | None:
         """Revives messages for a while; returns the pause until the next call: 0 if there is more to do, None for the

@@ -8,7 +8,7 @@ broker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -132,17 +132,7 @@ class PopAck:
 
     def encode(self) -> bytes:
         """Returns the body of the revive message."""
-        key = self.key
-        body: dict[str, Any] = {"ao": -1 if self.batch else self.queue_offsets[0]}
-        if self.batch:
-            body["aol"] = self.queue_offsets
-        body["bn"] = key.broker_name
-        body["c"] = key.group
-        body["pt"] = key.pop_time_ms
-        body["q"] = key.queue_id
-        body["so"] = key.start_offset
-        body["t"] = key.topic
-        return orjson.dumps(body)
+        return encode_ack(self.key, self.queue_offsets, self.batch)
 
     @classmethod
     def decode(cls, body: bytes) -> PopAck:
@@ -158,6 +148,20 @@ class PopAck:
         if not isinstance(queue_offsets, list) or not queue_offsets or not all(map(_is_offset, queue_offsets)):
             raise FormatError("acknowledgement of a pop", 0, "a list of offsets in field aol", repr(queue_offsets)[:64])
         return cls(_key(members, IN_ORDER), tuple(queue_offsets), batch=True)
+
+
+def encode_ack(key: PopKey, queue_offsets: Sequence[int], batch: bool) -> bytes:
+    """Returns the body of a revive message that acknowledges messages; only with ``batch`` there may be several."""
+    body: dict[str, Any] = {"ao": -1 if batch else queue_offsets[0]}
+    if batch:
+        body["aol"] = queue_offsets
+    body["bn"] = key.broker_name
+    body["c"] = key.group
+    body["pt"] = key.pop_time_ms
+    body["q"] = key.queue_id
+    body["so"] = key.start_offset
+    body["t"] = key.topic
+    return orjson.dumps(body)
 
 
 def _unique_key(key: PopKey, queue_offset: int, tag: str) -> str:

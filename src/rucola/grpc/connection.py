@@ -288,9 +288,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
             http2.send_headers(stream, trailers(StatusCode.RESOURCE_EXHAUSTED, text, alone=True), True)
             http2.reset(stream, ErrorCode.NO_ERROR)
             return
-        value = space.value
-        wanted = [value(fields, place) for place in server.metadata_places]
-        call = GrpcCall(self, stream, method, wanted, value(fields, metadata.TIMEOUT), value(fields, metadata.ENCODING))
+        timeout, encoding, *wanted = space.values(fields, server.metadata_places)
+        call = GrpcCall(self, stream, method, wanted, timeout, encoding)
         self._calls[stream] = call
         if type(method) is not UnaryMethod or rows[base + ROW_END]:
             self._begin(call, rows[base + ROW_END] == 1)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rucola.common.hosts import join_address
 from rucola.grpc.connection import GrpcConnection
-from rucola.grpc.metadata import FIELDS
+from rucola.grpc.metadata import ENCODING, FIELDS, TIMEOUT
 from rucola.grpc.methods import Method
 from rucola.grpc.server_options import GrpcServerOptions
 from rucola.grpc.status import GrpcError, StatusCode
@@ -39,7 +39,7 @@ class GrpcServer:
 
     Attributes:
         connections: the open connections.
-        metadata_places: places of the wanted fields in ``space``.
+        metadata_places: places of timeout, encoding and the wanted fields in ``space``.
         space: memory that the connections share.
         time_limits: what ends connections and streams that are too slow.
         is_crowded: whether there are so many unsent bytes or streams that some clients must wait.
@@ -65,7 +65,7 @@ class GrpcServer:
         self.methods, self.host, self.port = methods, host, port
         self.options = options or GrpcServerOptions()
         names = list(dict.fromkeys([*FIELDS, *wanted]))
-        self.metadata_places = [names.index(name) for name in wanted]
+        self.metadata_places = [TIMEOUT, ENCODING, *(names.index(name) for name in wanted)]
         self.space = EventSpace(names, self.options.http2)
         self.connections: set[GrpcConnection] = set()
         self.is_stopping = False

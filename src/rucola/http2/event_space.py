@@ -46,6 +46,19 @@ class EventSpace:
         self.fields = array("q", bytes(8 * self.width * ROWS_MAX))
         self.text = bytearray(6 * max(limits.list_bytes_max, limits.table_bytes, 4096))  # two of the largest blocks
 
+    def values(self, fields: int, wanted: Sequence[int]) -> list[bytes | None]:
+        """Returns the values of several fields; see ``value``."""
+        row, text, found = self.fields, self.text, list[bytes | None]()
+        for place in wanted:
+            column = fields + FIELDS_WANTED + place * FIELD_COLUMNS
+            length = row[column + FIELD_LENGTH]
+            if length < 0:
+                found.append(None)
+            else:
+                position = row[column + FIELD_POSITION]
+                found.append(bytes(text[position : position + length]))
+        return found
+
     def value(self, fields: int, wanted: int) -> bytes | None:
         """Returns the value of a wanted field, given by its place in the list of names; None without the field.
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 ENTRIES_MAX: Final = 1024
 INVISIBLE_MS_MAX: Final = 12 * 3600 * 1000
 _TIMEOUT_MS = 3_000
+_CHECKED_MAX = 1024
 _TO_DEAD_LETTERS = -1
 
 
@@ -50,6 +51,8 @@ class Acknowledgements:
 
     def __init__(self, sessions: Sessions, brokers: Brokers, now_ms: Callable[[], int]) -> None:
         self._sessions, self._brokers, self._now_ms = sessions, brokers, now_ms
+        self._checked: set[tuple[str, str]] = set()
+        """Names of topics and groups that are allowed."""
 
     def set_renewals(self, renewals: Renewals) -> None:
         """Sets what renews handles; it changes handles by ``change``."""
@@ -66,8 +69,8 @@ class Acknowledgements:
         try:
             session = self._sessions.of(call)
             topic, group = request.topic.name, request.group.name
-            check_topic(topic)
-            check_group(group)
+            if (topic, group) not in self._checked:
+                self._check_names(topic, group)
             if len(request.entries) != 1:
                 return self._ack_all(session, topic, group, request)
             entry = request.entries[0]
@@ -75,10 +78,19 @@ class Acknowledgements:
             link = self._brokers.open_link(session, handle.broker_name)
             if link is None:
                 return self._ack_all(session, topic, group, request)
+            if link.acknowledge(handle.real_topic(topic, group), group, handle):
+                return wire.acknowledged(entry.message_id.encode(), entry.receipt_handle.encode())
             link.request(ack_command(handle, topic, group), _AckWaiter(call, entry), _TIMEOUT_MS)
         except (RefusedError, RemotingError) as error:
             return self._refused(request, error)
         return None
+
+    def _check_names(self, topic: str, group: str) -> None:
+        check_topic(topic)
+        check_group(group)
+        if len(self._checked) >= _CHECKED_MAX:
+            self._checked.clear()
+        self._checked.add((topic, group))
 
     async def _ack_all(
         self, session: ClientSession, topic: str, group: str, request: messages.AckMessageRequest

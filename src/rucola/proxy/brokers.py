@@ -21,6 +21,7 @@ from rucola.remoting.consumer_api import ConsumerApi
 from rucola.remoting.response_future import Waiter
 
 if TYPE_CHECKING:
+    from rucola.proxy.receipt import ReceiptHandle
     from rucola.proxy.send_rows import SendRows
     from rucola.proxy.sessions import ClientSession
 
@@ -116,6 +117,9 @@ class DoorLink(Protocol):
         Raises:
             RemotingError: the broker cannot be reached.
         """
+
+    def acknowledge(self, topic: str, group: str, handle: ReceiptHandle) -> bool:
+        """Acknowledges a message, if that needs no request. ``topic`` is the one that holds the message."""
 
     def withdraw(self, opaque: int) -> bool:
         """Takes back a waiting pop. False if that cannot be known: its response may still come, and must be handled."""

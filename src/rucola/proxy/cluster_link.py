@@ -31,6 +31,7 @@ from rucola.protocol.send_request import encode_send_head, header_head, retry_he
 from rucola.proxy import messages
 from rucola.proxy.brokers import ServerAnswer
 from rucola.proxy.commands import HANDLED
+from rucola.proxy.receipt import ReceiptHandle
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.send_rows import SendRows
 from rucola.remoting.client import RemotingClient
@@ -102,6 +103,10 @@ class ClusterLink:
         waiter.wait_for(timeout_ms, self._loop.time())
         self._client.request(self.address, command.opaque, waiter, command.encode())
         return command.opaque
+
+    def acknowledge(self, topic: str, group: str, handle: ReceiptHandle) -> bool:
+        """See ``DoorLink``: a broker must be asked over the network."""
+        return False
 
     def withdraw(self, opaque: int) -> bool:
         """See ``DoorLink``: a broker cannot be told over the network."""

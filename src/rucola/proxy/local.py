@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from rucola.broker.pop.pop_offsets import PoppedQueue
+from rucola.broker.pop.receipt import Receipt
 from rucola.broker.senders import VOUCHED
 from rucola.broker.topic.topic_validator import is_group_name
 from rucola.common.hosts import split_address
@@ -22,6 +24,7 @@ from rucola.protocol.signature import ACCESS_KEY
 from rucola.proxy import messages
 from rucola.proxy._send_cy import send_bytes
 from rucola.proxy.brokers import ServerRequest, TopicView
+from rucola.proxy.receipt import ReceiptHandle
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.send_rows import ROOM_BYTES, SendRows
 from rucola.proxy.sessions import ClientSession
@@ -181,6 +184,12 @@ class LocalLink:
     def request(self, command: RemotingCommand, waiter: Waiter, timeout_ms: int) -> int:
         """See ``DoorLink``."""
         return self._link.request(self._signed(command), waiter, timeout_ms)
+
+    def acknowledge(self, topic: str, group: str, handle: ReceiptHandle) -> bool:
+        """See ``DoorLink``."""
+        queue = PoppedQueue(topic, group, handle.queue_id)
+        receipt = Receipt(*handle[:4], handle.broker_name)
+        return self._broker.acknowledge(self._link.channel, queue, receipt, handle.queue_offset)
 
     def withdraw(self, opaque: int) -> bool:
         """See ``DoorLink``."""

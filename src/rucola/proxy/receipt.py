@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import Final, NamedTuple
 
 from rucola.common.numbers import INT32_MAX, INT64_MAX, number_in
@@ -21,6 +22,11 @@ from rucola.proxy.refusal import RefusedError
 NO_PHYSICAL_OFFSET: Final = -1
 _SHOWN_CHARACTERS = 64
 _TRANSACTION_MARK = "T1."
+_USUAL: Final = re.compile(
+    r"(\d{1,18}) (\d{1,18}) (\d{1,18}) (\d{1,9}) ([012]) ([^ ]+) (\d{1,9}) (\d{1,18})(?: (\d{1,18}))?", re.ASCII
+)
+"""A receipt handle whose numbers are certainly within their limits."""
+_NO_PLACE: Final = str(NO_PHYSICAL_OFFSET)
 
 
 class ReceiptHandle(NamedTuple):
@@ -87,6 +93,19 @@ class ReceiptHandle(NamedTuple):
         Raises:
             RefusedError: ``INVALID_RECEIPT_HANDLE``: the text is not a receipt handle. The refusal names the field.
         """
+        if (usual := _USUAL.fullmatch(text)) is not None:
+            start, popped, hidden, revive_queue, kind, name, queue, offset, physical = usual.groups(_NO_PLACE)
+            return cls(
+                int(start),
+                int(popped),
+                int(hidden),
+                int(revive_queue),
+                kind,
+                name,
+                int(queue),
+                int(offset),
+                int(physical),
+            )
         words = text.split(" ")
         if not 8 <= len(words) <= 9:
             raise _invalid_handle(f"{len(words)} fields instead of 8 or 9", text)

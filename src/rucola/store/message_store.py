@@ -397,6 +397,11 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
+    def queue_range(self, topic: bytes, queue_id: int) -> tuple[int, int]:
+        """Returns ``min_queue_offset`` and ``max_queue_offset``."""
+        queue = self._queues.find(topic, queue_id)
+        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+
     def first_queue_offset(self, topic: bytes, queue_id: int) -> int:
         """Returns ``min_queue_offset`` as reported to clients: -1 for an empty queue of type BatchCQ."""
         return self._queues.first_offset(topic, queue_id)

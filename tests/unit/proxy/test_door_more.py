@@ -470,10 +470,10 @@ def test_idle_clients_hold_no_memory_for_sends(tmp_path: Path) -> None:
             clients = [await door.client(f"c{number}") for number in range(5)]
             for client in clients:
                 assert (await client.sent("T", b"x" * 1000)).status.code == messages.OK
-                assert (await client.sent("T", b"x" * 40_000)).status.code == messages.OK
+                assert (await client.sent("T", b"x" * 1_000_000)).status.code == messages.OK
             links: list[Any] = [link for session in door.door.sessions for link in session.links.values()]
             assert len(links) == 5 and not any(link._rows or link._full for link in links)
             assert len(links[0]._shared._free) == 1, "one after another, they have used the same"
-            assert door.bodies("T") == [b"x" * 1000, b"x" * 40_000] * 5
+            assert door.bodies("T") == [b"x" * 1000, b"x" * 1_000_000] * 5
 
     run(play())

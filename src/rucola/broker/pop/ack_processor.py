@@ -2,13 +2,14 @@
 ``ChangeInvisibleTimeProcessor``; requests 200051, 200151 and 200053).
 
 If a change has a record in the log, the response is sent only after the record is stored, and with SYNC_FLUSH only
-after the record is synced.
+after the record is synced. With ASYNC_FLUSH, the ``AckBuffer`` stores most acknowledgements, a little later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from rucola.broker.pop.ack_buffer import AckBuffer
 from rucola.broker.pop.order_info import ILLEGAL, OrderInfoManager
 from rucola.broker.pop.order_locks import OrderLocks
 from rucola.broker.pop.pop_offsets import PoppedQueue
@@ -45,12 +46,14 @@ class PopAckProcessor:
         services: BrokerServices,
         orders: OrderInfoManager,
         log: ReviveLog,
+        buffer: AckBuffer,
         locks: OrderLocks,
         when_safe: WhenSafe,
     ) -> None:
         self._services = services
         self._orders = orders
         self._log = log
+        self._buffer = buffer
         self._locks = locks
         self._when_safe = when_safe
         self._now_ms = services.store.now_ms
@@ -71,9 +74,21 @@ class PopAckProcessor:
         if receipt.ordered:
             end = self._ack_in_order(channel, queue, receipt, header.offset)
         else:
-            ack = PopAck(receipt.key(*queue), (header.offset,))
-            end = self._log.put_ack(ack, receipt.pop_time_ms + receipt.invisible_ms, receipt.revive_queue)
+            end = self._put(queue, receipt, (header.offset,))
         return self._when_safe(channel, command, command.answer(ResponseCode.SUCCESS), end)
+
+    def acknowledge(self, queue: PoppedQueue, receipt: Receipt, queue_offset: int) -> bool:
+        """Acknowledges a message, if that is all there is to do; returns False if request 200051 must be sent, which
+        then says what is wrong.
+        """
+        config = self._services.topics.get(queue.topic)
+        if receipt.ordered or config is None or not 0 <= queue.queue_id < config.read_queue_nums:
+            return False
+        low, high = self._range(queue.topic, queue.queue_id)
+        if not low <= queue_offset <= high or self._is_of_former_topic(queue.topic, receipt.pop_time_ms):
+            return False
+        due_ms = receipt.pop_time_ms + receipt.invisible_ms
+        return self._buffer.take(receipt.key(*queue), (queue_offset,), due_ms, receipt.revive_queue)
 
     def batch_ack(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 200151: acknowledges several messages; skips messages that are gone. A long request is served in
@@ -139,8 +154,14 @@ class PopAckProcessor:
         receipt = Receipt(batch.start_offset, batch.pop_time, batch.invisible_time, batch.revive_queue_id, broker_name)
         if batch.revive_queue_id == ORDER_REVIVE_QUEUE:
             return max(self._ack_in_order(channel, queue, receipt, offset) for offset in offsets)
-        due_ms = batch.pop_time + batch.invisible_time
-        return self._log.put_ack(PopAck(receipt.key(*queue), offsets, batch=True), due_ms, batch.revive_queue_id)
+        return self._put(queue, receipt, offsets, batch=True)
+
+    def _put(self, queue: PoppedQueue, receipt: Receipt, offsets: tuple[int, ...], batch: bool = False) -> int:
+        """Stores an acknowledgement soon or now. Returns the physical offset after its record; 0 if it has none yet."""
+        key, due_ms = receipt.key(*queue), receipt.pop_time_ms + receipt.invisible_ms
+        if self._buffer.take(key, offsets, due_ms, receipt.revive_queue):
+            return 0
+        return self._log.put_ack(PopAck(key, offsets, batch), due_ms, receipt.revive_queue)
 
     def _ack_in_order(self, channel: Channel, queue: PoppedQueue, receipt: Receipt, queue_offset: int) -> int:
         """Acknowledges a message popped in order, and moves the group's offset forward if possible. After a crash, the
@@ -185,9 +206,7 @@ class PopAckProcessor:
         return self._services.offsets.query(queue.group, queue.topic, queue.queue_id) or 0
 
     def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        name = topic.encode()
-        store = self._services.store
-        return store.min_queue_offset(name, queue_id), store.max_queue_offset(name, queue_id)
+        return self._services.store.queue_range(topic.encode(), queue_id)
 
     def _check_topic_is_same(self, topic: str, receipt: Receipt) -> None:
         """Refuses receipts of a topic that was deleted and created again: their offsets belong to other messages now.
