@@ -22,22 +22,22 @@ class Client:
     language: str
     version: str
 
-    def command(self, *arguments: str) -> list[str]:
-        """Returns the command line of the program with scenarios, which is compiled at the first use."""
+    def command(self) -> list[str]:
+        """Returns the command line of the program with scenarios, without arguments. Compiles it if it has changed."""
         if self.language == "python":
-            return [sys.executable, str(HERE / "python_client.py"), *arguments]
+            return [sys.executable, str(HERE / "python_client.py")]
         if self.language == "scripted":
-            return [sys.executable, "-m", "tests.conformance.grpc.scripted", *arguments]
+            return [sys.executable, "-m", "tests.conformance.grpc.scripted"]
         if self.language == "rust":
-            return [str(rust_program(HERE / "rust")), *arguments]
+            return [str(rust_program(HERE / "rust"))]
         if self.language == "node":
             node = need("node", "install Node.js 18 or newer to run the official Node.js client")
-            return [node, str(node_program(HERE / "node") / "scenarios.js"), *arguments]
+            return [node, str(node_program(HERE / "node") / "scenarios.js")]
         if self.language == "go":
-            return [str(go_program(HERE / "go")), *arguments]
+            return [str(go_program(HERE / "go"))]
         java = need("java", "install Java 17 to run the official Java client")
         classpath = java_program(HERE / "java", self.version)
-        return [java, "-Xmx512m", f"-Duser.home={PEERS}", "-cp", classpath, "scenarios.Main", *arguments]
+        return [java, "-Xmx512m", f"-Duser.home={PEERS}", "-cp", classpath, "scenarios.Main"]
 
     def plays(self, scenario: str) -> bool:
         """Whether the program has this scenario."""

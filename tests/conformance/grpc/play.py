@@ -57,13 +57,12 @@ class Play:
         self._target, self._found, self._console, self._keep, self._at_once = target, found, console, keep, at_once
         self._lock = threading.Lock()
         self._run = f"c{int(time.time()):x}"
+        self._commands: dict[Client, list[str]] = {}
 
     def play(self, clients: Sequence[Client], chosen: Sequence[str]) -> None:
         """Plays the chosen scenarios of all clients, except those that are in ``found`` already."""
         wanted = {client: self._missing(client, chosen) for client in clients}
-        for client in clients:
-            if wanted[client]:
-                client.command()  # compiles one program after the other
+        self._commands = {client: client.command() for client in clients if wanted[client]}  # compiles one by one
         together = [part for client in clients for part in self._parts(client, wanted[client])]
         with ThreadPoolExecutor(self._at_once) as pool:
             list(pool.map(self._play, together))
@@ -86,7 +85,7 @@ class Play:
 
     def _play(self, part: Part) -> None:
         """Plays one part; a program that ends too early leaves its other scenarios broken off."""
-        command = part.client.command(self._target.endpoints, part.prefix, *part.names)
+        command = [*self._commands[part.client], self._target.endpoints, part.prefix, *part.names]
         admin = self._target.admin()
         admin.prepare(part.prefix, part.names)
         missing, began_s = dict.fromkeys(part.names), time.monotonic()

@@ -33,8 +33,8 @@ for name in names:
 class Scripted(Client):
     """A client whose program notes what it is asked for, and ends too early at its first ``push``."""
 
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-S", "-c", PROGRAM, *arguments]
+    def command(self) -> list[str]:
+        return [sys.executable, "-S", "-c", PROGRAM]
 
 
 class Silent(Admin):
