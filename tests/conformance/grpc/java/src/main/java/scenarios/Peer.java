@@ -177,7 +177,11 @@ final class Peer {
         Map<String, Object> saw = saw("error", cause.getClass().getSimpleName());
         Matcher code = CODE.matcher(String.valueOf(cause.getMessage()));
         saw.put("code", code.find() ? Integer.valueOf(code.group(1)) : null);
-        saw.put("text", String.valueOf(cause.getMessage()));
+        Throwable root = cause;
+        while (root.getCause() != null) {
+            root = root.getCause();
+        }
+        saw.put("text", cause.getMessage() + (root == cause ? "" : "; " + root));
         return saw;
     }
 
