@@ -16,7 +16,7 @@ from tools.peers.wire import call
 from bench.context import Context
 from bench.figure import Budget, Figure, at_least, cost, rate, share
 from bench.grpc_floor import CLIENT_VERSION
-from bench.program import HEAP, Program, Round, alternate, java_load, median, others_stopped
+from bench.program import HEAP, Program, Round, alternate, java_load, median, others_stopped, python_load
 
 NAMES = ("rucola", "proxy, one process", "proxy, two processes")
 TOPIC, GROUP = "bench_grpc", "bench_grpc_group"
@@ -25,6 +25,8 @@ THREADS = (64, 1)
 RECEIVERS = 16
 PILOT = 4_000
 RECEIVED = 12_000
+PYTHON_THREADS = 16
+PYTHON_PILOT = 500
 PACED_PER_S = 500
 BESIDE_PER_S = 1000
 _SENDS, _RECEIVES = "gRPC sends, official Java client, 1 KiB", "gRPC receives with acknowledgements, 32 messages a poll"
@@ -86,6 +88,25 @@ def measure_beside(context: Context) -> Iterator[Figure]:
         what = f"{PACED_PER_S}/s, p99 beside {BESIDE_PER_S} gRPC sends a second"
         ours, without = statistics.median(with_grpc[1:]), statistics.median(alone[1:])
         yield share("send over TCP, official Java client 5.3.3, blocking", what, ours, without, "without these")
+
+
+def measure_python(context: Context) -> Iterator[Figure]:
+    """Measures sends of the official Python client, which itself limits the rate."""
+    peers = _peers()[:2]
+    with ExitStack() as stack:
+        for peer in peers:
+            stack.enter_context(peer)
+            _make_topic(peer)
+        loads = [
+            stack.enter_context(python_load("load_grpc_python", peer.proxy, TOPIC, str(BODY_BYTES), servers=peer))
+            for peer in peers
+        ]
+        context.show("grpc: sends, official Python client")
+        line = f"{PYTHON_THREADS} {{}}".format
+        ours, theirs = alternate(loads, line, context.seconds, context.rounds, PYTHON_PILOT)
+    group, what = "gRPC sends, official Python client, 1 KiB", f"{PYTHON_THREADS} threads"
+    yield _cost(group, f"{what}: CPU per message", ours, theirs, NAMES[1], None)
+    yield _rate(group, what, ours, theirs, NAMES[1], None)
 
 
 def _peers() -> list[Peer]:

@@ -90,6 +90,7 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "floor-sync": floor.measure_sync,
     "grpc": grpc_proxy.measure,
     "grpc-receive": grpc_proxy.measure_receives,
+    "grpc-python": grpc_proxy.measure_python,
     "grpc-beside": grpc_proxy.measure_beside,
     "fixture": fixture.measure,
     "memory": memory.measure,

@@ -52,7 +52,6 @@ def _needs_of_calls() -> dict[str, str]:
         "ForwardMessageToDeadLetterQueue": (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.ACK_MESSAGE),
         "EndTransaction": (RequestCode.END_TRANSACTION,),
         "RecallMessage": (RequestCode.RECALL_MESSAGE,),
-        "Heartbeat": (RequestCode.HEART_BEAT,),
     }
     return {
         "QueryRoute": "PUB or SUB on topic",
@@ -60,6 +59,7 @@ def _needs_of_calls() -> dict[str, str]:
         "SendMessage": publish,
         "ReceiveMessage": subscribe,
         "Telemetry": f"settings: {publish}, for each; or {subscribe}, for each",
+        "Heartbeat": "as the settings of the client",
         "NotifyClientTermination": "nothing but its own client",
         **{name: "as " + " and ".join(f"`{code.name}`" for code in codes) for name, codes in asked.items()},
     }

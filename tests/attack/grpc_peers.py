@@ -232,7 +232,7 @@ async def forgotten(server: GrpcServer, *attackers: Attacker) -> None:
     await settle()
     gc.collect()
     assert [attacker.connection() for attacker in attackers] == [None] * len(attackers)
-    assert server._held_bytes == server.unsent_bytes == 0
+    assert server.held_bytes == server.unsent_bytes == 0
     assert server.stream_count <= 1, "that of the canary"
     assert len(server.time_limits._silent) == 1
 

@@ -133,12 +133,12 @@ def test_s67_giant_messages() -> None:
                         for _ in range(10):
                             attacker.send(data(attacker.stream, part))
                         await canary.served()
-                        assert server._held_bytes <= 8 * MIB
+                        assert server.held_bytes <= 8 * MIB
             assert giant.answers[giant.stream]["grpc-status"] == "8" and giant.resets[giant.stream] == 0
             refused = [fields for attacker in attackers for fields in attacker.answers.values()]
             assert refused and {fields["grpc-status"] for fields in refused} == {"8"}
             await pass_s(canary, 30)
-            assert server._held_bytes == 0
+            assert server.held_bytes == 0
             assert sum(len(attacker.answers) for attacker in attackers) == 80
             await forgotten(server, giant, *attackers)
 

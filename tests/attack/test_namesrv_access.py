@@ -15,9 +15,10 @@ from tests.brokers import run
 from rucola.broker import Broker
 from rucola.broker.acl.permission import AclSnapshot
 from rucola.broker.config import broker_options
+from rucola.cli.account_files import plain_accounts
 from rucola.cli.broker_server import BrokerServers
 from rucola.cli.config_file import read_properties
-from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess, credentials_of, own_brokers
+from rucola.cli.namesrv_access import NamesrvAccess, credentials_of, own_brokers
 from rucola.cli.namesrv_server import NamesrvServer
 from rucola.cli.servers import Addresses, UpOptions, UpServers
 from rucola.common.data_version import DataVersion
@@ -166,7 +167,7 @@ def test_access_control_of_a_name_server_needs_its_accounts(tmp_path: Path) -> N
         NamesrvConfig(acl_enable=True)
     write_accounts(tmp_path, "accounts: 7\n")
     with pytest.raises(ConfigError, match="aclEnable"):
-        AccountFiles(str(tmp_path), False, SystemClock())
+        plain_accounts(str(tmp_path), False, SystemClock())
     with pytest.raises(ConfigError, match="innerClientAuthenticationCredentials") as caught:
         broker_options({"innerClientAuthenticationCredentials": '{"accessKey": "a-secret-of-mine"}'})
     assert "a-secret-of-mine" not in str(caught.value)

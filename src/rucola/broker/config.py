@@ -89,7 +89,7 @@ class BrokerConfig(TlsConfig):
         "innerClientAuthenticationCredentials",
         "",
         'The account with which the broker signs its requests to name servers: `{"accessKey": "...", "secretKey": '
-        '"..."}`.',
+        '"..."}`. With access control, the broker accepts requests of this account, as those of an administrator.',
         secret=True,
     )
     acl_require_v2: bool = option(
@@ -122,6 +122,12 @@ class BrokerConfig(TlsConfig):
         "",
         "Address `host:port` of the gRPC port that routes name. Empty: the address that the client itself has used. "
         "Rucola's own.",
+    )
+    grpc_tls_dir: str = option(
+        "grpcTlsDir",
+        "",
+        "Directory in which the gRPC port keeps a certificate that signs itself, so that clients may pin it. Empty: "
+        "each start makes another one, whose key is in memory. Rucola's own.",
     )
     namesrv_addr: str = option("namesrvAddr", "", "Name servers as `host:port`, separated by semicolons.")
     auto_create_topic_enable: bool = option(

@@ -35,6 +35,8 @@ _REVIVE_QUEUES = 8
 _UNNOTED_INTERVALS = 12
 """Consumer offsets on the disk are assumed to be at most this many writing intervals old."""
 _AFTER_ERROR_S = 10.0
+_CLOCK_MARGIN_MS = 10_000
+"""By so much, the clock may be set back while an acknowledgement waits for the log."""
 
 
 class PopServices:
@@ -64,6 +66,7 @@ class PopServices:
             AckJournal(services.files, store.root),
             store.now_ms,
             clock.monotonic,
+            store.config.timer_max_delay_sec * 1000 - _CLOCK_MARGIN_MS,
             enabled=not store.config.sync_flush,
         )
         self._popped = PopOffsets(store, services.offsets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rucola.cli.serve import LogOptions
@@ -14,14 +14,9 @@ PORT_STEP = 10
 
 
 class BrokerProcess(ServerProcess):
-    """One broker.
-
-    Attributes:
-        http: address of its metrics; each process has another one.
-    """
+    """One broker."""
 
     _arguments: ClassVar = ("broker", "--http-port", "0")
-    http = ""
 
     def _take(self, facts: Mapping[str, Any]) -> None:
         self.address, self.http = facts["brokers"][0], facts["http"]
@@ -35,11 +30,19 @@ class BrokerProcesses:
         configs: entries of each broker's ``broker.conf``, by broker name.
         proxy: serves gRPC clients; None for no such port.
         log: log options of the brokers, which write to this process's standard error.
+        brokers_first: whether the proxy needs what the brokers write when they start.
     """
 
-    def __init__(self, configs: Mapping[str, Mapping[str, str]], proxy: ServerProcess | None, log: LogOptions) -> None:
+    def __init__(
+        self,
+        configs: Mapping[str, Mapping[str, str]],
+        proxy: ServerProcess | None,
+        log: LogOptions,
+        brokers_first: bool = False,
+    ) -> None:
         self.brokers = [BrokerProcess(name, values, log) for name, values in configs.items()]
-        self._proxies = [proxy] if proxy is not None else []
+        self.proxies = [proxy] if proxy is not None else []
+        self._brokers_first = brokers_first
 
     @property
     def ended(self) -> list[ServerProcess]:
@@ -48,7 +51,7 @@ class BrokerProcesses:
 
     @property
     def _all(self) -> list[ServerProcess]:
-        return [*self.brokers, *self._proxies]
+        return [*self.brokers, *self.proxies]
 
     async def start(self) -> None:
         """Starts all servers; returns when all serve requests.
@@ -56,15 +59,17 @@ class BrokerProcesses:
         Raises:
             ProcessStartError: a server did not start; the others have been stopped.
         """
-        outcomes = await asyncio.gather(*[server.start() for server in self._all], return_exceptions=True)
-        failure = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
-        if failure is not None:
-            await self.stop()
-            raise failure
+        together: list[Sequence[ServerProcess]] = [self.brokers, self.proxies] if self._brokers_first else [self._all]
+        for servers in together:
+            outcomes = await asyncio.gather(*[server.start() for server in servers], return_exceptions=True)
+            failure = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
+            if failure is not None:
+                await self.stop()
+                raise failure
 
     async def stop(self) -> None:
         """Stops the servers that still run; the proxy first, because it serves what its clients have begun."""
-        for proxy in self._proxies:
+        for proxy in self.proxies:
             await proxy.stop()
         await asyncio.gather(*[broker.stop() for broker in self.brokers])
 

@@ -87,7 +87,11 @@ def asked_for(grpc_port: int) -> Iterator[None]:
 
 
 def broker_values(
-    config_path: str | None, namesrv: str | None, quarantine: bool, grpc_port: int | None = None
+    config_path: str | None,
+    namesrv: str | None,
+    quarantine: bool,
+    grpc_port: int | None = None,
+    tls_dir: str | None = None,
 ) -> dict[str, str]:
     """The configuration of the broker that ``rucola broker`` starts."""
     values = read_broker_conf(config_path)
@@ -95,6 +99,7 @@ def broker_values(
         values["flushDiskType"] = "SYNC_FLUSH"
     put(values, "namesrvAddr", namesrv)
     put(values, "grpcServerPort", grpc_port)
+    put(values, "grpcTlsDir", tls_dir)
     put(values, "quarantine", "true" if quarantine else None)
     return values
 

@@ -1,4 +1,6 @@
-"""Metrics of several broker processes at one endpoint. The label ``broker`` tells the processes apart."""
+"""Metrics of several processes, brokers and their proxy, at one endpoint. The label ``broker`` tells the brokers apart;
+metrics of the proxy have the name of the proxy there.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +21,31 @@ class MergedCollector(Collector):
     """Queries the brokers at each collection.
 
     Args:
-        addresses: address of each broker's ``/metrics``, ``host:port`` by broker name; None for a broker that ended.
+        brokers: address of each broker's ``/metrics``, ``host:port`` by broker name; None for a broker that ended.
+        proxies: the same of proxies.
     """
 
-    def __init__(self, addresses: Mapping[str, str | None]) -> None:
-        self._addresses = addresses
+    def __init__(self, brokers: Mapping[str, str | None], proxies: Mapping[str, str | None] | None = None) -> None:
+        self._brokers, self._proxies = brokers, proxies or {}
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics; for a broker that ended or does not respond, only ``rucola_broker_up`` 0."""
-        asked = {name: address for name, address in self._addresses.items() if address is not None}
+        """All metrics; for a process that ended or does not respond, only ``rucola_broker_up`` or ``rucola_proxy_up``
+        0.
+        """
+        addresses = {**self._brokers, **self._proxies}
+        asked = {name: address for name, address in addresses.items() if address is not None}
         with ThreadPoolExecutor(max(len(asked), 1)) as pool:
             texts = dict(zip(asked, pool.map(_metrics_of, asked.values()), strict=True))
         up = GaugeMetricFamily("rucola_broker_up", "1 while the broker's process responds.", labels=["broker"])
         merged: dict[str, Metric] = {}
-        for name in self._addresses:
+        for name in addresses:
             text = texts.get(name)
-            up.add_metric([name], int(text is not None))
+            if name in self._proxies:
+                yield GaugeMetricFamily(
+                    "rucola_proxy_up", "1 while the proxy's process responds.", int(text is not None)
+                )
+            else:
+                up.add_metric([name], int(text is not None))
             for family in text_string_to_metric_families(text or ""):
                 into = merged.setdefault(family.name, Metric(family.name, family.documentation, family.type))
                 for sample in family.samples:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from rucola.broker import Broker
 from rucola.broker.acl.access import BrokerAccess
+from rucola.cli.door_metrics import door_metrics
+from rucola.cli.figures import Figure, access_metrics, text_of, work_failures
 from rucola.cli.topic_metrics import broker_metrics, group_metrics, topic_metrics
+from rucola.proxy.figures import DoorFigures
 from rucola.remoting.fairness.steps import Steps, at_once
 from rucola.runtime.supervision import Supervisor
 
@@ -21,17 +21,7 @@ if TYPE_CHECKING:
     from rucola.proxy.beside import DoorBeside
 
 
-S = TypeVar("S")
-
-
-class Figure(NamedTuple, Generic[S]):
-    """One metric of a server: its name, its description, its kind, and the function that returns its value."""
-
-    name: str
-    text: str
-    kind: Callable[[str, str, float], Metric]
-    value: Callable[[S], float]
-
+__all__ = ["BrokerCollector", "text_of"]
 
 _FIGURES: tuple[Figure[Broker], ...] = (
     Figure(
@@ -173,20 +163,6 @@ _FIGURES: tuple[Figure[Broker], ...] = (
 )
 
 
-_DOOR_FIGURES: tuple[Figure[DoorBeside], ...] = (
-    Figure(
-        "rucola_grpc_connections", "Open connections of gRPC clients.", GaugeMetricFamily, lambda door: door.connections
-    ),
-    Figure(
-        "rucola_grpc_clients",
-        "gRPC clients that sent something in the last two minutes.",
-        GaugeMetricFamily,
-        lambda door: door.clients,
-    ),
-    Figure("rucola_grpc_calls", "Calls of gRPC clients since start-up.", CounterMetricFamily, lambda door: door.calls),
-)
-
-
 class BrokerCollector(Collector):
     """Collects the metrics of one broker.
 
@@ -207,11 +183,12 @@ class BrokerCollector(Collector):
         """Collects the same metrics in steps, between which the event loop serves requests."""
         broker = self._broker
         found = [figure.kind(figure.name, figure.text, figure.value(broker)) for figure in _FIGURES]
-        if (door := self._door) is not None:
-            found += [figure.kind(figure.name, figure.text, figure.value(door)) for figure in _DOOR_FIGURES]
-        found.append(self._failures())
+        door = DoorFigures() if self._door is None else self._door.figures()
+        if self._door is not None:
+            found += door_metrics(door)
+        found.append(work_failures(*self._supervisors))
         if broker.services.access is not None:
-            found += _access_metrics(broker.services.access)
+            found += _access_metrics(broker.services.access, door)
         found += broker_metrics(broker)
         yield
         found += yield from topic_metrics(broker)
@@ -219,47 +196,8 @@ class BrokerCollector(Collector):
         found += yield from group_metrics(broker)
         return found
 
-    def _failures(self) -> Metric:
-        family = CounterMetricFamily(
-            "rucola_work_failures", "Failed runs of background jobs, labelled with the job's name.", labels=["work"]
-        )
-        counts = sum((supervisor.failures for supervisor in self._supervisors), Counter[str]())
-        for work in sorted({name for supervisor in self._supervisors for name in supervisor.failures}):
-            family.add_metric([work], counts[work])
-        return family
 
-
-def _access_metrics(access: BrokerAccess) -> Iterator[Metric]:
+def _access_metrics(access: BrokerAccess, door: DoorFigures) -> Iterator[Metric]:
     accounts, guard = access.accounts, access.guard
-    yield CounterMetricFamily("rucola_acl_refused", "Requests refused by access control.", guard.refused)
-    yield CounterMetricFamily(
-        "rucola_acl_unknown_senders", "Requests refused because they had no valid signature.", guard.unknown_senders
-    )
-    yield CounterMetricFamily(
-        "rucola_acl_reload_failures", "Changed ACL files that were broken and therefore ignored.", accounts.failures
-    )
-    yield GaugeMetricFamily(
-        "rucola_acl_stale",
-        "1 while the ACL files are broken and the last good accounts are in use.",
-        int(bool(accounts.error)),
-    )
-
-
-def metrics_of(collector: Collector) -> tuple[bytes, str]:
-    """The text of all metrics, and its content type."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
-    return generate_latest(registry), CONTENT_TYPE_LATEST
-
-
-class _Collected(Collector):
-    def __init__(self, found: list[Metric]) -> None:
-        self._found = found
-
-    def collect(self) -> list[Metric]:
-        return self._found
-
-
-def text_of(found: list[Metric]) -> tuple[bytes, str]:
-    """The text of metrics that have already been collected, and the text's content type."""
-    return metrics_of(_Collected(found))
+    refused, unknown = guard.refused + door.refused, guard.unknown_senders + door.unknown_senders
+    return access_metrics(refused, unknown, accounts.failures, bool(accounts.error))

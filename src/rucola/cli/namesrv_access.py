@@ -7,25 +7,19 @@ without administrator rights may only read, as any client may.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import socket
 from collections.abc import Callable
 
-from rucola.broker.acl.access import RELOAD_INTERVAL_S
 from rucola.broker.acl.freshness import Freshness
 from rucola.broker.acl.guard import AccessGuard
 from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import Account, AclSnapshot
-from rucola.broker.acl.plain_manager import PlainPermissionManager
 from rucola.common.json_library import orjson
-from rucola.errors import ConfigError, FormatError
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.signature import ACCESS_KEY
 from rucola.remoting.channel import Channel
 from rucola.runtime.clock import Clock
-from rucola.runtime.files import Files
-from rucola.runtime.supervision import PeriodicWork, Supervisor
 
 _OWN_BROKERS = "rucola-up"
 
@@ -74,35 +68,15 @@ class NamesrvAccess:
         return reason
 
 
-class AccountFiles:
-    """The accounts in ``conf/plain_acl.yml`` and ``conf/acl`` below ``home``, reloaded when they change.
+def own_brokers(given: tuple[str, str] | None = None) -> Account:
+    """The account of the brokers that a ``rucola up`` starts.
 
-    Raises:
-        ConfigError: the files are missing or invalid.
+    Args:
+        given: access key and secret that an option names; without them, the secret exists only in the processes of
+            ``up``.
     """
-
-    def __init__(self, home: str, insecure: bool, clock: Clock) -> None:
-        self._manager = PlainPermissionManager(Files(), Files().expand(home), insecure, clock.wall_ms)
-        try:
-            self._manager.load()
-        except FormatError as error:
-            raise ConfigError("aclEnable", "true", f"valid files below {home}/conf ({error})") from None
-
-    def snapshot(self) -> AclSnapshot:
-        """The current accounts."""
-        return self._manager.snapshot
-
-    def watch(self, supervisor: Supervisor) -> PeriodicWork:
-        """Starts to watch the files; a thread reads and parses changed ones."""
-        loop = asyncio.get_running_loop()
-        return supervisor.every(
-            "reload of accounts", lambda: RELOAD_INTERVAL_S, lambda: asyncio.to_thread(self._manager.reload), loop
-        )
-
-
-def own_brokers() -> Account:
-    """An account for the brokers that a ``rucola up`` starts; its secret exists only in the processes of ``up``."""
-    return Account(_OWN_BROKERS, secrets.token_urlsafe(32).encode(), admin=True)
+    name, secret = given or (_OWN_BROKERS, secrets.token_urlsafe(32))
+    return Account(name, secret.encode(), admin=True)
 
 
 def credentials_of(account: Account) -> str:

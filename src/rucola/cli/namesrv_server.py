@@ -13,7 +13,7 @@ from rucola.runtime.clock import SystemClock
 from rucola.runtime.supervision import PeriodicWork
 
 if TYPE_CHECKING:
-    from rucola.cli.namesrv_access import AccountFiles
+    from rucola.cli.account_files import AccountFiles
 
 
 class NamesrvServer:
@@ -27,10 +27,11 @@ class NamesrvServer:
         judge = None
         self._accounts: AccountFiles | None = None
         if config.acl_enable:
-            from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess
+            from rucola.cli.account_files import plain_accounts
+            from rucola.cli.namesrv_access import NamesrvAccess
 
             clock = SystemClock()
-            self._accounts = AccountFiles(config.rocketmq_home, config.insecure, clock)
+            self._accounts = plain_accounts(config.rocketmq_home, config.insecure, clock)
             judge = NamesrvAccess(
                 self._accounts.snapshot, clock, config.insecure, addresses=config.acl_signed_addresses
             ).judge

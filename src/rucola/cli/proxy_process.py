@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from rucola.broker.config import BrokerConfig
+from rucola.broker.config import BrokerConfig, credentials
 from rucola.cli.http import in_use
 from rucola.cli.serve import LogOptions
 from rucola.cli.server_process import ServerProcess
@@ -17,8 +17,11 @@ from rucola.runtime.extras import GRPC, require
 class ProxyProcess(ServerProcess):
     """The proxy. Call ``check_port`` and ``lead_to`` before ``start``.
 
+    With access control, it has the accounts of the brokers, or the users of the first one. It signs its own requests
+    with the account that the brokers have in common (``innerClientAuthenticationCredentials``).
+
     Args:
-        config: options of the brokers: their address, TLS.
+        config: options of the brokers: their address, TLS, access control.
         message_bytes_max: largest body of a message that the brokers take.
         port: port to listen on; 0 chooses a free one.
         log: log options of the process.
@@ -27,7 +30,7 @@ class ProxyProcess(ServerProcess):
         MissingExtraError: the extra ``grpc`` is not installed.
     """
 
-    _arguments: ClassVar = ("proxy",)
+    _arguments: ClassVar = ("proxy", "--http-port", "0")
 
     def __init__(self, config: BrokerConfig, message_bytes_max: int, port: int, log: LogOptions) -> None:
         require(GRPC, "the gRPC port")
@@ -35,8 +38,11 @@ class ProxyProcess(ServerProcess):
         values = {key: text for key, text in show_options(config).items() if key in keys}
         values["grpcServerPort"] = str(port)
         values["maxMessageSize"] = str(min(message_bytes_max, MESSAGE_BYTES_MAX))
+        if (account := credentials(config.inner_client_authentication_credentials)) is not None:
+            values["accessKey"], values["secretKey"] = account
+            values["signatureVersion"] = "2" if config.acl_require_v2 else "1"
         super().__init__("proxy", values, log)
-        self._host, self._port = config.bind_address, port
+        self._config, self._port = config, port
 
     def check_port(self) -> None:
         """Checks that the port is free, before the brokers open their stores.
@@ -44,14 +50,24 @@ class ProxyProcess(ServerProcess):
         Raises:
             AddressInUseError: another process listens there.
         """
-        error = in_use(self._host, self._port, "--grpc-port")
+        error = in_use(self._config.bind_address, self._port, "--grpc-port")
         if error is not None:
             raise error
 
-    def lead_to(self, namesrv: str) -> None:
-        """Names the name server whose brokers the proxy serves, ``host:port``."""
+    def lead_to(self, namesrv: str, root: str, first_broker: str) -> None:
+        """Says what the proxy serves.
+
+        Args:
+            namesrv: the name server of the brokers, ``host:port``.
+            root: parent directory of their stores.
+            first_broker: name of the first of them.
+        """
         self._values["namesrvAddr"] = namesrv
+        if self._config.authentication_enabled:
+            self._values["rocketmqHome"] = f"{root}/{first_broker}"
+        elif self._config.acl_enable:
+            self._values["rocketmqHome"] = self._config.rocketmq_home or root
 
     def _take(self, facts: Mapping[str, Any]) -> None:
-        self.address = facts["grpc"]
+        self.address, self.http = facts["grpc"], facts["http"]
         self._values["grpcServerPort"] = self.address.rpartition(":")[2]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from rucola.cli.config_file import put, read_properties
+from rucola.cli.http import Health, HttpServer
 from rucola.cli.serve import port_from
 from rucola.client.config import ClientConfig
 from rucola.client.instance import client_options
@@ -13,83 +16,164 @@ from rucola.common.options import ConfigProblems, options_of, parse_options, unk
 from rucola.errors import ConfigError
 from rucola.grpc.server_options import GrpcServerOptions
 from rucola.proxy.cluster import ClusterBrokers
+from rucola.proxy.cluster_access import ClusterAccess
 from rucola.proxy.config import ProxyConfig
 from rucola.proxy.door import DoorConfig, GrpcDoor
 from rucola.proxy.door_tls import door_tls
-from rucola.runtime.clock import SystemClock
-from rucola.runtime.supervision import Supervisor
+from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.supervision import PeriodicWork, Supervisor
 from rucola.runtime.tls import peer_context
 
 if TYPE_CHECKING:
-    from rucola.proxy.access import DoorAccess
+    from rucola.cli.account_files import AccountFiles
     from rucola.proxy.brokers import ServerRequest
+    from rucola.remoting.client import ClientOptions
 
 
 class ProxyServer:
     """A door with its brokers. Make it on an event loop; call ``start`` once, then ``stop`` once.
 
+    Without accounts, everybody may do what the proxy's own account may do.
+
     Args:
         config: its options.
-        access: says who may do what at the door; None lets everybody do what the proxy's own account may do.
         own_brokers: whether the same command runs the brokers, which then have the TLS options of the door.
+        http_port: port of ``/livez``, ``/readyz`` and ``/metrics`` on the proxy's address; None for no HTTP.
+
+    Attributes:
+        door: the port for gRPC clients.
+        brokers: the brokers.
+        accounts: the accounts of the clients; None without access control.
+        http: the HTTP port; None if there is none.
+        supervisor: supervises the periodic work.
 
     Raises:
         ConfigError: an option cannot be used.
     """
 
-    def __init__(self, config: ProxyConfig, access: DoorAccess | None = None, own_brokers: bool = False) -> None:
-        clock, supervisor = SystemClock(), Supervisor()
-        to_brokers = ClientConfig(
-            access_key=config.access_key,
-            secret_key=config.secret_key,
-            use_tls=config.use_tls and not own_brokers,
-            tls_trust_cert_path=config.tls_client_trust_cert_path,
-        )
-        options = client_options(to_brokers, clock)
-        if own_brokers and config.use_tls:
-            tls = peer_context(config.tls_client_trust_cert_path, config.tls_cert_path, config.tls_key_path)
-            options = replace(options, tls=tls)
+    brokers: ClusterBrokers
+
+    def __init__(self, config: ProxyConfig, own_brokers: bool = False, http_port: int | None = None) -> None:
+        clock, self.supervisor = SystemClock(), Supervisor()
+        options = _to_brokers(config, clock, own_brokers)
+        self.accounts = _accounts(config, clock)
+        self.http = None if http_port is None else HttpServer(config.bind_address, http_port)
+        self._reload: PeriodicWork | None = None
+        self._is_stopping = False
+        access = None
+        if self.accounts is not None:
+            access = ClusterAccess(
+                self.accounts.snapshot,
+                clock.monotonic,
+                insecure=config.insecure,
+                require_v2=config.acl_require_v2,
+            )
 
         def brokers(asked: ServerRequest) -> ClusterBrokers:
-            self._brokers = ClusterBrokers(config.namesrv_addr, clock.monotonic, asked, options)
-            return self._brokers
+            self.brokers = ClusterBrokers(config.namesrv_addr, clock.monotonic, asked, options, access)
+            return self.brokers
 
         door = DoorConfig(
             config.bind_address,
             config.grpc_server_port,
             config.grpc_advertised_address,
             body_bytes_max=config.max_message_size,
-            options=GrpcServerOptions(tls=door_tls(config, config.bind_address, config.grpc_advertised_address)),
+            options=GrpcServerOptions(
+                tls=door_tls(config, config.bind_address, config.grpc_advertised_address, config.grpc_tls_dir)
+            ),
         )
-        self._door = GrpcDoor(door, brokers, clock, supervisor, access)
+        self.door = GrpcDoor(door, brokers, clock, self.supervisor, access)
 
     @property
     def address(self) -> str:
         """The address on which it listens, ``host:port``."""
-        return self._door.address
+        return self.door.address
 
     async def start(self) -> None:
         """Starts to serve. Name servers and brokers need not run yet.
 
         Raises:
-            AddressInUseError: the port is taken.
+            AddressInUseError: a port is taken.
             ConfigError: the address cannot be used for another reason.
         """
         try:
+            if self.http is not None:
+                self.http.bind()
             with port_from("--port"):
-                await self._door.start()
+                await self.door.start()
         except BaseException:
-            await self._brokers.close()
+            if self.http is not None:
+                self.http.close()
+            await self.brokers.close()
             raise
+        if self.accounts is not None:
+            self._reload = self.accounts.watch(self.supervisor)
+        if self.http is not None:
+            self.http.start(Health(self._trouble, self._metrics))
 
     async def stop(self) -> None:
-        """Tells the clients to connect again elsewhere, serves what they have begun, and ends all connections."""
-        await self._door.stop()
-        await self._brokers.close()
+        """Tells the clients to connect again elsewhere, serves what they have begun, and ends all connections.
+        Meanwhile ``/readyz`` says that no new clients are wanted.
+        """
+        self._is_stopping = True
+        if self._reload is not None:
+            await self._reload.stop()
+        await self.door.stop()
+        await self.brokers.close()
+        if self.http is not None:
+            await self.http.stop()
+
+    def _trouble(self) -> str:
+        return "stopping" if self._is_stopping else ""
+
+    async def _metrics(self) -> tuple[bytes, str]:
+        # Importing the metrics library and formatting the metrics would block the event loop too long.
+        library = await asyncio.to_thread(_metrics_library)
+        found = library.ProxyCollector(self).collect()
+        return await asyncio.to_thread(library.text_of, found)
+
+
+def _metrics_library() -> ModuleType:
+    from rucola.cli import door_metrics
+
+    return door_metrics
+
+
+def _to_brokers(config: ProxyConfig, clock: Clock, own_brokers: bool) -> ClientOptions:
+    """Credentials and TLS of the connections to name servers and brokers."""
+    to_brokers = ClientConfig(
+        access_key=config.access_key,
+        secret_key=config.secret_key,
+        signature_version=config.signature_version,
+        use_tls=config.use_tls and not own_brokers,
+        tls_trust_cert_path=config.tls_client_trust_cert_path,
+    )
+    options = client_options(to_brokers, clock)
+    if own_brokers and config.use_tls:
+        tls = peer_context(config.tls_client_trust_cert_path, config.tls_cert_path, config.tls_key_path)
+        options = replace(options, tls=tls)
+    return options
+
+
+def _accounts(config: ProxyConfig, clock: Clock) -> AccountFiles | None:
+    """The accounts of the clients; None if nobody is asked who he is."""
+    if not config.guarded:
+        return None
+    # Imported late: with its YAML reader, this module takes a tenth of the start-up time.
+    from rucola.cli.account_files import broker_users, plain_accounts
+
+    if config.acl_enable:
+        return plain_accounts(config.rocketmq_home, config.insecure, clock)
+    return broker_users(config.rocketmq_home, config.authorization_enabled)
 
 
 def proxy_config(
-    config_path: str | None, namesrv: str | None, host: str | None, port: int | None, advertised: str | None
+    config_path: str | None,
+    namesrv: str | None,
+    host: str | None,
+    port: int | None,
+    advertised: str | None,
+    tls_dir: str | None = None,
 ) -> ProxyConfig:
     """The options of ``rucola proxy``.
 
@@ -101,6 +185,7 @@ def proxy_config(
     put(values, "bindAddress", host)
     put(values, "grpcServerPort", port)
     put(values, "grpcAdvertisedAddress", advertised)
+    put(values, "grpcTlsDir", tls_dir)
     problems = ConfigProblems()
     for key in unknown_keys(values, ProxyConfig):
         allowed = ", ".join(entry.key for entry in options_of(ProxyConfig))

@@ -1,18 +1,17 @@
 """A server of ``rucola up --brokers`` in a process of its own, which is started again whenever it ends.
 
-The process runs a server command with ``--under-up``. It writes its address to standard output, and stops when its
-standard input ends. Standard input also ends when the parent process is killed.
+The process runs a server command with ``--under-up``. It reads its configuration from a pipe, writes its address to
+standard output, and stops when its standard input ends. Standard input also ends when the parent process is killed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from rucola.cli.exit_codes import ProcessStartError
@@ -25,6 +24,7 @@ logger = logging.getLogger(__name__)
 _STOP_S = 30.0
 _PAUSE_S = 1.0
 _PAUSE_MAX_S = 60.0
+_FULL_S = 0.01
 _SOUND_S = 60.0
 """Seconds for which a process must have served, so that its end counts as the first one."""
 
@@ -39,6 +39,7 @@ class ServerProcess(ABC):
 
     Attributes:
         address: its address, which stays the same.
+        http: address of its metrics; each process has another one.
         ended_with: exit status of the process that ended last; None while the server serves requests.
     """
 
@@ -47,7 +48,7 @@ class ServerProcess(ABC):
 
     def __init__(self, name: str, values: Mapping[str, str], log: LogOptions) -> None:
         self.name = name
-        self.address = ""
+        self.address = self.http = ""
         self.ended_with: int | None = None
         self._values = dict(values)
         self._log = log
@@ -82,12 +83,7 @@ class ServerProcess(ABC):
 
     async def _begin(self) -> None:
         """See ``start``."""
-        # The configuration may hold a password. A directory that outlives the start could be removed by the system, and
-        # made again by another user.
-        with tempfile.TemporaryDirectory(prefix="rucola-up-") as folder:
-            config_file = Path(folder, f"{self.name}.conf")
-            config_file.write_text(format_properties(self._values), encoding="utf-8")
-            line = await self._first_line(config_file)
+        line = await self._first_line(format_properties(self._values).encode())
         if not line:
             assert self._process is not None
             status = await self._process.wait()
@@ -100,13 +96,22 @@ class ServerProcess(ABC):
         get the same port.
         """
 
-    async def _first_line(self, config_file: Path) -> bytes:
+    async def _first_line(self, config: bytes) -> bytes:
         """Starts the process; returns the line that it writes when it serves, empty if it ends before."""
-        command = [sys.executable, "-P", "-m", "rucola", *self._arguments, "-c", str(config_file)]
-        command += ["--json", "--under-up", "--log-level", self._log.level, "--log-format", self._log.form]
-        self._process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-        )
+        # The configuration holds secrets. A pipe shows them to nobody else, and leaves nothing on the disk.
+        reading, writing = os.pipe()
+        try:
+            command = [sys.executable, "-P", "-m", "rucola", *self._arguments, "-c", f"/dev/fd/{reading}"]
+            command += ["--json", "--under-up", "--log-level", self._log.level, "--log-format", self._log.form]
+            self._process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, pass_fds=(reading,)
+            )
+        except BaseException:
+            os.close(writing)
+            raise
+        finally:
+            os.close(reading)
+        await _write_all(writing, config)
         assert self._process.stdout is not None
         return await self._process.stdout.readline()
 
@@ -143,3 +148,19 @@ class ServerProcess(ABC):
                 else:
                     self.ended_with = None
             event(logger, logging.INFO, "server process serves again", name=self.name, pid=self._process.pid)
+
+
+async def _write_all(descriptor: int, content: bytes) -> None:
+    """Writes to a pipe, and closes it; a process that ends before it has read is no error here."""
+    os.set_blocking(descriptor, False)
+    rest = memoryview(content)
+    try:
+        while rest:
+            try:
+                rest = rest[os.write(descriptor, rest) :]
+            except BlockingIOError:  # longer than what the pipe holds
+                await asyncio.sleep(_FULL_S)
+    except BrokenPipeError:
+        pass
+    finally:
+        os.close(descriptor)

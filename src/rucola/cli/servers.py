@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rucola.broker import Broker
-from rucola.broker.config import broker_options
+from rucola.broker.config import broker_options, credentials
 from rucola.cli.broker_server import asked_for, health_of
 from rucola.cli.config_file import put
 from rucola.cli.http import Health, HttpServer, in_use
@@ -27,9 +27,11 @@ from rucola.runtime.supervision import PeriodicWork
 
 if TYPE_CHECKING:
     from rucola.broker.acl.permission import AclSnapshot
+    from rucola.cli.account_files import AccountFiles
     from rucola.cli.broker_processes import BrokerProcesses
-    from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess
+    from rucola.cli.namesrv_access import NamesrvAccess
     from rucola.cli.proxy_process import ProxyProcess
+    from rucola.cli.server_process import ServerProcess
     from rucola.proxy.beside import DoorBeside
 
 logger = logging.getLogger(__name__)
@@ -46,6 +48,7 @@ class UpOptions(NamedTuple):
     Attributes:
         grpc_port: port for gRPC clients; None takes 8081 if it is free and the packages are there.
         grpc: whether gRPC clients are served at all.
+        tls_dir: directory for the certificate of that port.
         config: the entries of the configuration file; None if none was given.
     """
 
@@ -57,6 +60,7 @@ class UpOptions(NamedTuple):
     http_port: int = 8088
     grpc_port: int | None = None
     grpc: bool = True
+    tls_dir: str | None = None
     flush: str | None = None
     config: Mapping[str, str] | None = None
     brokers: int = 1
@@ -91,6 +95,7 @@ class UpServers:
         put(values, "bindAddress", options.host)
         put(values, "listenPort", options.broker_port)
         put(values, "grpcServerPort", _grpc_port(options))
+        put(values, "grpcTlsDir", options.tls_dir)
         put(values, "flushDiskType", _flush_type(options))
         put(values, "quarantine", "true" if options.quarantine else None)
         if options.ephemeral:
@@ -143,19 +148,12 @@ class UpServers:
         port = self._config.grpc_server_port
         if port < 0:
             return
-        if self._brokers_wanted > 1 and self._config.guarded:
-            raise ConfigError(
-                "--grpc-port", str(port), "no value, because --brokers is given and the brokers ask for accounts"
-            )
         self._ports["--grpc-port"] = port
         with asked_for(port):
             self._serve_grpc_at(port)
 
     def _serve_grpc_if_possible(self) -> None:
         """Sets up the usual port for gRPC clients, unless something prevents it."""
-        if self._brokers_wanted > 1 and self._config.guarded:
-            self._do_without_grpc("off with --brokers and accounts")
-            return
         try:
             self._serve_grpc_at(GRPC_PORT)
         except MissingExtraError as error:
@@ -191,16 +189,18 @@ class UpServers:
     def _guard_namesrv(self) -> None:
         """Lets only administrators and the brokers of this ``rucola up`` change the name server's data."""
         # Imported late: with its YAML reader, this module takes a tenth of the start-up time.
-        from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess, credentials_of, own_brokers
+        from rucola.cli.account_files import plain_accounts
+        from rucola.cli.namesrv_access import NamesrvAccess, credentials_of, own_brokers
 
-        own = own_brokers()
         key = "innerClientAuthenticationCredentials"
-        if not self._config.inner_client_authentication_credentials:
+        given = credentials(self._config.inner_client_authentication_credentials)
+        own = own_brokers(given)
+        if given is None:
             self._values[key] = credentials_of(own)
             self._config = replace(self._config, inner_client_authentication_credentials=self._values[key])
         if self._config.acl_enable and self._brokers_wanted > 1:
             home = self._config.rocketmq_home or self._store_config.store_path_root_dir
-            self._account_files = AccountFiles(home, self._config.insecure, SystemClock())
+            self._account_files = plain_accounts(home, self._config.insecure, SystemClock())
         self._access = NamesrvAccess(
             self._accounts, SystemClock(), self._config.insecure, own, self._config.acl_signed_addresses
         )
@@ -258,20 +258,19 @@ class UpServers:
 
         root = Files().expand(self._store_config.store_path_root_dir)
         port = self._config.listen_port
-        if self._proxy is not None:
-            self._proxy.lead_to(namesrv)
         configs = configs_of(self._brokers_wanted, self._values, root, port, namesrv)
-        processes = BrokerProcesses(configs, self._proxy, self._log)
+        if self._proxy is not None:
+            self._proxy.lead_to(namesrv, root, next(iter(configs)))
+        has_users = self._config.authentication_enabled  # the first broker creates their file
+        processes = BrokerProcesses(configs, self._proxy, self._log, brokers_first=has_users)
         self._processes = processes
         await processes.start()
 
         def asked() -> tuple[bytes, str]:
+            from rucola.cli.figures import metrics_of
             from rucola.cli.merged_metrics import MergedCollector
-            from rucola.cli.metrics import metrics_of
 
-            return metrics_of(
-                MergedCollector({one.name: one.http if one.ended_with is None else None for one in processes.brokers})
-            )
+            return metrics_of(MergedCollector(_http_of(processes.brokers), _http_of(processes.proxies)))
 
         async def metrics() -> tuple[bytes, str]:
             return await asyncio.to_thread(asked)
@@ -295,6 +294,11 @@ class UpServers:
         if self._processes is not None:
             await self._processes.stop()
         await self._namesrv.shutdown()
+
+
+def _http_of(servers: Sequence[ServerProcess]) -> dict[str, str | None]:
+    """Address of the metrics of each server by its name; None for one that ended."""
+    return {one.name: one.http if one.ended_with is None else None for one in servers}
 
 
 def _flush_type(options: UpOptions) -> str | None:

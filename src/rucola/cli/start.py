@@ -45,6 +45,7 @@ def up(options: Namespace) -> int:
                     http_port=options.http_port,
                     grpc_port=options.grpc_port,
                     grpc=not options.no_grpc,
+                    tls_dir=options.tls_dir,
                     flush=options.flush,
                     config=config,
                     brokers=options.brokers,
@@ -97,7 +98,7 @@ def namesrv(options: Namespace) -> int:
 def broker(options: Namespace) -> int:
     """Runs only a broker."""
     _prepare(options)
-    values = broker_values(options.config, options.namesrv, options.quarantine, options.grpc_port)
+    values = broker_values(options.config, options.namesrv, options.quarantine, options.grpc_port, options.tls_dir)
 
     async def start() -> Stop:
         server = Broker(*broker_options(values))
@@ -131,13 +132,24 @@ def proxy(options: Namespace) -> int:
     from rucola.cli.proxy_server import ProxyServer, proxy_config
 
     _prepare(options)
-    config = proxy_config(options.config, options.namesrv, options.host, options.port, options.grpc_advertised_address)
+    config = proxy_config(
+        options.config,
+        options.namesrv,
+        options.host,
+        options.port,
+        options.grpc_advertised_address,
+        options.tls_dir,
+    )
 
     async def start() -> Stop:
-        server = ProxyServer(config, own_brokers=options.under_up)
+        server = ProxyServer(config, own_brokers=options.under_up, http_port=options.http_port)
         await server.start()
         lines = {"name servers": config.namesrv_addr, "grpc": server.address}
-        _say_ready(options.json, "rucola proxy", lines, {"namesrv": config.namesrv_addr, "grpc": server.address})
+        http = server.http.address if server.http is not None else None
+        if http is not None:
+            lines["http"] = f"http://{http}"
+        facts = {"namesrv": config.namesrv_addr, "grpc": server.address, "http": http}
+        _say_ready(options.json, "rucola proxy", lines, facts)
         return server.stop
 
     run_servers(start, LogOptions.of(options), stop_at_end_of_input=options.under_up)

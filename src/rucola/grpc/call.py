@@ -99,25 +99,21 @@ class GrpcCall:
         """Sends a response; does nothing if the call is over."""
         if self.is_over:
             return
-        http2 = self._connection.http2
-        if not self._has_headers:
-            self._has_headers = True
-            http2.send_headers(self.stream, HEADERS)
-        http2.send_data(self.stream, _HEAD.pack(0, len(message)) + message)
+        self._begin_answer(message)
+        self._connection.http2.send_data(self.stream, _HEAD.pack(0, len(message)) + message)
         self._connection.flush_soon()
 
     def send_all(self, messages: Iterable[bytes]) -> None:
         """Sends several responses; does nothing if the call is over."""
         if self.is_over:
             return
-        http2 = self._connection.http2
-        if not self._has_headers:
-            self._has_headers = True
-            http2.send_headers(self.stream, HEADERS)
         parts: list[bytes] = []
         for message in messages:
             parts += (_HEAD.pack(0, len(message)), message)
-        http2.send_data(self.stream, b"".join(parts))
+        if not parts:
+            return
+        self._begin_answer(parts[1])
+        self._connection.http2.send_data(self.stream, b"".join(parts))
         self._connection.flush_soon()
 
     def finish(self, messages: Iterable[bytes], lost: Callable[[int], None]) -> None:
@@ -147,6 +143,8 @@ class GrpcCall:
         if code == StatusCode.OK and self._has_headers:
             block = OK_TRAILERS
         else:
+            if self.method.outcomes is not None:
+                self.method.outcomes.ended(code)
             block = trailers(code, text, alone=not self._has_headers)
         self._connection.http2.send_headers(self.stream, block, True)
         self._connection.forget(self)
@@ -156,6 +154,8 @@ class GrpcCall:
         """Sends the only response and ends the call; does nothing if the call is over."""
         if self.is_over:
             return
+        if (outcomes := self.method.outcomes) is not None:
+            outcomes.answered(message)
         connection, stream = self._connection, self.stream
         http2 = connection.http2
         http2.send_headers(stream, HEADERS)
@@ -164,7 +164,20 @@ class GrpcCall:
         connection.forget(self)
         connection.flush_soon()
 
+    def _begin_answer(self, message: bytes) -> None:
+        """Sends the headers before the first response."""
+        if not self._has_headers:
+            self._has_headers = True
+            self._connection.http2.send_headers(self.stream, HEADERS)
+            if self.method.outcomes is not None:
+                self.method.outcomes.answered(message)
+
     # --- for the connection
+
+    def abandoned(self) -> None:
+        """Notes that the client is gone, or has cancelled the call."""
+        if not self._has_headers and self.method.outcomes is not None:
+            self.method.outcomes.ended(StatusCode.CANCELLED)
 
     def over(self) -> None:
         """Notes that nothing more can be sent."""

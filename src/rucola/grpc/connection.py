@@ -17,6 +17,7 @@ from rucola.http2.columns import (
     FIELD_COLUMNS,
     FIELD_ENTRY,
     FIELDS_WANTED,
+    ROW_CODE,
     ROW_COLUMNS,
     ROW_END,
     ROW_FIELDS,
@@ -49,7 +50,7 @@ _KNOWN_MAX = 64
 _UNREAD_BYTES_MAX = 256 * 1024
 """While a client reads nothing from its socket, so many bytes of answers wait before we read nothing from it either."""
 _REQUEST, _DATA, _TRAILERS = int(EventKind.REQUEST), int(EventKind.DATA), int(EventKind.TRAILERS)
-_RESET, _NOT_HTTP2 = int(EventKind.RESET), int(EventKind.NOT_HTTP2)
+_RESET, _NOT_HTTP2, _CLOSED = int(EventKind.RESET), int(EventKind.NOT_HTTP2), int(EventKind.CLOSED)
 _HELLO = encode_block([(b":status", b"200"), (b"content-type", b"text/plain")])
 _NOT_FOUND = encode_block([(b":status", b"404")])
 _NOT_ALLOWED = encode_block([(b":status", b"405"), (b"allow", b"POST")])
@@ -274,6 +275,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 self.unwritten.ended(rows[base + ROW_STREAM])
             elif kind == _NOT_HTTP2:
                 self._say_no(rows[base + ROW_LENGTH])
+            elif kind == _CLOSED:
+                self._server.note_end(ErrorCode(rows[base + ROW_CODE]).name)
 
     def _on_request(self, base: int) -> None:
         http2, server = self.http2, self._server
@@ -287,6 +290,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if server.is_crowded and (text := self._excess()):
             http2.send_headers(stream, trailers(StatusCode.RESOURCE_EXHAUSTED, text, alone=True), True)
             http2.reset(stream, ErrorCode.NO_ERROR)
+            if method.outcomes is not None:
+                method.outcomes.ended(StatusCode.RESOURCE_EXHAUSTED)
             return
         timeout, encoding, *wanted = space.values(fields, server.metadata_places)
         call = GrpcCall(self, stream, method, wanted, timeout, encoding)
@@ -422,6 +427,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def _say_no(self, length: int) -> None:
         """Answers a client that speaks HTTP/1."""
+        self._server.note_end("not HTTP/2")
         first = bytes(memoryview(self.http2.source)[:length])
         event(logger, logging.DEBUG, "connection does not speak HTTP/2", remote=self.address)
         if self._transport is not None and b" HTTP/1." in first[:4096]:
@@ -454,6 +460,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def _abandon(self, call: GrpcCall) -> None:
         """Ends a call on which nothing more can be sent."""
+        call.abandoned()
         self.forget(call)
         self._tell(call)
 

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from rucola.grpc.status import StatusCode
+
 if TYPE_CHECKING:
     from rucola.grpc.call import GrpcCall
 
@@ -15,6 +17,16 @@ Answer = bytes | None | Awaitable[bytes]
 """The response; or None, if the handler gives it later with ``GrpcCall.send`` and ``end``; or what will give it."""
 
 
+class CallOutcomes(Protocol):
+    """Counts how the calls of a method end."""
+
+    def answered(self, message: bytes) -> None:
+        """Counts a call by its first response."""
+
+    def ended(self, code: StatusCode) -> None:
+        """Counts a call that ended with an error, or without a response because its client was gone."""
+
+
 @dataclass(frozen=True, slots=True)
 class UnaryMethod:
     """A method with one request; its handler gives one response, or any number with ``GrpcCall.send``.
@@ -22,10 +34,12 @@ class UnaryMethod:
     Attributes:
         handle: called with the call and the request. It may raise ``GrpcError``.
         message_bytes_max: limit of the request.
+        outcomes: counts the calls; None if nobody wants to know.
     """
 
     handle: Callable[[GrpcCall, bytes], Answer]
     message_bytes_max: int = MESSAGE_BYTES_MAX
+    outcomes: CallOutcomes | None = None
 
 
 class Conversation(Protocol):
@@ -45,10 +59,12 @@ class StreamMethod:
     Attributes:
         begin: called when a client begins a call. It may raise ``GrpcError``.
         message_bytes_max: limit of each request.
+        outcomes: counts the calls; None if nobody wants to know.
     """
 
     begin: Callable[[GrpcCall], Conversation]
     message_bytes_max: int = MESSAGE_BYTES_MAX
+    outcomes: CallOutcomes | None = None
 
 
 Method = UnaryMethod | StreamMethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -45,6 +46,8 @@ class GrpcServer:
         is_crowded: whether there are so many unsent bytes or streams that some clients must wait.
         is_stopping: whether no more calls are taken.
         options: as given.
+        ends: number of connections that were closed because of what their clients did, by reason.
+        held_bytes: bytes of requests that are not complete.
         stream_count: open streams of all connections.
         unsent_bytes: bytes of answers that clients do not take.
     """
@@ -71,13 +74,14 @@ class GrpcServer:
         self.is_stopping = False
         self.loop: asyncio.AbstractEventLoop
         self._monotonic = monotonic
-        self._held_bytes = self.unsent_bytes = self.stream_count = self._ended_calls = 0
+        self.held_bytes = self.unsent_bytes = self.stream_count = self._ended_calls = 0
         self.is_crowded = False
+        self.ends: Counter[str] = Counter()
         self._server: asyncio.Server | TlsListener | None = None
         self._supervisor = supervisor or Supervisor()
         self._log = PeerLog()
         self._count = ConnectionCount(self.options)
-        self.time_limits = TimeLimits(self.options, self.now_ms, self._log)
+        self.time_limits = TimeLimits(self.options, self.now_ms, self._log, self.note_end)
         self._looking: PeriodicWork | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._all_closed: asyncio.Event | None = None
@@ -103,11 +107,11 @@ class GrpcServer:
         tls = None if options.tls is None else _with_alpn(options.tls)
         if listening is None:
             self._server = await listen(
-                self._connection, self.host, self.port, options.backlog, tls, self._log.closed, self._supervisor
+                self._connection, self.host, self.port, options.backlog, tls, self._not_opened, self._supervisor
             )
         else:
             self._server = await accept(
-                self._connection, listening, options.backlog, tls, self._log.closed, self._supervisor
+                self._connection, listening, options.backlog, tls, self._not_opened, self._supervisor
             )
         self.port = self._server.sockets[0].getsockname()[1]
         self._looking = self._supervisor.every(
@@ -164,8 +168,8 @@ class GrpcServer:
 
     def hold(self, connection: GrpcConnection, count: int) -> None:
         """Notes that a connection holds so many more bytes of unfinished requests; negative when they are released."""
-        self._held_bytes += count
-        while self._held_bytes > self.options.held_bytes_max:
+        self.held_bytes += count
+        while self.held_bytes > self.options.held_bytes_max:
             most = connection
             if connection.held_bytes * len(self.connections) < self.options.held_bytes_max:  # less than its share
                 most = max(self.connections, key=lambda one: one.held_bytes)
@@ -190,6 +194,12 @@ class GrpcServer:
         if too_many or self.is_stopping:  # accepted before ``stop``, but reported afterwards
             self._log.closed(connection.address, too_many or "the server stops")
             connection.abort()
+        if too_many:
+            self.note_end("too many")
+
+    def note_end(self, reason: str) -> None:
+        """Counts a connection that is closed because of what its client did."""
+        self.ends[reason] += 1
 
     def lost(self, connection: GrpcConnection) -> None:
         """Forgets a connection that is closed."""
@@ -201,6 +211,10 @@ class GrpcServer:
             self._all_closed.set()
 
     # --- details
+
+    def _not_opened(self, peer: str, reason: str) -> None:
+        self.note_end("no TLS")
+        self._log.closed(peer, reason)
 
     def _connection(self) -> GrpcConnection:
         return GrpcConnection(self)

@@ -31,10 +31,13 @@ class TimeLimits:
         options: the limits.
         now_ms: the clock, in ms.
         log: where it is said why a connection was closed.
+        note: is told a word for the reason.
     """
 
-    def __init__(self, options: GrpcServerOptions, now_ms: Callable[[], int], log: PeerLog) -> None:
-        self._options, self._now_ms, self._log = options, now_ms, log
+    def __init__(
+        self, options: GrpcServerOptions, now_ms: Callable[[], int], log: PeerLog, note: Callable[[str], None]
+    ) -> None:
+        self._options, self._now_ms, self._log, self._note = options, now_ms, log, note
         self._watch = ConnectionWatch(options)
         self._greeting: OrderedDict[GrpcConnection, int] = OrderedDict()
         """Connections whose preface is not known to be complete, and when they were opened."""
@@ -71,6 +74,7 @@ class TimeLimits:
         for connection in greeting:
             if not connection.http2.is_settled:
                 self._log.closed(connection.address, f"no HTTP/2 within {self._options.preface_timeout_ms} ms")
+                self._note("no preface")
                 connection.abort()
         silent = list(islice(_due(self._silent, now_ms - self._options.idle_timeout_ms // 8), _LOOKS_MAX))
         for connection in silent:
@@ -85,6 +89,7 @@ class TimeLimits:
 
     def _end_if_silent(self, connection: GrpcConnection, now_ms: int) -> None:
         if now_ms - connection.active_ms > self._options.idle_timeout_ms:
+            self._note("silent")
             connection.dismiss("silent for too long")
         else:
             self._silent[connection] = now_ms
@@ -93,6 +98,7 @@ class TimeLimits:
         """Ends a connection, or streams of it, that took too long; returns whether the next look is for it, too."""
         if reason := self._watch.overdue(connection, now_ms / 1000):
             self._log.closed(connection.address, reason)
+            self._note("too slow")
             connection.abort()
             return False
         connection.end_slow(self._pending[connection], now_ms)

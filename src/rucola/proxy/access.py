@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
 from rucola.grpc.call import GrpcCall
+
+if TYPE_CHECKING:
+    from rucola.proxy.receipt import TransactionId
+    from rucola.proxy.sessions import ClientSession
+
+
+class Asked(Enum):
+    """Whether a client is asked about a half message."""
+
+    NOT = auto()
+    WITHOUT_BODY = auto()
+    """It may send to the topic, and not read it."""
+    YES = auto()
 
 
 class DoorAccess:
-    """The answers if there are no accounts."""
+    """The answers if there are no accounts.
+
+    Attributes:
+        refused: number of requests refused since start-up.
+        unknown_senders: number of refused requests without a valid signature.
+    """
+
+    def __init__(self) -> None:
+        self.refused = self.unknown_senders = 0
 
     def account_of(self, call: GrpcCall) -> str:
         """Name of the account that makes a call.
@@ -36,3 +60,17 @@ class DoorAccess:
         Raises:
             RefusedError: ``FORBIDDEN``: it may not.
         """
+
+    def note_sender(self, session: ClientSession, place: TransactionId) -> None:
+        """Notes whose client has sent a half message."""
+
+    def check_end(self, session: ClientSession, place: TransactionId) -> None:
+        """Checks whether an account may decide the transaction of a half message, beside the right to its topic.
+
+        Raises:
+            RefusedError: ``FORBIDDEN``: another account has sent it.
+        """
+
+    def asked_about(self, session: ClientSession, topic: str, place: TransactionId) -> Asked:
+        """Whether a client is asked about a half message; a broker wants to know its outcome."""
+        return Asked.YES

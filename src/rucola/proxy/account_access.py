@@ -9,6 +9,7 @@ Source: RocketMQ 5.3.3, ``DefaultAuthenticationContextBuilder``, ``AclSigner``.
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 from collections.abc import Callable
 from functools import lru_cache
@@ -24,11 +25,14 @@ from rucola.proxy import messages
 from rucola.proxy.access import DoorAccess
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.sessions import AUTHORIZATION, DATE_TIME, SESSION_TOKEN
+from rucola.runtime.logs import event
 
+logger = logging.getLogger(__name__)
 ALGORITHM: Final = "MQv2-HMAC-SHA1"
 _GOOD_S: Final = 1.0
 """How long a signature that was right needs no other look."""
 _GOOD_MAX: Final = 10_000
+_LOG_INTERVAL_S: Final = 10.0
 
 
 class _Good(NamedTuple):
@@ -57,10 +61,12 @@ class AccountAccess(DoorAccess):
         insecure: bool = False,
         require_v2: bool = False,
     ) -> None:
+        super().__init__()
         self._snapshot, self._monotonic = snapshot, monotonic
         self._insecure, self._require_v2 = insecure, require_v2
         self._nobody = Account("", secrets.token_bytes(32))
         self._good: dict[tuple[bytes, bytes, str], _Good] = {}
+        self._logged_s = -_LOG_INTERVAL_S
 
     def account_of(self, call: GrpcCall) -> str:
         """See ``DoorAccess``."""
@@ -71,9 +77,11 @@ class AccountAccess(DoorAccess):
         now_s = self._monotonic()
         if known is not None and known.until_s > now_s and known.snapshot is self._snapshot():
             return known.account
-        if metadata[SESSION_TOKEN]:
-            raise _unauthorized("session tokens are not supported")
-        account = self._proved(call, authorization, date_time)
+        try:
+            account = self._proved(call, authorization, date_time)
+        except RefusedError as error:
+            self.unknown_senders += 1
+            raise self._refusal(error, _parsed(authorization)[0], call.address) from None
         if len(self._good) >= _GOOD_MAX:
             self._good.clear()
         self._good[key] = _Good(account, self._snapshot(), now_s + _GOOD_S)
@@ -96,6 +104,8 @@ class AccountAccess(DoorAccess):
 
     def _proved(self, call: GrpcCall, authorization: bytes, date_time: bytes) -> str:
         """The account whose key has made the signature."""
+        if call.metadata[SESSION_TOKEN]:
+            raise _unauthorized("session tokens are not supported")
         credential, signature = _parsed(authorization)
         snapshot = self._snapshot()
         account: Sender | None = snapshot.accounts.get(credential)
@@ -103,7 +113,7 @@ class AccountAccess(DoorAccess):
         judged: Sender = account if account is not None and is_known else self._nobody
         expected = hmac.new(judged.secret_key, date_time, "sha1").hexdigest()
         is_right = hmac.compare_digest(expected.encode(), signature.lower().encode())
-        if not date_time or not is_known or not is_right or not snapshot.may_come_from(judged, _segments(call.address)):
+        if not date_time or not is_known or not is_right or not snapshot.may_come_from(judged, segments(call.address)):
             raise _unauthorized("the request has no valid signature of an account")
         if self._require_v2 or judged.require_v2:
             raise _unauthorized("the account accepts only signatures that cannot be sent again; this protocol has none")
@@ -111,18 +121,46 @@ class AccountAccess(DoorAccess):
             raise _unauthorized("credentials are accepted over TLS only")
         return judged.access_key
 
-    def _check(self, name: str, address: str, resource: Resource) -> None:
+    def sender(self, name: str) -> Sender:
+        """The account of a client that has proved to be it.
+
+        Raises:
+            RefusedError: ``UNAUTHORIZED``: the account was removed.
+        """
         account = self._snapshot().accounts.get(name)
         if account is None or account.disabled:
-            raise _unauthorized("the account was removed")
-        if not account.admin and not account.allows(resource, _segments(address)):
-            raise RefusedError(
-                messages.FORBIDDEN, f"account {name} has no permission for {resource.kind} {resource.name}"
+            raise self._refusal(_unauthorized("the account was removed"), name)
+        return account
+
+    def forbidden(self, name: str, address: str, text: str) -> RefusedError:
+        """The refusal of a request for which an account has no right; counted, and logged from time to time."""
+        return self._refusal(RefusedError(messages.FORBIDDEN, text), name, address)
+
+    def _check(self, name: str, address: str, resource: Resource) -> None:
+        account = self.sender(name)
+        if not account.admin and not account.allows(resource, segments(address)):
+            raise self.forbidden(name, address, f"account {name} has no permission for {resource.kind} {resource.name}")
+
+    def _refusal(self, error: RefusedError, name: str, address: str = "") -> RefusedError:
+        self.refused += 1
+        now_s = self._monotonic()
+        if now_s - self._logged_s >= _LOG_INTERVAL_S:
+            self._logged_s = now_s
+            event(
+                logger,
+                logging.WARNING,
+                "gRPC request refused",
+                peer=address,
+                account=name[:64],
+                reason=error.text[:255],
+                refused=self.refused,
             )
+        return error
 
 
 @lru_cache(4096)
-def _segments(address: str) -> Segments:
+def segments(address: str) -> Segments:
+    """The parts of a client's address, for rules that name addresses."""
     return address_of(address)
 
 

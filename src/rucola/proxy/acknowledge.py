@@ -27,12 +27,15 @@ from rucola.proxy.timestamps import duration_ms
 from rucola.remoting.response_future import Waiter
 
 if TYPE_CHECKING:
-    from rucola.proxy.brokers import Brokers
+    from rucola.proxy.access import DoorAccess
+    from rucola.proxy.brokers import Brokers, DoorLink
     from rucola.proxy.renewals import Renewals
     from rucola.proxy.sessions import ClientSession, Sessions
+    from rucola.remoting.consumer_api import ConsumerApi
 
 ENTRIES_MAX: Final = 1024
 INVISIBLE_MS_MAX: Final = 12 * 3600 * 1000
+VISIBLE_SOON_MS: Final = 1_000
 _TIMEOUT_MS = 3_000
 _CHECKED_MAX = 1024
 _TO_DEAD_LETTERS = -1
@@ -44,13 +47,14 @@ class Acknowledgements:
     Args:
         sessions: the clients.
         brokers: have the messages.
+        access: says what an account may do.
         now_ms: the wall clock by which handles expire.
     """
 
     renewals: Renewals
 
-    def __init__(self, sessions: Sessions, brokers: Brokers, now_ms: Callable[[], int]) -> None:
-        self._sessions, self._brokers, self._now_ms = sessions, brokers, now_ms
+    def __init__(self, sessions: Sessions, brokers: Brokers, access: DoorAccess, now_ms: Callable[[], int]) -> None:
+        self._sessions, self._brokers, self._access, self._now_ms = sessions, brokers, access, now_ms
         self._checked: set[tuple[str, str]] = set()
         """Names of topics and groups that are allowed."""
 
@@ -108,7 +112,9 @@ class Acknowledgements:
         self, session: ClientSession, topic: str, group: str, entry: messages.AckMessageEntry
     ) -> messages.AckMessageResultEntry:
         try:
-            await self.ack(session, topic, group, self.newest(session, group, entry.receipt_handle))
+            handle = self.newest(session, group, entry.receipt_handle)
+            link = await self._brokers.link(session, handle.broker_name)
+            await link.api.ack(link.address, _ack_header(handle, topic, group), _TIMEOUT_MS)
             status = ok()
         except RucolaError as error:
             status = refusal_of(error).status()
@@ -165,8 +171,11 @@ class Acknowledgements:
         topic, group = request.topic.name, request.group.name
         check_topic(topic)
         check_group(group)
+        # The broker would refuse only the second of two requests, the acknowledgement.
+        self._access.check_subscribe(session.account, session.address, topic, group)
         handle = self.newest(session, group, request.receipt_handle)
-        await self.give_up(session, topic, group, handle, request.message_id)
+        link = await self._brokers.link(session, handle.broker_name)
+        await self._give_up(link, link.api, topic, group, handle, request.message_id)
         return messages.ForwardMessageToDeadLetterQueueResponse(status=ok())
 
     # -- for others ----------------------------------------------------------------------------------------------------
@@ -183,14 +192,23 @@ class Acknowledgements:
             raise RefusedError(messages.INVALID_RECEIPT_HANDLE, "the receipt handle is expired")
         return handle
 
-    async def ack(self, session: ClientSession, topic: str, group: str, handle: ReceiptHandle) -> None:
-        """Acknowledges a message.
+    async def drop(self, session: ClientSession, topic: str, group: str, handle: ReceiptHandle) -> None:
+        """Acknowledges a message that a broker has just given the door, and that no client gets.
 
         Raises:
             RucolaError: the broker has not done it.
         """
         link = await self._brokers.link(session, handle.broker_name)
-        await link.api.ack(link.address, _ack_header(handle, topic, group), _TIMEOUT_MS)
+        await link.own.ack(link.address, _ack_header(handle, topic, group), _TIMEOUT_MS)
+
+    async def show(self, session: ClientSession, group: str, topic: str, handle: ReceiptHandle) -> None:
+        """Makes a message visible soon, for others. The handle is one that a broker has given the door.
+
+        Raises:
+            RucolaError: the broker has not done it.
+        """
+        link = await self._brokers.link(session, handle.broker_name)
+        await _change(link, link.own, group, topic, handle, VISIBLE_SOON_MS)
 
     async def change(
         self, session: ClientSession, group: str, topic: str, handle: ReceiptHandle, invisible_ms: int
@@ -201,33 +219,25 @@ class Acknowledgements:
             RucolaError: the broker has not done it.
         """
         link = await self._brokers.link(session, handle.broker_name)
-        header = ChangeInvisibleTimeRequestHeader(
-            group,
-            handle.real_topic(topic, group),
-            handle.queue_id,
-            handle.extra_info,
-            handle.queue_offset,
-            invisible_ms,
-        )
-        changed = await link.api.change_invisible_time(link.address, header, _TIMEOUT_MS)
-        return handle._replace(
-            start_offset=handle.queue_offset,
-            pop_time_ms=changed.pop_time,
-            invisible_ms=changed.invisible_time,
-            revive_queue_id=changed.revive_qid,
-        )
+        return await _change(link, link.api, group, topic, handle, invisible_ms)
 
     async def give_up(
         self, session: ClientSession, topic: str, group: str, handle: ReceiptHandle, message_id: str
     ) -> None:
-        """Copies a message to the dead letters of the group, then acknowledges it.
+        """Copies a message that a broker has just given the door to the dead letters of the group, then acknowledges
+        it.
 
         Raises:
             RucolaError: the broker has not done it.
         """
+        link = await self._brokers.link(session, handle.broker_name)
+        await self._give_up(link, link.own, topic, group, handle, message_id)
+
+    async def _give_up(
+        self, link: DoorLink, api: ConsumerApi, topic: str, group: str, handle: ReceiptHandle, message_id: str
+    ) -> None:
         if handle.physical_offset == NO_PHYSICAL_OFFSET:
             raise RefusedError(messages.INVALID_RECEIPT_HANDLE, "the receipt handle lacks the place of the message")
-        link = await self._brokers.link(session, handle.broker_name)
         header = ConsumerSendMsgBackRequestHeader(
             handle.physical_offset,
             group,
@@ -236,8 +246,8 @@ class Acknowledgements:
             handle.real_topic(topic, group),
             max_reconsume_times=0,
         )
-        await link.api.send_back(link.address, header, _TIMEOUT_MS)
-        await link.api.ack(link.address, _ack_header(handle, topic, group), _TIMEOUT_MS)
+        await api.send_back(link.address, header, _TIMEOUT_MS)
+        await api.ack(link.address, _ack_header(handle, topic, group), _TIMEOUT_MS)
 
 
 class _AckWaiter(Waiter):
@@ -269,6 +279,26 @@ class _AckWaiter(Waiter):
     def _refuse(self, error: Exception) -> None:
         request = messages.AckMessageRequest(entries=[self._entry])
         self._call.answer(Acknowledgements._refused(request, error))
+
+
+async def _change(
+    link: DoorLink, api: ConsumerApi, group: str, topic: str, handle: ReceiptHandle, invisible_ms: int
+) -> ReceiptHandle:
+    header = ChangeInvisibleTimeRequestHeader(
+        group,
+        handle.real_topic(topic, group),
+        handle.queue_id,
+        handle.extra_info,
+        handle.queue_offset,
+        invisible_ms,
+    )
+    changed = await api.change_invisible_time(link.address, header, _TIMEOUT_MS)
+    return handle._replace(
+        start_offset=handle.queue_offset,
+        pop_time_ms=changed.pop_time,
+        invisible_ms=changed.invisible_time,
+        revive_queue_id=changed.revive_qid,
+    )
 
 
 def ack_command(handle: ReceiptHandle, topic: str, group: str) -> RemotingCommand:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rucola.common.hosts import join_address
 from rucola.errors import AddressInUseError
 from rucola.proxy.door_tls import door_tls
+from rucola.proxy.figures import DoorFigures
 from rucola.remoting.listening import bound
 from rucola.runtime.extras import GRPC, require
 
@@ -35,13 +36,13 @@ class DoorBeside:
 
     Raises:
         MissingExtraError: the extra ``grpc`` is not installed.
-        ConfigError: the files of ``tlsCertPath`` and the like cannot be used.
+        ConfigError: the files of ``tlsCertPath`` and the like, or those in ``grpcTlsDir``, cannot be used.
     """
 
     def __init__(self, config: BrokerConfig, port: int) -> None:
         require(GRPC, "the gRPC port")
         self._host, self._port = config.bind_address, port
-        self._tls = door_tls(config, config.bind_address, config.grpc_advertised_address)
+        self._tls = door_tls(config, config.bind_address, config.grpc_advertised_address, config.grpc_tls_dir)
         self._listening: socket.socket | None = None
         self._opening: asyncio.Task[None] | None = None
         self._door: GrpcDoor | None = None
@@ -51,20 +52,9 @@ class DoorBeside:
         """The address on which it listens, ``host:port``."""
         return join_address(self._host, self._port)
 
-    @property
-    def connections(self) -> int:
-        """Number of open connections."""
-        return self._door.connections if self._door is not None else 0
-
-    @property
-    def clients(self) -> int:
-        """Number of known clients; a client has one connection or more."""
-        return len(self._door.sessions) if self._door is not None else 0
-
-    @property
-    def calls(self) -> int:
-        """Number of calls that clients have begun."""
-        return self._door.calls if self._door is not None else 0
+    def figures(self) -> DoorFigures:
+        """What the port does now, and has done since its start."""
+        return self._door.figures() if self._door is not None else DoorFigures()
 
     def bind(self) -> None:
         """Takes the port. Clients that connect now wait for ``start``.

@@ -97,12 +97,14 @@ class DoorLink(Protocol):
     Attributes:
         broker_name: name of the broker.
         address: its address, for ``api``.
-        api: calls of the broker.
+        api: calls of the broker that the client asks for.
+        own: the same calls, for what the door does by itself with handles that the broker has given it.
     """
 
     broker_name: str
     address: str
     api: ConsumerApi
+    own: ConsumerApi
 
     def send(self, rows: SendRows, waiter: Waiter, timeout_ms: int) -> None:
         """Sends the newest row of ``rows``, which were got from ``Brokers.rows``.

@@ -36,6 +36,7 @@ from rucola.remoting.client import ClientOptions, RemotingClient
 from rucola.runtime.logs import event
 
 if TYPE_CHECKING:
+    from rucola.proxy.cluster_access import ClusterAccess
     from rucola.proxy.sessions import ClientSession
 
 logger = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class ClusterBrokers:
         monotonic: the clock, in seconds.
         asked: handles what brokers ask of a client.
         options: limits, credentials and TLS of the connections.
+        access: judges what clients ask of brokers; None lets them do what the door may do.
 
     Raises:
         ConfigError: an address of a name server is invalid, or there is none.
@@ -72,9 +74,10 @@ class ClusterBrokers:
         monotonic: Callable[[], float],
         asked: ServerRequest,
         options: ClientOptions | None = None,
+        access: ClusterAccess | None = None,
     ) -> None:
         self.options = options or ClientOptions()
-        self.asked = asked
+        self.asked, self.access = asked, access
         self._monotonic = monotonic
         self._client = RemotingClient(self.options)
         self._api = AdminApi(self._client)
@@ -155,6 +158,16 @@ class ClusterBrokers:
             timer.cancel()
         await asyncio.gather(*self._closing, return_exceptions=True)
         await self._client.close()
+
+    @property
+    def known_masters(self) -> int:
+        """Number of brokers with a master that are known."""
+        return len(self._masters)
+
+    @property
+    def not_reached(self) -> int:
+        """Number of brokers to which no connection could be opened in the last seconds."""
+        return len(self._avoided)
 
     # --- for links
 

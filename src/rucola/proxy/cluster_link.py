@@ -7,9 +7,11 @@ it ends, the broker forgets the client and its waiting polls.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from rucola.broker.acl.message_topic import topic_of
 from rucola.common.columns import ROW_WIDTH
 from rucola.common.json_library import orjson
 from rucola.common.kernel_columns import (
@@ -24,8 +26,11 @@ from rucola.common.kernel_columns import (
     FRAME_TOPIC_LEN,
     FRAME_TOPIC_POS,
 )
+from rucola.common.key_builder import TRANS_HALF_TOPIC
 from rucola.common.message_queue import MessageQueue
-from rucola.protocol.codes import RequestCode
+from rucola.errors import BrokerError, FormatError
+from rucola.formats.message import decode_message
+from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.send_request import encode_send_head, header_head, retry_head
 from rucola.proxy import messages
@@ -40,6 +45,7 @@ from rucola.remoting.response_future import Waiter
 
 if TYPE_CHECKING:
     from rucola.proxy.cluster import ClusterBrokers
+    from rucola.proxy.cluster_access import ClusterAccess
     from rucola.proxy.sessions import ClientSession
 
 UNSENT_BYTES_MAX: Final = 16 << 20
@@ -55,19 +61,28 @@ class ClusterLink:
         session: the client.
         broker_name: name of the broker.
         address: address of its master.
+
+    Attributes:
+        session: the client.
     """
 
     def __init__(self, brokers: ClusterBrokers, session: ClientSession, broker_name: str, address: str) -> None:
         self.broker_name, self.address = broker_name, address
-        self._brokers, self._session = brokers, session
+        self._brokers, self.session = brokers, session
+        options = brokers.options
+        if options.signer is not None:
+            options = replace(options, signer=options.signer.apart())
         self._client = RemotingClient(
-            brokers.options,
+            options,
             lambda _: brokers.reached(broker_name),
             lambda _: brokers.unreachable(broker_name),
         )
         for code in HANDLED:
             self._client.register_processor(code, self._asked)
-        self.api = ConsumerApi(self._client, session.language_code)
+        self.api = self.own = ConsumerApi(self._client, session.language_code)
+        self._access = brokers.access
+        if self._access is not None:
+            self.api = ConsumerApi(_JudgedCalls(self, self._access, self._client), session.language_code)
         self._loop = asyncio.get_running_loop()
 
     def send(self, rows: SendRows, waiter: Waiter, timeout_ms: int) -> None:
@@ -98,7 +113,13 @@ class ClusterLink:
         rows.clear()
 
     def request(self, command: RemotingCommand, waiter: Waiter, timeout_ms: int) -> int:
-        """See ``DoorLink``."""
+        """See ``DoorLink``.
+
+        Raises:
+            RefusedError: ``FORBIDDEN``: the client may not send it.
+        """
+        if self._access is not None:
+            self._access.check_request(self.session, command)
         command.opaque = self._client.next_opaque()
         waiter.wait_for(timeout_ms, self._loop.time())
         self._client.request(self.address, command.opaque, waiter, command.encode())
@@ -117,7 +138,40 @@ class ClusterLink:
         self._brokers.finish(self._client.close())
 
     def _asked(self, _address: str, command: RemotingCommand) -> ServerAnswer:
-        return self._brokers.asked(self._session, self.broker_name, command)
+        return self._brokers.asked(self.session, self.broker_name, command)
+
+
+class _JudgedCalls:
+    """Carries the calls that the client may make. See ``Invoker``."""
+
+    def __init__(self, link: ClusterLink, access: ClusterAccess, client: RemotingClient) -> None:
+        self._link, self._access, self._client = link, access, client
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """See ``Invoker``.
+
+        Raises:
+            RefusedError: ``FORBIDDEN``: the client may not make it.
+        """
+
+        async def topic_at(physical_offset: int) -> str | None:
+            try:
+                record = await self._link.own.view_message(address, physical_offset, timeout_ms)
+                message = decode_message(record, unpack=False)
+            except FormatError:
+                return None
+            except BrokerError as error:
+                if error.code == ResponseCode.SYSTEM_BUSY:
+                    raise
+                return None  # there is no message
+            if command.code == RequestCode.END_TRANSACTION and message.topic != TRANS_HALF_TOPIC:
+                # RocketMQ's broker commits any message to the topic in its property REAL_TOPIC. A body may hold the
+                # bytes of a message of another topic with this property.
+                return None
+            return topic_of(message)
+
+        await self._access.check_call(self._link.session, command, topic_at)
+        return await self._client.invoke(address, command, timeout_ms)
 
 
 @lru_cache(_HEADS_MAX)

@@ -21,11 +21,13 @@ from rucola.protocol.headers.admin import ConsumeMessageDirectlyRequestHeader, C
 from rucola.proxy import messages
 from rucola.proxy.delivery import delivered_body, delivered_message
 from rucola.proxy.presence import subscription_of
+from rucola.proxy.refusal import RefusedError
 from rucola.proxy.rpc import ok
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from rucola.proxy.access import DoorAccess
     from rucola.proxy.sessions import ClientSession
     from rucola.proxy.telemetry import Telemetry
     from rucola.proxy.transactions import Transactions
@@ -47,8 +49,8 @@ _NO_ANSWER = "the client has no telemetry stream, or did not answer in time"
 class ServerCommands:
     """Handles the requests of brokers. Event loop only."""
 
-    def __init__(self, telemetry: Telemetry, transactions: Transactions) -> None:
-        self._telemetry, self._transactions = telemetry, transactions
+    def __init__(self, telemetry: Telemetry, transactions: Transactions, access: DoorAccess) -> None:
+        self._telemetry, self._transactions, self._access = telemetry, transactions, access
 
     def asked(
         self, session: ClientSession, broker_name: str, command: RemotingCommand
@@ -57,7 +59,9 @@ class ServerCommands:
         queues, and their offsets are the broker's.
         """
         if command.code == RequestCode.CHECK_TRANSACTION_STATE:
-            self._telemetry.say(session, self._transactions.recovery(broker_name, command))
+            question = self._transactions.recovery(session, broker_name, command)
+            if question is not None:
+                self._telemetry.say(session, question)
             return None
         if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
             return self._running_info(session, command)
@@ -94,6 +98,10 @@ class ServerCommands:
         header = ConsumeMessageDirectlyRequestHeader.from_ext_fields(command.ext_fields)
         if header.consumer_group != session.group:
             return _no_such_group(command, header.consumer_group)
+        try:
+            self._access.check_subscribe(session.account, session.address, "", session.group)
+        except RefusedError as error:
+            return command.answer(ResponseCode.NO_PERMISSION, error.text)
         message = decode_message(command.body, unpack=False)
         topic = message.properties.get(message_const.RETRY_TOPIC, message.topic)
         loop = asyncio.get_running_loop()

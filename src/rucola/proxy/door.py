@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rucola.common.hosts import join_address
@@ -19,6 +19,8 @@ from rucola.proxy.access import DoorAccess
 from rucola.proxy.acknowledge import Acknowledgements
 from rucola.proxy.brokers import Brokers
 from rucola.proxy.commands import ServerCommands
+from rucola.proxy.figures import DoorFigures
+from rucola.proxy.outcomes import Outcomes
 from rucola.proxy.presence import Presence
 from rucola.proxy.recall import Recalls
 from rucola.proxy.receive import Receives
@@ -86,22 +88,22 @@ class GrpcDoor:
         access: DoorAccess | None = None,
     ) -> None:
         self._supervisor = supervisor
-        access = access or DoorAccess()
+        self._access = access = access or DoorAccess()
         now_ms, monotonic = clock.wall_ms, clock.monotonic
         brokers = make_brokers(self._asked)
         self.sessions = Sessions(access, monotonic, self._ended)
-        presence = Presence(brokers, self.sessions, now_ms)
-        self._telemetry = Telemetry(self.sessions, brokers, presence, access, config.body_bytes_max)
-        transactions = Transactions(brokers, monotonic)
-        self._commands = ServerCommands(self._telemetry, transactions)
-        acknowledgements = Acknowledgements(self.sessions, brokers, now_ms)
-        self.renewals = Renewals(brokers, acknowledgements.change, monotonic)
+        presence = Presence(brokers, access, self.sessions, now_ms)
+        self._telemetry = Telemetry(self.sessions, brokers, presence, config.body_bytes_max)
+        transactions = Transactions(brokers, access, monotonic)
+        self._commands = ServerCommands(self._telemetry, transactions, access)
+        acknowledgements = Acknowledgements(self.sessions, brokers, access, now_ms)
+        self.renewals = Renewals(brokers, acknowledgements.change, acknowledgements.show, monotonic)
         acknowledgements.set_renewals(self.renewals)
         routes = Routes(
             brokers, access, lambda: join_address(config.reached_at or config.host, self.port), config.advertised
         )
         sends = Sends(self.sessions, brokers, access, transactions, now_ms, config.body_bytes_max)
-        receives = Receives(self.sessions, brokers, acknowledgements, self.renewals, now_ms)
+        self._receives = Receives(self.sessions, brokers, access, acknowledgements, self.renewals, now_ms)
         served: dict[str, Callable[[ClientSession, Any], Awaitable[Message]]] = {
             "QueryRoute": routes.route,
             "QueryAssignment": routes.assignment,
@@ -110,17 +112,20 @@ class GrpcDoor:
             "ChangeInvisibleDuration": acknowledgements.change_invisible_duration,
             "ForwardMessageToDeadLetterQueue": acknowledgements.forward,
             "EndTransaction": transactions.end,
-            "RecallMessage": Recalls(brokers).recall,
+            "RecallMessage": Recalls(brokers, access).recall,
         }
         methods: dict[str, Method] = {name: unary(self.sessions, name, serve) for name, serve in served.items()}
         methods |= {
             "SendMessage": sends.method(),
-            "ReceiveMessage": receives.method(),
+            "ReceiveMessage": self._receives.method(),
             "AckMessage": acknowledgements.method(),
             "Telemetry": self._telemetry.method(),
         }
         self._health = HealthService(V2.service)
-        offered = {V2.path(name): methods[name] for name in sorted(SERVED)}
+        self._outcomes = {name: Outcomes() for name in sorted(SERVED)}
+        offered: dict[bytes, Method] = {
+            V2.path(name): replace(methods[name], outcomes=outcomes) for name, outcomes in self._outcomes.items()
+        }
         offered |= {**self._health.methods(), **ReflectionService((V2, HEALTH_V1)).methods()}
         self._server = GrpcServer(offered, config.host, config.port, monotonic, WANTED, config.options, supervisor)
         self._looking: PeriodicWork | None = None
@@ -136,15 +141,24 @@ class GrpcDoor:
         """The address on which the door listens, ``host:port``."""
         return self._server.address
 
-    @property
-    def connections(self) -> int:
-        """Number of open connections."""
-        return len(self._server.connections)
-
-    @property
-    def calls(self) -> int:
-        """Number of calls that clients have begun."""
-        return self._server.calls
+    def figures(self) -> DoorFigures:
+        """What the door does now, and has done since its start."""
+        server = self._server
+        return DoorFigures(
+            connections=len(server.connections),
+            clients=len(self.sessions),
+            links=sum(len(session.links) for session in self.sessions),
+            calls=server.calls,
+            open_calls=server.stream_count,
+            polls=self._receives.waiting,
+            renewed=len(self.renewals),
+            unsent_bytes=server.unsent_bytes,
+            held_bytes=server.held_bytes,
+            refused=self._access.refused,
+            unknown_senders=self._access.unknown_senders,
+            outcomes={name: outcomes.counts() for name, outcomes in self._outcomes.items()},
+            ends=dict(server.ends),
+        )
 
     async def start(self, listening: socket.socket | None = None) -> None:
         """Starts to serve.

@@ -145,7 +145,7 @@ class LocalLink:
         self._link = MemoryLink(broker, Peer(host, port, session.secure), self, shared.space)
         if session.account:
             self._link.channel.attributes[VOUCHED] = session.account
-        self.api = ConsumerApi(self, session.language_code)
+        self.api = self.own = ConsumerApi(self, session.language_code)  # the broker judges both
         self._shared = shared
         self._rows: SendRows | None = None
         self._full: deque[SendRows] = deque()

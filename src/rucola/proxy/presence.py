@@ -21,6 +21,7 @@ from rucola.protocol.bodies.heartbeat import (
     SubscriptionData,
 )
 from rucola.proxy import messages
+from rucola.proxy.access import DoorAccess
 from rucola.proxy.brokers import Brokers
 from rucola.proxy.names import check_group
 from rucola.proxy.refusal import RefusedError
@@ -39,23 +40,25 @@ class Presence:
 
     Args:
         brokers: where they register.
+        access: says what an account may do.
         sessions: the clients.
         now_ms: the wall clock, for versions of subscriptions.
     """
 
-    def __init__(self, brokers: Brokers, sessions: Sessions, now_ms: Callable[[], int]) -> None:
-        self._brokers, self._sessions, self._now_ms = brokers, sessions, now_ms
+    def __init__(self, brokers: Brokers, access: DoorAccess, sessions: Sessions, now_ms: Callable[[], int]) -> None:
+        self._brokers, self._access, self._sessions, self._now_ms = brokers, access, sessions, now_ms
 
     async def heartbeat(self, session: ClientSession, request: messages.HeartbeatRequest) -> messages.HeartbeatResponse:
         """Serves Heartbeat: the client registers again, with the settings that it has sent before.
 
         Raises:
             RefusedError: ``UNRECOGNIZED_CLIENT_TYPE``: its settings are not known, so the client sends them again; or
-                it is of a kind that this server does not have.
+                it is of a kind that this server does not have. ``FORBIDDEN``: it has no right any more.
         """
         settings = _known(session)
         if not settings.HasField("publishing"):
             check_group(request.group.name)
+        self.check_rights(session, settings)
         assert session.heartbeat is not None, "known settings have one"
         await self.register(session, settings, session.heartbeat)
         return messages.HeartbeatResponse(status=ok())
@@ -76,9 +79,24 @@ class Presence:
             self._sessions.forget(session)
         return messages.NotifyClientTerminationResponse(status=ok())
 
+    def check_rights(self, session: ClientSession, settings: messages.Settings) -> None:
+        """Checks whether a client may use the topics and the group of its settings.
+
+        Raises:
+            RefusedError: ``FORBIDDEN``: it may not.
+        """
+        account, address = session.account, session.address
+        if settings.HasField("publishing"):
+            for topic in settings.publishing.topics:
+                self._access.check_publish(account, address, topic.name)
+        else:
+            self._access.check_subscribe(account, address, "", settings.subscription.group.name)
+            for entry in settings.subscription.subscriptions:
+                self._access.check_subscribe(account, address, entry.topic.name, "")
+
     async def register(self, session: ClientSession, settings: messages.Settings, data: HeartbeatData) -> None:
-        """Registers a client at all brokers of its topics. One that cannot be reached does not keep the others from
-        knowing it.
+        """Registers a client, whose rights are checked, at all brokers of its topics. One that cannot be reached does
+        not keep the others from knowing it.
 
         Args:
             data: what ``heartbeat_of`` has returned for the settings; a broker does little for one that it knows.
@@ -95,7 +113,7 @@ class Presence:
 
     async def _tell(self, session: ClientSession, broker_name: str, data: HeartbeatData) -> None:
         link = await self._brokers.link(session, broker_name)
-        await link.api.heartbeat(link.address, data, _TIMEOUT_MS)
+        await link.own.heartbeat(link.address, data, _TIMEOUT_MS)
 
     def heartbeat_of(self, session: ClientSession, settings: messages.Settings) -> HeartbeatData:
         """The heartbeat of a client, for brokers.

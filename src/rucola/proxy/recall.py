@@ -17,6 +17,7 @@ from rucola.proxy.refusal import RefusedError
 from rucola.proxy.rpc import ok
 
 if TYPE_CHECKING:
+    from rucola.proxy.access import DoorAccess
     from rucola.proxy.brokers import Brokers
     from rucola.proxy.sessions import ClientSession
 
@@ -24,10 +25,15 @@ _TIMEOUT_MS = 3_000
 
 
 class Recalls:
-    """Answers RecallMessage. Event loop only."""
+    """Answers RecallMessage. Event loop only.
 
-    def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
+    Args:
+        brokers: have the messages.
+        access: says what an account may do.
+    """
+
+    def __init__(self, brokers: Brokers, access: DoorAccess) -> None:
+        self._brokers, self._access = brokers, access
 
     async def recall(
         self, session: ClientSession, request: messages.RecallMessageRequest
@@ -40,6 +46,7 @@ class Recalls:
         """
         topic = request.topic.name
         check_topic(topic)
+        self._access.check_publish(session.account, session.address, topic)
         view = await self._brokers.topic(topic)
         if view is None:
             raise RefusedError(messages.TOPIC_NOT_FOUND, f"topic {topic} does not exist")
@@ -48,6 +55,8 @@ class Recalls:
             handle = RecallHandle.decode(request.recall_handle)
         except FormatError:
             raise RefusedError(messages.INTERNAL_SERVER_ERROR, "the recall handle is invalid") from None
+        if handle.topic != topic:
+            raise RefusedError(messages.INTERNAL_SERVER_ERROR, "the recall handle is of another topic")
         link = await self._brokers.link(session, handle.broker_name)
         header = RecallMessageRequestHeader(topic, request.recall_handle, topic)
         unique_key = await link.api.recall_message(link.address, header, _TIMEOUT_MS)

@@ -32,7 +32,7 @@ from rucola.proxy.popped import Fate, PoppedMessage, ReceiveTerms, popped_messag
 from rucola.proxy.presence import subscription_of
 from rucola.proxy.receipt import ReceiptHandle
 from rucola.proxy.refusal import RefusedError
-from rucola.proxy.renewals import HIDDEN_MS, VISIBLE_SOON_MS
+from rucola.proxy.renewals import HIDDEN_MS
 from rucola.proxy.rpc import decoded, ok, refusal_of, serialized
 from rucola.proxy.sessions import VERSION
 from rucola.proxy.settings import attempts_max
@@ -41,6 +41,7 @@ from rucola.remoting.response_future import Waiter
 from rucola.runtime.logs import event
 
 if TYPE_CHECKING:
+    from rucola.proxy.access import DoorAccess
     from rucola.proxy.acknowledge import Acknowledgements
     from rucola.proxy.brokers import Brokers, DoorLink
     from rucola.proxy.renewals import Renewals
@@ -119,6 +120,7 @@ class Receives:
     Args:
         sessions: the clients.
         brokers: have the messages.
+        access: says what an account may do.
         acknowledgements: settles messages that are not delivered.
         renewals: renews handles of push consumers.
         now_ms: the wall clock.
@@ -128,15 +130,21 @@ class Receives:
         self,
         sessions: Sessions,
         brokers: Brokers,
+        access: DoorAccess,
         acknowledgements: Acknowledgements,
         renewals: Renewals,
         now_ms: Callable[[], int],
     ) -> None:
-        self._sessions, self._brokers = sessions, brokers
+        self._sessions, self._brokers, self._access = sessions, brokers, access
         self._acknowledgements, self._renewals = acknowledgements, renewals
         self._now_ms = now_ms
         self._polls: Counter[ClientSession] = Counter()
         self._tasks: set[asyncio.Future[None]] = set()
+
+    @property
+    def waiting(self) -> int:
+        """Number of polls that wait for messages."""
+        return self._polls.total()
 
     def method(self) -> UnaryMethod:
         """ReceiveMessage."""
@@ -176,6 +184,7 @@ class Receives:
         topic, group = request.message_queue.topic.name, request.group.name
         check_topic(topic)
         check_group(group)
+        self._access.check_subscribe(session.account, session.address, topic, group)
         invisible_ms = _invisible_ms(request)
         subscription = subscription_of(topic, request.filter_expression, self._now_ms())
         view = await self._brokers.topic(topic)
@@ -238,7 +247,7 @@ class Receives:
         command = RemotingCommand(RequestCode.POP_MESSAGE, ext_fields=header.to_ext_fields())
         try:
             poll.ask(command, _PopWaiter(self, poll))
-        except RemotingError as error:
+        except (RefusedError, RemotingError) as error:
             self.failed(poll, error)
 
     def _withdraw(self, poll: _Poll) -> None:
@@ -290,6 +299,7 @@ class Receives:
             self._refuse(call, error)
             return
         wanted = [one for one in found if one.fate is Fate.DELIVER]
+        self._check_again(poll)
         if call.is_over:  # they are visible soon, for others
             await self._settle(wanted, partial(self._show, poll))
         else:
@@ -304,6 +314,14 @@ class Receives:
             else:
                 self._say(call, messages.MESSAGE_NOT_FOUND, "no message matches")
         await self._settle([one for one in found if one.fate is not Fate.DELIVER], partial(self._drop, poll))
+
+    def _check_again(self, poll: _Poll) -> None:
+        """Refuses a poll whose account has lost its rights while it waited."""
+        session = poll.session
+        try:
+            self._access.check_subscribe(session.account, session.address, poll.terms.topic, poll.header.consumer_group)
+        except RefusedError as error:
+            self._refuse(poll.call, error)
 
     def _send(self, poll: _Poll, wanted: list[PoppedMessage]) -> None:
         """Sends messages. Those that the client does not take completely are visible soon, for others."""
@@ -331,12 +349,12 @@ class Receives:
     async def _show(self, poll: _Poll, message: PoppedMessage) -> None:
         group = poll.header.consumer_group
         handle = self._renewals.take(poll.session, group, ReceiptHandle.decode(message.handle))
-        await self._acknowledgements.change(poll.session, group, poll.terms.topic, handle, VISIBLE_SOON_MS)
+        await self._acknowledgements.show(poll.session, group, poll.terms.topic, handle)
 
     async def _drop(self, poll: _Poll, message: PoppedMessage) -> None:
         handle, topic, group = ReceiptHandle.decode(message.handle), poll.terms.topic, poll.header.consumer_group
         if message.fate is Fate.ACKNOWLEDGE:
-            await self._acknowledgements.ack(poll.session, topic, group, handle)
+            await self._acknowledgements.drop(poll.session, topic, group, handle)
         else:
             await self._acknowledgements.give_up(poll.session, topic, group, handle, message.message_id)
 

@@ -34,10 +34,11 @@ _RENEWED_S_MAX: Final = 3 * 3600.0
 _FAILURES_MAX: Final = 3
 _AGAIN_S: Final = 2
 _AT_ONCE: Final = 64
-VISIBLE_SOON_MS: Final = 1_000
 
 Change = Callable[["ClientSession", str, str, ReceiptHandle, int], Awaitable[ReceiptHandle]]
 """Changes the invisible time: gets client, group, topic, handle and ms, and returns the new handle."""
+Show = Callable[["ClientSession", str, str, ReceiptHandle], Awaitable[None]]
+"""Makes a message visible soon: gets client, group, topic and handle."""
 
 
 class _Held:
@@ -77,11 +78,12 @@ class Renewals:
     Args:
         brokers: know the groups.
         change: changes the invisible time of a message.
+        show: makes a message visible soon.
         monotonic: the clock, in seconds.
     """
 
-    def __init__(self, brokers: Brokers, change: Change, monotonic: Callable[[], float]) -> None:
-        self._brokers, self._change, self._monotonic = brokers, change, monotonic
+    def __init__(self, brokers: Brokers, change: Change, show: Show, monotonic: Callable[[], float]) -> None:
+        self._brokers, self._change, self._show, self._monotonic = brokers, change, show, monotonic
         self._held: dict[ClientSession, dict[tuple[str, str, int, int], _Held]] = {}
         self._slots: defaultdict[int, list[_Held]] = defaultdict(list)
         self._looked_s = int(monotonic())
@@ -110,10 +112,7 @@ class Renewals:
         held = list(self._held.pop(session, {}).values())
         for first in range(0, len(held), _AT_ONCE):
             await asyncio.gather(
-                *(
-                    self._change(session, one.group, one.topic, one.handle, VISIBLE_SOON_MS)
-                    for one in held[first : first + _AT_ONCE]
-                ),
+                *(self._show(session, one.group, one.topic, one.handle) for one in held[first : first + _AT_ONCE]),
                 return_exceptions=True,
             )
 

@@ -152,9 +152,11 @@ class Sends:
         answer = await future
         if answer.code != ResponseCode.SUCCESS and answer.code not in _NOT_AS_SAFE:
             raise BrokerError(answer.code, answer.remark)
-        return self._entry(message, queue.broker_name, answer)
+        return self._entry(session, message, queue.broker_name, answer)
 
-    def _entry(self, message: SentMessage, broker_name: str, answer: RemotingCommand) -> messages.SendResultEntry:
+    def _entry(
+        self, session: ClientSession, message: SentMessage, broker_name: str, answer: RemotingCommand
+    ) -> messages.SendResultEntry:
         header = SendMessageResponseHeader.from_ext_fields(answer.ext_fields)
         entry = messages.SendResultEntry(
             status=_status(answer), message_id=message.unique_key, offset=header.queue_offset
@@ -167,7 +169,7 @@ class Sends:
             except ValueError as error:
                 raise FormatError("msgId", 0, "an offset message id", str(error)) from None
             place = TransactionId(message.unique_key, broker_name, header.queue_offset, physical_offset)
-            self._transactions.remember(message.topic, place)
+            self._transactions.sent(session, message.topic, place)
             entry.transaction_id = place.encode()
         return entry
 

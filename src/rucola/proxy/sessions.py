@@ -38,7 +38,8 @@ SESSIONS_MAX: Final = 16_384
 CROWDED_SILENCE_S: Final = 30.0
 CLIENT_ID_BYTES_MAX: Final = 255
 _FORGOTTEN_AT_ONCE = 64
-_Key = tuple[bytes, str]
+_Key = tuple[bytes, str, str]
+"""Client id, account and, of an account, the host: its rights may depend on where it comes from."""
 
 
 class ClientSession:
@@ -56,6 +57,7 @@ class ClientSession:
         stream: its telemetry stream; None if it has none.
         links: its connections to brokers, by broker name.
         seen_s: time of its last request.
+        key: by what it is known.
     """
 
     __slots__ = (
@@ -64,6 +66,7 @@ class ClientSession:
         "client_id",
         "heartbeat",
         "host",
+        "key",
         "language",
         "links",
         "secure",
@@ -73,8 +76,8 @@ class ClientSession:
         "version",
     )
 
-    def __init__(self, client_id: str, account: str, call: GrpcCall) -> None:
-        self.client_id, self.account = client_id, account
+    def __init__(self, key: _Key, call: GrpcCall) -> None:
+        self.key, self.client_id, self.account = key, key[0].decode(), key[1]
         self.address = call.address
         self.host = call.address.encode()
         self.secure = call.secure
@@ -152,10 +155,11 @@ class Sessions:
         client_id = call.metadata[_CLIENT_ID]
         if not client_id or not client_id.strip():
             raise RefusedError(messages.CLIENT_ID_REQUIRED, "the request has no x-mq-client-id")
-        key = client_id, self._access.account_of(call)
+        account = self._access.account_of(call)
+        key = client_id, account, call.address.rpartition(":")[0] if account else ""
         session = self._sessions.get(key)
         if session is None:
-            session = self._new(*key, call)
+            session = self._new(key, call)
             self._make_room()
             self._sessions[key] = session
         else:
@@ -173,9 +177,8 @@ class Sessions:
 
     def forget(self, session: ClientSession) -> None:
         """Forgets a client, which has said that it ends or was silent for too long."""
-        key = session.client_id.encode(), session.account
-        if self._sessions.get(key) is session:
-            del self._sessions[key]
+        if self._sessions.get(session.key) is session:
+            del self._sessions[session.key]
             self._ended(session)
 
     def forget_silent(self) -> bool:
@@ -194,12 +197,13 @@ class Sessions:
             self.forget(session)
 
     @staticmethod
-    def _new(client_id: bytes, account: str, call: GrpcCall) -> ClientSession:
+    def _new(key: _Key, call: GrpcCall) -> ClientSession:
+        client_id = key[0]
         if len(client_id) > CLIENT_ID_BYTES_MAX or not client_id.isascii():
             raise RefusedError(
                 messages.CLIENT_ID_REQUIRED, f"x-mq-client-id must be ASCII of at most {CLIENT_ID_BYTES_MAX} bytes"
             )
-        return ClientSession(client_id.decode(), account, call)
+        return ClientSession(key, call)
 
 
 def _text(value: bytes | None) -> str:

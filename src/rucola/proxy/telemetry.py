@@ -27,7 +27,6 @@ from rucola.proxy.settings import CLIENT_PROPERTIES_BYTES_MAX, CLIENT_PROPERTIES
 from rucola.runtime.logs import event
 
 if TYPE_CHECKING:
-    from rucola.proxy.access import DoorAccess
     from rucola.proxy.brokers import Brokers
     from rucola.proxy.presence import Presence
     from rucola.proxy.sessions import ClientSession, Sessions
@@ -50,7 +49,6 @@ class Telemetry:
         sessions: the clients.
         brokers: know the groups.
         presence: registers clients.
-        access: says what an account may do.
         body_bytes_max: largest body that producers may send.
     """
 
@@ -59,13 +57,12 @@ class Telemetry:
         sessions: Sessions,
         brokers: Brokers,
         presence: Presence,
-        access: DoorAccess,
         body_bytes_max: int,
     ) -> None:
-        self._sessions, self._brokers, self._presence, self._access = sessions, brokers, presence, access
+        self._sessions, self._brokers, self._presence = sessions, brokers, presence
         self._body_bytes_max = body_bytes_max
         self._nonces = itertools.count(1)
-        self._asked: dict[str, asyncio.Future[messages.TelemetryCommand]] = {}
+        self._asked: dict[tuple[ClientSession, str], asyncio.Future[messages.TelemetryCommand]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def method(self) -> StreamMethod:
@@ -92,14 +89,14 @@ class Telemetry:
             return None
         nonce = f"{next(self._nonces)}"
         future: asyncio.Future[messages.TelemetryCommand] = asyncio.get_running_loop().create_future()
-        self._asked[nonce] = future
+        self._asked[session, nonce] = future
         try:
             stream.send(serialized(command(nonce)))
             return await asyncio.wait_for(future, _ANSWER_S)
         except TimeoutError:
             return None
         finally:
-            del self._asked[nonce]
+            del self._asked[session, nonce]
 
     def say(self, session: ClientSession, command: messages.TelemetryCommand) -> bool:
         """Sends a command that has no result; returns whether the client has a stream."""
@@ -132,7 +129,7 @@ class Telemetry:
             if stream.add(command.settings):
                 self._run(self._take_all(stream))
         elif which in ("thread_stack_trace", "verify_message_result"):
-            future = self._asked.get(getattr(command, which).nonce)
+            future = self._asked.get((stream.session, getattr(command, which).nonce))
             if future is not None and not future.done():
                 future.set_result(command)
 
@@ -163,23 +160,20 @@ class Telemetry:
         call.send(serialized(messages.TelemetryCommand(status=ok(), settings=answer)))
 
     def _check(self, session: ClientSession, settings: messages.Settings) -> None:
-        account, address = session.account, session.address
         _check_properties(settings)
         if settings.HasField("publishing"):
             _check_number(len(settings.publishing.topics))
             for topic in settings.publishing.topics:
                 check_topic(topic.name)
-                self._access.check_publish(account, address, topic.name)
         elif settings.HasField("subscription"):
             subscription = settings.subscription
             _check_number(len(subscription.subscriptions))
             check_group(subscription.group.name)
-            self._access.check_subscribe(account, address, "", subscription.group.name)
             for entry in subscription.subscriptions:
                 check_topic(entry.topic.name)
-                self._access.check_subscribe(account, address, entry.topic.name, "")
         else:
             raise RefusedError(messages.BAD_REQUEST, "the settings are neither for publishing nor for a subscription")
+        self._presence.check_rights(session, settings)
 
     def _run(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

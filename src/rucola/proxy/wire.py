@@ -5,7 +5,7 @@ Source: protobuf's encoding of messages; a test compares the bytes with those of
 
 from __future__ import annotations
 
-_OK = b"\x0a\x08\x08\xa0\x9c\x01\x12\x02OK"
+OK = b"\x0a\x08\x08\xa0\x9c\x01\x12\x02OK"
 """Field 1 of a response or an entry: the status OK."""
 
 
@@ -23,10 +23,10 @@ def varint(number: int) -> bytes:
 
 def sent(message_id: bytes, offset: int) -> bytes:
     """The ``SendMessageResponse`` for one message that was stored."""
-    entry = _OK + b"\x12" + varint(len(message_id)) + message_id
+    entry = OK + b"\x12" + varint(len(message_id)) + message_id
     if offset:
         entry += b"\x20" + varint(offset)
-    return _OK + b"\x12" + varint(len(entry)) + entry
+    return OK + b"\x12" + varint(len(entry)) + entry
 
 
 def acknowledged(message_id: bytes, receipt_handle: bytes) -> bytes:
@@ -34,5 +34,5 @@ def acknowledged(message_id: bytes, receipt_handle: bytes) -> bytes:
     entry = b""
     if message_id:
         entry = b"\x0a" + varint(len(message_id)) + message_id
-    entry += b"\x12" + varint(len(receipt_handle)) + receipt_handle + b"\x1a" + _OK[1:]
-    return _OK + b"\x12" + varint(len(entry)) + entry
+    entry += b"\x12" + varint(len(receipt_handle)) + receipt_handle + b"\x1a" + OK[1:]
+    return OK + b"\x12" + varint(len(entry)) + entry

@@ -53,6 +53,16 @@ class RequestSigner:
         self._session = secrets.token_hex(16)
         self._numbers = itertools.count(1)
 
+    def apart(self) -> RequestSigner:
+        """A signer for another connection. A server accepts the numbers of version 2 in the order of one connection, or
+        nearly so, and two connections need not keep theirs.
+        """
+        if self._version == 1:
+            return self
+        return RequestSigner(
+            self._access_key, self._secret_key.decode(), self._security_token, self._version, self._wall_ms
+        )
+
     def sign(self, frame: bytes, address: str) -> bytes:
         """The request ``frame`` to the server ``address``, with the fields that identify its sender."""
         command = decode_frame(frame)

@@ -110,6 +110,32 @@ class Files(DescriptorCalls):
         with DiskCall(path, "open directory"):
             self.held.hold(path)
 
+    def hold_private(self, path: str) -> None:
+        """Holds a directory into which nobody else can put anything; creates it, for its owner only, if it is missing.
+        Unlike with ``hold``, the directory itself must be no link.
+
+        Raises:
+            ForeignEntryError: something else is there, it belongs to another user, or others can write to it.
+        """
+        with DiskCall(path, "open directory"):
+            with suppress(FileExistsError):
+                os.mkdir(path, 0o700)  # noqa: PTH102
+            kind = stat.S_IFMT(os.lstat(path).st_mode)
+            if not stat.S_ISDIR(kind):
+                raise ForeignEntryError(path, "open directory", f"is {kind_of(kind)}, not a directory")
+            self.held.hold(path)
+            held = self.held.find(path)
+            if held is None or held.descriptor < 0 or not hasattr(os, "geteuid"):
+                return
+            here, there = os.fstat(held.descriptor), os.lstat(path)
+        if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+            raise ForeignEntryError(path, "open directory", "was replaced")
+        if here.st_uid != os.geteuid():
+            raise ForeignEntryError(path, "open directory", "belongs to another user")
+        if here.st_mode & 0o022:
+            mode = here.st_mode & 0o777
+            raise ForeignEntryError(path, "open directory", f"can be written by others (mode {mode:o})")
+
     def is_link(self, path: str) -> bool:
         """Whether there is a symbolic link at ``path``."""
         try:

@@ -30,7 +30,7 @@ from tests.conformance.grpc.judge import CANNOT, Verdict, verdicts
 from tests.conformance.grpc.outcomes import Outcomes, read, write
 from tests.conformance.grpc.play import Play
 from tests.conformance.grpc.scenarios import GUARDED, SCENARIOS, SINCE
-from tests.conformance.grpc.targets import GUARDABLE, OFFICIAL, target_of
+from tests.conformance.grpc.targets import NAMES, OFFICIAL, target_of
 from tools.peers.packages import SERVER_VERSION, PeerError
 
 GOLDEN = HERE.parents[1] / "golden" / "grpc"
@@ -80,7 +80,7 @@ def play_all(
     chosen = [one for one in SCENARIOS if one in options.scenarios or not options.scenarios]
     for guarded in (False, True):
         names = [one for one in chosen if (one in GUARDED) == guarded]
-        if not names or (guarded and name not in GUARDABLE):
+        if not names or (guarded and name not in NAMES):
             continue
         began_s = time.monotonic()
         with target_of(name, options.version, guarded) as target:

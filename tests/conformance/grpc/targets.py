@@ -16,8 +16,6 @@ from tools.peers.servers import FrontedServers, ProxiedServers, RucolaServers, S
 
 OFFICIAL = ("official", "official-cluster")
 NAMES = (*OFFICIAL, RucolaServers.name, FrontedServers.name)
-GUARDABLE = (*OFFICIAL, RucolaServers.name)
-"""Peers that ask clients for an account. ``rucola proxy`` does not yet."""
 _ADMIN = json.dumps({"username": ACCOUNT.name, "password": ACCOUNT.secret})
 _AUTH = "org.apache.rocketmq.auth"
 _PROXY_AUTH = "org.apache.rocketmq.proxy.auth"
@@ -121,7 +119,25 @@ def _servers(name: str, version: str, folder: Path, guarded: bool) -> ProxiedSer
         return RucolaServers(settings=SETTINGS | files | (_USERS if guarded else {}), grpc=True)
     settings = SETTINGS | (_OFFICIAL_USERS if guarded else {})
     if name == FrontedServers.name:
-        return FrontedServers(version=version, settings=settings, proxy_settings=files)
+        users = _users_of_our_proxy(folder) if guarded else {}
+        return FrontedServers(version=version, settings=settings, proxy_settings=files | users)
     named: dict[str, object] = {key: str(path) for key, path in files.items()}
     proxy_settings = {"tlsTestModeEnable": False, **named, **(_PROXY_USERS if guarded else {})}
     return ProxiedServers(version, settings, local=name == "official", proxy_settings=proxy_settings)
+
+
+def _users_of_our_proxy(folder: Path) -> dict[str, object]:
+    """Writes the users into a file, as a broker of ours would have it; returns the options of ``rucola proxy``."""
+    users = {
+        account.name: {"username": account.name, "password": account.secret, "userType": kind, "userStatus": "enable"}
+        for account, kind in ((ACCOUNT, "Super"), (GUEST, "Normal"))
+    }
+    (folder / "config").mkdir()
+    (folder / "config" / "rucola-auth.json").write_text(json.dumps({"users": users, "acls": {}}))
+    return {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "rocketmqHome": folder,
+        "accessKey": ACCOUNT.name,
+        "secretKey": ACCOUNT.secret,
+    }

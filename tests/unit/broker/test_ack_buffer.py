@@ -30,7 +30,7 @@ from rucola.runtime.supervision import Supervisor
 from rucola.testing.clock import ManualClock
 from rucola.testing.manual_loop import ManualLoop
 
-HIDDEN_MS = 60_000
+HIDDEN_MS, HIDDEN_MAX_MS = 60_000, 3_600_000
 
 
 class Log:
@@ -41,9 +41,10 @@ class Log:
     def __init__(self) -> None:
         self.stored: list[tuple[int, tuple[int, ...], bool, int]] = []
         self.refuses = False
+        self.refused_queue = -1
 
     def put_ack(self, ack: PopAck, due_ms: int, revive_queue: int) -> int:
-        if self.refuses:
+        if self.refuses or revive_queue == self.refused_queue:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the disk is full")
         self.stored.append((ack.key.start_offset, ack.queue_offsets, ack.batch, revive_queue))
         return 1
@@ -64,7 +65,7 @@ class Stage:
         self.files.hold(str(self.root))
         self.journal = AckJournal(self.files, str(self.root))
         log, clock = cast(ReviveLog, self.log), self.clock
-        self.buffer = AckBuffer(log, self.journal, clock.wall_ms, clock.monotonic, enabled=enabled)
+        self.buffer = AckBuffer(log, self.journal, clock.wall_ms, clock.monotonic, HIDDEN_MAX_MS, enabled=enabled)
         self.loop = ManualLoop(clock)
         self.buffer.start(cast(Any, self.loop), cast(ColdReads, None), Supervisor())
         self.loop.run()
@@ -116,6 +117,8 @@ def test_each_half_second_counts_from_its_first(stage: Stage) -> None:
     ("changes", "options"),
     [
         ({}, {"hidden_ms": MARGIN_MS - 1}),
+        ({}, {"hidden_ms": HIDDEN_MAX_MS + 1}),
+        ({"group": "g" * 1100}, {}),
         ({}, {"revive_queue": 8}),
         ({}, {"revive_queue": -1}),
         ({"group": "a\x01b"}, {}),
@@ -127,7 +130,7 @@ def test_what_must_be_stored_at_once_is_not_taken(
     stage: Stage, changes: dict[str, Any], options: dict[str, int]
 ) -> None:
     assert not stage.ack(1, key=stage.key(**changes), **options)
-    assert stage.ack(1, hidden_ms=MARGIN_MS)
+    assert stage.ack(1, hidden_ms=MARGIN_MS) and stage.ack(1, hidden_ms=HIDDEN_MAX_MS)
 
 
 def test_without_a_start_and_after_a_stop_nothing_is_taken(stage: Stage) -> None:
@@ -172,17 +175,40 @@ def test_a_log_that_refuses_is_tried_again_and_loses_nothing(stage: Stage) -> No
         stage.ack(start, key=stage.key(start))
     stage.log.refuses = True
     stage.passes(HELD_S)
-    stage.passes(3600)
+    stage.passes(50)
     stage.log.refuses = False
     stage.passes(RETRY_MS / 1000)
     assert [start for start, _, _, _ in stage.log.stored] == [0, 1, 2]
+
+
+def test_one_that_is_refused_until_its_messages_come_again_is_dropped(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.log.refused_queue = 1
+    stage.ack(1, revive_queue=1)
+    stage.passes(HIDDEN_MS / 1000)
+    assert len(stage.buffer) == 1 and not stage.ack(2)
+    stage.passes(2 * RETRY_MS / 1000)
+    assert len(stage.buffer) == 0 and stage.ack(2) and "acknowledgements dropped" in caplog.text
+
+
+def test_one_that_is_refused_does_not_keep_the_others_back(stage: Stage) -> None:
+    stage.log.refused_queue = 1
+    for start in range(4):
+        stage.ack(0, key=stage.key(start), revive_queue=start)
+    stage.passes(HELD_S)
+    assert [start for start, _, _, _ in stage.log.stored] == [0, 2, 3]
+    stage.log.refused_queue = -1
+    stage.passes(RETRY_MS / 1000)
+    assert [start for start, _, _, _ in stage.log.stored] == [0, 2, 3, 1]
+    assert stage.ack(5)
 
 
 def test_a_stop_whose_log_refuses_leaves_the_file(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     stage.ack(1)
     stage.log.refuses = True
     stage.stop()
-    assert "the next start stores them" in caplog.text
+    assert "the next start stores them" in caplog.text and stage.journal._map is None
     stage.log.refuses = False
     stage.start()
     assert [offsets for _, offsets, _, _ in stage.log.stored] == [(1,)]
@@ -211,8 +237,9 @@ def test_a_full_half_is_stored_early_and_a_full_journal_takes_nothing(stage: Sta
     while stage.ack(0, key=stage.key(count)):
         count += 1
     assert stage.journal._position <= HALF_BYTES
+    half = len(stage.buffer._storing)
     stage.loop.run()
-    assert [start for start, _, _, _ in stage.log.stored] == list(range(len(stage.log.stored)))
+    assert [start for start, _, _, _ in stage.log.stored] == list(range(half)), "without waiting for half a second"
     assert stage.ack(0, key=stage.key(count))
     stage.passes(HELD_S)
     assert len(stage.log.stored) == count + 1

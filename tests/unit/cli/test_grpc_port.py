@@ -22,7 +22,7 @@ from rucola.cli import proxy_process
 from rucola.cli import servers as servers_module
 from rucola.cli.servers import Addresses, UpOptions, UpServers
 from rucola.errors import AddressInUseError, ConfigError, MissingExtraError
-from rucola.grpc.self_signed import _pem
+from rucola.grpc.self_signed import pem_of
 from rucola.proxy import beside, messages
 from rucola.proxy.beside import DoorBeside
 from rucola.testing.rocketmq import RocketMQ
@@ -170,7 +170,8 @@ def test_metrics_of_the_port_stand_beside_the_broker_s(tmp_path: Path) -> None:
     def metrics(addresses: Addresses) -> list[str]:
         with urllib.request.urlopen(f"http://{addresses.http}/metrics", timeout=60) as response:
             lines: list[str] = response.read().decode().splitlines()
-        return [line for line in lines if line.startswith("rucola_grpc_")]
+        wanted = ("rucola_grpc_connections ", "rucola_grpc_clients", "rucola_grpc_calls_total", "rucola_grpc_outcomes_")
+        return [line for line in lines if line.startswith(wanted)]
 
     async def work(addresses: Addresses) -> None:
         assert addresses.grpc is not None
@@ -186,7 +187,11 @@ def test_metrics_of_the_port_stand_beside_the_broker_s(tmp_path: Path) -> None:
             await asyncio.to_thread(call, first, HEALTH, b"")
             await asyncio.to_thread(call, second, HEALTH, b"")
             shown = await asyncio.to_thread(metrics, addresses)
-        assert shown[1:] == ["rucola_grpc_clients 1.0", "rucola_grpc_calls_total 3.0"]
+        assert shown[1:] == [
+            "rucola_grpc_clients 1.0",
+            "rucola_grpc_calls_total 3.0",
+            'rucola_grpc_outcomes_total{method="QueryRoute",status="TOPIC_NOT_FOUND"} 1.0',
+        ]
 
     up(tmp_path, work, grpc_port=0)
 
@@ -202,9 +207,9 @@ def test_calls_of_connections_that_have_ended_count(tmp_path: Path) -> None:
         for _ in range(2):
             with grpc.insecure_channel(addresses.grpc) as channel:
                 await asyncio.to_thread(call, channel, HEALTH, b"")
-            while door.connections:
+            while door.figures().connections:
                 await asyncio.sleep(0)
-        assert door.calls == 2
+        assert door.figures().calls == 2
         await servers.stop()
 
     asyncio.run(play())
@@ -306,7 +311,7 @@ def test_on_loopback_the_port_takes_tls_without_any_file(tmp_path: Path) -> None
 @pytest.mark.parametrize("mode", ["disabled", "permissive", "enforcing"])
 def test_the_port_uses_the_broker_s_certificate(tmp_path: Path, mode: str) -> None:
     pem = tmp_path / "both.pem"
-    pem.write_bytes(_pem(["localhost"]))
+    pem.write_bytes(pem_of(["localhost"]))
     config = BrokerConfig(tls_cert_path=str(pem), tls_key_path=str(pem), tls_mode=mode)
     tls = DoorBeside(config, 0)._tls
     assert tls is not None and isinstance(tls.context, ssl.SSLContext)

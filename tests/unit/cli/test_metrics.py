@@ -17,8 +17,10 @@ from tests.unit.broker.administered import Administered, administered
 from tests.unit.cli.test_cli import SMALL, get, running
 
 from rucola.cli import http
+from rucola.cli.figures import metrics_of
 from rucola.cli.http import Health, HttpServer, SharedMetrics
-from rucola.cli.metrics import BrokerCollector, metrics_of
+from rucola.cli.merged_metrics import MergedCollector
+from rucola.cli.metrics import BrokerCollector
 from rucola.cli.topic_metrics import group_metrics, topic_metrics
 from rucola.common.topic_config import TopicConfig
 from rucola.remoting.fairness.steps import at_once, in_turns
@@ -205,3 +207,13 @@ def test_http_takes_no_more_connections_than_it_says_and_closes_half_requests(mo
         await server.stop()
 
     run(play())
+
+
+def test_processes_that_have_ended_are_seen() -> None:
+    text, _ = metrics_of(MergedCollector({"a": None, "b": "127.0.0.1:1"}, {"proxy": None}))
+    shown = [line for line in text.decode().splitlines() if not line.startswith("#")]
+    assert sorted(shown) == [
+        'rucola_broker_up{broker="a"} 0.0',
+        'rucola_broker_up{broker="b"} 0.0',
+        "rucola_proxy_up 0.0",
+    ]

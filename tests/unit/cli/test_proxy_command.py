@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.unit.cli.test_cli import SMALL, TIMEOUT_S, refused, start
+from tests.unit.cli.test_up_brokers import get
 from tests.unit.proxy.doors import DoorClient
 
 from rucola.cli import start as commands
@@ -42,9 +43,10 @@ def test_a_proxy_serves_clients_and_ends_what_they_have_begun(tmp_path: Path) ->
     names = start("namesrv", "--port", "0", "--json")
     namesrv = facts_of(names)["namesrv"]
     broker = start("broker", "-c", str(conf), "-n", namesrv, "--json")
-    proxy = start("proxy", "-n", namesrv, "--port", "0", "--grpc-advertised-address", "front.example:7", "--json")
+    ports = ("--port", "0", "--http-port", "0")
+    proxy = start("proxy", "-n", namesrv, *ports, "--grpc-advertised-address", "front.example:7", "--json")
     told = facts_of(proxy)
-    assert told.keys() == {"pid", "namesrv", "grpc"} and told["namesrv"] == namesrv
+    assert told.keys() == {"pid", "namesrv", "grpc", "http"} and told["namesrv"] == namesrv
 
     async def use(broker_address: str) -> None:
         remoting = RemotingClient()
@@ -56,6 +58,15 @@ def test_a_proxy_serves_clients_and_ends_what_they_have_begun(tmp_path: Path) ->
         assert (address.host, address.port) == ("front.example", 7)
         stream = await client.produces("T")
         assert (await client.sent("T")).status.code == messages.OK
+        assert await asyncio.to_thread(get, told, "/readyz") == (200, "ok\n")
+        _, text = await asyncio.to_thread(get, told, "/metrics")
+        assert {
+            "rucola_grpc_clients 1.0",
+            'rucola_grpc_outcomes_total{method="SendMessage",status="OK"} 1.0',
+            "rucola_proxy_brokers 1.0",
+            "rucola_proxy_links 1.0",
+        } <= set(text.splitlines())
+        assert "rucola_acl_" not in text
         proxy.send_signal(signal.SIGTERM)
         assert (await stream.next()).WhichOneof("command") == "reconnect_endpoints_command"
         assert (await stream.next(), stream.status) == (None, 0)
@@ -98,6 +109,14 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         ({"accessKey": "a"}, "accessKey"),
         ({"tlsMode": "enforcing"}, "tlsCertPath"),
         ({"listenPort": "1"}, "listenPort"),
+        ({"aclEnable": "true"}, "rocketmqHome"),
+        ({"authenticationEnabled": "true"}, "rocketmqHome"),
+        ({"aclEnable": "true", "authenticationEnabled": "true"}, "authenticationEnabled"),
+        ({"authorizationEnabled": "true"}, "authorizationEnabled"),
+        ({"aclEnable": "true", "rocketmqHome": "/nowhere"}, "aclEnable"),
+        ({"authenticationEnabled": "true", "rocketmqHome": "/nowhere"}, "authenticationEnabled"),
+        ({"bindAddress": "0.0.0.0", "aclEnable": "true", "rocketmqHome": "/nowhere"}, "bindAddress"),
+        ({"signatureVersion": "3"}, "signatureVersion"),
     ],
 )
 def test_wrong_options(tmp_path: Path, capsys: pytest.CaptureFixture[str], values: dict[str, str], key: str) -> None:

@@ -211,14 +211,12 @@ def test_the_pauses_before_the_next_starts_grow_until_one_lasts(monkeypatch):
     lives = [(0.5, served), (0, b""), (0, b""), (OSError("no memory"), b""), (0, b""), *[(1.0, served)] * 4]
     lives += [(70.0, served), (5.0, served), (None, served)]
     begun: list[float] = []
-    folders: list[Path] = []
+    pipes: list[int] = []
 
-    async def begin(*command: str, **_options: object) -> Started:
+    async def begin(*command: str, pass_fds: tuple[int], **_options: object) -> Started:
         begun.append(asyncio.get_running_loop().time())
-        config = Path(command[command.index("-c") + 1])
-        assert ("listenPort=0" in config.read_text()) is (len(begun) == 1), "the address stays the same"
-        assert config.parent.stat().st_mode & 0o777 == 0o700
-        folders.append(config.parent)
+        assert command[command.index("-c") + 1] == f"/dev/fd/{pass_fds[0]}"
+        pipes.append(os.dup(pass_fds[0]))
         seconds, line = lives[len(begun) - 1]
         if isinstance(seconds, OSError):
             raise seconds
@@ -236,8 +234,15 @@ def test_the_pauses_before_the_next_starts_grow_until_one_lasts(monkeypatch):
         assert broker.ended_with is None
         await broker.stop()
 
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
     monkeypatch.setattr(server_process.asyncio, "create_subprocess_exec", begin)
     run_stepped(scene())
+    configs = [Path(f"/dev/fd/{pipe}").read_text() if number != 3 else "" for number, pipe in enumerate(pipes)]
+    assert ["listenPort=0" in config for config in configs] == [True] + [False] * 11, "the address stays the same"
+    assert sum("listenPort=10911" in config for config in configs) == 10
+    for pipe in pipes:
+        os.close(pipe)
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
     pauses = [later - earlier for earlier, later in itertools.pairwise(begun)]
     lived = [seconds if isinstance(seconds, float) else 0 for seconds, _ in lives]
     assert [int(pause - life) for pause, life in zip(pauses, lived, strict=False)] == [
@@ -254,7 +259,29 @@ def test_the_pauses_before_the_next_starts_grow_until_one_lasts(monkeypatch):
         2,
     ]
     assert len(lives) == len(begun)
-    assert len(set(folders)) == len(folders) and not any(map(Path.exists, folders)), "another user made none of them"
+
+
+def test_a_configuration_that_is_longer_than_a_pipe_holds(monkeypatch):
+    read: list[asyncio.Future[bytes]] = []
+
+    async def begin(*_command: str, pass_fds: tuple[int], **_options: object) -> Started:
+        pipe = os.dup(pass_fds[0])
+        read.append(asyncio.get_running_loop().run_in_executor(None, content_of, pipe))
+        return Started(0, b"")
+
+    def content_of(pipe: int) -> bytes:
+        with os.fdopen(pipe, "rb") as reading:
+            return reading.read()
+
+    async def scene(lines: int) -> bytes:
+        broker = BrokerProcess("b", {"key": "x" * lines}, LogOptions())
+        with pytest.raises(ProcessStartError):
+            await broker.start()
+        return await read.pop()
+
+    monkeypatch.setattr(server_process.asyncio, "create_subprocess_exec", begin)
+    for size in (0, 300_000):
+        assert asyncio.run(scene(size)).count(b"x") == size
 
 
 def test_a_broker_that_never_served_is_not_started_again(monkeypatch):

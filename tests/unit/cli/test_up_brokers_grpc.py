@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import secrets
 import signal
 import ssl
 import time
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from tests.attack.guarded import ADMIN, ALICE, BOB, write_accounts
 from tests.unit.cli.test_cli import TIMEOUT_S
 from tests.unit.cli.test_grpc_port import CLIENT, certificate_of, up
 from tests.unit.cli.test_up_brokers import brokers, children_of, get, gone
@@ -20,30 +23,38 @@ from rucola.broker.config import BrokerConfig
 from rucola.cli.broker_processes import BrokerProcess, BrokerProcesses
 from rucola.cli.proxy_process import ProxyProcess
 from rucola.cli.serve import LogOptions
-from rucola.cli.servers import Addresses, UpOptions, UpServers
+from rucola.cli.servers import Addresses
 from rucola.common.message_queue import MessageQueue
+from rucola.common.options import parse_options
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
-from rucola.errors import ConfigError
-from rucola.grpc.self_signed import _pem
+from rucola.grpc.self_signed import pem_of
 from rucola.proxy import messages
-from rucola.proxy.config import MESSAGE_BYTES_MAX
+from rucola.proxy.config import MESSAGE_BYTES_MAX, ProxyConfig
 from rucola.remoting.admin_api import AdminApi
 from rucola.remoting.client import ClientOptions, RemotingClient
+from rucola.remoting.signer import RequestSigner
+from rucola.runtime.clock import SystemClock
 from rucola.runtime.tls import pinned_context
 
 NAMES = ["broker-0", "broker-1"]
 
 
-async def create(addresses: list[str], tls: ssl.SSLContext | None = None) -> None:
-    """Creates the topic T with two queues at each broker, and the group G, which begins at the first message."""
-    remoting = RemotingClient(ClientOptions(tls=tls))
+async def create(
+    addresses: list[str],
+    tls: ssl.SSLContext | None = None,
+    signer: RequestSigner | None = None,
+    topic: str = "T",
+    group: str = "G",
+) -> None:
+    """Creates a topic with two queues at each broker, and a group, which begins at the first message."""
+    remoting = RemotingClient(ClientOptions(tls=tls, signer=signer))
     api = AdminApi(remoting)
     for name, address in zip(NAMES, addresses, strict=True):
-        await api.change_topic(address, TopicConfig("T", 2, 2))
-        await api.change_group(address, SubscriptionGroupConfig("G"))
+        await api.change_topic(address, TopicConfig(topic, 2, 2))
+        await api.change_group(address, SubscriptionGroupConfig(group))
         for queue_id in range(2):
-            await api.update_consumer_offset(address, "G", MessageQueue("T", name, queue_id), 0)
+            await api.update_consumer_offset(address, group, MessageQueue(topic, name, queue_id), 0)
     await remoting.close()
 
 
@@ -117,7 +128,7 @@ def test_a_proxy_that_dies_is_reported_and_started_again_at_the_same_address(tmp
 
 def test_the_proxy_has_the_certificate_of_the_brokers_and_expects_it_of_them(tmp_path: Path) -> None:
     pem = tmp_path / "both.pem"
-    pem.write_bytes(_pem(["localhost"]))
+    pem.write_bytes(pem_of(["localhost"]))
 
     async def work(addresses: Addresses) -> None:
         await create(list(addresses.brokers.values()), pinned_context(str(pem)))
@@ -142,19 +153,88 @@ def test_the_proxy_has_the_certificate_of_the_brokers_and_expects_it_of_them(tmp
     up(tmp_path, work, grpc_port=0, brokers=2, config=config)
 
 
-def test_with_accounts_there_is_no_port(tmp_path: Path) -> None:
-    conf = tmp_path / "home" / "conf"
-    conf.mkdir(parents=True)
-    (conf / "plain_acl.yml").write_text("accounts:\n- {accessKey: flights, secretKey: a-secret-of-a-test}\n")
-    config = {"aclEnable": "true", "rocketmqHome": f"{tmp_path}/home"}
+def test_with_accounts_the_proxy_asks_clients_who_they_are(tmp_path: Path) -> None:
+    """It has the accounts of the brokers, and an account of its own that nobody else can see."""
+    write_accounts(tmp_path / "home")
+    secret = secrets.token_hex(16).encode()
+    inner = json.dumps({"accessKey": "inner-account", "secretKey": secret.decode()})
+    config = {"aclEnable": "true", "rocketmqHome": f"{tmp_path}/home", "brokerName": "broker"}
+    config["innerClientAuthenticationCredentials"] = inner
+    signer = RequestSigner(*ADMIN, "", 1, SystemClock().wall_ms)
 
     async def work(addresses: Addresses) -> None:
-        assert (addresses.grpc, addresses.grpc_text) == (None, "off with --brokers and accounts")
+        assert addresses.grpc is not None
+        await create(list(addresses.brokers.values()), signer=signer, topic="A", group="GA")
+        alice, bob = Client("a", ALICE), Client("b", BOB)
+        for client in (alice, bob):
+            await client.connect(addresses.grpc)
+        assert queues_of(await alice.route("A")) == [(name, queue_id) for name in NAMES for queue_id in range(2)]
+        assert (await bob.sent("A")).status.code == messages.FORBIDDEN
+        for _ in range(4):
+            assert (await alice.sent("A")).status.code == messages.OK
+        found = [one for name in NAMES for one in await alice.received("GA", "A", broker=name)]
+        assert len(found) == 4
+        assert (await alice.ack("GA", "A", *found)).status.code == messages.OK
+        for client in (alice, bob):
+            client.close()
+        up = {"rucola_proxy_up 1.0", *(f'rucola_broker_up{{broker="{name}"}} 1.0' for name in NAMES)}
+        text = ""
+        async with asyncio.timeout(TIMEOUT_S):
+            while not up <= set(text.splitlines()):  # on a busy machine, the first answers may come too late
+                _, text = await asyncio.to_thread(get, {"http": addresses.http}, "/metrics")
+        assert 'rucola_grpc_outcomes_total{broker="proxy",method="SendMessage",status="FORBIDDEN"} 1.0' in text
+        assert 'rucola_broker_up{broker="proxy"}' not in text
+        for pid in children_of(os.getpid()):
+            for what in ("cmdline", "environ"):
+                assert secret not in Path(f"/proc/{pid}/{what}").read_bytes()
+        assert not [path for path in tmp_path.rglob("*") if path.is_file() and secret in path.read_bytes()]
 
-    up(tmp_path, work, brokers=2, config=config)
-    for asked in ({"grpc_port": 0, "config": config}, {"config": {**config, "grpcServerPort": "8081"}}):
-        with pytest.raises(ConfigError, match="--brokers is given"):
-            UpServers(UpOptions(brokers=2, **asked))  # type: ignore[arg-type]
+    up(tmp_path, work, grpc_port=0, brokers=2, config=config)
+
+
+def test_users_are_those_of_the_first_broker_which_writes_them_before_the_proxy_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began: list[str] = []
+
+    async def begin(server: BrokerProcess | ProxyProcess) -> None:
+        began.append(f"{server.name} begins")
+        await asyncio.sleep(0)
+        began.append(f"{server.name} serves")
+
+    monkeypatch.setattr(BrokerProcess, "start", begin)
+    monkeypatch.setattr(ProxyProcess, "start", begin)
+    user = '{"username": "root-user", "password": "a-password-of-a-test"}'
+    config = BrokerConfig(
+        authentication_enabled=True,
+        authorization_enabled=True,
+        init_authentication_user=user,
+        inner_client_authentication_credentials='{"accessKey": "inner", "secretKey": "a-secret-of-a-test"}',
+        acl_require_v2=True,
+    )
+    proxy = ProxyProcess(config, 1000, 0, LogOptions())
+    proxy.lead_to("127.0.0.1:9876", "/stores", "first")
+    values = proxy_options(proxy)
+    assert (values.rocketmq_home, values.authentication_enabled, values.authorization_enabled) == (
+        "/stores/first",
+        True,
+        True,
+    )
+    assert values.acl_require_v2
+    assert (values.access_key, values.secret_key, values.signature_version) == ("inner", "a-secret-of-a-test", 2)
+    asyncio.run(BrokerProcesses({name: {} for name in NAMES}, proxy, LogOptions(), brokers_first=True).start())
+    assert began.index("proxy begins") > max(began.index(f"{name} serves") for name in NAMES)
+
+
+def proxy_options(process: ProxyProcess) -> ProxyConfig:
+    return parse_options(ProxyConfig, process._values)
+
+
+def test_accounts_are_those_of_the_brokers() -> None:
+    for home, expected in (("", "/stores"), ("/etc/accounts", "/etc/accounts")):
+        proxy = ProxyProcess(BrokerConfig(acl_enable=True, rocketmq_home=home), 1000, 0, LogOptions())
+        proxy.lead_to("127.0.0.1:9876", "/stores", "first")
+        assert (proxy_options(proxy).acl_enable, proxy_options(proxy).rocketmq_home) == (True, expected)
 
 
 def test_options_that_the_proxy_shares_with_the_brokers() -> None:
@@ -165,12 +245,18 @@ def test_options_that_the_proxy_shares_with_the_brokers() -> None:
         tls_need_client_auth="none",
     )
     proxy = ProxyProcess(config, 1 << 30, 8081, LogOptions())
-    proxy.lead_to("127.0.0.1:9876")
+    proxy.lead_to("127.0.0.1:9876", "/stores", "first")
     shared = {key: text for key, text in proxy._values.items() if not key.startswith(("tls", "useTLS"))}
     assert shared == {
         "namesrvAddr": "127.0.0.1:9876",
         "bindAddress": "127.0.0.2",
         "insecure": "false",
+        "aclEnable": "false",
+        "rocketmqHome": "",
+        "authenticationEnabled": "false",
+        "authorizationEnabled": "false",
+        "aclRequireSignatureV2": "false",
+        "grpcTlsDir": "",
         "grpcServerPort": "8081",
         "grpcAdvertisedAddress": "front.example:7",
         "maxMessageSize": str(MESSAGE_BYTES_MAX),

@@ -246,9 +246,9 @@ def test_what_waited_for_a_lost_client_is_forgotten(peer: Peer) -> None:
     peer.ask(POST | GRPC, echo_of(10_000))
     peer.ask(POST | GRPC, echo_of(10_000)[:-5], end=False)
     server = peer.connection._server
-    assert 10_005 <= server.unsent_bytes < 10_100 and server._held_bytes == 10_000
+    assert 10_005 <= server.unsent_bytes < 10_100 and server.held_bytes == 10_000
     peer.connection.connection_lost(None)
-    assert (server.unsent_bytes, server._held_bytes) == (0, 0)
+    assert (server.unsent_bytes, server.held_bytes) == (0, 0)
 
 
 def test_who_holds_more_than_its_share_gives_way(peer: Peer) -> None:

@@ -103,8 +103,8 @@ def test_a_library_verifies_the_certificate() -> None:
 
 def test_the_certificate_is_made_once_and_only_for_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    make = self_signed._pem
-    monkeypatch.setattr(self_signed, "_pem", lambda names: made.append(names) or make(names))
+    make = self_signed.pem_of
+    monkeypatch.setattr(self_signed, "pem_of", lambda names: made.append(names) or make(names))
 
     async def scene() -> None:
         async with served(Who(), GrpcServerOptions(tls=self_signed_tls())) as server:
@@ -118,7 +118,7 @@ def test_the_certificate_is_made_once_and_only_for_those_who_ask(monkeypatch: py
 
 
 def test_a_certificate_that_cannot_be_made_costs_the_client_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    make = self_signed._pem
+    make = self_signed.pem_of
     failures = [ConfigError("tlsCertPath", "", "a reason")]
 
     def fail(names: Any) -> bytes:
@@ -126,7 +126,7 @@ def test_a_certificate_that_cannot_be_made_costs_the_client_its_connection(monke
             raise failures.pop()
         return make(names)
 
-    monkeypatch.setattr(self_signed, "_pem", fail)
+    monkeypatch.setattr(self_signed, "pem_of", fail)
 
     async def scene() -> None:
         async with served(Who(), GrpcServerOptions(tls=self_signed_tls())) as server:
@@ -149,7 +149,7 @@ def test_the_key_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     before = set(Path("/proc/self/fd").iterdir())
-    context = self_signed._context(["localhost"])
+    context = self_signed.context_of(self_signed.pem_of(["localhost"]))
     assert isinstance(context, ssl.SSLContext)
     assert list(tmp_path.iterdir()) == [] and set(Path("/proc/self/fd").iterdir()) == before
 

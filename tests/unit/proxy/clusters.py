@@ -18,6 +18,7 @@ from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.proxy import messages
 from rucola.proxy.brokers import ServerRequest
 from rucola.proxy.cluster import ClusterBrokers
+from rucola.proxy.cluster_access import ClusterAccess
 from rucola.proxy.door import DoorConfig, GrpcDoor
 from rucola.remoting.admin_api import AdminApi
 from rucola.remoting.client import ClientOptions, RemotingClient
@@ -39,12 +40,14 @@ class Door:
 
     brokers: ClusterBrokers
 
-    def __init__(self, cluster: TwoBrokers, options: ClientOptions | None = None) -> None:
+    def __init__(
+        self, cluster: TwoBrokers, options: ClientOptions | None = None, access: ClusterAccess | None = None
+    ) -> None:
         def make(asked: ServerRequest) -> ClusterBrokers:
-            self.brokers = ClusterBrokers(cluster.namesrv.address, cluster.monotonic, asked, options)
+            self.brokers = ClusterBrokers(cluster.namesrv.address, cluster.monotonic, asked, options, access)
             return self.brokers
 
-        self.door = GrpcDoor(DoorConfig("127.0.0.1", 0), make, SystemClock(), Supervisor())
+        self.door = GrpcDoor(DoorConfig("127.0.0.1", 0), make, SystemClock(), Supervisor(), access)
 
     async def stop(self) -> None:
         await self.door.stop()
@@ -142,14 +145,14 @@ class TwoBrokers:
             for name, broker in self.brokers.items()
         }
 
-    async def door(self, options: ClientOptions | None = None) -> Door:
-        door = Door(self, options)
+    async def door(self, options: ClientOptions | None = None, access: ClusterAccess | None = None) -> Door:
+        door = Door(self, options, access)
         self._doors.append(door)
         await door.door.start()
         return door
 
-    async def client(self, door: Door | None = None, name: str = "me") -> Client:
-        client = Client(name)
+    async def client(self, door: Door | None = None, name: str = "me", secret: tuple[str, str] | None = None) -> Client:
+        client = Client(name, secret)
         await client.connect((door or await self.door()).door.address)
         self._clients.append(client)
         return client

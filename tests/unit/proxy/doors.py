@@ -102,9 +102,10 @@ class DoorClient(asyncio.Protocol):
         self.client_id, self.secret = client_id, secret
         self.lost = asyncio.Event()
 
-    async def connect(self, address: str) -> DoorClient:
+    async def connect(self, address: str, own: str = "127.0.0.1") -> DoorClient:
+        """Connects, from an address of the loopback interface."""
         host, _, port = address.rpartition(":")
-        await asyncio.get_running_loop().create_connection(lambda: self, host, int(port))
+        await asyncio.get_running_loop().create_connection(lambda: self, host, int(port), local_addr=(own, 0))
         return self
 
     def connection_made(self, transport: Any) -> None:

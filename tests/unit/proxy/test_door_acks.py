@@ -83,6 +83,11 @@ async def take_queue(door: Door, _link: LocalLink, _patch: pytest.MonkeyPatch) -
     door.topic("T", queues=1, read=0)
 
 
+async def make_anew(door: Door, _link: LocalLink, _patch: pytest.MonkeyPatch) -> None:
+    store = door.broker.store
+    store._deletion.times_ms[b"T"] = store.now_ms() + 1  # as if the topic had been deleted and created again
+
+
 async def nothing(_door: Door, _link: LocalLink, _patch: pytest.MonkeyPatch) -> None:
     """Nothing happens."""
 
@@ -94,6 +99,7 @@ async def nothing(_door: Door, _link: LocalLink, _patch: pytest.MonkeyPatch) -> 
         (hold_turn, False, messages.OK),
         (pause, False, messages.OK),
         (take_queue, False, messages.INTERNAL_SERVER_ERROR),
+        (make_anew, False, messages.INTERNAL_SERVER_ERROR),
     ],
 )
 def test_others_need_one(

@@ -9,8 +9,9 @@ import pytest
 
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.errors import BrokerError
+from rucola.proxy.acknowledge import VISIBLE_SOON_MS
 from rucola.proxy.receipt import ReceiptHandle
-from rucola.proxy.renewals import HIDDEN_MS, VISIBLE_SOON_MS, Renewals
+from rucola.proxy.renewals import HIDDEN_MS, Renewals
 from rucola.testing.clock import ManualClock
 
 MINUTE_S = 60
@@ -26,7 +27,7 @@ class World:
         self.fails = 0
         self.meanwhile: list[Any] = []
         self._group = SubscriptionGroupConfig("G", **group)
-        self.renewals = Renewals(self, self._change, self.clock.monotonic)  # type: ignore[arg-type]
+        self.renewals = Renewals(self, self._change, self._show, self.clock.monotonic)  # type: ignore[arg-type]
 
     async def group(self, name: str) -> SubscriptionGroupConfig:
         return self._group
@@ -42,6 +43,9 @@ class World:
             self.fails -= 1
             raise BrokerError(1, "not now")
         return handle._replace(pop_time_ms=self.clock.wall_ms(), invisible_ms=ms)
+
+    async def _show(self, session: Any, group: str, topic: str, handle: ReceiptHandle) -> None:
+        await self._change(session, group, topic, handle, VISIBLE_SOON_MS)
 
     def pass_seconds(self, seconds: int) -> None:
         async def looks() -> None:

@@ -74,6 +74,23 @@ def test_the_silence_of_one_is_not_that_of_others(active: str) -> None:
     assert [session.client_id for session in world.sessions] == [active]
 
 
+def test_a_client_of_an_account_is_another_one_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules may name the addresses of an account; they are judged by the address of the session."""
+    world = World()
+    anybody = world.call("a")
+    world.access.name = "alice"
+    here = world.call("a")
+    monkeypatch.setattr(Call, "address", "10.0.0.1:6")
+    assert world.call("a") is here, "a client may have several connections"
+    monkeypatch.setattr(Call, "address", "10.0.0.2:5")
+    elsewhere = world.call("a")
+    assert (here.address, elsewhere.address) == ("10.0.0.1:5", "10.0.0.2:5")
+    world.sessions.forget(here)
+    assert world.call("a") is elsewhere
+    world.access.name = ""
+    assert world.call("a") is anybody, "without accounts, a client is known by its id"
+
+
 def test_an_id_is_that_of_its_account() -> None:
     world = World()
     first = world.call("a")

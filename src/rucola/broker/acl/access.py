@@ -9,15 +9,14 @@ from rucola.broker.acl.auth_manager import AuthManager
 from rucola.broker.acl.former_members import FormerMembers
 from rucola.broker.acl.freshness import Freshness
 from rucola.broker.acl.guard import AccessGuard
+from rucola.broker.acl.message_topic import topic_of
 from rucola.broker.acl.name_quota import NameQuota
-from rucola.broker.acl.permission import AclSnapshot
+from rucola.broker.acl.permission import Account, AclSnapshot
+from rucola.broker.acl.plain_file import is_weak_secret
 from rucola.broker.acl.plain_manager import PlainPermissionManager
 from rucola.broker.acl.senders import AccountSenders
 from rucola.broker.client.consumer_manager import ConsumerManager
-from rucola.broker.config import BrokerConfig
-from rucola.broker.retry_owner import popped_from
-from rucola.common.key_builder import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, is_retry_topic
-from rucola.common.message_const import REAL_TOPIC
+from rucola.broker.config import BrokerConfig, credentials
 from rucola.errors import ConfigError, FormatError
 from rucola.formats.message import decode_message
 from rucola.runtime.clock import Clock
@@ -27,10 +26,6 @@ from rucola.store.message_store import MessageStore
 
 RELOAD_INTERVAL_S = 1.0
 """Seconds between two checks of the files; RocketMQ checks them every 5 s."""
-_STAND_INS = (SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC)
-"""Topics that hold messages of other topics until their delivery time or the end of their transaction. Each message
-names its own topic in a property that only the broker writes.
-"""
 
 
 class BrokerAccess:
@@ -39,12 +34,18 @@ class BrokerAccess:
 
     Args:
         home: the directory that contains ``conf``.
+
+    Raises:
+        ConfigError: the secret of the cluster's own servers is easy to guess.
     """
 
     def __init__(self, config: BrokerConfig, files: Files, clock: Clock, store: MessageStore, home: str) -> None:
         self._store = store
         self._home = home
         self._initial_user = config.init_authentication_user
+        self._inner = _inner_account(config)
+        self._seen: AclSnapshot | None = None
+        self._snapshot = AclSnapshot({})
         self.accounts = PlainPermissionManager(files, home, config.insecure, clock.wall_ms)
         self.users: AuthManager | None = None
         if config.authentication_enabled:
@@ -96,16 +97,30 @@ class BrokerAccess:
         return FormerMembers(self.snapshot, self.senders, consumers)
 
     def snapshot(self) -> AclSnapshot:
-        """The current accounts or users."""
-        return self.accounts.snapshot if self.users is None else self.users.snapshot
+        """The current accounts or users, and that of the cluster's own servers unless one of them has its name."""
+        found = self.accounts.snapshot if self.users is None else self.users.snapshot
+        if found is not self._seen:
+            self._seen = self._snapshot = found
+            if self._inner is not None:
+                accounts = {self._inner.access_key: self._inner, **found.accounts}
+                self._snapshot = AclSnapshot(accounts, found.global_addresses, found.digest)
+        return self._snapshot
 
     def _topic_at(self, physical_offset: int, cold: ColdRecords | None = None) -> str | None:
         record = self._store.message_at(physical_offset, ColdRecords() if cold is None else cold)
         if record is None:
             return None
-        message = decode_message(record, unpack=False)
-        if message.topic in _STAND_INS:
-            return message.properties.get(REAL_TOPIC)
-        if is_retry_topic(message.topic):
-            return popped_from(message) or message.topic
-        return message.topic
+        return topic_of(decode_message(record, unpack=False))
+
+
+def _inner_account(config: BrokerConfig) -> Account | None:
+    """The account of ``innerClientAuthenticationCredentials``, with which the servers of a cluster sign their requests
+    to one another. As in RocketMQ, it is an administrator's.
+    """
+    found = credentials(config.inner_client_authentication_credentials)
+    if found is None:
+        return None
+    if is_weak_secret(found[1], config.insecure):
+        allowed = "a secret of at least 16 characters that is not well known"
+        raise ConfigError("innerClientAuthenticationCredentials", "******", allowed)
+    return Account(found[0], found[1].encode(), admin=True)

@@ -11,9 +11,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from rucola.broker.acl.auth_model import User, merge_rules, policy_type_of, read_rules, read_user, show_rules
+from rucola.broker.acl.auth_model import merge_rules, policy_type_of, read_rules, read_user, show_rules
 from rucola.broker.acl.permission import AclSnapshot
 from rucola.broker.acl.plain_file import is_weak_secret
+from rucola.broker.acl.users_file import USERS_FILE, read_users, users_in_use
 from rucola.common.json_library import orjson
 from rucola.errors import BrokerError, ConfigError, DiskError, FormatError
 from rucola.protocol.codes import ResponseCode
@@ -21,7 +22,6 @@ from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
-_FILE = "rucola-auth.json"
 T = TypeVar("T")
 
 
@@ -55,14 +55,12 @@ class AuthManager:
                 password is weak, or the new user cannot be saved.
             DiskError: the file cannot be read.
         """
-        text = self._files.read_file(f"{self._directory}/{_FILE}")
+        text = self._files.read_file(f"{self._directory}/{USERS_FILE}")
         try:
             if text is not None:
-                document = orjson.loads(text)
-                self._users = {name: read_user(user, _FILE) for name, user in document["users"].items()}
-                self._policies = {name: show_rules(read_rules(acl, _FILE)) for name, acl in document["acls"].items()}
-        except (ValueError, KeyError, AttributeError, TypeError, FormatError) as error:
-            raise ConfigError("authenticationEnabled", "true", f"a valid {_FILE} ({type(error).__name__})") from None
+                self._users, self._policies = read_users(text)
+        except FormatError as error:
+            raise ConfigError("authenticationEnabled", "true", f"a valid {USERS_FILE} ({error})") from None
         if initial:
             try:
                 user = read_user(orjson.loads(initial), "initAuthenticationUser")
@@ -198,26 +196,14 @@ class AuthManager:
         }
         try:
             self._files.make_directory(self._directory)
-            self._files.replace_file(f"{self._directory}/{_FILE}", orjson.dumps(document), private=True)
+            self._files.replace_file(f"{self._directory}/{USERS_FILE}", orjson.dumps(document), private=True)
         except DiskError as error:
             event(logger, logging.ERROR, "users and rules not written", error=error)
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "users and rules cannot be written") from None
         self._users, self._policies = users, policies
 
     def _use(self) -> None:
-        self.snapshot = AclSnapshot(
-            {
-                name: User(
-                    name,
-                    user["password"].encode(),
-                    user["userType"] == "Super",
-                    user["userStatus"] == "disable",
-                    read_rules({"policies": self._policies.get(name, [])}, _FILE),
-                    self._checked,
-                )
-                for name, user in self._users.items()
-            }
-        )
+        self.snapshot = users_in_use(self._users, self._policies, checked=self._checked)
         event(logger, logging.INFO, "users and rules in use", users=len(self._users), with_rules=len(self._policies))
 
 

@@ -1,18 +1,12 @@
 """The accounts of a broker: loaded from ACL files, reloaded when they change, and changed by administrators.
 
-The files are ``conf/plain_acl.yml`` and every ``*.yml`` and ``*.yaml`` in the directory ``conf/acl``. They are read
-together. If all are valid, their accounts replace the snapshot. Otherwise the last valid snapshot stays, and the error
-is logged and counted.
-
-Threads: ``reload`` may run on any thread, and administrators' changes run on the event loop. A lock lets only one of
-them run at a time. Each replaces ``snapshot`` as a whole.
+The files are ``conf/plain_acl.yml`` and every ``*.yml`` and ``*.yaml`` in the directory ``conf/acl``.
+``watched_accounts`` says when they are read. Administrators' changes run on the event loop.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +19,7 @@ from rucola.broker.acl.plain_file import (
     read_global_addresses,
     write_document,
 )
+from rucola.broker.acl.watched_accounts import WatchedAccounts, digest_of
 from rucola.common.json_library import orjson
 from rucola.errors import BrokerError, DiskError, FormatError
 from rucola.runtime.files import Files
@@ -42,7 +37,7 @@ POLLING_TIMEOUT and BROKER_NOT_EXIST.
 _LIST_KEYS = ("topicPerms", "groupPerms")
 
 
-class PlainPermissionManager:
+class PlainPermissionManager(WatchedAccounts):
     """Accounts of one broker.
 
     Args:
@@ -50,62 +45,15 @@ class PlainPermissionManager:
         home: absolute path of the directory that contains ``conf``.
         weak_secrets: accept secrets that are easy to guess (``insecure=true``).
         wall_ms: returns the wall-clock time, which becomes the timestamp in the data version of a changed file.
-
-    Attributes:
-        snapshot: the current accounts.
-        failures: number of failed loads since start-up.
-        error: error of the last load; empty if that load succeeded.
     """
 
     def __init__(self, files: Files, home: str, weak_secrets: bool, wall_ms: Callable[[], int]) -> None:
+        super().__init__()
         self._files = files
         self._main = f"{home}/conf/plain_acl.yml"
         self._directory = f"{home}/conf/acl"
         self._weak_secrets = weak_secrets
         self._wall_ms = wall_ms
-        self._seen = ""
-        self._candidate = ""
-        self._lock = threading.Lock()
-        self.snapshot = AclSnapshot({})
-        self.failures = 0
-        self.error = ""
-
-    def load(self) -> None:
-        """Loads the files for the first time.
-
-        Raises:
-            FormatError: a file is invalid.
-            DiskError: a file cannot be read.
-        """
-        with self._lock:
-            texts = self._read()
-            self._seen = _digest(texts)
-            self.snapshot = self._parse(texts)
-        event(logger, logging.INFO, "accounts loaded", accounts=len(self.snapshot.accounts), digest=self._seen[:12])
-
-    def reload(self) -> None:
-        """Loads changed files. New content is used only when two calls in a row have read it, because a single call may
-        read a file that is only half written.
-
-        If a file is invalid or cannot be read, the last valid accounts stay.
-        """
-        with self._lock:
-            try:
-                texts = self._read()
-                digest = _digest(texts)
-                if digest == self._seen or digest != self._candidate:
-                    self._candidate = digest
-                    return
-                self._seen = digest
-                self.snapshot = self._parse(texts)
-            except (FormatError, DiskError) as error:
-                if str(error) != self.error:
-                    event(logger, logging.ERROR, "accounts not loaded, the last good ones stay", error=error)
-                self.failures += 1
-                self.error = str(error)
-                return
-            self.error = ""
-        event(logger, logging.INFO, "accounts loaded", accounts=len(self.snapshot.accounts), digest=digest[:12])
 
     def versions(self) -> dict[str, dict[str, Any]]:
         """The data version of every file, by its path relative to the parent of ``conf``."""
@@ -223,7 +171,7 @@ class PlainPermissionManager:
             raise BrokerError(failed, f"{error.what}: {error.expected} is needed") from None
         except DiskError as error:
             raise BrokerError(failed, "the file cannot be written") from error
-        self._seen = _digest(changed)
+        self._seen = digest_of(changed)
         self.snapshot = snapshot
         event(logger, logging.WARNING, "accounts changed by an administrator", digest=self._seen[:12])
 
@@ -262,11 +210,4 @@ class PlainPermissionManager:
                 if account.access_key in accounts:
                     raise FormatError("ACL file", 0, "each accessKey in only one file", account.access_key, path)
                 accounts[account.access_key] = account
-        return AclSnapshot(accounts, tuple(map(parse_addresses, patterns)), _digest(texts))
-
-
-def _digest(texts: Mapping[str, bytes]) -> str:
-    digest = hashlib.sha256()
-    for path, text in texts.items():
-        digest.update(f"{len(path)}:{path}{len(text)}:".encode() + text)
-    return digest.hexdigest()
+        return AclSnapshot(accounts, tuple(map(parse_addresses, patterns)), digest_of(texts))

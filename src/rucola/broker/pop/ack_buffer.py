@@ -2,12 +2,11 @@
 log instead of up to 32, each of which would pass through the timer.
 
 An acknowledgement in the buffer is answered at once. It is in the ``AckJournal`` meanwhile, so that it outlives the
-process. The buffer takes none whose messages become visible again within ``MARGIN_MS``: these are stored at once, as
-are all with SYNC_FLUSH, and all while the log or the journal cannot be written.
+process. Some are stored at once: those that the log may refuse, those whose messages become visible again within
+``MARGIN_MS``, all with SYNC_FLUSH, and all while the log or the journal cannot be written.
 
-::
-
-    collecting --half a second, or its half of the journal is full--> storing --all are in the log--> the half is free
+The buffer collects in one half of the journal, for half a second or until that half is full. It then stores what it has
+collected, and collects in the other half. A half is free when all of it is in the log.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 from rucola.broker.cold_reads import ColdReads
@@ -35,6 +35,8 @@ STORED_AT_ONCE: Final = 64
 RETRY_MS: Final = 1_000
 OPEN_AGAIN_S: Final = 60.0
 """Pause after the journal could not be created."""
+_CHARACTERS_MAX = 1024
+"""Characters of the names of topic, group and broker together. They fit into a record, whatever they are."""
 _WORK = "storing of acknowledgements"
 
 
@@ -49,6 +51,7 @@ class AckBuffer:
         log: where acknowledgements go.
         journal: holds those that are not in the log yet.
         now_ms: the store's time.
+        hidden_max_ms: longest time until an acknowledgement is due for which the log takes it.
         enabled: whether the buffer takes any; if not, it only stores what an earlier process has left.
     """
 
@@ -58,10 +61,11 @@ class AckBuffer:
         journal: AckJournal,
         now_ms: Callable[[], int],
         monotonic: Callable[[], float],
+        hidden_max_ms: int,
         *,
         enabled: bool,
     ) -> None:
-        self._log, self._journal = log, journal
+        self._log, self._journal, self._hidden_max_ms = log, journal, hidden_max_ms
         self._now_ms, self._monotonic = now_ms, monotonic
         self._enabled = enabled
         self._works = self._is_open = self._is_stuck = False
@@ -138,7 +142,9 @@ class AckBuffer:
 
     def take(self, key: PopKey, queue_offsets: Sequence[int], due_ms: int, revive_queue: int) -> bool:
         """Takes an acknowledgement; returns False if it must be stored at once."""
-        if not self._works or self._is_stuck or due_ms - self._now_ms() < MARGIN_MS or not self._opens():
+        if not self._works or self._is_stuck:
+            return False
+        if not MARGIN_MS <= due_ms - self._now_ms() <= self._hidden_max_ms or not self._opens():
             return False
         place = key, due_ms, revive_queue
         collected = self._collecting.get(place)
@@ -186,15 +192,29 @@ class AckBuffer:
         return True
 
     def _store_some(self) -> None:
-        for _ in range(min(STORED_AT_ONCE, len(self._storing))):
-            place = next(iter(self._storing))
+        """Stores up to ``STORED_AT_ONCE`` records. One that is refused does not keep the others back.
+
+        Raises:
+            BrokerError: some were refused; they are tried again after all others.
+        """
+        refusal: BrokerError | None = None
+        for place in list(islice(self._storing, STORED_AT_ONCE)):
             key, due_ms, revive_queue = place
-            queue_offsets = tuple(sorted(set(self._storing[place])))
-            self._log.put_ack(PopAck(key, queue_offsets, batch=len(queue_offsets) > 1), due_ms, revive_queue)
-            del self._storing[place]
+            collected = self._storing.pop(place)
+            queue_offsets = tuple(sorted(set(collected)))
+            try:
+                self._log.put_ack(PopAck(key, queue_offsets, batch=len(queue_offsets) > 1), due_ms, revive_queue)
+            except BrokerError as error:
+                if due_ms < self._now_ms():  # its messages come again
+                    event(logger, logging.ERROR, "acknowledgements dropped", error=error, messages=len(queue_offsets))
+                else:
+                    self._storing[place], refusal = collected, error
+        if refusal is not None:
+            raise refusal
 
     def _can_be_stored(self, place: _Place) -> bool:
         """Whether the log takes such acknowledgements. If not, storing one at once tells the client why."""
         key, _, revive_queue = place
         texts = key.topic + key.group + key.broker_name
-        return 0 <= revive_queue < self._log.queues and texts.isprintable()
+        is_text = texts.isprintable() and len(texts) <= _CHARACTERS_MAX
+        return is_text and 0 <= revive_queue < self._log.queues
