@@ -125,10 +125,10 @@ def kept(golden: Path) -> Outcomes:
 
 def summary(judged: dict[tuple[str, str], Verdict], clients: Sequence[Client], title: str) -> Table:
     """A row for each scenario of official clients, a column for each client."""
-    table = Table(title=title)
-    table.add_column("scenario")
+    table = Table(title=title, box=None)
+    table.add_column("scenario", no_wrap=True)
     for client in clients:
-        table.add_column(str(client))
+        table.add_column(f"{client.language}\n{client.version}", no_wrap=True)
     for scenario in SCENARIOS:
         row = [judged.get((str(client), scenario)) for client in clients]
         if any(row):
