@@ -48,7 +48,7 @@ public final class Main {
             closings.add(closing);
         }
         for (Thread closing : closings) {
-            closing.join();
+            closing.join(Peer.PATIENCE.toMillis()); // a client that hangs as it closes is no failing scenario
         }
         System.exit(0); // threads of the client may still run
     }
