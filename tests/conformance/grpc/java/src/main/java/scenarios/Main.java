@@ -50,6 +50,6 @@ public final class Main {
         for (Thread closing : closings) {
             closing.join(Peer.PATIENCE.toMillis()); // a client that hangs as it closes is no failing scenario
         }
-        System.exit(0); // threads of the client may still run
+        Runtime.getRuntime().halt(0); // threads and hooks of the client may still run
     }
 }
