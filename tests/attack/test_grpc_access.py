@@ -125,7 +125,20 @@ def test_settings_need_rights(tmp_path: Path) -> None:
                 },
             ):
                 stream = alice.settings(**fields)
-                assert await stream.all() == [] and stream.status == 3
+                assert [answer.status.code for answer in await stream.all()] == [messages.FORBIDDEN]
+                assert stream.status == 0
+
+    run(play())
+
+
+def test_settings_without_a_valid_signature(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with Guarded(tmp_path) as door:
+            client = await door.client(secret=(ALICE[0], BOB[1]))
+            stream = client.settings(publishing=messages.Publishing(topics=[resource("A")]))
+            (answer,) = await stream.all()
+            assert answer.status.code == messages.UNAUTHORIZED and not answer.HasField("settings")
+            assert stream.status == 0 and not len(door.door.sessions)
 
     run(play())
 

@@ -1,7 +1,8 @@
-"""Runs the projects of ``examples/`` in languages other than Python, as a reader of them would.
+"""Runs the examples in languages other than Python, as a reader would: ``python -m tests.conformance.examples``.
 
-``python -m tests.conformance.examples``. The JUnit and Go projects start ``rucola`` from the ``PATH`` and use the
-official clients. Exit status: 0 if both passed, 1 if one failed, 2 if a program is missing.
+The JUnit and Go projects of ``examples/`` start ``rucola`` from the ``PATH`` and use the official clients. The programs
+of the page ``docs/rocketmq5.md`` run, unchanged, against ``rucola up`` on the port that they name. Exit status: 0 if
+all passed, 1 if one failed, 2 if a program is missing, cannot be built, or the port is taken.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.conformance.page_programs import run_programs
 from tools.peers.packages import PEERS, ROOT, PeerError, need
 
 EXAMPLES = ROOT / "examples"
@@ -20,15 +22,15 @@ TIMEOUT_S = 170.0
 
 
 def main() -> int:
-    """Runs both projects; shows the output of a project that fails."""
+    """Runs all examples; shows the output of one that fails."""
     try:
         need("java", "install Java 17 to run the JUnit project")
         maven = [need("mvn", "install Maven 3.8 or newer"), "-q", "-B", f"-Dmaven.repo.local={PEERS / 'm2'}", "test"]
         go = [need("go", "install Go 1.21 or newer"), "test", "-count=1", "./..."]
+        passed = [_run("junit", maven), _run("go", go), run_programs()]
     except PeerError as error:
         print(error, file=sys.stderr)
         return 2
-    passed = [_run("junit", maven), _run("go", go)]
     return int(not all(passed))
 
 

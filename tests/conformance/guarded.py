@@ -10,11 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 from rich.console import Console
+from tests.conformance.certificates import AUTHORITY, CERTIFICATE, KEY, make_certificates
 from tests.conformance.program import ScenarioProgram
 from tools.peers.packages import PEERS, PeerError, java_program, need
 from tools.peers.servers import JavaServers, RucolaServers, Servers
@@ -80,8 +80,8 @@ def _servers(name: str, prefixes: list[str]) -> Servers:
     (home / "conf" / "plain_acl.yml").write_text(text)
     for part in ("namesrv", "broker"):  # servers of 4.9 do not start without logging files
         (home / "conf" / f"logback_{part}.xml").write_text("<configuration/>\n")
-    _certificates(home)
-    cert, key = str(home / "server.pem"), str(home / "server.key")
+    make_certificates(home)
+    cert, key = str(home / CERTIFICATE), str(home / KEY)
     if name == "rucola":
         target.settings |= {"rocketmqHome": str(home), "tlsMode": "permissive", "tlsCertPath": cert, "tlsKeyPath": key}
     else:
@@ -96,27 +96,11 @@ def _home(target: Servers) -> Path:
     return target.store.parent / "home"
 
 
-def _certificates(folder: Path) -> None:
-    """Makes a certificate authority, and a certificate for 127.0.0.1."""
-    openssl = need("openssl", "install OpenSSL to make certificates for the tests")
-    common = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    authority = ["-keyout", "authority.key", "-out", "authority.pem", "-subj", "/CN=authority"]
-    server = ["-keyout", "server.key", "-out", "server.pem", "-subj", "/CN=server", "-CA", "authority.pem"]
-    server += ["-CAkey", "authority.key", "-addext", "basicConstraints=critical,CA:FALSE"]
-    server += ["-addext", "subjectAltName=IP:127.0.0.1"]
-    for arguments in (authority, server):
-        done = subprocess.run(
-            [*common, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=60
-        )
-        if done.returncode:
-            raise PeerError(f"openssl failed: {done.stderr[-500:]}")
-
-
 def _run(version: str, arguments: list[str], target: Servers, console: Console, name: str) -> bool:
     java = need("java", "install Java 17 to run the official Java client")
     command = [java, "-Xmx512m", f"-Duser.home={PEERS}", "-Drocketmq.client.logLevel=ERROR"]
     command += ["-Dtls.test.mode.enable=false", "-Dtls.client.authServer=true"]
-    command += [f"-Dtls.client.trustCertPath={_home(target) / 'authority.pem'}"]
+    command += [f"-Dtls.client.trustCertPath={_home(target) / AUTHORITY}"]
     command += ["-cp", java_program(HERE / "java", version), "scenarios.Guarded", *arguments]
     environment = {key: value for key, value in os.environ.items() if key != "JAVA_TOOL_OPTIONS"}
     good, count = True, 0

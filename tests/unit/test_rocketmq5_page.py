@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.conformance.page_programs import ADDRESS, PROGRAMS, blocks, section_of
+
 from rucola.broker.config import BrokerConfig
 from rucola.cli.main import command_line, main
 from rucola.common.options import unknown_keys
@@ -37,6 +39,13 @@ def test_every_program_names_the_port_of_up() -> None:
     programs = re.findall(r"```(?:python|java|go|js|rust)\n(.*?)```", PAGE, re.DOTALL)
     ports = [re.findall(r"127\.0\.0\.1:(\d+)", program) for program in programs]
     assert ports == [["8081"]] * 5
+
+
+def test_the_conformance_step_runs_every_other_program() -> None:
+    assert [program.language for program in PROGRAMS] == ["java", "go", "js", "rust"]
+    for program in PROGRAMS:
+        (source,) = blocks(section_of(PAGE, program.section), program.language)
+        assert ADDRESS in source
 
 
 def test_options_and_commands_are_there() -> None:

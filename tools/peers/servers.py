@@ -359,10 +359,26 @@ class FrontedServers(JavaServers):
     name = "rucola-proxy"
     proxy = ""
 
+    def __init__(
+        self,
+        version: str = SERVER_VERSION,
+        settings: Mapping[str, object] | None = None,
+        proxy_settings: Mapping[str, object] | None = None,
+    ) -> None:
+        """Args:
+        version: version of the official packages.
+        settings: further lines of ``broker.conf``.
+        proxy_settings: options of the proxy.
+        """
+        super().__init__(version=version, settings=settings)
+        self._proxy_settings = dict(proxy_settings or {})
+
     def _start(self) -> None:
         super()._start()
+        self._configure("rucola-proxy.conf", **self._proxy_settings)
         command = [sys.executable, "-m", "rucola", "proxy", "-n", self.namesrv, "--port", str(port_of(self.proxy))]
-        process = self._spawn([*command, "--json"], "rucola-proxy.log", OURS, capture=True)
+        command += ["--config", "rucola-proxy.conf", "--json"]
+        process = self._spawn(command, "rucola-proxy.log", OURS, capture=True)
         self.proxy = facts_of(process, self)["grpc"]
 
 

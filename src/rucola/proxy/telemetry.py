@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from rucola.errors import RucolaError
 from rucola.grpc.call import GrpcCall
-from rucola.grpc.methods import StreamMethod
+from rucola.grpc.methods import Conversation, StreamMethod
 from rucola.grpc.status import GrpcError, StatusCode
 from rucola.proxy import messages
 from rucola.proxy.names import check_group, check_topic
@@ -135,11 +135,12 @@ class Telemetry:
                 return
             await asyncio.sleep(0)
 
-    def _begin(self, call: GrpcCall) -> _Stream:
+    def _begin(self, call: GrpcCall) -> Conversation:
         try:
             session = self._sessions.of(call)
         except RefusedError as error:
-            raise GrpcError(StatusCode.INVALID_ARGUMENT, error.text) from None
+            _refuse(call, error)
+            return _Refused()
         return _Stream(self, session, call)
 
     def take(self, stream: _Stream, command: messages.TelemetryCommand) -> None:
@@ -169,6 +170,10 @@ class Telemetry:
             answer = await self.settings_of(session, settings)
         except RucolaError as error:
             refusal = refusal_of(error)
+            if refusal.code == messages.FORBIDDEN:
+                _refuse(call, refusal)
+                stream.over()
+                return
             is_theirs = messages.BAD_REQUEST <= refusal.code < messages.INTERNAL_ERROR
             call.end(StatusCode.INVALID_ARGUMENT if is_theirs else StatusCode.INTERNAL, refusal.text)
             stream.over()
@@ -245,6 +250,24 @@ class _Stream:
         """The stream takes no more commands."""
         if self.session.stream is self.call:
             self._telemetry.lost(self.session)
+
+
+class _Refused:
+    """A telemetry stream that was refused as it began: nobody who is unknown holds one. See ``Conversation``."""
+
+    def received(self, _message: bytes) -> None:
+        """Ignores what the client still sends."""
+
+    def finished(self) -> None:
+        """The call has ended before."""
+
+
+def _refuse(call: GrpcCall, refusal: RefusedError) -> None:
+    """Says in a command why a client is refused, and ends its stream without an error: clients log the status of a
+    command. RocketMQ 5.3.3, ``GrpcMessagingApplication#telemetry``, does so for what its checks of accounts refuse.
+    """
+    call.send(serialized(messages.TelemetryCommand(status=refusal.status())))
+    call.end()
 
 
 def _check_number(count: int) -> None:

@@ -17,8 +17,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.conformance.grpc.run import Target, target_of
 from tests.conformance.grpc.scenarios import Admin
+from tests.conformance.grpc.targets import Target, target_of
 from tools.peers.packages import PEERS, SERVER_VERSION, PeerError, java_program, need
 from tools.peers.wire import call
 

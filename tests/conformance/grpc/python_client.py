@@ -6,8 +6,10 @@ The program is independent of Rucola. The runner creates topics and groups, see 
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+import os
 import sys
 import threading
 import time
@@ -31,11 +33,14 @@ from rocketmq import (
 from rocketmq.grpc_protocol import FilterType
 
 PATIENCE_S = 30.0
-RESTART_PATIENCE_S = 90.0
+RESTART_PATIENCE_S = 150.0
+"""A gRPC channel may wait 120 s before it connects again."""
 POLL_S = 5
 NUDGE_S = 3
 INVISIBLE_S = 10
 """The shortest time that the official server accepts."""
+ACCOUNT = (os.environ.get("ACCOUNT_NAME", ""), os.environ.get("ACCOUNT_SECRET", ""))
+"""An account that may do everything; that of ``guest`` has the same secret and may do nothing."""
 Saw = dict[str, Any]
 
 
@@ -43,18 +48,39 @@ class Peer:
     """The environment of a scenario: its topic and group, and clients that are shut down at its end."""
 
     def __init__(self, endpoints: str, prefix: str, name: str, stack: ExitStack) -> None:
-        self._configuration = ClientConfiguration(endpoints, Credentials())
+        self._endpoints, self._credentials, self._tls = endpoints, Credentials(), False
         self.topic, self.group, self._stack = f"T_{prefix}{name}", f"G_{prefix}{name}", stack
 
+    def over_tls(self) -> Peer:
+        """The same, for clients that use TLS."""
+        other = copy.copy(self)
+        other._tls = True
+        return other
+
+    def signed_by(self, name: str, secret: str) -> Peer:
+        """The same, for clients that use an account."""
+        other = copy.copy(self)
+        other._credentials = Credentials(name, secret)
+        return other
+
+    @property
+    def _configuration(self) -> ClientConfiguration:
+        return ClientConfiguration(self._endpoints, self._credentials)
+
     def producer(self, *topics: str, checker: TransactionChecker | None = None) -> Producer:
-        return self._started(Producer(self._configuration, topics or (self.topic,), checker))
+        return self._started(Producer(self._configuration, topics or (self.topic,), checker, tls_enable=self._tls))
 
     def simple_consumer(self, expression: FilterExpression | None = None, topic: str = "") -> SimpleConsumer:
         subscription = {topic or self.topic: expression or FilterExpression()}
-        return self._started(SimpleConsumer(self._configuration, self.group, subscription, POLL_S))
+        return self._started(
+            SimpleConsumer(self._configuration, self.group, subscription, POLL_S, tls_enable=self._tls)
+        )
 
     def push_consumer(self, listener: MessageListener) -> PushConsumer:
-        return self._started(PushConsumer(self._configuration, self.group, listener, {self.topic: FilterExpression()}))
+        subscription = {self.topic: FilterExpression()}
+        return self._started(
+            PushConsumer(self._configuration, self.group, listener, subscription, tls_enable=self._tls)
+        )
 
     def message(self, body: str, **fields: Any) -> Message:
         message = Message()
@@ -203,6 +229,14 @@ def recall(peer: Peer) -> Saw:
     saw["late"] = outcome(lambda: producer.recall_message(peer.topic, second.recall_handle))
     saw["wrong"] = outcome(lambda: producer.recall_message(peer.topic, "no-handle"))
     return saw
+
+
+def priority(peer: Peer) -> Saw:
+    producer = peer.producer()
+    for number in (1, 3, 2, 5):
+        producer.send(peer.message(f"priority {number}", priority=number))
+    messages = received(peer.simple_consumer(), 4)
+    return {"messages": [[message.body.decode(), message.priority] for message in messages]}
 
 
 def transaction(peer: Peer) -> Saw:
@@ -436,12 +470,46 @@ def restart(peer: Peer) -> Saw:
     return {"sent": len(sent), "lost": bool(lost), "unknown": sorted(found - sent), "text": f"lost: {lost}"}
 
 
+def tls(peer: Peer) -> Saw:
+    peer = peer.over_tls()
+    producer, consumer = peer.producer(), peer.simple_consumer()
+    producer.send(peer.message("received"))
+    saw: Saw = {"received": bodies(received(consumer, 1))}
+    listener = Listener()
+    peer.push_consumer(listener)
+    producer.send(peer.message("pushed"))
+    listener.wait(1)
+    return saw | {"pushed": bodies(listener.seen)}
+
+
+def accounts(peer: Peer) -> Saw:
+    name, secret = ACCOUNT
+    mine = peer.signed_by(name, secret)
+    mine.producer().send(peer.message("body"))
+    saw: Saw = {"right": bodies(received(mine.simple_consumer(), 1))}
+    cases = {
+        "wrong_secret": peer.signed_by(name, f"not-{secret}"),
+        "unknown": peer.signed_by("nobody", secret),
+        "guest": peer.signed_by("guest", secret),
+        "none": peer,
+    }
+    return saw | {case: refused(other) for case, other in cases.items()}
+
+
+def refused(peer: Peer) -> Saw:
+    """What a client without the right account sees."""
+    return {
+        "send": outcome(lambda: peer.producer().send(peer.message("body"))),
+        "receive": outcome(lambda: peer.simple_consumer().receive(1, INVISIBLE_S)),
+    }
+
+
 SCENARIOS: dict[str, Callable[[Peer], Saw]] = {
     scenario.__name__: scenario
     for scenario in (
-        *(send_normal, send_fifo, send_delay, recall, transaction, redelivery, change_invisible),
+        *(send_normal, send_fifo, send_delay, recall, priority, transaction, redelivery, change_invisible),
         *(push, push_share, push_retry, push_dead, push_fifo, filter_tag, filter_sql),
-        *(unknown_topic, wrong_type, too_large, restart),
+        *(unknown_topic, wrong_type, too_large, restart, tls, accounts),
     )
 }
 

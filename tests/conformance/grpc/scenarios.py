@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tools.peers.packages import PeerError
@@ -13,6 +17,7 @@ from tools.peers.wire import call
 UPDATE_AND_CREATE_TOPIC = 17
 UPDATE_AND_CREATE_SUBSCRIPTION_GROUP = 200
 GET_MAX_OFFSET = 30
+CREATE_USER = 3001
 READ_WRITE = 6
 SETTINGS: dict[str, object] = {
     "enablePropertyFilter": "true",
@@ -55,6 +60,7 @@ SCENARIOS = {
     "send_fifo": Scenario("FIFO", orderly=True),
     "send_delay": Scenario("DELAY"),
     "recall": Scenario("DELAY"),
+    "priority": Scenario("PRIORITY"),
     "transaction": Scenario("TRANSACTION"),
     "redelivery": Scenario(),
     "change_invisible": Scenario(),
@@ -69,6 +75,8 @@ SCENARIOS = {
     "wrong_type": Scenario("TRANSACTION"),
     "too_large": Scenario(),
     "restart": Scenario(),
+    "tls": Scenario(),
+    "accounts": Scenario(),
     "raw_settings": Scenario(max_retries=3),
     "raw_route": Scenario(),
     "raw_refusals": Scenario(),
@@ -80,9 +88,30 @@ SCENARIOS = {
     "raw_authorization": Scenario(),
     "raw_tls": Scenario(),
     "raw_methods": Scenario(),
+    "raw_accounts": Scenario(),
 }
 RESTARTING = "restart"
 """The scenario that kills the servers."""
+SINCE = {"priority": "5.5.0"}
+"""Scenarios of features that the official server has in a later version than ``SERVER_VERSION``."""
+VERIFYING = "tls"
+"""The scenario in which clients verify the certificate of the server."""
+GUARDED = ("accounts", "raw_accounts")
+"""The scenarios that need a server with accounts."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """Name and secret of an account."""
+
+    name: str
+    secret: str
+
+
+ACCOUNT = Account("admin", "a-secret-of-the-admin")
+"""May do everything."""
+GUEST = Account("guest", ACCOUNT.secret)
+"""May do nothing."""
 
 
 @dataclass
@@ -91,12 +120,13 @@ class Admin:
 
     Attributes:
         broker: ``host:port``.
+        account: signs the requests; None if they need no signature.
     """
 
     broker: str
-    _made: set[str] = field(default_factory=set)
+    account: Account | None = None
 
-    def prepare(self, prefix: str, names: list[str]) -> None:
+    def prepare(self, prefix: str, names: Sequence[str]) -> None:
         """Creates topic and group of each scenario."""
         for name in names:
             scenario = SCENARIOS[name]
@@ -139,6 +169,11 @@ class Admin:
         }
         self._request(UPDATE_AND_CREATE_SUBSCRIPTION_GROUP, {}, json.dumps(config).encode())
 
+    def create_account(self, account: Account) -> None:
+        """Creates an account that may do nothing."""
+        user = {"username": account.name, "password": account.secret, "userType": "Normal", "userStatus": "enable"}
+        self._request(CREATE_USER, {"username": account.name}, json.dumps(user).encode())
+
     def dead_letters(self, prefix: str, name: str) -> int:
         """Counts the dead letters of a scenario's group; waits for the first."""
         deadline = time.monotonic() + DEAD_LETTERS_S
@@ -151,7 +186,15 @@ class Admin:
         return count
 
     def _request(self, code: int, fields: dict[str, object], body: bytes = b"") -> dict[str, Any]:
-        answer = call(self.broker, code, fields, body)
+        answer = call(self.broker, code, fields if self.account is None else signed(fields, body, self.account), body)
         if answer["code"] != 0:
             raise PeerError(f"request {code} failed: {answer}")
         return answer
+
+
+def signed(fields: dict[str, object], body: bytes, account: Account) -> dict[str, object]:
+    """Returns the fields of a request with an account's signature."""
+    named = {**{key: str(value) for key, value in fields.items()}, "AccessKey": account.name}
+    data = "".join(named[key] for key in sorted(named)).encode() + body
+    signature = hmac.new(account.secret.encode(), data, hashlib.sha1).digest()
+    return {**named, "Signature": base64.b64encode(signature).decode()}

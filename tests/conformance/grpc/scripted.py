@@ -5,6 +5,7 @@ Arguments as for ``python_client.py``.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import queue
 import socket
@@ -17,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import grpc
+from tests.conformance.grpc.scenarios import ACCOUNT, GUEST
 
 from rucola.proxy import messages as m
 from rucola.proxy.schema import V2
@@ -128,14 +130,14 @@ class Peer:
 class Telemetry:
     """One telemetry stream."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, **headers: str) -> None:
         self._sent: queue.SimpleQueue[Any] = queue.SimpleQueue()
         method = peer.channel.stream_stream(
             V2.path("Telemetry").decode(),
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=m.TelemetryCommand.FromString,
         )
-        self._call = method(iter(self._sent.get, None), timeout=TIMEOUT_S, metadata=peer.headers())
+        self._call = method(iter(self._sent.get, None), timeout=TIMEOUT_S, metadata=peer.headers(**headers))
 
     def settings(self, settings: Any) -> Any:
         """Sends settings; returns the answer, or the name of the gRPC status with which the stream ended."""
@@ -624,11 +626,53 @@ def raw_methods(peer: Peer) -> Saw:
     return saw
 
 
+def raw_accounts(peer: Peer) -> Saw:
+    """The official clients write a signature in upper or lower case, and some name a region and a service with the
+    access key.
+    """
+    signature = hmac.new(ACCOUNT.secret.encode(), DATE.encode(), hashlib.sha1).hexdigest()
+
+    def header(credential: str, signature: str = signature) -> str:
+        return f"MQv2-HMAC-SHA1 Credential={credential}, SignedHeaders=x-mq-date-time, Signature={signature}"
+
+    name, topic = ACCOUNT.name, peer.topic_of("NORMAL")
+    forms = {
+        "upper": header(name, signature.upper()),
+        "lower": header(name),
+        "region": header(f"{name}/region/service"),
+        "slashes": header(f"{name}//"),
+        "guest": header(GUEST.name),
+        "wrong": header(name, "00"),
+        "unknown": header("nobody"),
+        "empty": header(""),
+        "malformed": "nothing",
+        "no_date": header(name),
+        "none": "",
+    }
+    saw: Saw = {}
+    for form, text in forms.items():
+        headers = {"authorization": text, "x_mq_date_time": "" if form == "no_date" else DATE}
+        saw[form] = [
+            peer.send_code(peer.message(), **headers),
+            peer.code("QueryRoute", m.QueryRouteRequest(topic=topic), **headers),
+            peer.code("Heartbeat", m.HeartbeatRequest(client_type=m.PRODUCER), **headers),
+        ]
+    for form in ("upper", "guest", "wrong", "none"):
+        stream = Telemetry(peer, authorization=forms[form])
+        answer = stream.settings(producer_settings(topic))
+        saw[f"telemetry_{form}"] = (
+            answer if isinstance(answer, str) else [answer.status.code, answer.HasField("settings")]
+        )
+        if form != "upper":
+            saw[f"telemetry_{form}_then"] = stream.next()
+    return saw
+
+
 SCENARIOS: dict[str, Callable[[Peer], Saw]] = {
     scenario.__name__: scenario
     for scenario in (
         *(raw_settings, raw_route, raw_refusals, raw_receive, raw_handles, raw_orders),
-        *(raw_transaction, raw_digest, raw_authorization, raw_tls, raw_methods),
+        *(raw_transaction, raw_digest, raw_authorization, raw_tls, raw_methods, raw_accounts),
     )
 }
 

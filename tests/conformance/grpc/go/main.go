@@ -6,22 +6,32 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"sync"
+
+	rocketmq "github.com/apache/rocketmq-clients/golang/v5"
 )
 
 type saw = map[string]any
 
 func main() {
+	rocketmq.EnableSsl = false // a variable of the whole program
 	endpoints, prefix := os.Args[1], os.Args[2]
+	var closings sync.WaitGroup // a push consumer ends after its last poll, which may take 20 s
 	for _, name := range os.Args[3:] {
-		text, _ := json.Marshal(saw{"name": name, "saw": run(name, endpoints, prefix)})
+		p := &peer{endpoints: endpoints, topic: "T_" + prefix + name, group: "G_" + prefix + name}
+		text, _ := json.Marshal(saw{"name": name, "saw": run(name, p)})
 		fmt.Println(string(text))
+		closings.Add(1)
+		go func() {
+			defer closings.Done()
+			p.close()
+		}()
 	}
+	closings.Wait()
 }
 
 // Runs one scenario; one that panics is an outcome, too.
-func run(name, endpoints, prefix string) (found saw) {
-	p := &peer{endpoints: endpoints, topic: "T_" + prefix + name, group: "G_" + prefix + name}
-	defer p.close()
+func run(name string, p *peer) (found saw) {
 	defer func() {
 		if failure := recover(); failure != nil {
 			if err, ok := failure.(error); ok {

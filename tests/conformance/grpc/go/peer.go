@@ -15,8 +15,8 @@ import (
 
 const (
 	patience        = 30 * time.Second
-	restartPatience = 90 * time.Second
-	invisible       = 10 * time.Second // the shortest time that the official server accepts
+	restartPatience = 150 * time.Second // a gRPC channel may wait 120 s before it connects again
+	invisible       = 10 * time.Second  // the shortest time that the official server accepts
 	poll            = 5 * time.Second
 	nudge           = 3 * time.Second
 )
@@ -26,6 +26,7 @@ var background = context.Background()
 // A peer is what a scenario works with: its topic and group, clients that are stopped at the end.
 type peer struct {
 	endpoints, topic, group string
+	account                 credentials.SessionCredentials
 	closers                 []func() error
 }
 
@@ -36,7 +37,8 @@ func (p *peer) close() {
 }
 
 func (p *peer) config() *rocketmq.Config {
-	return &rocketmq.Config{Endpoint: p.endpoints, ConsumerGroup: p.group, Credentials: &credentials.SessionCredentials{}}
+	account := p.account
+	return &rocketmq.Config{Endpoint: p.endpoints, ConsumerGroup: p.group, Credentials: &account}
 }
 
 func (p *peer) producer(options ...rocketmq.ProducerOption) rocketmq.Producer {
@@ -105,6 +107,17 @@ func send(client rocketmq.Producer, message *rocketmq.Message) *rocketmq.SendRec
 
 // Receives until there are as many messages or the time is over.
 func receive(client rocketmq.SimpleConsumer, count int, wait time.Duration) []*rocketmq.MessageView {
+	return receiveEach(client, count, wait, func(*rocketmq.MessageView) {})
+}
+
+// Receives and acknowledges messages.
+func received(client rocketmq.SimpleConsumer, count int, wait time.Duration) []*rocketmq.MessageView {
+	return receiveEach(client, count, wait, func(message *rocketmq.MessageView) { must(client.Ack(background, message)) })
+}
+
+func receiveEach(
+	client rocketmq.SimpleConsumer, count int, wait time.Duration, step func(*rocketmq.MessageView),
+) []*rocketmq.MessageView {
 	found := []*rocketmq.MessageView{}
 	for deadline := time.Now().Add(wait); len(found) < count && time.Now().Before(deadline); {
 		messages, err := client.Receive(background, 16, invisible)
@@ -112,16 +125,10 @@ func receive(client rocketmq.SimpleConsumer, count int, wait time.Duration) []*r
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
+		for _, message := range messages {
+			step(message)
+		}
 		found = append(found, messages...)
-	}
-	return found
-}
-
-// Receives and acknowledges messages.
-func received(client rocketmq.SimpleConsumer, count int, wait time.Duration) []*rocketmq.MessageView {
-	found := receive(client, count, wait)
-	for _, message := range found {
-		must(client.Ack(background, message))
 	}
 	return found
 }

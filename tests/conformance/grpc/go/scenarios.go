@@ -16,6 +16,7 @@ import (
 var scenarios = map[string]func(*peer) saw{
 	"send_normal": sendNormal, "send_fifo": sendFifo, "send_delay": sendDelay, "transaction": transaction,
 	"recall":     func(*peer) saw { return saw{"supported": false} },
+	"priority":   func(*peer) saw { return saw{"supported": false} },
 	"redelivery": redelivery, "change_invisible": changeInvisible,
 	"push": push, "push_share": pushShare, "push_fifo": pushFifo,
 	"push_retry": func(p *peer) saw {
@@ -30,6 +31,7 @@ var scenarios = map[string]func(*peer) saw{
 		return filtered(p, rocketmq.NewFilterExpressionWithType("number > 1 AND colour = 'red'", rocketmq.SQL92), 2)
 	},
 	"unknown_topic": unknownTopic, "wrong_type": wrongType, "too_large": tooLarge, "restart": restart,
+	"tls": overTLS, "accounts": accounts,
 }
 
 func sendNormal(p *peer) saw {

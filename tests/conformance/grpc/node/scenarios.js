@@ -10,7 +10,7 @@ const { TransactionResolution, FilterType } = require('rocketmq-client-nodejs/pr
 
 const [ endpoints, prefix, ...names ] = process.argv.slice(2);
 const PATIENCE_MS = 30000;
-const RESTART_PATIENCE_MS = 90000;
+const RESTART_PATIENCE_MS = 150000; // a gRPC channel may wait 120 s before it connects again
 const INVISIBLE_MS = 10000; // the shortest time that the official server accepts
 const POLL_MS = 5000;
 const NUDGE_MS = 3000;
@@ -23,6 +23,11 @@ class Peer {
     this.group = `G_${prefix}${name}`;
     this.options = { endpoints, namespace: '', logger };
     this.clients = [];
+  }
+
+  // The same, for clients that use TLS or an account.
+  with(options) {
+    return Object.assign(Object.create(Peer.prototype), this, { options: { ...this.options, ...options } });
   }
 
   producer(checker) {
@@ -86,26 +91,27 @@ async function until(holds, ms = PATIENCE_MS) {
   }
 }
 
-// Receives until there are as many messages or the time is over.
-async function receive(consumer, count, ms = PATIENCE_MS) {
+// Receives until there are as many messages or the time is over; `step` is done with each at once.
+async function receive(consumer, count, ms = PATIENCE_MS, step = async () => {}) {
   const found = [];
   for (const deadline = Date.now() + ms; found.length < count && Date.now() < deadline;) {
+    let messages = [];
     try {
-      found.push(...await consumer.receive(16, INVISIBLE_MS));
+      messages = await consumer.receive(16, INVISIBLE_MS);
     } catch (error) { // the server may be away
       await sleep(500);
+    }
+    for (const message of messages) {
+      await step(message);
+      found.push(message);
     }
   }
   return found;
 }
 
 // Receives and acknowledges messages.
-async function received(consumer, count, ms) {
-  const found = await receive(consumer, count, ms);
-  for (const message of found) {
-    await consumer.ack(message);
-  }
-  return found;
+function received(consumer, count, ms) {
+  return receive(consumer, count, ms, message => consumer.ack(message));
 }
 
 async function outcome(work) {
@@ -239,6 +245,15 @@ const scenarios = {
     const late = await outcome(() => producer.recallMessage(peer.topic, second.recallHandle));
     const wrong = await outcome(() => producer.recallMessage(peer.topic, 'no-handle'));
     return { recalled, messages, late, wrong };
+  },
+
+  async priority(peer) {
+    const producer = await peer.producer();
+    for (const priority of [ 1, 3, 2, 5 ]) {
+      await producer.send(peer.message(`priority ${priority}`, { priority }));
+    }
+    const messages = await received(await peer.consumer(), 4);
+    return { messages: messages.map(message => [ text(message), message.priority ]) };
   },
 
   async transaction(peer) {
@@ -385,10 +400,16 @@ const scenarios = {
   async restart(peer) {
     const producer = await peer.producer();
     const sent = new Set();
+    let refused = '';
     const send = async (first, last) => {
       for (let i = first; i < last; i++) {
         const deadline = Date.now() + RESTART_PATIENCE_MS;
-        while ((await outcome(() => within(PATIENCE_MS, producer.send(peer.message(`message ${i}`))))).error) {
+        for (;;) {
+          const saw = await outcome(() => within(PATIENCE_MS, producer.send(peer.message(`message ${i}`))));
+          if (saw.ok) {
+            break;
+          }
+          refused = saw.text;
           if (Date.now() > deadline) {
             return;
           }
@@ -414,11 +435,47 @@ const scenarios = {
     }
     const lost = [ ...sent ].filter(body => !found.has(body)).sort();
     const unknown = [ ...found ].filter(body => !sent.has(body)).sort();
-    return { sent: sent.size, lost: lost.length > 0, unknown, text: `lost: ${lost}` };
+    return { sent: sent.size, lost: lost.length > 0, unknown, text: `lost: ${lost}; last refusal: ${refused}` };
+  },
+
+  async tls(plain) {
+    const peer = plain.with({ sslEnabled: true });
+    const producer = await peer.producer();
+    const consumer = await peer.consumer();
+    await producer.send(peer.message('received'));
+    const got = bodies(await received(consumer, 1));
+    const listener = new Listener();
+    await peer.push(listener);
+    await producer.send(peer.message('pushed'));
+    await until(() => listener.seen.length > 0);
+    return { received: got, pushed: bodies(listener.seen) };
+  },
+
+  // The runner tells of an account that may do everything; that of guest has the same secret and may do nothing.
+  async accounts(peer) {
+    const { ACCOUNT_NAME: accessKey, ACCOUNT_SECRET: accessSecret } = process.env;
+    const mine = peer.with({ sessionCredentials: { accessKey, accessSecret } });
+    await (await mine.producer()).send(mine.message('body'));
+    const found = { right: bodies(await received(await mine.consumer(), 1)) };
+    const others = {
+      wrong_secret: { accessKey, accessSecret: `not-${accessSecret}` },
+      unknown: { accessKey: 'nobody', accessSecret },
+      guest: { accessKey: 'guest', accessSecret },
+      none: undefined,
+    };
+    for (const [ name, sessionCredentials ] of Object.entries(others)) {
+      const other = peer.with({ sessionCredentials });
+      found[name] = {
+        send: await outcome(async () => (await other.producer()).send(other.message('body'))),
+        receive: await outcome(async () => (await other.consumer()).receive(1, INVISIBLE_MS)),
+      };
+    }
+    return found;
   },
 };
 
 async function main() {
+  const closings = []; // a push consumer ends after its last poll, which may take 20 s
   for (const name of names) {
     const peer = new Peer(name);
     let saw;
@@ -429,8 +486,9 @@ async function main() {
       saw = { broken, ...rest };
     }
     console.log(JSON.stringify({ name, saw }));
-    await peer.close();
+    closings.push(peer.close());
   }
+  await Promise.all(closings);
   process.exit(0); // timers of the client may still run
 }
 

@@ -1,8 +1,8 @@
 //! Scenarios on the published Rust client. Arguments: host:port of the server, prefix of topics and groups, scenario
 //! names. Prints one JSON line for each: name, saw. The runner makes the topics and groups, see scenarios.py. The client
-//! has no push consumer, no change of invisible durations, no recall, and its simple consumer cannot be interrupted.
+//! has no push consumer, no change of invisible durations, no recall, no priorities and no TLS.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -15,6 +15,8 @@ use rocketmq::{Producer, SimpleConsumer};
 use serde_json::{json, Value};
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A gRPC channel may wait 120 s before it connects again.
+const RESTART_PATIENCE: Duration = Duration::from_secs(150);
 /// The shortest time that the official server accepts.
 const INVISIBLE: Duration = Duration::from_secs(10);
 /// The client allows no more time than this for a receive, and the official server waits 20 s at the most.
@@ -26,15 +28,30 @@ struct Peer {
     endpoints: String,
     topic: String,
     group: String,
+    account: Option<(String, String)>,
 }
 
 impl Peer {
+    /// The same, for clients that use an account.
+    fn signed_by(&self, account: Option<(&str, &str)>) -> Peer {
+        Peer {
+            endpoints: self.endpoints.clone(),
+            topic: self.topic.clone(),
+            group: self.group.clone(),
+            account: account.map(|(name, secret)| (name.to_string(), secret.to_string())),
+        }
+    }
+
     fn client(&self) -> ClientOption {
         let mut option = ClientOption::default();
         option.set_access_url(self.endpoints.clone());
         option.set_enable_tls(false);
         option.set_long_polling_timeout(POLL);
         option.set_timeout(Duration::from_secs(10));
+        if let Some((name, secret)) = &self.account {
+            option.set_access_key(name.clone());
+            option.set_secret_key(secret.clone());
+        }
         option
     }
 
@@ -68,24 +85,34 @@ impl Peer {
         let deadline = Instant::now() + wait;
         let mut found = vec![];
         while found.len() < count && Instant::now() < deadline {
-            match consumer.receive_with(&self.topic, filter, 16, INVISIBLE).await {
-                Ok(messages) => found.extend(messages),
-                Err(error) => {
-                    eprintln!("{error}");
-                    tokio::time::sleep(Duration::from_millis(200)).await
-                }
-            }
+            found.extend(self.receive_once(consumer, filter).await);
         }
         found
     }
 
     /// Receives and acknowledges messages.
     async fn received(&self, consumer: &SimpleConsumer, filter: &FilterExpression, count: usize, wait: Duration) -> Result<Vec<MessageView>, ClientError> {
-        let found = self.receive(consumer, filter, count, wait).await;
-        for message in &found {
-            consumer.ack(message).await?;
+        let deadline = Instant::now() + wait;
+        let mut found = vec![];
+        while found.len() < count && Instant::now() < deadline {
+            let messages = self.receive_once(consumer, filter).await;
+            for message in &messages {
+                consumer.ack(message).await?;
+            }
+            found.extend(messages);
         }
         Ok(found)
+    }
+
+    async fn receive_once(&self, consumer: &SimpleConsumer, filter: &FilterExpression) -> Vec<MessageView> {
+        match consumer.receive_with(&self.topic, filter, 16, INVISIBLE).await {
+            Ok(messages) => messages,
+            Err(error) => {
+                eprintln!("{error}");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                vec![]
+            }
+        }
     }
 }
 
@@ -279,6 +306,66 @@ async fn too_large(peer: &Peer) -> Saw {
     Ok(json!({"body": outcome(large), "properties": outcome(properties), "reserved": outcome(reserved)}))
 }
 
+async fn send_soon(peer: &Peer, producer: &Producer, first: usize, last: usize, sent: &Mutex<BTreeSet<String>>) {
+    for i in first..last {
+        let text = format!("message {i:02}");
+        let deadline = Instant::now() + RESTART_PATIENCE;
+        loop {
+            let message = peer.message(&text).build().expect("a message");
+            match producer.send(message).await {
+                Ok(_) => break,
+                Err(_) if Instant::now() > deadline => return,
+                Err(_) => tokio::time::sleep(Duration::from_millis(500)).await,
+            }
+        }
+        sent.lock().unwrap().insert(text);
+    }
+}
+
+async fn restart(peer: &Peer) -> Saw {
+    let (producer, sent) = (peer.producer().await?, Mutex::new(BTreeSet::new()));
+    send_soon(peer, &producer, 0, 20, &sent).await;
+    let consumer = peer.consumer().await?;
+    let mut found: BTreeSet<String> = bodies(&peer.received(&consumer, &all(), 5, PATIENCE).await?).into_iter().collect();
+    println!("{{\"restart\": true}}");
+    let answered = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+    let _ = tokio::join!(send_soon(peer, &producer, 20, 40, &sent), answered);
+    let sent = sent.into_inner().unwrap();
+    let deadline = Instant::now() + RESTART_PATIENCE;
+    while !sent.is_subset(&found) && Instant::now() < deadline {
+        for message in peer.receive(&consumer, &all(), 1, Duration::from_secs(10)).await {
+            found.insert(body(&message));
+            let _ = consumer.ack(&message).await;
+        }
+    }
+    let lost: Vec<&String> = sent.difference(&found).collect();
+    let unknown: Vec<&String> = found.difference(&sent).collect();
+    Ok(json!({"sent": sent.len(), "lost": !lost.is_empty(), "unknown": unknown, "text": format!("lost: {lost:?}")}))
+}
+
+/// The runner tells of an account that may do everything; that of guest has the same secret and may do nothing.
+async fn accounts(peer: &Peer) -> Saw {
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let (name, secret) = (variable("ACCOUNT_NAME"), variable("ACCOUNT_SECRET"));
+    let mine = peer.signed_by(Some((&name, &secret)));
+    mine.producer().await?.send(mine.message("body").build()?).await?;
+    let mut found = json!({"right": bodies(&mine.received(&mine.consumer().await?, &all(), 1, PATIENCE).await?)});
+    let wrong = format!("not-{secret}");
+    let others = [
+        ("wrong_secret", Some((name.as_str(), wrong.as_str()))),
+        ("unknown", Some(("nobody", secret.as_str()))),
+        ("guest", Some(("guest", secret.as_str()))),
+        ("none", None),
+    ];
+    for (case, account) in others {
+        let other = peer.signed_by(account);
+        let sent = async { other.producer().await?.send(other.message("body").build()?).await };
+        let got = async { other.consumer().await?.receive_with(&other.topic, &all(), 1, INVISIBLE).await };
+        found[case] = json!({"send": outcome(sent.await), "receive": outcome(got.await)});
+    }
+    Ok(found)
+}
+
 async fn run(name: &str, peer: &Peer) -> Saw {
     match name {
         "send_normal" => send_normal(peer).await,
@@ -291,6 +378,8 @@ async fn run(name: &str, peer: &Peer) -> Saw {
         "unknown_topic" => unknown_topic(peer).await,
         "wrong_type" => wrong_type(peer).await,
         "too_large" => too_large(peer).await,
+        "restart" => restart(peer).await,
+        "accounts" => accounts(peer).await,
         _ => Ok(json!({"supported": false})),
     }
 }
@@ -303,6 +392,7 @@ async fn main() {
             endpoints: arguments[1].clone(),
             topic: format!("T_{}{name}", arguments[2]),
             group: format!("G_{}{name}", arguments[2]),
+            account: None,
         };
         let saw = run(name, &peer).await.unwrap_or_else(|error| {
             let mut found = failed(&error);

@@ -1,5 +1,6 @@
 package scenarios;
 
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -22,16 +23,19 @@ public final class Main {
         Receiving.register(ALL);
         Pushing.register(ALL);
         Refusing.register(ALL);
+        Connecting.register(ALL);
     }
 
     private Main() {
     }
 
-    public static void main(String[] args) {
+    public static void main(String[] args) throws InterruptedException {
+        List<Thread> closings = new ArrayList<>(); // a push consumer ends after its last poll, which may take 20 s
         for (String name : List.of(args).subList(2, args.length)) {
+            Peer peer = new Peer(args[0], args[1] + name);
             Map<String, Object> line = new LinkedHashMap<>();
             line.put("name", name);
-            try (Peer peer = new Peer(args[0], args[1] + name)) {
+            try {
                 line.put("saw", ALL.get(name).run(peer));
             } catch (Throwable failure) {
                 Map<String, Object> saw = Peer.failure(failure);
@@ -39,7 +43,13 @@ public final class Main {
                 line.put("saw", saw);
             }
             System.out.println(Json.text(line));
+            Thread closing = new Thread(peer::close);
+            closing.start();
+            closings.add(closing);
         }
-        System.exit(0); // threads of the client may still run
+        for (Thread closing : closings) {
+            closing.join(Peer.PATIENCE.toMillis()); // a client that hangs as it closes is no failing scenario
+        }
+        Runtime.getRuntime().halt(0); // threads and hooks of the client may still run
     }
 }

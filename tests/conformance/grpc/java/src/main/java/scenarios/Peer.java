@@ -23,6 +23,8 @@ import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.SessionCredentialsProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.MessageListener;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
@@ -33,7 +35,7 @@ import org.apache.rocketmq.client.apis.producer.Producer;
 import org.apache.rocketmq.client.apis.producer.TransactionChecker;
 
 /** The environment of a scenario: its topic and group, and clients that are closed at its end. */
-final class Peer implements AutoCloseable {
+final class Peer {
     private static final Pattern CODE = Pattern.compile("response-code=(\\d+)");
     static final Duration PATIENCE = Duration.ofSeconds(30);
     /** The shortest time that the official server accepts. */
@@ -47,19 +49,39 @@ final class Peer implements AutoCloseable {
     final String topic;
     final String group;
     private final ClientServiceProvider provider = ClientServiceProvider.loadService();
+    private final String endpoints;
+    private final SessionCredentialsProvider account;
     private final ClientConfiguration configuration;
-    private final Deque<AutoCloseable> clients = new ArrayDeque<>();
+    private final Deque<AutoCloseable> clients;
 
-    Peer(String endpoints, String name) throws Exception {
-        topic = "T_" + name;
-        group = "G_" + name;
+    Peer(String endpoints, String name) {
+        this("T_" + name, "G_" + name, endpoints, false, null, new ArrayDeque<>());
+    }
+
+    private Peer(String topic, String group, String endpoints, boolean tls, SessionCredentialsProvider account,
+        Deque<AutoCloseable> clients) {
+        this.topic = topic;
+        this.group = group;
+        this.endpoints = endpoints;
+        this.account = account;
+        this.clients = clients;
         ClientConfigurationBuilder builder = ClientConfiguration.newBuilder().setEndpoints(endpoints);
         try {
-            builder.getClass().getMethod("enableSsl", boolean.class).invoke(builder, false);
-        } catch (NoSuchMethodException error) {
+            builder.getClass().getMethod("enableSsl", boolean.class).invoke(builder, tls);
+        } catch (ReflectiveOperationException error) {
             // This version always uses TLS.
         }
-        configuration = builder.build();
+        configuration = (account == null ? builder : builder.setCredentialProvider(account)).build();
+    }
+
+    /** The same, for clients that use TLS. */
+    Peer overTls() {
+        return new Peer(topic, group, endpoints, true, account, clients);
+    }
+
+    /** The same, for clients that use an account. */
+    Peer signedBy(String name, String secret) {
+        return new Peer(topic, group, endpoints, false, new StaticSessionCredentialsProvider(name, secret), clients);
     }
 
     Producer producer() throws ClientException {
@@ -97,25 +119,35 @@ final class Peer implements AutoCloseable {
         return builder(body).build();
     }
 
+    /** What is done with a message as soon as it is received. */
+    private interface Step {
+        void run(MessageView message) throws Exception;
+    }
+
     /** Receives until there are as many messages or the time is over. */
-    List<MessageView> receive(SimpleConsumer consumer, int count, Duration patience) throws InterruptedException {
-        List<MessageView> found = new ArrayList<>();
-        long deadline = System.nanoTime() + patience.toNanos();
-        while (found.size() < count && System.nanoTime() < deadline) {
-            try {
-                found.addAll(consumer.receive(16, INVISIBLE));
-            } catch (ClientException error) { // the server may be away
-                Thread.sleep(500);
-            }
-        }
-        return found;
+    List<MessageView> receive(SimpleConsumer consumer, int count, Duration patience) throws Exception {
+        return receive(consumer, count, patience, message -> { });
     }
 
     /** Receives and acknowledges messages. */
     List<MessageView> received(SimpleConsumer consumer, int count, Duration patience) throws Exception {
-        List<MessageView> found = receive(consumer, count, patience);
-        for (MessageView message : found) {
-            consumer.ack(message);
+        return receive(consumer, count, patience, consumer::ack);
+    }
+
+    private List<MessageView> receive(SimpleConsumer consumer, int count, Duration patience, Step step) throws Exception {
+        List<MessageView> found = new ArrayList<>();
+        long deadline = System.nanoTime() + patience.toNanos();
+        while (found.size() < count && System.nanoTime() < deadline) {
+            List<MessageView> messages = List.of();
+            try {
+                messages = consumer.receive(16, INVISIBLE);
+            } catch (ClientException | RuntimeException error) { // the server may be away
+                Thread.sleep(500);
+            }
+            for (MessageView message : messages) {
+                step.run(message);
+                found.add(message);
+            }
         }
         return found;
     }
@@ -145,7 +177,11 @@ final class Peer implements AutoCloseable {
         Map<String, Object> saw = saw("error", cause.getClass().getSimpleName());
         Matcher code = CODE.matcher(String.valueOf(cause.getMessage()));
         saw.put("code", code.find() ? Integer.valueOf(code.group(1)) : null);
-        saw.put("text", String.valueOf(cause.getMessage()));
+        Throwable root = cause;
+        while (root.getCause() != null) {
+            root = root.getCause();
+        }
+        saw.put("text", cause.getMessage() + (root == cause ? "" : "; " + root));
         return saw;
     }
 
@@ -208,8 +244,7 @@ final class Peer implements AutoCloseable {
         return client;
     }
 
-    @Override
-    public void close() {
+    void close() {
         for (AutoCloseable client : clients) {
             outcome(client::close); // a failing shutdown is no failing scenario
         }

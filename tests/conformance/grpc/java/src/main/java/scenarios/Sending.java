@@ -3,16 +3,19 @@ package scenarios;
 import static scenarios.Peer.outcome;
 import static scenarios.Peer.saw;
 
+import java.lang.reflect.Method;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentSkipListSet;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
+import org.apache.rocketmq.client.apis.message.MessageBuilder;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
 import org.apache.rocketmq.client.apis.producer.SendReceipt;
@@ -21,7 +24,8 @@ import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
 /** Every kind of message, sent and received. */
 final class Sending {
-    private static final Duration RESTART_PATIENCE = Duration.ofSeconds(90);
+    /** A gRPC channel may wait 120 s before it connects again. */
+    private static final Duration RESTART_PATIENCE = Duration.ofSeconds(150);
 
     private Sending() {
     }
@@ -31,6 +35,7 @@ final class Sending {
         all.put("send_fifo", Sending::fifo);
         all.put("send_delay", Sending::delay);
         all.put("recall", Sending::recall);
+        all.put("priority", Sending::priority);
         all.put("transaction", Sending::transaction);
         all.put("restart", Sending::restart);
     }
@@ -124,6 +129,28 @@ final class Sending {
         saw.put("late", outcome(() -> recall(producer, peer.topic, handle(second))));
         saw.put("wrong", outcome(() -> recall(producer, peer.topic, "no-handle")));
         return saw;
+    }
+
+    private static Map<String, Object> priority(Peer peer) throws Exception {
+        Method give;
+        Method tell;
+        try {
+            give = MessageBuilder.class.getMethod("setPriority", int.class);
+            tell = MessageView.class.getMethod("getPriority");
+        } catch (NoSuchMethodException error) {
+            return saw("supported", false); // this version does not know priorities
+        }
+        Producer producer = peer.producer();
+        for (int priority : new int[] {1, 3, 2, 5}) {
+            MessageBuilder builder = peer.builder("priority " + priority);
+            give.invoke(builder, priority);
+            producer.send(builder.build());
+        }
+        List<Object> messages = new ArrayList<>();
+        for (MessageView message : peer.received(peer.consumer(), 4, Peer.PATIENCE)) {
+            messages.add(List.of(Peer.body(message), ((Optional<?>) tell.invoke(message)).orElseThrow()));
+        }
+        return saw("messages", messages);
     }
 
     private static Map<String, Object> transaction(Peer peer) throws Exception {
