@@ -157,7 +157,7 @@ class Broker:
             Whether it is done. If not, the client must send request 200051: it may have to wait for its turn, for the
             disk or for access control, or there is something wrong.
         """
-        if self.config.guarded or channel.inbound.reasons or channel.note_request():
+        if self.config.guarded or channel.inbound.reasons or channel.is_turn_over():
             return False
         return self.services.pops.acknowledge(queue, receipt, queue_offset)
 

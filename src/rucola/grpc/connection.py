@@ -298,7 +298,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             if method.outcomes is not None:
                 method.outcomes.ended(StatusCode.RESOURCE_EXHAUSTED)
             return
-        timeout, encoding, *wanted = space.values(fields, server.metadata_places)
+        timeout, encoding, *wanted = space.values(fields, server.metadata_columns)
         call = GrpcCall(self, stream, method, wanted, timeout, encoding)
         self._calls[stream] = call
         if type(method) is not UnaryMethod or rows[base + ROW_END]:

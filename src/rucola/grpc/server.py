@@ -41,7 +41,7 @@ class GrpcServer:
 
     Attributes:
         connections: the open connections.
-        metadata_places: places of timeout, encoding and the wanted fields in ``space``.
+        metadata_columns: columns of timeout, encoding and the wanted fields in ``space``.
         space: memory that the connections share.
         time_limits: what ends connections and streams that are too slow.
         is_crowded: whether there are so many unsent bytes or streams that some clients must wait.
@@ -69,7 +69,7 @@ class GrpcServer:
         self.methods, self.host, self.port = methods, host, port
         self.options = options or GrpcServerOptions()
         names = list(dict.fromkeys([*FIELDS, *wanted]))
-        self.metadata_places = [TIMEOUT, ENCODING, *(names.index(name) for name in wanted)]
+        self.metadata_columns = EventSpace.columns([TIMEOUT, ENCODING, *(names.index(name) for name in wanted)])
         self.space = EventSpace(names, self.options.http2)
         self.connections: set[GrpcConnection] = set()
         self.is_stopping = False

@@ -7,7 +7,7 @@ A server reads from one connection at a time and handles the events at once, so 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rucola.http2.columns import FIELD_COLUMNS, FIELD_LENGTH, FIELD_POSITION, FIELDS_WANTED, ROW_COLUMNS
 from rucola.http2.hpack import WantedNames
@@ -46,18 +46,23 @@ class EventSpace:
         self.fields = array("q", bytes(8 * self.width * ROWS_MAX))
         self.text = bytearray(6 * max(limits.list_bytes_max, limits.table_bytes, 4096))  # two of the largest blocks
 
-    def values(self, fields: int, wanted: Sequence[int]) -> list[bytes | None]:
-        """Returns the values of several fields; see ``value``."""
+    def values(self, fields: int, wanted: Sequence[tuple[int, int]]) -> list[bytes | None]:
+        """Returns the values of several fields; see ``value``. ``wanted`` is what ``columns`` has returned."""
         row, text, found = self.fields, self.text, list[bytes | None]()
-        for place in wanted:
-            column = fields + FIELDS_WANTED + place * FIELD_COLUMNS
-            length = row[column + FIELD_LENGTH]
+        for length_column, position_column in wanted:
+            length = row[fields + length_column]
             if length < 0:
                 found.append(None)
             else:
-                position = row[column + FIELD_POSITION]
+                position = row[fields + position_column]
                 found.append(bytes(text[position : position + length]))
         return found
+
+    @staticmethod
+    def columns(wanted: Iterable[int]) -> Sequence[tuple[int, int]]:
+        """The columns for length and position of several fields, given by their places in the list of names."""
+        first = [FIELDS_WANTED + place * FIELD_COLUMNS for place in wanted]
+        return [(column + FIELD_LENGTH, column + FIELD_POSITION) for column in first]
 
     def value(self, fields: int, wanted: int) -> bytes | None:
         """Returns the value of a wanted field, given by its place in the list of names; None without the field.

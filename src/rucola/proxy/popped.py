@@ -109,11 +109,15 @@ def popped_messages(header: PopMessageResponseHeader, records: bytes, terms: Rec
 
 
 class _Places:
-    """Where each queue of an answer begins, and how often its messages were delivered before."""
+    """Where each queue of an answer begins, and how often its messages were delivered before.
+
+    Attributes:
+        counts: deliveries before this one, for messages popped in order; empty for others.
+    """
 
     def __init__(self, header: PopMessageResponseHeader) -> None:
         self._starts = dict(_pairs(header.start_offset_info))
-        self._counts = dict(_pairs(header.order_count_info))
+        self.counts = dict(_pairs(header.order_count_info))
         self._tail = f"{header.pop_time} {header.invisible_time} {header.revive_qid} 0"
 
     def handle(self, broker_name: str, queue_id: int, queue_offset: int, physical_offset: int) -> str | None:
@@ -125,9 +129,7 @@ class _Places:
 
     def reconsume_times(self, queue_id: int, queue_offset: int) -> int | None:
         """Deliveries before this one of a message that is popped in order; None for the number in the record."""
-        if not self._counts:
-            return None
-        text = self._counts.get(f"0 qo{queue_id}%{queue_offset}", self._counts.get(f"0 {queue_id}", ""))
+        text = self.counts.get(f"0 qo{queue_id}%{queue_offset}", self.counts.get(f"0 {queue_id}", ""))
         return number_in(text, 1, INT32_MAX)
 
 
@@ -140,8 +142,12 @@ def _pairs(text: str | None) -> Iterator[tuple[str, str]]:
 def _popped(view: memoryview, table: array[int], row: int, places: _Places, terms: ReceiveTerms) -> PoppedMessage:
     base = row * ROW_WIDTH
     queue_id, queue_offset = table[base + RECORD_QUEUE_ID], table[base + RECORD_QUEUE_OFFSET]
-    reconsume_times = places.reconsume_times(queue_id, queue_offset) or table[base + RECORD_RECONSUME_TIMES]
-    fate = _fate(_text(view, table, base + RECORD_TAGS_POS, base + RECORD_TAGS_LEN), reconsume_times, terms)
+    reconsume_times = table[base + RECORD_RECONSUME_TIMES]
+    if places.counts:
+        reconsume_times = places.reconsume_times(queue_id, queue_offset) or reconsume_times
+    fate = Fate.DELIVER
+    if terms.tags or reconsume_times >= terms.attempts_max:
+        fate = _fate(_text(view, table, base + RECORD_TAGS_POS, base + RECORD_TAGS_LEN), reconsume_times, terms)
     handle = places.handle(terms.broker_name, queue_id, queue_offset, table[base + RECORD_PHYSICAL_OFFSET])
     if fate is Fate.DELIVER and handle is not None:
         scratch = bytearray(delivery_bytes(table[base + RECORD_SIZE], len(handle)))

@@ -63,18 +63,13 @@ class ReceiptHandle(NamedTuple):
         )
 
     @property
-    def visible_ms(self) -> int:
-        """When other consumers may receive the message."""
-        return self.pop_time_ms + self.invisible_ms
-
-    @property
     def is_ordered(self) -> bool:
         """Whether the message was popped in order."""
         return self.revive_queue_id == ORDER_REVIVE_QUEUE
 
     def is_expired(self, now_ms: int) -> bool:
         """Whether the message may have been given to another consumer."""
-        return self.visible_ms <= now_ms
+        return self.pop_time_ms + self.invisible_ms <= now_ms
 
     def real_topic(self, topic: str, group: str) -> str:
         """The topic that holds a message of ``topic``: the topic itself or a retry topic of ``group``."""

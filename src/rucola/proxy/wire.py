@@ -7,14 +7,16 @@ from __future__ import annotations
 
 OK = b"\x0a\x08\x08\xa0\x9c\x01\x12\x02OK"
 """Field 1 of a response or an entry: the status OK."""
+_SMALL = 0x80
+_SMALL_NUMBERS = [bytes((number,)) for number in range(_SMALL)]
 
 
 def varint(number: int) -> bytes:
     """A number from 0 on, as protobuf writes it."""
-    if number < 0x80:
-        return bytes((number,))
+    if number < _SMALL:
+        return _SMALL_NUMBERS[number]
     parts = bytearray()
-    while number >= 0x80:
+    while number >= _SMALL:
         parts.append(number & 0x7F | 0x80)
         number >>= 7
     parts.append(number)
@@ -51,8 +53,6 @@ def message_queues(queue: bytes, ids: range, assigned: bool = False) -> bytes:
 
 def acknowledged(message_id: bytes, receipt_handle: bytes) -> bytes:
     """The ``AckMessageResponse`` for one message that was acknowledged."""
-    entry = b""
-    if message_id:
-        entry = b"\x0a" + varint(len(message_id)) + message_id
-    entry += b"\x12" + varint(len(receipt_handle)) + receipt_handle + b"\x1a" + OK[1:]
-    return OK + b"\x12" + varint(len(entry)) + entry
+    named = b"\x0a%b%b" % (varint(len(message_id)), message_id) if message_id else b""
+    entry = b"%b\x12%b%b\x1a%b" % (named, varint(len(receipt_handle)), receipt_handle, OK[1:])
+    return b"%b\x12%b%b" % (OK, varint(len(entry)), entry)

@@ -105,6 +105,10 @@ class Channel(Outbound):
         self._counted = len(self._parts)
         return self._gathered_bytes > ANSWER_BYTES or self._turn.note_request(self._loop)
 
+    def is_turn_over(self) -> bool:
+        """As ``note_request``, for what is served without a request and gets no response."""
+        return self._turn.note_request(self._loop)
+
     def note_cost(self, seconds: float) -> None:
         """Sets ``costly`` if the last request used much processor time, otherwise clears it. ``Turn`` estimates this
         time; ``seconds`` is the elapsed time of the request.

@@ -70,7 +70,7 @@ def test_an_acknowledgement_needs_no_request_and_outlives_the_process(tmp_path: 
 
 
 async def hold_turn(_door: Door, link: LocalLink, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(type(link._link.channel), "note_request", lambda _: True)
+    patch.setattr(type(link._link.channel), "is_turn_over", lambda _: True)
 
 
 async def pause(_door: Door, link: LocalLink, _patch: pytest.MonkeyPatch) -> None:

@@ -81,11 +81,12 @@ class PopAckProcessor:
         """Acknowledges a message, if that is all there is to do; returns False if request 200051 must be sent, which
         then says what is wrong.
         """
-        config = self._services.topics.get(queue.topic)
-        if receipt.ordered or config is None or not 0 <= queue.queue_id < config.read_queue_nums:
+        topic, queue_id, store = queue.topic, queue.queue_id, self._services.store
+        config, name = self._services.topics.get(topic), topic.encode()
+        if receipt.ordered or config is None or not 0 <= queue_id < config.read_queue_nums:
             return False
-        low, high = self._range(queue.topic, queue.queue_id)
-        if not low <= queue_offset <= high or self._is_of_former_topic(queue.topic, receipt.pop_time_ms):
+        low, high = store.queue_range(name, queue_id)
+        if not low <= queue_offset <= high or receipt.pop_time_ms < store.deleted_ms(name):
             return False
         due_ms = receipt.pop_time_ms + receipt.invisible_ms
         return self._buffer.take(receipt.key(*queue), (queue_offset,), due_ms, receipt.revive_queue)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from struct import Struct
 
 from rucola.broker.filter.filtered_read import READ_BYTES_MAX, FilteredRead
 from rucola.broker.offset.offset_resets import OffsetResets
@@ -34,7 +35,8 @@ _MOVED = {
 }
 _FROM_FIRST = 0
 _PARSED_CAPACITY = 128
-_QUEUE_OFFSET = [field.name for field in RECORD_HEAD.fields].index("queue_offset")
+_QUEUE_OFFSET = Struct(">q").unpack_from
+_QUEUE_OFFSET_AT = RECORD_HEAD.position("queue_offset")
 
 
 @dataclass(slots=True)
@@ -226,7 +228,8 @@ def _records(views: list[memoryview], asked: str, topic: str) -> list[memoryview
 
 def _queue_offset(record: memoryview) -> int:
     """The queue offset of a record."""
-    return int(RECORD_HEAD.unpack(record)[_QUEUE_OFFSET])
+    queue_offset: int = _QUEUE_OFFSET(record, _QUEUE_OFFSET_AT)[0]
+    return queue_offset
 
 
 def _fitting(pop: Pop, topic: str, records: list[memoryview], receipt: Receipt) -> Sequence[bytes | memoryview]:
