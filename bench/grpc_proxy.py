@@ -25,6 +25,8 @@ THREADS = (64, 1)
 RECEIVERS = 16
 PILOT = 4_000
 RECEIVED = 12_000
+WARM_ROUNDS = 3
+"""Rounds in which client and server get warm."""
 PYTHON_THREADS = 16
 PYTHON_PILOT = 500
 PACED_PER_S = 500
@@ -58,10 +60,11 @@ def measure_receives(context: Context) -> Iterator[Figure]:
             _make_topic(peer)
             context.show(f"grpc: storing messages in {name}")
             with _load("GrpcSendLoad", peer, TOPIC, str(BODY_BYTES)) as load:
-                load.round(f"64 {RECEIVED * (context.rounds + 2)}")
+                load.round(f"64 {RECEIVED * (context.rounds + WARM_ROUNDS + 1)}")
             context.show(f"grpc: receiving from {name}")
             with _load("GrpcReceiveLoad", peer, TOPIC, GROUP) as load:
-                rounds.append([load.round(f"{RECEIVERS} {RECEIVED}") for _ in range(context.rounds + 1)][1:])
+                count = context.rounds + WARM_ROUNDS
+                rounds.append([load.round(f"{RECEIVERS} {RECEIVED}") for _ in range(count)][WARM_ROUNDS:])
     for name, theirs in zip(NAMES[1:], rounds[1:], strict=True):
         yield _cost(_RECEIVES, f"{RECEIVERS} polls: CPU per message", rounds[0], theirs, name, at_least(4))
         yield _rate(_RECEIVES, f"{RECEIVERS} polls", rounds[0], theirs, name, at_least(2))
