@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from rucola.grpc.call import GrpcCall
+from rucola.proxy.sessions import UNSIGNED
 
 if TYPE_CHECKING:
     from rucola.proxy.receipt import TransactionId
@@ -25,9 +27,12 @@ class DoorAccess:
     """The answers if there are no accounts.
 
     Attributes:
+        wanted: fields of requests that it reads, and those that all doors read.
         refused: number of requests refused since start-up.
         unknown_senders: number of refused requests without a valid signature.
     """
+
+    wanted: Sequence[bytes] = UNSIGNED
 
     def __init__(self) -> None:
         self.refused = self.unknown_senders = 0

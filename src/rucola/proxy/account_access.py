@@ -24,7 +24,7 @@ from rucola.grpc.call import GrpcCall
 from rucola.proxy import messages
 from rucola.proxy.access import DoorAccess
 from rucola.proxy.refusal import RefusedError
-from rucola.proxy.sessions import AUTHORIZATION, DATE_TIME, SESSION_TOKEN
+from rucola.proxy.sessions import AUTHORIZATION, DATE_TIME, SESSION_TOKEN, WANTED
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
@@ -52,6 +52,8 @@ class AccountAccess(DoorAccess):
         insecure: accept signatures even if others can read the connection's traffic.
         require_v2: refuse signatures that can be sent again, which are all of this protocol.
     """
+
+    wanted = WANTED
 
     def __init__(
         self,

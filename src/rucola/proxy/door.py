@@ -30,7 +30,7 @@ from rucola.proxy.rpc import unary
 from rucola.proxy.schema import V2
 from rucola.proxy.send import Sends
 from rucola.proxy.sending import BODY_BYTES_MAX
-from rucola.proxy.sessions import WANTED, ClientSession, Sessions
+from rucola.proxy.sessions import ClientSession, Sessions
 from rucola.proxy.telemetry import Telemetry
 from rucola.proxy.transactions import Transactions
 from rucola.remoting.fairness.steps import in_turns
@@ -128,7 +128,9 @@ class GrpcDoor:
             V2.path(name): replace(methods[name], outcomes=outcomes) for name, outcomes in self._outcomes.items()
         }
         offered |= {**self._health.methods(), **ReflectionService((V2, HEALTH_V1)).methods()}
-        self._server = GrpcServer(offered, config.host, config.port, monotonic, WANTED, config.options, supervisor)
+        self._server = GrpcServer(
+            offered, config.host, config.port, monotonic, access.wanted, config.options, supervisor
+        )
         self._looking: PeriodicWork | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 

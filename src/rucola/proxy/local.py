@@ -105,7 +105,7 @@ class LocalBrokers:
     def _link(self, session: ClientSession) -> LocalLink:
         name = self._broker.config.broker_name
         link = session.links.get(name)
-        if isinstance(link, LocalLink) and not link.is_closed:
+        if isinstance(link, LocalLink) and not link.memory.is_closed:
             if link.client is session.peer:
                 return link
             link.move()
@@ -144,6 +144,7 @@ class LocalLink:
 
     Attributes:
         client: the client's end of its connection, as the broker knows it.
+        memory: the connection.
     """
 
     def __init__(self, broker: Broker, session: ClientSession, asked: ServerRequest, shared: _Shared) -> None:
@@ -151,9 +152,9 @@ class LocalLink:
         self.client = session.peer
         self.broker_name, self.address = broker.config.broker_name, broker.address
         self._broker, self._session, self._asked = broker, session, asked
-        self._link = MemoryLink(broker, Peer(host, port, session.secure), self, shared.space)
+        self.memory = MemoryLink(broker, Peer(host, port, session.secure), self, shared.space)
         if session.account:
-            self._link.channel.attributes[VOUCHED] = session.account
+            self.memory.channel.attributes[VOUCHED] = session.account
         self.api = self.own = ConsumerApi(self, session.language_code)  # the broker judges both
         self._shared = shared
         self._rows: SendRows | None = None
@@ -163,14 +164,14 @@ class LocalLink:
     @property
     def is_closed(self) -> bool:
         """Whether the broker has closed it."""
-        return self._link.is_closed
+        return self.memory.is_closed
 
     def move(self) -> None:
         """Follows the client to its new address, or ends if the broker must judge the client again."""
         peer = self._session.peer
         (host, _), (new_host, port) = split_address(self.client.address), split_address(peer.address)
         if (host, self.client.secure) == (new_host, peer.secure):
-            self._link.move(port)
+            self.memory.move(port)
             self.client = peer
         else:
             self.close()
@@ -192,34 +193,34 @@ class LocalLink:
 
     def send(self, rows: SendRows, waiter: Waiter, timeout_ms: int) -> None:
         """See ``DoorLink``."""
-        opaque = self._link.next_opaque()
-        self._link.expect(opaque, waiter, timeout_ms)
+        opaque = self.memory.next_opaque()
+        self.memory.expect(opaque, waiter, timeout_ms)
         rows.number(opaque)
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """See ``Invoker``."""
-        return await self._link.invoke(address, self._signed(command), timeout_ms)
+        return await self.memory.invoke(address, self._signed(command), timeout_ms)
 
     def request(self, command: RemotingCommand, waiter: Waiter, timeout_ms: int) -> int:
         """See ``DoorLink``."""
-        return self._link.request(self._signed(command), waiter, timeout_ms)
+        return self.memory.request(self._signed(command), waiter, timeout_ms)
 
     def acknowledge(self, topic: str, group: str, handle: ReceiptHandle) -> bool:
         """See ``DoorLink``."""
         queue = PoppedQueue(topic, group, handle.queue_id)
         receipt = Receipt(*handle[:4], handle.broker_name)
-        return self._broker.acknowledge(self._link.channel, queue, receipt, handle.queue_offset)
+        return self._broker.acknowledge(self.memory.channel, queue, receipt, handle.queue_offset)
 
     def withdraw(self, opaque: int) -> bool:
         """See ``DoorLink``."""
-        if not self._broker.withdraw(self._link.channel, opaque):
+        if not self._broker.withdraw(self.memory.channel, opaque):
             return False
-        self._link.forget(opaque)
+        self.memory.forget(opaque)
         return True
 
     def close(self) -> None:
         """See ``DoorLink``."""
-        self._link.close()
+        self.memory.close()
 
     # --- for the link
 
@@ -246,7 +247,7 @@ class LocalLink:
 
     def _flush(self) -> None:
         """Hands the waiting sends to the broker, as long as it takes them."""
-        link = self._link
+        link = self.memory
         while not link.is_closed and not link.is_paused:
             if self._full:
                 rows = self._full.popleft()

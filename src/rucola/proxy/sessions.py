@@ -32,7 +32,10 @@ WANTED: Final = (
     b"x-mq-date-time",
     b"x-mq-session-token",
 )
-"""Fields of requests that the door reads; ``GrpcCall.metadata`` has them in this order."""
+"""Fields of requests that the door reads; ``GrpcCall.metadata`` has them in this order. Without accounts, it has only
+those before the signature.
+"""
+UNSIGNED: Final = WANTED[:3]
 _CLIENT_ID, VERSION, LANGUAGE, AUTHORIZATION, DATE_TIME, SESSION_TOKEN = range(len(WANTED))
 SILENCE_S: Final = 120.0
 SESSIONS_MAX: Final = 16_384

@@ -25,10 +25,9 @@ def varint(number: int) -> bytes:
 
 def sent(message_id: bytes, offset: int) -> bytes:
     """The ``SendMessageResponse`` for one message that was stored."""
-    entry = OK + b"\x12" + varint(len(message_id)) + message_id
-    if offset:
-        entry += b"\x20" + varint(offset)
-    return OK + b"\x12" + varint(len(entry)) + entry
+    place = b"\x20" + varint(offset) if offset else b""
+    entry = b"%b\x12%b%b%b" % (OK, varint(len(message_id)), message_id, place)
+    return b"%b\x12%b%b" % (OK, varint(len(entry)), entry)
 
 
 def message_queues(queue: bytes, ids: range, assigned: bool = False) -> bytes:

@@ -92,7 +92,7 @@ class MemoryLink:
     @property
     def is_closed(self) -> bool:
         """Whether nothing can be sent any more."""
-        return self.channel.closed or self._end.is_closing()
+        return self.channel.closed or self._end.is_ended
 
     @property
     def is_paused(self) -> bool:
@@ -256,13 +256,17 @@ class MemoryLink:
 
 
 class _ServerEnd(asyncio.Transport):
-    """What the server takes for the transport of a socket."""
+    """What the server takes for the transport of a socket.
+
+    Attributes:
+        is_ended: whether nothing can be sent any more.
+    """
 
     def __init__(self, link: MemoryLink, peer: Peer) -> None:
         super().__init__({"ssl_object": True if peer.secure else None})
         self._link = link
         self._peer = peer
-        self._closing = False
+        self.is_ended = False
 
     def move(self, port: int) -> None:
         """The client has another port now."""
@@ -277,12 +281,12 @@ class _ServerEnd(asyncio.Transport):
 
     def write(self, data: Part) -> None:
         """Sends to the client."""
-        if not self._closing:
+        if not self.is_ended:
             self._link.write((data,))
 
     def writelines(self, list_of_data: Iterable[Part]) -> None:
         """Sends to the client."""
-        if not self._closing:
+        if not self.is_ended:
             self._link.write(list_of_data)
 
     def pause_reading(self) -> None:
@@ -294,12 +298,12 @@ class _ServerEnd(asyncio.Transport):
 
     def is_closing(self) -> bool:
         """Whether the connection ends."""
-        return self._closing
+        return self.is_ended
 
     def close(self) -> None:
         """Ends the connection."""
-        if not self._closing:
-            self._closing = True
+        if not self.is_ended:
+            self.is_ended = True
             asyncio.get_running_loop().call_soon(self._link.lost)
 
     def abort(self) -> None:

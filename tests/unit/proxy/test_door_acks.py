@@ -70,11 +70,11 @@ def test_an_acknowledgement_needs_no_request_and_outlives_the_process(tmp_path: 
 
 
 async def hold_turn(_door: Door, link: LocalLink, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(type(link._link.channel), "is_turn_over", lambda _: True)
+    patch.setattr(type(link.memory.channel), "is_turn_over", lambda _: True)
 
 
 async def pause(_door: Door, link: LocalLink, _patch: pytest.MonkeyPatch) -> None:
-    inbound = link._link.channel.inbound
+    inbound = link.memory.channel.inbound
     inbound.pause_writing()
     asyncio.get_running_loop().call_later(0.05, inbound.resume_writing)
 
