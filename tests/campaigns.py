@@ -141,7 +141,7 @@ CAMPAIGNS = {
         {"CASES": 2000, "SPARK_CASES": 150},
     ),
     "siege": Campaign(
-        "a random mix of 61 attacks beside three canaries; single ones: python -m tests.attack.siege --attack NAME",
+        "a random mix of 65 attacks beside three canaries; single ones: python -m tests.attack.siege --attack NAME",
         ("tests.attack.siege --mix {MINUTES}",),
         {"MINUTES": 30},
     ),

@@ -150,13 +150,19 @@ class Attacker(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.write(data)
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the server has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
     def stop_reading(self) -> None:
         """Reads nothing any more."""
         self._transport.pause_reading()
 
     def close(self) -> None:
         """Ends the connection."""
-        self._transport.abort()
+        if not self.ended.is_set():
+            self._transport.abort()
 
     def request(self, path: str = "/t.T/Never", body: bytes | None = HELLO, *more: tuple[str, str]) -> bytes:
         """A request on a new stream; with a body of None, headers only, and the stream stays open."""

@@ -46,6 +46,8 @@ _METHOD_ENTRY, _PATH_ENTRY, _TYPE_ENTRY = (
 )
 _PREFIX_BYTES = 5
 _GENTLE_S = 1.0
+_LOST_S = 1.0
+"""How long after its end a transport may say that it has ended; uvloop sometimes does not."""
 _KNOWN_MAX = 64
 _UNREAD_BYTES_MAX = 256 * 1024
 """While a client reads nothing from its socket, so many bytes of answers wait before we read nothing from it either."""
@@ -114,6 +116,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Ends all calls."""
+        if self._transport is None:
+            return  # it was given up
         self.peer.ended_s = self._server.now_ms() / 1000
         self._server.lost(self)
         self._transport = None
@@ -201,6 +205,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Closes the connection at once; what was not sent is lost."""
         if self._transport is not None:
             self._transport.abort()
+            self._server.loop.call_later(_LOST_S, self._give_up)
+
+    def _give_up(self) -> None:
+        """Forgets the connection although its transport, that of uvloop, has not said that it is closed."""
+        if self._transport is not None:
+            self.connection_lost(None)
 
     def dismiss(self, reason: str) -> None:
         """Closes the connection with GOAWAY and a text for the log of the client."""

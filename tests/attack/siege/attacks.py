@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.attack.siege import administration, connections, consumers, names, producers
+from tests.attack.siege import administration, connections, consumers, grpc, names, producers
 from tests.attack.siege.peer import ATTACKS, Attack
 
-__all__ = ["ATTACKS", "Attack", "administration", "connections", "consumers", "names", "producers"]
+__all__ = ["ATTACKS", "Attack", "administration", "connections", "consumers", "grpc", "names", "producers"]

@@ -33,9 +33,10 @@ class Addresses:
     namesrv: str
     http: str
     guarded: bool = False
+    grpc: str = ""
 
     def to_json(self) -> str:
-        return json.dumps([self.broker, self.namesrv, self.http, self.guarded])
+        return json.dumps([self.broker, self.namesrv, self.http, self.guarded, self.grpc])
 
     @classmethod
     def of_json(cls, text: str) -> Addresses:
@@ -68,14 +69,15 @@ class Target:
             conf += f"aclEnable=true\nrocketmqHome={self._folder / 'home'}\n"
         (self._folder / "broker.conf").write_text(conf)
         options = ["--store", str(self._folder / "store"), "-c", str(self._folder / "broker.conf"), "--json"]
-        options += ["--namesrv-port", "0", "--broker-port", "0", "--http-port", "0", "--flush", "async"]
+        options += ["--namesrv-port", "0", "--broker-port", "0", "--http-port", "0", "--grpc-port", "0"]
+        options += ["--flush", "async"]
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, *self._profile, "-m", "rucola", "up", *options, stdout=pipe, stderr=pipe
         )
         assert self._process.stdout is not None
         facts = json.loads(await asyncio.wait_for(self._process.stdout.readline(), 60))
-        self.addresses = Addresses(facts["brokers"][0], facts["namesrv"], facts["http"], self._guarded)
+        self.addresses = Addresses(facts["brokers"][0], facts["namesrv"], facts["http"], self._guarded, facts["grpc"])
         self._log = asyncio.create_task(self._read_log())
         return self
 

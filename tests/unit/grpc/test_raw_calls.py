@@ -345,3 +345,17 @@ def test_what_is_known_of_table_entries_is_bounded(peer: Peer) -> None:
         assert peer.ask(POST | GRPC | {"x-mq-request-id": f"{number:0500}"}, HELLO)["grpc-status"] == "0"
         most = max(most, len(peer.connection._known))
     assert most == 64
+
+
+def test_a_transport_that_does_not_say_that_it_has_ended_is_given_up() -> None:
+    peer = Peer()
+    connection, server = peer.connection, peer.connection._server
+    connection.abort()
+    assert peer.transport.aborted and connection in server.connections
+    ((delay_s, give_up),) = peer.timers
+    give_up()
+    assert delay_s == 1 and not server.connections
+    give_up()
+    connection.connection_lost(None)  # it says so after all
+    connection.abort()
+    assert len(peer.timers) == 1 and server._count._count == 0
