@@ -70,8 +70,6 @@ def test_an_acknowledgement_needs_no_request_and_outlives_the_process(tmp_path: 
 
     run(play())
 
-    run(play())
-
 
 async def hold_turn(_door: Door, link: LocalLink, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(type(link.memory.channel), "is_turn_over", lambda _: True)
