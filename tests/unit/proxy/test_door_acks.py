@@ -64,6 +64,7 @@ def test_an_acknowledgement_needs_no_request_and_outlives_the_process(tmp_path: 
         async with opened(tmp_path / "killed") as door:
             door.topic("T", queues=1)
             pops: Any = door.broker.services.pops.get()
+            door.broker.store.dispatch()
             records = [record for record in pops._log.newest(0) if isinstance(record, PopAck)]
             # Half a second may have passed between the two.
             assert {offset for record in records for offset in record.queue_offsets} == {0, 1}
