@@ -205,7 +205,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Closes the connection at once; what was not sent is lost."""
         if self._transport is not None:
             self._transport.abort()
-            self._server.loop.call_later(_LOST_S, self._give_up)
+            if self._cutting is not None:
+                self._cutting.cancel()
+            self._cutting = self._server.loop.call_later(_LOST_S, self._give_up)
 
     def _give_up(self) -> None:
         """Forgets the connection although its transport, that of uvloop, has not said that it is closed."""

@@ -269,6 +269,24 @@ def test_a_turn_stores_only_so_many(stage: Stage) -> None:
     assert stage.buffer.work() is None and len(stage.log.stored) == STORED_AT_ONCE + 1
 
 
+def test_all_can_be_stored_while_more_come(stage: Stage) -> None:
+    coming = iter(range(1, 1000))
+
+    async def more() -> None:
+        for start in coming:
+            stage.ack(0, key=stage.key(start))
+            await asyncio.sleep(0)
+
+    async def play() -> None:
+        stage.ack(0, key=stage.key(0))
+        adding = asyncio.create_task(more())
+        await stage.buffer.store_all()
+        adding.cancel()
+
+    asyncio.run(play())
+    assert (0, (0,), False, 3) in stage.log.stored and len(stage.log.stored) < 10 and next(coming) < 10
+
+
 def test_all_can_be_stored_now(stage: Stage) -> None:
     for start in range(STORED_AT_ONCE + 1):
         stage.ack(0, key=stage.key(start))

@@ -347,6 +347,13 @@ def test_what_is_known_of_table_entries_is_bounded(peer: Peer) -> None:
     assert most == 64
 
 
+def test_a_transport_that_says_that_it_has_ended_leaves_no_timer() -> None:
+    peer = Peer()
+    peer.connection.abort()
+    peer.connection.connection_lost(None)
+    assert peer.cancelled == len(peer.timers) == 1, "else the timer would keep the connection for a second"
+
+
 def test_a_transport_that_does_not_say_that_it_has_ended_is_given_up() -> None:
     peer = Peer()
     connection, server = peer.connection, peer.connection._server

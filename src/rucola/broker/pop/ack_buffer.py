@@ -127,14 +127,17 @@ class AckBuffer:
         return self._is_open
 
     async def store_all(self) -> None:
-        """Stores all acknowledgements now.
+        """Stores now what has been collected so far; what comes meanwhile may stay.
 
         Raises:
-            BrokerError: they cannot be stored, and are kept.
+            BrokerError: it cannot be stored, and is kept.
         """
-        while len(self):
-            if not self._storing:
-                self._turn()
+        await self._store_half()
+        self._turn()
+        await self._store_half()
+
+    async def _store_half(self) -> None:
+        while self._storing:
             self._store_some()
             await asyncio.sleep(0)
 
