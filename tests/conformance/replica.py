@@ -153,7 +153,9 @@ def copied(checks: Checks, servers: JavaServers, directory: Path, messages: int)
     wait("the copy begins", lambda: size_of(store) > 0)
     first.end(signal.SIGKILL)
     second = Copy(servers, store)
-    checks.check("the segments have the master's size", second.facts["segmentBytes"], SETTINGS["mappedFileSizeCommitLog"])
+    checks.check(
+        "the segments have the master's size", second.facts["segmentBytes"], SETTINGS["mappedFileSizeCommitLog"]
+    )
     asyncio.run(produce(servers.namesrv, messages // 4))
     second.end(signal.SIGKILL)
     third = Copy(servers, store)
@@ -168,7 +170,9 @@ def copied(checks: Checks, servers: JavaServers, directory: Path, messages: int)
         check=False,
         timeout=WAIT_S,
     )
-    checks.check("a second replica in the directory is refused", (other.returncode, "in use" in other.stderr), (4, True))
+    checks.check(
+        "a second replica in the directory is refused", (other.returncode, "in use" in other.stderr), (4, True)
+    )
     errors = third.end(signal.SIGTERM)
     checks.check(f"SIGTERM ends the replica ({errors[-300:]!r})", third.process.returncode, 0)
     last = Copy(servers, store, "--until", "now")
@@ -204,7 +208,10 @@ def compare(checks: Checks, directory: Path, version: str) -> None:
         checks.check("the official store", str(error), "")
         return
     count = sum(len(answer.get("messages", ())) for answer in answers[1])
-    checks.check(f"what the official store reads, {count} messages", answers[1][:-1], answers[0][:-1])
+    print(f"the official store reads {count} messages from the copy")
+    for line, found, expected in zip(lines, answers[1], answers[0], strict=False):
+        if found != expected or line == lines[0]:
+            checks.check(line, found, expected)
 
 
 def log_of(store: Path) -> bytes:

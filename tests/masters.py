@@ -1,0 +1,120 @@
+"""Scripted masters: a log made by a store of ours, and the transfers in which a master sends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.unit.store.stores import SEGMENT, config, fill, opened
+
+from rucola.formats.ha import TRANSFER_HEADER
+from rucola.runtime.files import Files
+from rucola.store.ha.slave_link import FIRST_BYTE, SlaveLink
+from rucola.store.ha.slave_log import SlaveLog
+from rucola.store.message_store import MessageStore
+from rucola.testing.clock import ManualClock
+
+BATCH = 32_768
+"""``haTransferBatchSize``."""
+
+
+def header(physical_offset: int, body_bytes: int) -> bytes:
+    """A header with any values."""
+    return TRANSFER_HEADER.pack(physical_offset, body_bytes)
+
+
+class MasterLog:
+    """The bytes of a log, as a master has them.
+
+    Attributes:
+        start: physical offset of the first byte.
+        content: the bytes up to the end of the log.
+    """
+
+    def __init__(self, content: bytes, start: int = 0, segment_bytes: int = SEGMENT) -> None:
+        self.content = content
+        self.start = start
+        self.segment_bytes = segment_bytes
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.content)
+
+    def bytes_at(self, physical_offset: int, length: int) -> bytes:
+        return self.content[physical_offset - self.start :][:length]
+
+    def transfers(self, request: int, batch: int = BATCH, end: int | None = None) -> Iterator[bytes]:
+        """Yields the transfers for a request, as RocketMQ's master sends them: never across the end of a segment."""
+        at, end = request, self.end if end is None else end
+        if at == 0:
+            at = self.end - self.end % self.segment_bytes
+        while self.start <= at < end:
+            length = min(batch, end - at, self.segment_bytes - at % self.segment_bytes)
+            yield header(at, length) + self.bytes_at(at, length)
+            at += length
+
+    def stream(self, request: int, batch: int = BATCH, end: int | None = None) -> bytes:
+        return b"".join(self.transfers(request, batch, end))
+
+    def changed(self, physical_offset: int, content: bytes) -> MasterLog:
+        """The same log with other bytes from ``physical_offset`` on."""
+        at = physical_offset - self.start
+        whole = self.content[:at] + content + self.content[at + len(content) :]
+        return MasterLog(whole, self.start, self.segment_bytes)
+
+
+def log_bytes(store: MessageStore) -> bytes:
+    """The bytes of a store's log up to its end."""
+    log = store._log
+    parts = [bytes(file.map.view[: min(file.size, max(log.max_offset - file.start, 0))]) for file in log.segments.files]
+    return b"".join(parts)
+
+
+def a_log(path: Path, count: int = 600) -> MasterLog:
+    """A log of ``count`` messages in two topics, in several segments."""
+    store = opened(path)
+    fill(store, count)
+    content = log_bytes(store)
+    store.shutdown()
+    return MasterLog(content)
+
+
+class Slave:
+    """A store that follows a master without a socket.
+
+    Attributes:
+        store: the store.
+        log: its log as a slave's.
+        link: the newest connection.
+    """
+
+    link: SlaveLink
+
+    def __init__(self, path: Path, files: Files | None = None, **options: object) -> None:
+        self.path = path
+        self.store = MessageStore(config(path, **options), files or Files(), ManualClock(step_ms=1))
+        self.store.load()
+        self.log: SlaveLog = self.store.slave_log()
+        if not self.log.is_empty:
+            self.store.start()
+
+    def connect(self, start: int = FIRST_BYTE) -> SlaveLink:
+        """Begins a connection."""
+        self.link = SlaveLink(self.log, start, str(self.path))
+        return self.link
+
+    def follow(self, master: MasterLog, start: int = FIRST_BYTE, pieces: int = 1 << 30, **what: int) -> SlaveLink:
+        """Connects, and takes all that the master sends, in pieces of so many bytes."""
+        link = self.connect(start)
+        self.take(master.stream(link.request, **what), pieces)
+        return link
+
+    def take(self, stream: bytes, pieces: int = 1 << 30) -> None:
+        """Takes bytes of the newest connection, and dispatches."""
+        for at in range(0, len(stream), pieces):
+            self.link.receive(memoryview(stream)[at : at + pieces])
+        self.store.dispatch()
+
+    @property
+    def bytes(self) -> bytes:
+        return log_bytes(self.store)
