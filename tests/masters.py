@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 from tests.unit.store.stores import SEGMENT, config, fill, opened
 
@@ -118,3 +121,91 @@ class Slave:
     @property
     def bytes(self) -> bytes:
         return log_bytes(self.store)
+
+
+class HaPort:
+    """The HA port of a scripted master, in the test's event loop. Use it as ``async with``.
+
+    Attributes:
+        master: the log that it sends; may be replaced.
+        address: ``host:port``.
+        requests: the first report of each connection.
+        reports: time on the loop's clock and value of each further report.
+        silent: whether it sends nothing, not even heartbeats.
+        closes_after: number of bytes after which it closes a connection; None for never.
+    """
+
+    def __init__(self, master: MasterLog, port: int = 0) -> None:
+        self.master = master
+        self.requests: list[int] = []
+        self.reports: list[tuple[float, int]] = []
+        self.silent = False
+        self.closes_after: int | None = None
+        self._port = port
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._grown = asyncio.Condition()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+        self.address = f"127.0.0.1:{self._port}"
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def grow(self, master: MasterLog) -> None:
+        """Replaces the log, and sends what is new."""
+        async with self._grown:
+            self.master = master
+            self._grown.notify_all()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        reading = asyncio.ensure_future(self._read(reader))
+        try:
+            await self._send(await self._first(reader), writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            reading.cancel()
+            writer.close()
+            self._tasks.discard(task)
+
+    async def _first(self, reader: asyncio.StreamReader) -> int:
+        while True:
+            count = len(self.requests)
+            await asyncio.sleep(0.01)
+            if len(self.requests) > count or reader.at_eof():
+                return self.requests[-1]
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        self.requests.append(int.from_bytes(await reader.readexactly(8), "big", signed=True))
+        while True:
+            value = int.from_bytes(await reader.readexactly(8), "big", signed=True)
+            self.reports.append((asyncio.get_running_loop().time(), value))
+
+    async def _send(self, request: int, writer: asyncio.StreamWriter) -> None:
+        at, sent = request, 0
+        while True:
+            if self.silent:
+                await asyncio.sleep(1)
+                continue
+            stream = self.master.stream(at) if at else self.master.stream(0)
+            if self.closes_after is not None and sent + len(stream) > self.closes_after:
+                writer.write(stream[: self.closes_after - sent])
+                await writer.drain()
+                return
+            writer.write(stream or header(at, 0))
+            await writer.drain()
+            sent += len(stream)
+            at = max(at, self.master.end) if stream else at
+            async with self._grown:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(5):
+                        await self._grown.wait()

@@ -97,7 +97,7 @@ class SlaveLog:
 
     @staticmethod
     def _is_empty(log: CommitLog) -> bool:
-        return log.max_offset == log.min_offset
+        return not log.segments.files or log.max_offset == log.min_offset
 
     @property
     def is_empty(self) -> bool:
