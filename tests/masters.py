@@ -170,7 +170,7 @@ class HaPort:
         reading = asyncio.ensure_future(self._read(reader))
         try:
             await self._send(await self._first(reader), writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             reading.cancel()

@@ -13,9 +13,9 @@ from tests.sizes import size
 
 from rucola.testing.store_life import empty_disk
 
-ONE_IN = size(6, 1)
+ONE_IN = size(15, 1)
 """The power fails at one in this many steps."""
-SAMPLE = size(2, 6)
+SAMPLE = size(1, 6)
 
 
 def whole(life: SlaveLife) -> None:
@@ -110,7 +110,7 @@ def test_power_cuts_leave_a_copy_that_goes_on(workload: Callable[[SlaveLife], No
 
 def test_power_cuts_while_a_damaged_record_is_passed_over() -> None:
     master, gaps = bad_master()
-    explorer = SlaveExplorer(7, SAMPLE, size(2, 1), gaps)
+    explorer = SlaveExplorer(7, SAMPLE, size(12, 1), gaps)
     life = SlaveLife(empty_disk(), master)
     explorer.watch(life)
     damaged(life)

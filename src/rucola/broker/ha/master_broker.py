@@ -40,7 +40,7 @@ STORE_KEYS = (
 """Options of a store that decide what its files look like; a copy takes them over."""
 
 
-class LogRange(NamedTuple):
+class LogBounds(NamedTuple):
     """Physical offsets of the first byte of a log and after its last one; 0 and 0 for an empty log."""
 
     min_offset: int
@@ -81,12 +81,12 @@ class MasterBroker:
         values = await self._api.broker_config(self._address)
         return {key: values[key] for key in STORE_KEYS if key in values}
 
-    async def log_range(self) -> LogRange:
+    async def log_bounds(self) -> LogBounds:
         """Returns where the log begins and ends."""
         values = await self._api.runtime_info(self._address)
         # A broker of RocketMQ with an empty log says -1.
         first, last = (_offset(values, key) for key in ("commitLogMinOffset", "commitLogMaxOffset"))
-        return LogRange(max(first, 0), max(last, 0))
+        return LogBounds(max(first, 0), max(last, 0))
 
     async def tables(self) -> MasterTables:
         """Returns topics, groups, consumer offsets and the progress of the delay levels."""

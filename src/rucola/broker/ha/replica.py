@@ -101,7 +101,7 @@ class Replica:
                 self._tables = await master.tables()
                 self._topics = self._tables.topics
                 # The tables came first: what they point to is in the log that is copied.
-                self._master_end = (await master.log_range()).max_offset
+                self._master_end = (await master.log_bounds()).max_offset
             except BaseException:
                 await master.close()
                 raise
@@ -188,7 +188,7 @@ class Replica:
         """Returns what to ask for if the copy has no record."""
         if not self._log.is_empty or self._master is None:
             return NEWEST_SEGMENT
-        start = (await self._master.log_range()).min_offset
+        start = (await self._master.log_bounds()).min_offset
         if start % self._log.segment_bytes:
             raise ConfigError(
                 "--segment-bytes", str(self._log.segment_bytes), f"a divisor of {start}, where the master's log begins"
@@ -239,7 +239,7 @@ class Replica:
             return
         try:
             if tables is None:
-                self._master_end = (await master.log_range()).max_offset
+                self._master_end = (await master.log_bounds()).max_offset
                 tables = await master.tables()
                 self._topics = tables.topics
             await asyncio.to_thread(self._write, tables)
@@ -262,9 +262,9 @@ class Replica:
         now = asyncio.get_running_loop().time()
         if end == shown or now - shown_s < TABLES_S:
             return
-        facts = {} if self._master_end < end else {"behind_bytes": self._master_end - end}
-        rate = {} if shown < 0 else {"mib_per_s": round((end - shown) / (now - shown_s) / (1 << 20), 1)}
-        event(logger, logging.INFO, "copied", end_offset=end, **facts, **rate)
+        behind = max(self._master_end - end, 0) if self._master is not None else None
+        rate = round((end - shown) / (now - shown_s)) if shown >= 0 else None
+        event(logger, logging.INFO, "copied", end_offset=end, behind_bytes=behind, bytes_per_s=rate)
         self._shown = end, now
 
     # -- the directory -------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 from rucola.errors import CopyRefusedError, FormatError
 from rucola.formats.ha import TRANSFER_HEADER, TransferHeader, decode_header, encode_report
 from rucola.store.ha.overlap import Overlap
-from rucola.store.ha.slave_log import SlaveLog, Verdict
+from rucola.store.ha.slave_log import CopyVerdict, SlaveLog
 from rucola.store.ha.slave_state import FINAL, SlaveEvent, SlaveState, after
 
 NEWEST_SEGMENT = 0
@@ -166,7 +166,7 @@ class SlaveLink:
         verdict = self._log.append(content)
         if self.state is SlaveState.PROVING and not self._log.is_empty:
             self.state = after(self.state, SlaveEvent.PROVED)
-        if verdict is not Verdict.SOUND:
+        if verdict is not CopyVerdict.SOUND:
             self._damaged(verdict)
 
     def _compared(self, overlap: Overlap) -> None:
@@ -182,10 +182,10 @@ class SlaveLink:
             "an empty directory",
         )
 
-    def _damaged(self, verdict: Verdict) -> None:
+    def _damaged(self, verdict: CopyVerdict) -> None:
         damage = self._log.damage
         assert damage is not None
-        if verdict is Verdict.ASK_AGAIN:
+        if verdict is CopyVerdict.ASK_AGAIN:
             self._end(SlaveEvent.DAMAGED, f"damaged record at {damage.physical_offset}: {damage.problem}")
             return
         self._refuse(

@@ -35,7 +35,7 @@ _ASKED_MAX = 10
 """Number of times that different bytes may come where a damaged record is; it is the stream that damages them then."""
 
 
-class Verdict(Enum):
+class CopyVerdict(Enum):
     """What the bytes turned out to be."""
 
     SOUND = 0
@@ -149,7 +149,7 @@ class SlaveLog:
                 rest = min(last + size + BLANK.size, file.end), file.end
         return Overlap(log, start, end, rest)
 
-    def append(self, content: memoryview) -> Verdict:
+    def append(self, content: memoryview) -> CopyVerdict:
         """Writes the bytes that follow ``received_offset``, and moves the end of the log over the records that are now
         whole and sound.
 
@@ -161,14 +161,14 @@ class SlaveLog:
             self.received_offset += count
             content = content[count:]
             verdict = self._check()
-            if verdict is not Verdict.SOUND:
+            if verdict is not CopyVerdict.SOUND:
                 return verdict
-        return Verdict.SOUND
+        return CopyVerdict.SOUND
 
-    def _check(self) -> Verdict:
+    def _check(self) -> CopyVerdict:
         """Walks the records that are not checked yet."""
         log, table, before = self._log, self._table, self.end_offset
-        verdict = Verdict.SOUND
+        verdict = CopyVerdict.SOUND
         while True:
             file = log.segments.find(self.end_offset)
             assert file is not None
@@ -182,7 +182,7 @@ class SlaveLog:
             if stop == WalkStop.TABLE_FULL:
                 continue
             verdict = self._judge(file, position, stop)
-            if verdict is not Verdict.SOUND or not self._passed(file, position, limit, stop):
+            if verdict is not CopyVerdict.SOUND or not self._passed(file, position, limit, stop):
                 break
         if self.end_offset > before:
             self._wake()
@@ -202,40 +202,48 @@ class SlaveLog:
             self._log.next_segment()
         return False
 
-    def _judge(self, file: MappedFile, position: int, stop: int) -> Verdict:
+    def _judge(self, file: MappedFile, position: int, stop: int) -> CopyVerdict:
         """Decides about the bytes at which a walk stopped."""
         limit = self.received_offset - file.start
         if stop == WalkStop.LIMIT:
-            return Verdict.SOUND
+            return CopyVerdict.SOUND
         head = file.map.view[position : min(limit, position + HEAD_BYTES)]
         problem = head_problem(head, file.start + position, file.size - position)
         if stop == WalkStop.BLANK and not problem:
-            return Verdict.SOUND
+            return CopyVerdict.SOUND
         size = 0 if problem or len(head) < BLANK.size else BLANK.unpack(head)[0]
         if not problem:
             if not size or size > limit - position:
-                return Verdict.SOUND  # the rest has not arrived
+                return CopyVerdict.SOUND  # the rest has not arrived
             problem = "the record does not agree with its checksums or lengths"
         shown = file.map.view[position : position + (size or min(BLANK.size, len(head)))]
         damage = Damage(file.start + position, size, problem, hashlib.sha256(shown).hexdigest())
         return self._met(file, damage)
 
-    def _met(self, file: MappedFile, damage: Damage) -> Verdict:
+    def _met(self, file: MappedFile, damage: Damage) -> CopyVerdict:
         known, self.damage = self.damage, damage
         if known != damage:
             self._asked += 1
-            event(logger, logging.WARNING, "damaged record received, asked for again", **damage._asdict())
-            return Verdict.STUCK if self._asked > _ASKED_MAX else Verdict.ASK_AGAIN
+            event(
+                logger,
+                logging.WARNING,
+                "damaged record received, asked for again",
+                physical_offset=damage.physical_offset,
+                size=damage.size,
+                problem=damage.problem,
+                sha256=damage.sha256,
+            )
+            return CopyVerdict.STUCK if self._asked > _ASKED_MAX else CopyVerdict.ASK_AGAIN
         if damage.size < FILLER_BYTES_MIN or self._last_record < 0:
-            return Verdict.STUCK
+            return CopyVerdict.STUCK
         position = damage.physical_offset - file.start + damage.size
         following = file.map.view[position : min(self.received_offset - file.start, position + HEAD_BYTES)]
         problem = head_problem(following, file.start + position, file.size - position)
         if problem:
-            return Verdict.STUCK
+            return CopyVerdict.STUCK
         if len(following) >= PROVING_BYTES or position + len(following) == file.size:
             self._pass_over(file, damage)
-        return Verdict.SOUND
+        return CopyVerdict.SOUND
 
     def _pass_over(self, file: MappedFile, damage: Damage) -> None:
         """Makes a gap of a damaged record: keeps its bytes aside, and puts a record without message in their place."""
@@ -248,7 +256,15 @@ class SlaveLog:
         file.map.write(position, filler(size, start, self._log.store_timestamp_ms))
         self._last_record = start
         self._log.publish_copy(start + size, self._log.store_timestamp_ms)
-        event(logger, logging.ERROR, "damaged record of the master passed over", **damage._asdict())
+        event(
+            logger,
+            logging.ERROR,
+            "damaged record of the master passed over",
+            physical_offset=start,
+            size=size,
+            problem=damage.problem,
+            sha256=damage.sha256,
+        )
 
     def _size_at(self, file: MappedFile, physical_offset: int) -> int:
         position = physical_offset - file.start

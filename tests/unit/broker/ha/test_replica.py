@@ -14,7 +14,7 @@ from tests.brokers import Cluster, run_virtual
 from tests.masters import HaPort, MasterLog, a_log
 from tests.unit.store.stores import SEGMENT
 
-from rucola.broker.ha.master_broker import LogRange, MasterBroker, MasterTables
+from rucola.broker.ha.master_broker import LogBounds, MasterBroker, MasterTables
 from rucola.broker.ha.replica import Replica, ReplicaOptions
 from rucola.client.config import ClientConfig
 from rucola.errors import (
@@ -55,10 +55,10 @@ class KnownBroker(MasterBroker):
             "maxIndexNum": "400",
         }
 
-    async def log_range(self) -> LogRange:
+    async def log_bounds(self) -> LogBounds:
         self.asked += 1
         first = self.min_offsets.pop(0) if self.min_offsets else self.ha.master.start
-        return LogRange(first, self.ha.master.end)
+        return LogBounds(first, self.ha.master.end)
 
     async def tables(self) -> MasterTables:
         return MasterTables(dict(self.files), {})
@@ -292,8 +292,8 @@ def test_tables_of_a_broker(tmp_path: Path) -> None:
             broker = MasterBroker(cluster.broker.address, ClientConfig(), SystemClock())
             options = await broker.store_options()
             assert (options["mappedFileSizeCommitLog"], options["messageDelayLevel"]) == ("4194304", "1s 7s")
-            assert (await broker.log_range()).min_offset == 0
-            assert (await broker.log_range()).max_offset > 100
+            assert (await broker.log_bounds()).min_offset == 0
+            assert (await broker.log_bounds()).max_offset > 100
             tables = await broker.tables()
             assert tables.topics["Flights"].read_queue_nums == 4
             texts = {name: content.replace(b"\n", b"").replace(b"\t", b"") for name, content in tables.files.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from struct import pack
@@ -12,6 +13,7 @@ from tests.unit.store.stores import SEGMENT, crashed, everything, fill, message,
 
 from rucola.formats.ha import encode_report
 from rucola.formats.message import BLANK
+from rucola.store.config import FlushDiskType
 from rucola.store.ha.overlap import OVERLAP_BYTES
 from rucola.store.ha.slave_link import FIRST_BYTE, NEWEST_SEGMENT
 from rucola.store.ha.slave_state import SlaveState
@@ -153,6 +155,17 @@ def test_reports_say_what_is_on_the_disk_once_the_log_is_proved(slave: Slave, ma
     assert link.report(500) == encode_report(500)
     link = slave.connect()
     assert link.report(1 << 40) == encode_report(link.request)
+
+
+def test_with_sync_flush_what_was_taken_is_synced_at_once(tmp_path: Path, master: MasterLog) -> None:
+    slave = Slave(tmp_path / "copy", flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    synced = threading.Event()
+    slave.store.listen(on_flushed=synced.set)
+    slave.follow(master)
+    while slave.store.flushed_offset < master.end:
+        assert synced.wait(10)
+        synced.clear()
+    slave.store.shutdown()
 
 
 # -- again: the overlap ------------------------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from rucola.store.ha.slave_state import FINAL, TRANSITIONS, SlaveEvent, SlaveState, after
@@ -39,3 +42,12 @@ def test_each_connection_can_be_lost() -> None:
 def test_other_pairs_are_defects(state: SlaveState, event: SlaveEvent) -> None:
     with pytest.raises(ValueError, match="cannot happen"):
         after(state, event)
+
+
+def test_the_picture_on_the_page_of_architecture_shows_the_table() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "ARCHITECTURE.md").read_text()
+    picture = page.split("stateDiagram-v2")[1].split("```")[0]
+    drawn = {(one, other) for one, other in re.findall(r"(\w+) --> (\w+)", picture)}
+    ways = {(state.value, following.value) for (state, _), following in TRANSITIONS.items()}
+    assert drawn <= ways
+    assert {way for way in ways - drawn if way[1] != "ended"} == {("asking", "refused")}
