@@ -454,7 +454,8 @@ def test_bytes_of_an_earlier_connection_are_removed_by_a_clean_stop(tmp_path: Pa
     slave = Slave(tmp_path / "copy")
     slave.follow(master, end=30_000)
     end = slave.log.end_offset
-    slave.connect()
+    slave.follow(master, end=end + 10)
+    assert (slave.log.end_offset, slave.log.received_offset) == (end, end + 10)
     slave.store.shutdown()
     assert not any((slave.path / "commitlog" / f"{0:020d}").read_bytes()[end:])
 
