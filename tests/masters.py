@@ -44,7 +44,8 @@ class MasterLog:
         return self.start + len(self.content)
 
     def bytes_at(self, physical_offset: int, length: int) -> bytes:
-        return self.content[physical_offset - self.start :][:length]
+        at = physical_offset - self.start
+        return self.content[at : at + length]
 
     def transfers(self, request: int, batch: int = BATCH, end: int | None = None) -> Iterator[bytes]:
         """Yields the transfers for a request, as RocketMQ's master sends them: never across the end of a segment."""

@@ -19,6 +19,7 @@ from rucola.formats.message import (
     RECORD_MIDDLE,
 )
 
+_BORN_HOST_V6, _STORE_HOST_V6 = int(MessageSysFlag.BORN_HOST_V6), int(MessageSysFlag.STORE_HOST_V6)
 _I32, _I64 = Struct(">i"), Struct(">q")
 _PHYSICAL_OFFSET_AT = RECORD_HEAD.position("physical_offset")
 _SYS_FLAG_AT = RECORD_HEAD.position("sys_flag")
@@ -65,8 +66,8 @@ def _body_problem(head: memoryview, size: int) -> str:
     if len(head) < _SYS_FLAG_AT + _I32.size:
         return ""
     (sys_flag,) = _I32.unpack_from(head, _SYS_FLAG_AT)
-    hosts = 20 if sys_flag & MessageSysFlag.BORN_HOST_V6 else 8
-    hosts += 20 if sys_flag & MessageSysFlag.STORE_HOST_V6 else 8
+    hosts = 20 if sys_flag & _BORN_HOST_V6 else 8
+    hosts += 20 if sys_flag & _STORE_HOST_V6 else 8
     at = _BODY_LENGTH_AT + hosts
     if len(head) < at + _I32.size:
         return ""

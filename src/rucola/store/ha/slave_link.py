@@ -54,6 +54,7 @@ class SlaveLink:
         self._overlap: Overlap | None = None
         self._header = bytearray()
         self._body_left = 0
+        self._unchecked = False
         log.expect_again()
         if log.is_empty:
             self.state = SlaveState.ASKING
@@ -91,6 +92,9 @@ class SlaveLink:
                 if len(self._header) == TRANSFER_HEADER.size:
                     self._take_header()
             data = data[used:]
+        if self._unchecked and self.state not in FINAL:
+            self._unchecked = False
+            self._settle(self._log.check())
 
     def lost(self, reason: str) -> None:
         """Notes that the connection was closed, or that the master was silent for too long."""
@@ -163,7 +167,11 @@ class SlaveLink:
             self._overlap = None
         if self.state in FINAL or not content:
             return
-        verdict = self._log.append(content)
+        self._unchecked = True
+        self._settle(self._log.append(content))
+
+    def _settle(self, verdict: CopyVerdict) -> None:
+        """Draws the consequences of what the log makes of the bytes."""
         if self.state is SlaveState.PROVING and not self._log.is_empty:
             self.state = after(self.state, SlaveEvent.PROVED)
         if verdict is not CopyVerdict.SOUND:
