@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.conformance.store.contents import GEOMETRY
 from tests.conformance.store.run import Case, OfficialError, official
-from tools.peers.packages import PeerError
+from tools.peers.packages import SERVER_VERSION, PeerError
 from tools.peers.servers import OURS, JavaServers
 
 from rucola import (
@@ -66,7 +66,7 @@ async def produce(namesrv: str, count: int) -> None:
         for number in range(0, count, 10):
             await asyncio.gather(
                 *[
-                    producer.send(Message(TOPIC, b"%d " % index * 20, keys=f"k{index % 50}", tags=f"tag{index % 3}"))
+                    producer.send(Message(TOPIC, b"%d " % index * 20, keys=f"k{index % 500}", tags=f"tag{index % 3}"))
                     for index in range(number, number + 8)
                 ]
             )
@@ -127,18 +127,16 @@ class Checks:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the scenario once for each version."""
+    """Runs the scenario."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.replica", description=__doc__)
     parser.add_argument("--messages", type=int, default=3000, help="number of messages")
-    parser.add_argument("--version", action="append", choices=("4.9.7", "5.3.3", "5.5.0"), help="only this version")
     options = parser.parse_args(arguments)
     checks = Checks()
     try:
-        for version in options.version or ("5.3.3",):
-            with TemporaryDirectory(prefix="rucola-replica-") as directory:
-                with JavaServers(version=version, settings=SETTINGS, store=Path(directory) / "master") as servers:
-                    copied(checks, servers, Path(directory), options.messages)
-                compare(checks, Path(directory), version)
+        with TemporaryDirectory(prefix="rucola-replica-") as directory:
+            with JavaServers(settings=SETTINGS, store=Path(directory) / "master") as servers:
+                copied(checks, servers, Path(directory), options.messages)
+            compare(checks, Path(directory))
     except PeerError as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 2
@@ -180,7 +178,7 @@ def copied(checks: Checks, servers: JavaServers, directory: Path, messages: int)
     checks.check(f"--until now ends by itself ({errors[-300:]!r})", last.process.returncode, 0)
 
 
-def compare(checks: Checks, directory: Path, version: str) -> None:
+def compare(checks: Checks, directory: Path) -> None:
     """Compares the copy with the master's files; both have stopped."""
     master, copy = directory / "master", directory / "copy"
     logs = [log_of(path) for path in (master, copy)]
@@ -199,9 +197,9 @@ def compare(checks: Checks, directory: Path, version: str) -> None:
     )
     checks.check(f"rucola store verify: {done.stdout[-200:]!r}", done.returncode, 0)
     lines = [f"queue\t{TOPIC}\t{queue_id}" for queue_id in range(QUEUES)]
-    lines += [f"key\t{TOPIC}\tk{number}" for number in range(50)]
+    lines += [f"key\t{TOPIC}\tk{number}" for number in range(0, 500, 10)]
     (directory / "list").write_text("\n".join(lines))
-    case = Case(version, False, False)
+    case = Case(SERVER_VERSION, False, False)
     try:
         answers = [official(case, store, directory / "list") for store in (master, copy)]
     except OfficialError as error:
@@ -210,8 +208,13 @@ def compare(checks: Checks, directory: Path, version: str) -> None:
     count = sum(len(answer.get("messages", ())) for answer in answers[1])
     print(f"the official store reads {count} messages from the copy")
     for line, found, expected in zip(lines, answers[1], answers[0], strict=False):
-        if found != expected or line == lines[0]:
-            checks.check(line, found, expected)
+        if line.startswith("key"):
+            # After its kill, the master has lost keys of its index (reference/store.md); the copy has lost none.
+            missing = [one for one in expected["messages"] if one not in found["messages"]]
+            if missing or not found["messages"]:
+                checks.check(f"{line}: {len(found['messages'])} messages", missing, [])
+        else:
+            checks.check(f"{line}: {len(found['messages'])} messages", found == expected, True)
 
 
 def log_of(store: Path) -> bytes:

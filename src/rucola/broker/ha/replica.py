@@ -14,7 +14,7 @@ from math import inf
 
 from rucola.broker.config_files import ConfigFiles
 from rucola.broker.dispatch_scheduler import MAPS_A_TURN, ROWS_A_TURN
-from rucola.broker.ha.master_broker import MasterBroker, MasterTables
+from rucola.broker.ha.master_broker import LogBounds, MasterBroker, MasterTables
 from rucola.broker.ha.slave_client import SlaveClient
 from rucola.common.options import parse_options
 from rucola.common.topic_config import TopicConfig
@@ -80,7 +80,8 @@ class Replica:
         self._dispatching: asyncio.Handle | None = None
         self._failure: BaseException | None = None
         self._until: float = inf
-        self._master_end = -1
+        self._bounds: LogBounds | None = None
+        """Where the master's log began and ended when it was asked last."""
         self._shown = (-1, 0.0)
 
     async def start(self) -> None:
@@ -101,12 +102,12 @@ class Replica:
                 self._tables = await master.tables()
                 self._topics = self._tables.topics
                 # The tables came first: what they point to is in the log that is copied.
-                self._master_end = (await master.log_bounds()).max_offset
+                self._bounds = await master.log_bounds()
             except BaseException:
                 await master.close()
                 raise
-        if self._options.until_now:
-            self._until = self._master_end
+        if self._options.until_now and self._bounds is not None:
+            self._until = self._bounds.max_offset
         try:
             self._open(self._config(values))
         except BaseException:
@@ -176,8 +177,17 @@ class Replica:
     @property
     def _is_complete(self) -> bool:
         """Whether the copy has all that is wanted, and its tables."""
-        complete = self._log.end_offset >= self._until and not self.store.dispatch_behind_bytes
-        return complete and self._client.is_copying and self._tables is None
+        if self._is_proved and self._tables is None:
+            is_empty = self._log.is_empty and self._until < inf
+            return is_empty or (self._log.end_offset >= self._until and not self.store.dispatch_behind_bytes)
+        return False
+
+    @property
+    def _is_proved(self) -> bool:
+        """Whether the master is the one whose log this is. If both logs are empty, nothing speaks against it."""
+        bounds = self._bounds
+        none_yet = bounds is not None and bounds.min_offset == bounds.max_offset and self._log.is_empty
+        return none_yet or self._client.is_copying
 
     # -- the parts that the client calls -------------------------------------------------------------------------------
 
@@ -225,21 +235,19 @@ class Replica:
     async def _follow(self) -> None:
         """Copies the tables from time to time, and logs the progress."""
         while True:
-            if self._client.is_copying:
+            if self._is_proved:
                 await self._copy_tables()
             self._show_progress()
             await asyncio.sleep(TABLES_S if self._tables is None else _TICK_S)
 
     async def _copy_tables(self) -> None:
-        """Writes the tables that have changed. They are written only while bytes are copied, because only then the
-        master has proved to be the one whose log this is.
-        """
+        """Writes the tables that have changed, of a master that has proved to be the right one."""
         master, tables = self._master, self._tables
         if master is None:
             return
         try:
             if tables is None:
-                self._master_end = (await master.log_bounds()).max_offset
+                self._bounds = await master.log_bounds()
                 tables = await master.tables()
                 self._topics = tables.topics
             await asyncio.to_thread(self._write, tables)
@@ -262,7 +270,7 @@ class Replica:
         now = asyncio.get_running_loop().time()
         if end == shown or now - shown_s < TABLES_S:
             return
-        behind = max(self._master_end - end, 0) if self._master is not None else None
+        behind = None if self._bounds is None else max(self._bounds.max_offset - end, 0)
         rate = round((end - shown) / (now - shown_s)) if shown >= 0 else None
         event(logger, logging.INFO, "copied", end_offset=end, behind_bytes=behind, bytes_per_s=rate)
         self._shown = end, now

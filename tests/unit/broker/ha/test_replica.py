@@ -17,6 +17,7 @@ from tests.unit.store.stores import SEGMENT
 from rucola.broker.ha.master_broker import LogBounds, MasterBroker, MasterTables
 from rucola.broker.ha.replica import Replica, ReplicaOptions
 from rucola.client.config import ClientConfig
+from rucola.common.topic_config import TopicConfig
 from rucola.errors import (
     BrokerError,
     ConfigError,
@@ -108,6 +109,31 @@ def test_a_copy_begins_at_the_oldest_byte_and_ends_by_itself(tmp_path: Path, mas
     assert log_of(tmp_path, master.end) == master.content
     assert (tmp_path / "config" / "topics.json").read_bytes() == b'{"topicConfigTable":{}}'
     assert not (tmp_path / "abort").exists()
+
+
+def test_a_copy_of_an_empty_log_has_the_tables(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with HaPort(MasterLog(b"")) as ha, running(tmp_path, ha, KnownBroker(ha), until_now=True) as (_, task):
+            await task
+
+    run_virtual(scenario())
+    assert (tmp_path / "config" / "topics.json").exists()
+
+
+def test_a_copy_removes_nothing_and_knows_topics_with_batches(tmp_path: Path, master: MasterLog) -> None:
+    class Batches(KnownBroker):
+        async def tables(self) -> MasterTables:
+            batched = TopicConfig("B", attributes={"queue.type": "BatchCQ"})
+            return MasterTables(dict(self.files), {"B": batched, "S": TopicConfig("S")})
+
+    async def scenario() -> None:
+        async with HaPort(master) as ha, running(tmp_path, ha, Batches(ha)) as (replica, _):
+            config = replica.store.config
+            assert (config.file_reserved_time_h, config.clean_file_forcibly_enable) == (1 << 20, False)
+            kinds = [replica._is_batch_topic(topic) for topic in (b"B", b"S", b"unknown", b"\xff")]
+            assert kinds == [True, False, None, None]
+
+    run_virtual(scenario())
 
 
 def test_without_a_broker_the_copy_begins_at_the_newest_segment(tmp_path: Path, master: MasterLog) -> None:
