@@ -209,7 +209,7 @@ def compare(checks: Checks, directory: Path) -> None:
     print(f"the official store reads {count} messages from the copy")
     for line, found, expected in zip(lines, answers[1], answers[0], strict=False):
         if line.startswith("key"):
-            # After its kill, the master has lost keys of its index (reference/store.md); the copy has lost none.
+            # After its kill, the master has lost keys of its index (docs/reference/store.md 7); the copy has lost none.
             missing = [one for one in expected["messages"] if one not in found["messages"]]
             if missing or not found["messages"]:
                 checks.check(f"{line}: {len(found['messages'])} messages", missing, [])

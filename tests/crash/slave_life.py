@@ -182,6 +182,10 @@ def check(state: CrashState, life: SlaveLife, checked_end: int, gaps: tuple[tupl
     wanted = sum(BLANK.unpack(life.master.bytes_at(at, 8))[1] != MAGIC_BLANK for at in starts(life.master))
     if units != wanted:
         raise Broken(f"{units} entries of queues, expected {wanted}")
+    for start, stop in gaps:
+        kept = files_on(again.disk).read_file(f"{ROOT}/quarantine/{start:020d}")
+        if kept != life.master.bytes_at(start, stop - start):
+            raise Broken(f"the damaged bytes at {start} are not in quarantine")
     again.stop()
     if f"{ROOT}/abort" in again.disk.names:
         raise Broken("no clean stop")

@@ -14,6 +14,7 @@ from tests.masters import HaPort, MasterLog, log_bytes
 from tests.unit.cli.test_cli import TIMEOUT_S, refused, refused_here, start
 
 from rucola.cli.exit_codes import ExitCode
+from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.verify.check import verify
 
 SEGMENT = 4 << 20
@@ -59,6 +60,9 @@ def test_a_copy_of_a_running_broker(tmp_path: Path) -> None:
                 await ha.grow(log_of(cluster))
                 while not ha.reports or ha.reports[-1][1] < ha.master.end:
                     await asyncio.sleep(0.05)
+                reader = OfflineStore(store)
+                assert (reader.end_offset(), reader.offset_range("Flights", 0).max_offset) == (ha.master.end, 6)
+                reader.close()
                 assert (await ended(following, signal.SIGTERM))[0] == 0
                 await ha.grow(ha.master.changed(ha.master.end - 30, b"???"))
                 code, errors = await ended(start(*words))
