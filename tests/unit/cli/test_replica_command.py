@@ -61,7 +61,7 @@ def test_a_copy_of_a_running_broker(tmp_path: Path) -> None:
                 while not ha.reports or ha.reports[-1][1] < ha.master.end:
                     await asyncio.sleep(0.05)
                 reader = OfflineStore(store)
-                assert (reader.end_offset(), reader.offset_range("Flights", 0).max_offset) == (ha.master.end, 6)
+                assert (reader.end_offset(), reader.queue_range("Flights", 0).max_offset) == (ha.master.end, 6)
                 reader.close()
                 assert (await ended(following, signal.SIGTERM))[0] == 0
                 await ha.grow(ha.master.changed(ha.master.end - 30, b"???"))
