@@ -25,11 +25,13 @@ from rucola.errors import (
     DiskError,
     DiskFullError,
     RemotingConnectError,
+    StoreDamagedError,
     StoreLockedError,
 )
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 from rucola.store.log.commit_log import CommitLog
+from rucola.store.message_store import MessageStore
 
 
 @pytest.fixture(scope="module")
@@ -428,3 +430,44 @@ def test_a_disk_that_takes_no_more_ends_the_copy(
 
     run_virtual(again())
     assert log_of(tmp_path, master.end) == master.content
+
+
+def test_no_space_for_queues_ends_the_copy(tmp_path: Path, master: MasterLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with HaPort(master) as ha, running(tmp_path, ha, KnownBroker(ha)) as (replica, task):
+            replica.store._condition.space_is_gone("ratio")
+            await asyncio.sleep(30)
+            assert (task.done(), replica.end_offset) == (False, master.end)
+            replica.store._condition.space_is_gone("dispatch")
+            with pytest.raises(DiskFullError, match="consume queues"):
+                await task
+
+    monkeypatch.setattr(MessageStore, "dispatch", lambda *_: 0)  # it would find that there is space
+    run_virtual(scenario())
+
+
+def test_records_that_cannot_be_dispatched_end_the_copy(
+    tmp_path: Path, master: MasterLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise StoreDamagedError("/copy", 5, "a record cannot be read", "run rucola store verify")
+
+    async def scenario() -> None:
+        async with HaPort(master) as ha, running(tmp_path, ha, KnownBroker(ha)) as (_, task):
+            with monkeypatch.context() as patched:
+                patched.setattr(MessageStore, "dispatch", fail)
+                with pytest.raises(StoreDamagedError):
+                    await task
+
+    run_virtual(scenario())
+
+
+def test_a_failed_sync_ends_the_copy(tmp_path: Path, master: MasterLog) -> None:
+    async def scenario() -> None:
+        async with HaPort(master) as ha, running(tmp_path, ha, KnownBroker(ha)) as (replica, task):
+            await until(lambda: replica.end_offset == master.end)
+            replica.store._condition.fail()
+            with pytest.raises(DiskError, match="cannot be written"):
+                await task
+
+    run_virtual(scenario())
