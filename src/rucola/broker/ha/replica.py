@@ -95,25 +95,24 @@ class Replica:
         """
         if self._files.exists(self._root) and self._files.lock_held(self._root):
             raise StoreLockedError(self._root)
-        master, values = self._master, {}
-        if master is not None:
-            try:
-                values = await master.store_options()
-                self._tables = await master.tables()
-                self._topics = self._tables.topics
-                # The tables came first: what they point to is in the log that is copied.
-                self._bounds = await master.log_bounds()
-            except BaseException:
-                await master.close()
-                raise
-        if self._options.until_now and self._bounds is not None:
-            self._until = self._bounds.max_offset
         try:
+            values = {} if self._master is None else await self._ask(self._master)
+            if self._options.until_now and self._bounds is not None:
+                self._until = self._bounds.max_offset
             self._open(self._config(values))
         except BaseException:
-            if master is not None:
-                await master.close()
+            if self._master is not None:
+                await self._master.close()
             raise
+
+    async def _ask(self, master: MasterBroker) -> dict[str, str]:
+        """Asks the master's broker for all that a start needs; returns the options of its store."""
+        values = await master.store_options()
+        self._tables = await master.tables()
+        self._topics = self._tables.topics
+        # The tables came first: what they point to is in the log that is copied.
+        self._bounds = await master.log_bounds()
+        return values
 
     def _open(self, config: MessageStoreConfig) -> None:
         """Opens the directory, and starts the store if it has records."""
