@@ -141,7 +141,8 @@ class _StoreCheck:
         end = _live_end(files, root, commit_log_path) if live else -1
         stretches = as_pairs(known_stretches(segments, self._watermark))
         self._log = log = LogCheck(segments, found, unclean, end, lambda done: progress(done, total), stretches)
-        gaps = _note_gaps(files, root, found)
+        gaps = files.exists(f"{root}/quarantine/gaps.json")
+        _note_gaps(files, root, found)
         self._checkpoint = CheckpointCheck(files, f"{root}/checkpoint", found, log, gaps, live)
         self._fields = FieldChecks(found, log)
         self._identities = identities = RecordIdentities(found, log, self._leads_to)
@@ -220,18 +221,17 @@ class _StoreCheck:
         return check_tables(self._files, f"{self._root}/config", self._found, ends, len(topics), self._live)
 
 
-def _note_gaps(files: Files, root: str, found: Findings) -> bool:
-    """Returns whether the log has gaps, and notes them: a repair has removed damaged records, or a copy of a master's
-    log has passed over them.
+def _note_gaps(files: Files, root: str, found: Findings) -> None:
+    """Notes the gaps of the log: a repair has removed damaged records, or a copy of a master's log has passed over
+    them.
     """
     try:
         gaps = Quarantine(files, root).gaps()
     except StoreDamagedError as error:
         found.note(str(error))
-        return True
+        return
     for gap in gaps[:LISTED_MAX]:
         found.note(f"physical offsets {gap.start} to {gap.end}: messages are lost, their bytes are in quarantine/")
-    return bool(gaps)
 
 
 def _check_last_segments(found: Findings, log: LogCheck, directory: str, named_end: int, live: bool) -> None:
