@@ -372,9 +372,12 @@ class CommitLog(LogReader):
 
         Raises:
             DiskError: they could not be written, or only in part.
+            ValueError: they belong to no place at or after the end of the log in this segment.
         """
         file = self._file
         assert file is not None
+        if not self.written_offset <= physical_offset < file.end:
+            raise ValueError(f"{physical_offset} is not from {self.written_offset} to {file.end}")
         count = min(len(content), file.end - physical_offset)
         self._copied_to = max(self._copied_to, physical_offset + count)
         file.map.write(physical_offset - file.start, content[:count])

@@ -479,3 +479,11 @@ def test_a_start_that_was_begun_is_asked_for_again(slave: Slave, master: MasterL
     assert slave.connect(FIRST_BYTE).request == 2 * SEGMENT
     slave.take(master.stream(2 * SEGMENT))
     assert slave.bytes == master.content[2 * SEGMENT :]
+
+
+def test_bytes_are_never_written_over_records_or_behind_the_segment(slave: Slave, master: MasterLog) -> None:
+    slave.follow(master, end=SEGMENT + 30_000)
+    end = slave.log.end_offset
+    for place in (0, end - 1, 2 * SEGMENT, 5 * SEGMENT):
+        with pytest.raises(ValueError, match=str(end)):
+            slave.store._log.write_copy(place, memoryview(b"?"))
