@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "README.md": 700,
-    "docs/ARCHITECTURE.md": 2740,
+    "docs/ARCHITECTURE.md": 2770,
     "docs/bodies.md": 1450,
     "docs/changing.md": 250,
     "docs/client.md": 1540,
@@ -51,7 +51,7 @@ BUDGETS = {
     "docs/reference/reliability.md": 2000,
     "docs/reference/store.md": 16_800,
     "docs/rocketmq5.md": 800,
-    "docs/security.md": 4420,
+    "docs/security.md": 4440,
     "docs/service.md": 600,
     "docs/spark-clusters.md": 700,
     "docs/spark-pipelines.md": 900,

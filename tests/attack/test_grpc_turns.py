@@ -17,6 +17,7 @@ from rucola.http2.frames import ErrorCode
 from rucola.proxy import refreshed
 from rucola.proxy.refreshed import Refreshed
 from rucola.remoting.fairness import turn
+from rucola.remoting.fairness.turn import Turn
 from rucola.testing.event_loop import run_stepped
 
 CALLS_AT_ONCE = ROWS_MAX // 2
@@ -96,6 +97,23 @@ def test_reads_of_a_turn_that_is_over_wait(peer: Peer, monkeypatch: pytest.Monke
     run_turn(peer)
     assert echoed(peer) == 2 and peer.transport.reads
     assert peer.transport.written, "the answers go out in the same turn"
+
+
+@pytest.mark.usefixtures("no_time")
+def test_a_read_of_one_request_is_served_at_once_even_if_the_turn_is_over(peer: Peer) -> None:
+    for number in range(1, 4):
+        read(peer, requests(peer, 1, ECHO))
+        assert echoed(peer) == number and peer.transport.reads
+
+
+def test_tasks_of_many_connections_use_up_the_time_of_reads(peer: Peer) -> None:
+    loop, of_server = peer.connection._server.loop, Turn()
+    tasks = 0
+    while not of_server.note_read(loop):
+        of_server.note_task()
+        tasks += 1
+        assert tasks * turn.TASK_S <= turn.TOO_LONG_S + turn.TASK_S
+    assert tasks * turn.TASK_S >= turn.LONG_S
 
 
 def test_requests_that_tasks_serve_use_up_the_turn_in_which_they_begin(peer: Peer) -> None:
@@ -179,17 +197,21 @@ def test_the_calls_of_a_lost_connection_end_in_several_turns(peer: Peer) -> None
     read(peer, requests(peer, 300, NEVER))
     while peer.soon:
         run_turn(peer)
-    server, before = peer.connection._server, len(peer.service.waiting)
-    assert before == 300
+    server = peer.connection._server
+    lost: list[int] = []
+    peer.service.waiting.pop().finish([bytes(100_000)], lost.append)
+    run_turn(peer)
+    before = len(peer.service.waiting)
+    assert before == 299 and not lost
     peer.connection.connection_lost(None)
-    steps = []
-    while peer.service.waiting:
+    steps: list[int] = []
+    while peer.service.waiting and len(steps) < 100:
         steps.append(before - len(peer.service.waiting))
         before = len(peer.service.waiting)
         assert server.connections, "it counts until its last call has ended"
         run_turn(peer)
     assert len(steps) >= 3 and max(steps) <= 2 * connections._ENDED_AT_ONCE
-    assert peer.service.over == 300 and not server.connections
+    assert peer.service.over == 299 and not server.connections and len(lost) == 1
     assert server.stream_count == server.unsent_bytes == 0
 
 
