@@ -82,6 +82,7 @@ class PopServices:
             config.max_pop_polling_size,
             config.pop_polling_size,
             services.senders.account_on,
+            self._is_same_client,
         )
         self._locks = OrderLocks(self._orders, self.hold, store.now_ms, self._call_later)
 
@@ -235,6 +236,18 @@ class PopServices:
             and queue.queue_id < config.read_queue_nums
             and queue.group in self._services.groups.table
         )
+
+    def _is_same_client(self, one: Channel, other: Channel, group: str) -> bool:
+        """Whether two connections may belong to the same client of a group: they have the same account, and no
+        different client ids. A client registers on its new connection after its first pop there, or never, so an
+        unknown client id differs from none.
+        """
+        account_on = self._services.senders.account_on
+        if account_on(one) != account_on(other):
+            return False
+        info = self._services.consumers.group(group)
+        known = () if info is None else (info.clients.get(one), info.clients.get(other))
+        return len({client.client_id for client in known if client is not None}) < 2
 
     def _call_later(self, delay_s: float, callback: Any, *arguments: Any) -> asyncio.TimerHandle:
         return self._running.loop.call_later(delay_s, callback, *arguments)

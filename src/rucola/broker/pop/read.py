@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 
@@ -48,6 +48,7 @@ class Pop:
         begin: the queue to begin with.
         by_priority: whether the queues are read in the order of priority.
         waited_for: queues whose messages an earlier attempt fetched from the disk.
+        reserved: number of messages that the pop gets again from queues that it has not read yet, by queue id.
         parts: the records for the response.
         size: their number of bytes; counted only if the client has set a limit.
         out_of_bytes: whether a message did not fit into the response.
@@ -68,6 +69,7 @@ class Pop:
     by_priority: bool = False
     waited_for: set[PoppedQueue] = field(default_factory=set)
     info: PopInfo = field(default_factory=PopInfo)
+    reserved: dict[int, int] = field(default_factory=dict)
     parts: list[bytes | memoryview] = field(default_factory=list)
     count: int = 0
     size: int = 0
@@ -122,6 +124,17 @@ class PopReader:
         self._popped = popped
         self._orders = orders
         self._locks = locks
+
+    def queues_again(self, pop: Pop) -> Collection[int]:
+        """Ids of the queues whose messages ``pop``, which is in order, gets again because it has the attempt id of an
+        earlier pop. Its pop time differs from the earlier one, whose acknowledgements do not count any more.
+        """
+        header = pop.header
+        infos = self._orders.of_attempt(header.topic, header.consumer_group, header.attempt_id)
+        while any(info.pop_time_ms == pop.pop_time_ms for info in infos.values()):
+            pop.pop_time_ms += 1
+        pop.reserved = {queue_id: len(info.offsets) for queue_id, info in infos.items()}
+        return infos
 
     def read_queue(self, pop: Pop, topic: str, queue_id: int) -> None:
         """Adds messages of a queue to ``pop``.
@@ -189,7 +202,11 @@ class PopReader:
         return start
 
     def _read(self, pop: Pop, queue: PoppedQueue, start: int) -> GetMessageResult:
-        where = (queue.topic.encode(), queue.queue_id, start, pop.header.max_msg_nums - pop.count)
+        count_max = pop.header.max_msg_nums - pop.count
+        if pop.reserved:
+            pop.reserved.pop(queue.queue_id, None)
+            count_max = max(count_max - sum(pop.reserved.values()), 1)
+        where = (queue.topic.encode(), queue.queue_id, start, count_max)
         may_block = queue in pop.waited_for
         if pop.expression is not None:
             if pop.filtered is None:
