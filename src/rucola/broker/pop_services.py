@@ -115,6 +115,11 @@ class PopServices:
         )
         self._revive.load(since_ms)
 
+    @property
+    def acks_buffered(self) -> int:
+        """Number of pops with acknowledgements that are not in the log yet."""
+        return len(self._acks)
+
     @cached_property
     def messages(self) -> PopMessageProcessor:
         """Serves pops."""
@@ -156,8 +161,12 @@ class PopServices:
         )
 
     def start(self) -> None:
-        """Starts to revive messages, beginning with those that became due while the broker was down."""
-        self._acks.start(self._running.loop, self._services.cold_reads, self._services.supervisor)
+        """Starts to revive messages, beginning with those that became due while the broker was down; but first, stores
+        the acknowledgements that a killed process has left.
+        """
+        self._acks.start(self._running.loop, self._services.cold_reads, self._services.supervisor, self._start_reviving)
+
+    def _start_reviving(self) -> None:
         self._reviving = self._services.supervisor.every(
             "revival of popped messages",
             lambda: self._config.revive_interval_ms / 1000,
@@ -169,9 +178,9 @@ class PopServices:
 
     async def catch_up(self) -> None:
         """Revives the messages that became due because the clock was moved forward."""
+        with suppress(BrokerError):  # they are stored later; then some of their messages may come again
+            await self._acks.store_all()
         if self._reviving is not None:
-            with suppress(BrokerError):  # they are stored later; then some of their messages may come again
-                await self._acks.store_all()
             self._revive.look_again()
             await self._reviving.catch_up()
         self._locks.clock_moved()
