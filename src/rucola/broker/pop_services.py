@@ -247,13 +247,9 @@ class PopServices:
         )
 
     def _is_same_client(self, one: Channel, other: Channel, group: str) -> bool:
-        """Whether two connections may belong to the same client of a group: they have the same account, and no
-        different client ids. A client registers on its new connection after its first pop there, or never, so an
-        unknown client id differs from none.
+        """Whether two connections may belong to the same client of a group. A client registers on its new connection
+        after its first pop there, or never, so an unknown client id differs from none.
         """
-        account_on = self._services.senders.account_on
-        if account_on(one) != account_on(other):
-            return False
         info = self._services.consumers.group(group)
         known = () if info is None else (info.clients.get(one), info.clients.get(other))
         return len({client.client_id for client in known if client is not None}) < 2

@@ -13,7 +13,7 @@ from rucola.broker.pop.hold import ALL_QUEUES, Attempt, HeldPop, HeldRequest, Wa
 from rucola.broker.waiting_requests import TransitionError, WaitState
 
 AFTER_MS = 3000
-ATTEMPT = Attempt("x", "T", "g", 0)
+ATTEMPT = Attempt("x", "T", "g", 0, "")
 TABLE = cells(pop_hold.__doc__ or "")
 HAPPENS: dict[str, Callable[[HeldRequest], None]] = {
     "hold": HeldRequest.hold,

@@ -27,7 +27,8 @@ of its key is woken instead.
 
 A client that has lost a response sends its pop again, with the same ``Attempt``, often on another connection. The older
 pop would still take messages, for nobody, so the newer one ends it. "Newer" is what arrived later: the clocks of two
-doors may differ. Whose pops may end whose, ``is_same_client`` says.
+doors may differ. Both must have the same account, and no two different client ids (``is_same_client``): otherwise two
+clients that choose the same attempt ids would keep each other busy.
 """
 
 from __future__ import annotations
@@ -64,12 +65,14 @@ class Attempt(NamedTuple):
 
     Attributes:
         attempt_id: chosen by the client, not empty.
+        account: the account that has sent it: nobody ends or hides pops of another one.
     """
 
     attempt_id: str
     topic: str
     group: str
     queue_id: int
+    account: str
 
 
 @dataclass(slots=True, eq=False)

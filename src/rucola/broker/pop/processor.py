@@ -71,7 +71,7 @@ class PopMessageProcessor:
         header = PopMessageRequestHeader.from_ext_fields(command.ext_fields)
         try:
             self._check(channel, header, began_ms)
-            if is_new and (attempt := _attempt(header)) is not None:
+            if is_new and (attempt := self._attempt(channel, header)) is not None:
                 self._hold.end_older(channel, attempt)
             text = _sql_text(header)
             if self._services.expressions.must_wait([text]):
@@ -80,7 +80,7 @@ class PopMessageProcessor:
                     *place,
                     opaque=command.opaque,
                     give_up=_give_up(channel, command, PopMessageResponseHeader),
-                    attempt=_attempt(header),
+                    attempt=self._attempt(channel, header),
                 )
                 self._services.expressions.start(channel, text, partial(self._hold.resume, away))
                 self._hold.leave(away)
@@ -164,6 +164,13 @@ class PopMessageProcessor:
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
             ) from None
 
+    def _attempt(self, channel: Channel, header: PopMessageRequestHeader) -> Attempt | None:
+        """By what a repetition of a pop is known; None if its client has not said it."""
+        if not header.attempt_id:
+            return None
+        account = self._services.senders.account_on(channel)
+        return Attempt(header.attempt_id, header.topic, header.consumer_group, header.queue_id, account)
+
     def _wait(self, channel: Channel, command: RemotingCommand, pop: Pop) -> bool:
         """Holds the request; returns False if it may not wait."""
         header = pop.header
@@ -177,7 +184,7 @@ class PopMessageProcessor:
             pop.tag_codes,
             opaque=command.opaque,
             give_up=_give_up(channel, command, partial(_answer_header, pop)),
-            attempt=_attempt(header),
+            attempt=self._attempt(channel, header),
             expression=(header.exp_type or _TAG, header.exp or _ALL),
         )
         if not self._hold.hold(held):
@@ -198,7 +205,7 @@ class PopMessageProcessor:
             *_place(channel, command, pop.header, pop.began_ms, repeat),
             opaque=command.opaque,
             give_up=_give_up(channel, command, partial(_answer_header, pop)),
-            attempt=_attempt(pop.header),
+            attempt=self._attempt(channel, pop.header),
         )
         if not self._services.cold_reads.start(channel, fetch, partial(self._hold.resume, away)):
             return False
@@ -218,13 +225,6 @@ def _place(
     deadline_s = _deadline_ms(header, began_ms) / 1000
     resume = partial(serve_again, channel, command, again)
     return channel, header.topic, header.consumer_group, header.queue_id, deadline_s, resume
-
-
-def _attempt(header: PopMessageRequestHeader) -> Attempt | None:
-    """By what a repetition of a pop is known; None if its client has not said it."""
-    if not header.attempt_id:
-        return None
-    return Attempt(header.attempt_id, header.topic, header.consumer_group, header.queue_id)
 
 
 def _give_up(
