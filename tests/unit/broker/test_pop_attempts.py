@@ -4,9 +4,10 @@ no more, then takes no messages; and what it took before is handed out again.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import orjson
 import pytest
@@ -314,7 +315,7 @@ def test_what_is_acknowledged_does_not_come_first(broker: SteppedBroker) -> None
     broker.passes(STEP_MS)
     first = pop_all(broker, "x")
     assert change(broker, first, 3, 0, None) == FOUND
-    orders: OrderInfoManager = cast(Any, broker.broker.services.pops.get())._orders
+    orders: OrderInfoManager = services(broker)._orders
     assert orders.of_attempt("F", "cg", "x") == {}
     broker.send("F", queue_id=1)
     broker.send("F", queue_id=3)
@@ -378,6 +379,76 @@ def test_attempt_ids_are_known_as_long_as_their_pops(monkeypatch: pytest.MonkeyP
     clock.advance(25 * 3_600_000)
     orders._snapshot()
     assert known() == {} and orders.table == {}
+
+
+class Consumer:
+    """A client that repeats its pop elsewhere when it has lost the answer, and acknowledges what it gets."""
+
+    def __init__(self, broker: SteppedBroker, name: str) -> None:
+        self._broker, self._name = broker, name
+        self._number = 0
+        self._pop()
+
+    def _pop(self) -> None:
+        self._number += 1
+        self._ask()
+
+    def _ask(self) -> None:
+        fields = pop_fields(self._broker, POLL_MS) | {"topic": "F", "queueId": -1, "order": "true", "maxMsgNums": 3}
+        attempt = {"attemptId": f"{self._name}{self._number}"}
+        self.asked = self._broker.request(POP, fields | attempt, connection=self._broker.connect())
+
+    def lose(self) -> None:
+        """Its door is stuck: nobody reads what comes there."""
+        self._ask()
+
+    def work(self) -> list[tuple[int, int]]:
+        """Takes what has come; returns queues and queue offsets."""
+        if self.asked.answer is None:
+            return []
+        found = [(queue_id, offset) for queue_id, offsets in queues(self.asked) for offset in offsets]
+        for place in found:
+            assert change(self._broker, self.asked, *place, None) == FOUND
+        self._pop()
+        return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_queue_stays_blocked_however_often_doors_are_stuck(broker: SteppedBroker, seed: int) -> None:
+    """Before the fix, queues stayed blocked for a minute."""
+    chooser = random.Random(seed)
+    consumers = [Consumer(broker, name) for name in "abc"]
+    sent_ms: dict[tuple[int, int], int] = {}
+    done: dict[int, list[int]] = {queue_id: [] for queue_id in range(8)}
+    slowest_ms = 0
+    ends = [0] * 8
+    for step in range(400):
+        consumer = chooser.choice(consumers)
+        event = chooser.randrange(4)
+        if event == 0 and step < 380:
+            queue_id = chooser.randrange(8)
+            broker.send("F", queue_id=queue_id)
+            sent_ms[queue_id, ends[queue_id]] = broker.clock.wall_ms()
+            ends[queue_id] += 1
+        elif event == 1:
+            consumer.lose()
+        else:
+            for queue_id, offset in consumer.work():
+                done[queue_id].append(offset)
+                slowest_ms = max(slowest_ms, broker.clock.wall_ms() - sent_ms[queue_id, offset])
+        broker.passes(chooser.choice([0, STEP_MS, 5 * STEP_MS]))
+    for _ in range(20):
+        broker.passes(STEP_MS)
+        for consumer in consumers:
+            for queue_id, offset in consumer.work():
+                done[queue_id].append(offset)
+    assert done == {queue_id: list(range(end)) for queue_id, end in enumerate(ends)}, "each once, in order"
+    assert slowest_ms < 3000
+    assert len(services(broker).hold) == len(services(broker).hold._attempts) == 3
+
+
+def services(broker: SteppedBroker) -> Any:
+    return broker.broker.services.pops.get()
 
 
 # -- many -------------------------------------------------------------------------------------------------------------
