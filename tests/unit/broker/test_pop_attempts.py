@@ -20,6 +20,7 @@ from tests.unit.broker.test_pop_withdraw import SQL, STATES
 from tests.unit.broker.test_pop_withdraw import Scene as WithdrawScene
 from tests.unit.broker.test_wake_ups import ACK, CHANGE, FOUND, PLACE, POLLING_TIMEOUT, POP, bodies, pop_fields
 
+from rucola.broker.offset.offset_resets import Reset
 from rucola.broker.pop.hold import Attempt, HeldPop, PopHold
 from rucola.broker.pop.order_info import OrderInfoManager
 from rucola.broker.pop.pop_offsets import PoppedQueue
@@ -307,7 +308,47 @@ def test_messages_of_several_queues_come_again_together(broker: SteppedBroker, m
             broker.send("F", queue_id=queue_id)
     broker.passes(STEP_MS)
     assert queues(pop_all(broker, "x", count=3)) == [(2, [0, 1]), (6, [0])]
-    assert queues(pop_all(broker, "x", count=1)) == [(2, [0])], "a smaller answer"
+
+
+@pytest.mark.parametrize("limit", [{"maxMsgNums": 1}, {"maxBytes": 1}])
+def test_what_does_not_fit_into_a_smaller_answer_is_free(broker: SteppedBroker, limit: dict[str, object]) -> None:
+    """The client has lost the first answer, so nobody has these messages."""
+    for queue_id in (2, 6):
+        broker.send("F", queue_id=queue_id)
+    broker.passes(STEP_MS)
+    assert queues(pop_all(broker, "x")) == [(2, [0]), (6, [0])]
+    waiting = pop_all(broker, "y", POLL_MS)
+    broker.passes(1000)
+    assert waiting.answer is None
+    again = pop_all(broker, "x", **limit)
+    ((queue_id, _),) = queues(again)
+    broker.passes(STEP_MS)
+    assert queues(waiting) == [(8 - queue_id, [0])]
+    assert change(broker, again, queue_id, 0, None) == change(broker, waiting, 8 - queue_id, 0, None) == FOUND
+    assert queues(pop_all(broker, "z")) == []
+
+
+def test_an_offset_may_be_reset_between_the_pops(broker: SteppedBroker) -> None:
+    for queue_id in (2, 6):
+        broker.send("F", queue_id=queue_id)
+    broker.passes(STEP_MS)
+    assert queues(pop_all(broker, "x")) == [(2, [0]), (6, [0])]
+    broker.broker.services.resets.add("cg", "F", 6, Reset(1))
+    again = pop_all(broker, "x")
+    assert queues(again) == [(2, [0])]
+    orders = services(broker)._orders
+    assert set(orders.table) == {PoppedQueue("F", "cg", 2)} and orders._attempts == {("F", "cg", "x"): {2}}
+
+
+def test_a_pop_of_one_queue_leaves_the_others_of_its_attempt_alone(broker: SteppedBroker) -> None:
+    for queue_id in (2, 6):
+        for _ in range(3):
+            broker.send("F", queue_id=queue_id)
+    broker.passes(STEP_MS)
+    assert queues(pop_all(broker, "x", queueId=2, count=3)) == [(2, [0, 1, 2])]
+    assert queues(pop_all(broker, "x", queueId=6, count=3)) == [(6, [0, 1, 2])]
+    assert queues(pop_all(broker, "x", queueId=2, count=3)) == [(2, [0, 1, 2])]
+    assert queues(pop_all(broker, "y")) == []
 
 
 def test_what_is_acknowledged_does_not_come_first(broker: SteppedBroker) -> None:

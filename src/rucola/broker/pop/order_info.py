@@ -226,6 +226,13 @@ class OrderInfoManager:
             info.next_visible_ms[queue_offset] = visible_ms
             self._changed = True
 
+    def free(self, queue: PoppedQueue) -> None:
+        """Makes the messages of the last pop visible again, if it is not forgotten."""
+        info = self.table.get(queue)
+        if info is not None:
+            info.next_visible_ms.update(dict.fromkeys(info.offsets, self._wall_ms()))
+            self._changed = True
+
     def forget(self, queue: PoppedQueue) -> None:
         """Forgets the pop of a queue whose offset was reset."""
         self._changed = self._remove(queue) or self._changed

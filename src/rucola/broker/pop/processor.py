@@ -109,6 +109,7 @@ class PopMessageProcessor:
             self._reader.read_queue(pop, topic, queue_id)
         code, remark = ResponseCode.SUCCESS, "FOUND"
         if pop.count:
+            self._reader.free_left(pop)
             if pop.cold is not None:  # so that the next pop finds the messages in memory
                 self._services.cold_reads.start(channel, pop.cold, _nobody_waits)
             if pop.rest > 0:

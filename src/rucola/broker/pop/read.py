@@ -48,7 +48,7 @@ class Pop:
         begin: the queue to begin with.
         by_priority: whether the queues are read in the order of priority.
         waited_for: queues whose messages an earlier attempt fetched from the disk.
-        reserved: number of messages that the pop gets again from queues that it has not read yet, by queue id.
+        reserved: number of messages that the pop has to get again from queues from which it has none yet, by queue id.
         parts: the records for the response.
         size: their number of bytes; counted only if the client has set a limit.
         out_of_bytes: whether a message did not fit into the response.
@@ -131,10 +131,19 @@ class PopReader:
         """
         header = pop.header
         infos = self._orders.of_attempt(header.topic, header.consumer_group, header.attempt_id)
+        if header.queue_id >= 0:
+            infos = {queue_id: info for queue_id, info in infos.items() if queue_id == header.queue_id}
         while any(info.pop_time_ms == pop.pop_time_ms for info in infos.values()):
             pop.pop_time_ms += 1
         pop.reserved = {queue_id: len(info.offsets) for queue_id, info in infos.items()}
         return infos
+
+    def free_left(self, pop: Pop) -> None:
+        """Frees the queues whose messages did not fit into the answer to ``pop`` again: nobody has them."""
+        for queue_id in pop.reserved:
+            queue = PoppedQueue(pop.header.topic, pop.header.consumer_group, queue_id)
+            self._orders.free(queue)
+            self._locks.changed(queue)
 
     def read_queue(self, pop: Pop, topic: str, queue_id: int) -> None:
         """Adds messages of a queue to ``pop``.
@@ -204,8 +213,8 @@ class PopReader:
     def _read(self, pop: Pop, queue: PoppedQueue, start: int) -> GetMessageResult:
         count_max = pop.header.max_msg_nums - pop.count
         if pop.reserved:
-            pop.reserved.pop(queue.queue_id, None)
-            count_max = max(count_max - sum(pop.reserved.values()), 1)
+            others = sum(count for queue_id, count in pop.reserved.items() if queue_id != queue.queue_id)
+            count_max = max(count_max - others, 1)
         where = (queue.topic.encode(), queue.queue_id, start, count_max)
         may_block = queue in pop.waited_for
         if pop.expression is not None:
@@ -223,6 +232,7 @@ class PopReader:
         """Notes that the messages at ``offsets`` are popped."""
         header, start = pop.header, receipt.start_offset
         if header.order:
+            pop.reserved.pop(queue.queue_id, None)
             self._orders.popped(queue, header.attempt_id, (pop.pop_time_ms, header.invisible_time), offsets)
             self._orders.describe(queue, pop.info)
             self._popped.commit(queue, start)
