@@ -129,6 +129,11 @@ class Broker:
         """Number of batches of responses that wait for a sync of the log."""
         return self.running.sends_waiting
 
+    @property
+    def acks_buffered(self) -> int:
+        """Number of pops with acknowledgements that are not in the log yet."""
+        return self.services.pops.acks_buffered
+
     def on_dispatch(self, listener: Callable[[], None]) -> None:
         """Calls ``listener`` each time stored messages have reached their queues."""
         self._listeners.append(listener)

@@ -160,6 +160,12 @@ _FIGURES: tuple[Figure[Broker], ...] = (
         GaugeMetricFamily,
         lambda broker: broker.sends_waiting,
     ),
+    Figure(
+        "rucola_pop_acks_buffered",
+        "Pops with acknowledgements that are kept in a file and not in the log yet.",
+        GaugeMetricFamily,
+        lambda broker: broker.acks_buffered,
+    ),
 )
 
 
