@@ -77,6 +77,7 @@ CAMPAIGNS = {
         (
             "tests.conformance.store.run",
             "tests.conformance.store.pending",
+            "tests.conformance.replica",
             "tests.conformance.run",
             "tests.conformance.cluster",
             "tests.conformance.python_client",

@@ -86,6 +86,24 @@ class StoreDamagedError(StoreError):
         return f"{self.path}, position {self.position}: {self.problem}; {self.advice}"
 
 
+class CopyRefusedError(StoreError):
+    """A copy of a master's log must not go on with what the master sends. Nothing of the copy was removed.
+
+    Args:
+        path: the directory of the copy.
+        physical_offset: where in the log the problem lies.
+        problem: what the master sent.
+        advice: what the user can do.
+    """
+
+    def __init__(self, path: str, physical_offset: int, problem: str, advice: str) -> None:
+        super().__init__(path, physical_offset, problem, advice)
+        self.path, self.physical_offset, self.problem, self.advice = path, physical_offset, problem, advice
+
+    def __str__(self) -> str:
+        return f"{self.path}, physical offset {self.physical_offset}: {self.problem}; {self.advice}"
+
+
 class DiskError(StoreError):
     """The operating system refused a file operation (disk full, input/output error)."""
 

@@ -19,6 +19,7 @@ README = (ROOT / "README.md").read_text()
 START = (ROOT / "docs" / "start.md").read_text()
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 DOCTOR = (ROOT / "docs" / "store-doctor.md").read_text()
+REPLICA = (ROOT / "docs" / "replica.md").read_text()
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -60,9 +61,13 @@ def test_programs_and_store_commands_of_the_first_pages_run(capsys: pytest.Captu
                 assert main(plain) == 0, words
 
 
-@pytest.mark.parametrize("page", [README, START, OPERATIONS, DOCTOR], ids=["readme", "start", "operations", "doctor"])
+@pytest.mark.parametrize(
+    "page",
+    [README, START, OPERATIONS, DOCTOR, REPLICA],
+    ids=["readme", "start", "operations", "doctor", "replica"],
+)
 def test_commands_that_serve_are_understood(page: str) -> None:
-    served = [words for words in commands(page) if words[0] in ("up", "broker", "namesrv")]
+    served = [words for words in commands(page) if words[0] in ("up", "broker", "namesrv", "replica")]
     assert [command_line().parse_args(words).command for words in served] == [words[0] for words in served]
 
 

@@ -221,9 +221,14 @@ class RucolaServers(Servers):
 
 
 class JavaServers(Servers):
-    """The official name server and broker, published on Maven Central, as two processes."""
+    """The official name server and broker, published on Maven Central, as two processes.
+
+    Attributes:
+        ha: address of the broker's port for slaves, ``host:port``.
+    """
 
     name = "java"
+    ha = ""
 
     def __init__(
         self,
@@ -250,6 +255,7 @@ class JavaServers(Servers):
 
     def _start_broker(self, broker_name: str) -> str:
         broker_port = port_of(self.broker) or free_port(neighbour=-2)  # the broker's fast port is listenPort - 2
+        self.ha = self.ha or f"127.0.0.1:{free_port()}"
         self._configure(
             "broker.conf",
             brokerClusterName="DefaultCluster",
@@ -260,7 +266,7 @@ class JavaServers(Servers):
             brokerIP2="127.0.0.1",
             bindAddress="127.0.0.1",
             listenPort=broker_port,
-            haListenPort=free_port(),
+            haListenPort=port_of(self.ha),
             namesrvAddr=self.namesrv,
             flushDiskType="SYNC_FLUSH" if self.flush == "sync" else "ASYNC_FLUSH",
             transientStorePoolEnable="false",

@@ -285,6 +285,38 @@ def _proxy(add: Add) -> None:
     _common(add, quarantine=False)
 
 
+def _replica(add: Add) -> None:
+    add(
+        "--master",
+        required=True,
+        metavar="ADDRESS",
+        help="HA port of the master, host:port (haListenPort, often 10912).",
+    )
+    add("--store", required=True, metavar="DIR", help="Directory of the copy.")
+    add(
+        "--hidden",
+        action="store_true",
+        required=True,
+        help="Only copy: register nowhere, serve nobody. Required, because a copy cannot serve clients yet.",
+    )
+    add(
+        "--broker",
+        metavar="ADDRESS",
+        help="Broker port of the master, host:port. The copy then begins with the oldest message, and has topics, "
+        "groups and offsets. [default: begin with the master's newest segment]",
+    )
+    add("--until", choices=("now",), help="End when the copy has what the master had at the start; needs --broker.")
+    add(
+        "--segment-bytes",
+        type=_count,
+        metavar="N",
+        help="The master's mappedFileSizeCommitLog. [default: asked of --broker, or that of the directory]",
+    )
+    add("--access-key", metavar="NAME", default="", help="Account for a protected master.")
+    add("--secret-key", metavar="SECRET", default="", help="Its secret. [default: the variable RUCOLA_SECRET_KEY]")
+    _common(add, quarantine=False)
+
+
 def _completion(add: Add) -> None:
     add("shell", choices=SHELLS, help="For example: source <(rucola completion bash)")
 
@@ -357,6 +389,12 @@ COMMANDS = {
         (extras.SERVER, extras.GRPC),
         "start:proxy",
         _proxy,
+    ),
+    "replica": Command(
+        "Copy the log of a RocketMQ master into a directory, byte by byte, while the master goes on.",
+        (extras.SERVER,),
+        "replica:run",
+        _replica,
     ),
     "completion": Command(
         "Print a shell completion script for this command.", (extras.CLI,), "completion:run", _completion

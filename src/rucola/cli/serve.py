@@ -49,7 +49,10 @@ class LogOptions(NamedTuple):
 
 
 def run_servers(
-    start: Callable[[], Coroutine[Any, Any, Stop]], log: LogOptions, stop_at_end_of_input: bool = False
+    start: Callable[[], Coroutine[Any, Any, Stop]],
+    log: LogOptions,
+    stop_at_end_of_input: bool = False,
+    work: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
     """Starts servers, waits for SIGINT, SIGTERM or, without nohup, SIGHUP (a closed terminal), and stops the servers.
     SIGQUIT writes the stacks of all threads to standard error, SIGUSR1 and SIGUSR2 do nothing.
@@ -59,6 +62,8 @@ def run_servers(
         log: options of the log on standard error. Log records of the start-up are held back until it succeeds, so that
             after a failure the error of the command is the only line.
         stop_at_end_of_input: also stop when standard input ends, as it does when the parent process ends.
+        work: what the servers do; when it has ended, they are stopped, and its error is raised. It is cancelled when
+            they are stopped before. None for servers that work for their clients.
     """
 
     async def serve() -> None:
@@ -92,7 +97,7 @@ def run_servers(
         sys.setswitchinterval(SWITCH_S)
         trims = Supervisor().every("trim heap", lambda: _TRIM_S, _trim_heap, loop)
         try:
-            await stopping.wait()
+            await _until(stopping, work)
         finally:
             manager.stopping()
             await trims.stop()
@@ -105,6 +110,22 @@ def run_servers(
         asyncio.Runner(loop_factory=_loop_factory()) as runner,
     ):
         runner.run(serve())
+
+
+async def _until(stopping: asyncio.Event, work: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+    """Returns when the servers are to stop; raises the error of ``work``."""
+    if work is None:
+        await stopping.wait()
+        return
+    working, waiting = asyncio.ensure_future(work()), asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+        working.cancel()
+        await asyncio.wait((working, waiting))
+    if not working.cancelled():
+        working.result()
 
 
 async def _trim_heap() -> None:

@@ -30,7 +30,7 @@ def up(options: Namespace) -> int:
     """
     if options.ephemeral and options.store is not None:
         raise ConfigError("--store", options.store, "no value, because --ephemeral is given")
-    _prepare(options)
+    prepare(options)
     config = None if options.config is None else read_properties(options.config)
     with temporary_store() if options.ephemeral else nullcontext(options.store) as directory:
 
@@ -69,7 +69,7 @@ def up(options: Namespace) -> int:
                 "http": addresses.http,
                 "grpc": addresses.grpc,
             }
-            _say_ready(options.json, "rucola up", lines, facts)
+            say_ready(options.json, "rucola up", lines, facts)
             return servers.stop
 
         try:
@@ -81,14 +81,14 @@ def up(options: Namespace) -> int:
 
 def namesrv(options: Namespace) -> int:
     """Runs only a name server."""
-    _prepare(options)
+    prepare(options)
     config = namesrv_config(options.config, options.host, options.port)
 
     async def start() -> Stop:
         one = NamesrvServer(config)
         await one.start()
         address = one.server.address
-        _say_ready(options.json, "rucola namesrv", {"name server": address}, {"namesrv": address})
+        say_ready(options.json, "rucola namesrv", {"name server": address}, {"namesrv": address})
         return one.stop
 
     run_servers(start, LogOptions.of(options))
@@ -97,7 +97,7 @@ def namesrv(options: Namespace) -> int:
 
 def broker(options: Namespace) -> int:
     """Runs only a broker."""
-    _prepare(options)
+    prepare(options)
     values = broker_values(options.config, options.namesrv, options.quarantine, options.grpc_port, options.tls_dir)
 
     async def start() -> Stop:
@@ -119,7 +119,7 @@ def broker(options: Namespace) -> int:
             "http": http,
             "grpc": grpc,
         }
-        _say_ready(options.json, "rucola broker", lines, facts)
+        say_ready(options.json, "rucola broker", lines, facts)
         return servers.stop
 
     run_servers(start, LogOptions.of(options), stop_at_end_of_input=options.under_up)
@@ -131,7 +131,7 @@ def proxy(options: Namespace) -> int:
     # Imported late: the other commands do not need gRPC.
     from rucola.cli.proxy_server import ProxyServer, proxy_config
 
-    _prepare(options)
+    prepare(options)
     config = proxy_config(
         options.config,
         options.namesrv,
@@ -149,19 +149,20 @@ def proxy(options: Namespace) -> int:
         if http is not None:
             lines["http"] = f"http://{http}"
         facts = {"namesrv": config.namesrv_addr, "grpc": server.address, "http": http}
-        _say_ready(options.json, "rucola proxy", lines, facts)
+        say_ready(options.json, "rucola proxy", lines, facts)
         return server.stop
 
     run_servers(start, LogOptions.of(options), stop_at_end_of_input=options.under_up)
     return ExitCode.CLEAN
 
 
-def _prepare(options: Namespace) -> None:
+def prepare(options: Namespace) -> None:
+    """Imports what ``say_ready`` needs, before servers start."""
     if not options.json:
         _ready_text()
 
 
-def _say_ready(json: bool, title: str, lines: dict[str, str], facts: Mapping[str, object]) -> None:
+def say_ready(json: bool, title: str, lines: dict[str, str], facts: Mapping[str, object]) -> None:
     """Reports that all servers run, with their addresses: as text for people, or with ``json`` as JSON for scripts."""
     text = orjson.dumps({"pid": process_id(), **facts}).decode() if json else _ready_text()(title, lines)
     try:

@@ -199,6 +199,12 @@ class AdminApi(RemotingApi):
         """UPDATE_BROKER_CONFIG (25)."""
         await self._ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=format_properties(values).encode())
 
+    async def whole_table(self, address: str, code: RequestCode) -> bytes:
+        """GET_ALL_TOPIC_CONFIG (21), GET_ALL_CONSUMER_OFFSET (43), GET_ALL_DELAY_OFFSET (45) or
+        GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), as the broker encodes it.
+        """
+        return bytes((await self._ask(address, code)).body)
+
     async def broker_stats(self, address: str, name: str, key: str) -> BrokerStatsData:
         """VIEW_BROKER_STATS_DATA (315); raises ``BrokerError`` 1 for an unknown key."""
         header = headers.ViewBrokerStatsDataRequestHeader(name, key)

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
+from typing import TYPE_CHECKING
 
 from rucola.common.message import StoreMessage
 from rucola.common.numbers import INT64_MAX
@@ -38,10 +39,15 @@ from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.queue.queue_factory import IsBatchTopic, QueueOptions
 from rucola.store.reader import MessageReader
 from rucola.store.recovery.marks import StoreMarks
+from rucola.store.recovery.quarantine import Quarantine
+from rucola.store.recovery.watermark import Watermark
 from rucola.store.results import Boundary, GetMessageResult, PutMessageResult, QueryMessageResult, StoreState
 from rucola.store.retention import LogHolder, Retention
 from rucola.store.stats import StoreStats
 from rucola.store.topic_deletion import TopicDeletion
+
+if TYPE_CHECKING:
+    from rucola.store.ha.slave_log import SlaveLog
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +86,7 @@ class MessageStore:
         self.recovered = False
         self.mended = 0
         self._files = files
+        self._last_record = -1
         self._lock: DirectoryLock | None = None
         self._condition = condition = StoreCondition()
         self._log = log = CommitLog(files, clock, config, root, condition.segment_made)
@@ -124,9 +131,20 @@ class MessageStore:
             self._flush.loaded(end.physical_offset, end.store_timestamp_ms)
             self._keeper.load()
             self._reader.loaded(end.physical_offset, self._log.gaps)
+            self._last_record = end.last_record
         except BaseException:
             self._close()
             raise
+
+    def slave_log(self) -> SlaveLog:
+        """Returns the log as that of a slave, to which a master's bytes are appended instead of messages. Call it once,
+        after ``load``.
+        """
+        # Imported only here, because most stores are no slave's.
+        from rucola.store.ha.slave_log import SlaveLog
+
+        quarantine = Quarantine(self._files, self.root)
+        return SlaveLog(self._log, quarantine, self._last_record, self._begin_at, self._flush.wake)
 
     def start(self) -> None:
         """Starts to accept appends. The abort file is synced before that.
@@ -479,8 +497,13 @@ class MessageStore:
         return self._condition.state
 
     @property
+    def lacks_space(self) -> bool:
+        """Whether an operation found no space. Unlike ``state``, this ignores the used fraction of the disk."""
+        return bool(self._condition.missing - {"ratio"})
+
+    @property
     def gaps(self) -> list[Gap]:
-        """Parts of the log that are lost and were skipped by a start-up with ``quarantine``."""
+        """Parts of the log that are lost: a start-up with ``quarantine`` skipped them, or a master had them damaged."""
         return self._log.gaps
 
     def now_ms(self) -> int:
@@ -571,6 +594,25 @@ class MessageStore:
         self._log.suffix = text
 
     # -- calls between the parts of the store --------------------------------------------------------------------------
+
+    def _begin_at(self, physical_offset: int) -> None:
+        """Makes the loaded store, which has no record, begin at the segment at ``physical_offset``, and starts it.
+
+        Raises:
+            DiskError: a file cannot be created.
+        """
+        segments = self._log.segments
+        if segments.files and segments.start != physical_offset:
+            # A crash before the first record has left an empty segment. Without it, a mark above the end of the log
+            # would prevent the next start.
+            self._marks.watermark.write(Watermark(0, 0))
+            segments.remove_after(-1)
+        self._log.loaded(physical_offset, 0)
+        self._flush.loaded(physical_offset, 0)
+        self._dispatcher.position = physical_offset
+        self._keeper.load()
+        self._reader.loaded(physical_offset, self._log.gaps)
+        self.start()
 
     def _catch_up(self) -> None:
         """Dispatches everything that may be dispatched, and then updates the index, as far as there is space on the

@@ -33,7 +33,7 @@ def test_modules_of_the_text_for_people_are_imported_before_the_servers_start(
 
 
 def test_the_text_names_every_address(capsys: pytest.CaptureFixture[str]) -> None:
-    start._say_ready(False, "rucola up", {"broker": "127.0.0.1:1", "store": "/s [dim]"}, {})
+    start.say_ready(False, "rucola up", {"broker": "127.0.0.1:1", "store": "/s [dim]"}, {})
     shown = capsys.readouterr().out
     assert "rucola up" in shown and "127.0.0.1:1" in shown and "/s [dim]" in shown and shown.endswith("ready\n")
-    start._prepare(Namespace(json=True))
+    start.prepare(Namespace(json=True))

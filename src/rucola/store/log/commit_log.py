@@ -102,6 +102,7 @@ class CommitLog(LogReader):
         self._populated_to = 0
         self._request_at = 0
         self._attend_at = 0
+        self._copied_to = 0
 
     def start(self) -> None:
         """Prepares the log for appends at ``max_offset``: creates a segment, allocates its blocks and starts the
@@ -163,6 +164,7 @@ class CommitLog(LogReader):
         with suppress(DiskError):  # after a failure, ``sound`` says whether only zeros follow the end of the log
             if self._run_target is not None:
                 self._run_target.erase()
+            self._erase_copy()
 
     def lacks_segment(self) -> bool:
         """True if the allocating thread could not create a segment. The thread keeps trying, and calls ``on_space``
@@ -173,7 +175,7 @@ class CommitLog(LogReader):
     @property
     def sound(self) -> bool:
         """Whether only zeros follow the end of the log."""
-        return self._run_target is None or self._run_target.sound
+        return (self._run_target is None or self._run_target.sound) and self._copied_to <= self.written_offset
 
     @property
     def unwritten(self) -> bool:
@@ -324,8 +326,7 @@ class CommitLog(LogReader):
         if self._run_target is not None:
             self._run_target.forget_refusal()
         try:
-            self._allocator.take(file.end)
-            following = self.segments.prepare(file.end)
+            following = self._prepare(file.end)
         except DiskError as error:
             event(logger, logging.ERROR, "log has no next segment, messages are refused", start=file.end, error=error)
             self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
@@ -337,12 +338,84 @@ class CommitLog(LogReader):
             return False
         if self.pool is not None:
             following.write_behind(self.pool.borrow())
+        self._go_on_in(following)
+        return True
+
+    def _prepare(self, start: int) -> MappedFile:
+        """Returns the segment that starts at ``start``, which no other thread sees yet.
+
+        Raises:
+            DiskError: it cannot be created or mapped.
+        """
+        self._allocator.take(start)
+        return self.segments.prepare(start)
+
+    def _go_on_in(self, following: MappedFile) -> None:
+        """Makes a prepared segment the one that is filled."""
         self.segments.publish(following)
         self._use(following, following.start)
         self.written_offset = following.start
         if self._direct:
             self.publish(following.start, self.published_timestamp_ms)
-        return True
+
+    # -- a copy of another log -----------------------------------------------------------------------------------------
+
+    def write_copy(self, physical_offset: int, content: memoryview) -> int:
+        """Writes bytes of another log where that log has them. They are no part of this one before ``publish_copy``.
+
+        Args:
+            physical_offset: where they belong, in the newest segment.
+            content: the bytes; what lies beyond the end of the segment is left out.
+
+        Returns:
+            The number of bytes written.
+
+        Raises:
+            DiskError: they could not be written, or only in part.
+            ValueError: they belong to no place at or after the end of the log in this segment.
+        """
+        file = self._file
+        assert file is not None
+        if not self.written_offset <= physical_offset < file.end:
+            raise ValueError(f"{physical_offset} is not from {self.written_offset} to {file.end}")
+        count = min(len(content), file.end - physical_offset)
+        self._copied_to = max(self._copied_to, physical_offset + count)
+        file.map.write(physical_offset - file.start, content[:count])
+        return count
+
+    def publish_copy(self, end_offset: int, store_timestamp_ms: int) -> None:
+        """Makes written bytes part of the log.
+
+        Args:
+            end_offset: physical offset at which a record ends; all records below it are complete.
+            store_timestamp_ms: store time of the newest of them.
+        """
+        self.written_offset = end_offset
+        self.store_timestamp_ms = store_timestamp_ms
+        self.publish(end_offset, store_timestamp_ms)
+        if end_offset >= self._attend_at:
+            self._attend(end_offset, True)
+
+    def next_segment(self) -> None:
+        """Begins the next segment; the newest one is full.
+
+        Raises:
+            DiskError: it cannot be created or mapped; the log is unchanged.
+        """
+        assert self._file is not None
+        self._go_on_in(self._prepare(self._file.end))
+
+    def _erase_copy(self) -> None:
+        """Overwrites with zeros what ``write_copy`` has left after the end of the log, and syncs them.
+
+        Raises:
+            DiskError: this failed.
+        """
+        file, end = self._file, self.written_offset
+        if file is not None and self._copied_to > end:
+            file.map.write(end - file.start, bytes(self._copied_to - end))
+            file.sync()
+            self._copied_to = end
 
     def _attend(self, end: int, written: bool) -> None:
         """Prepares for future appends: loads pages into memory and requests the next segment.

@@ -19,12 +19,13 @@ from rucola.store.log.multi_path import log_directories
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.places import foreign_entries, hold_store
 from rucola.store.recovery.checksum_stretches import as_pairs, known_stretches
+from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.topic_deletion import TopicDeletion
 from rucola.store.verify.batch_queues import BatchQueueChecks
 from rucola.store.verify.checkpoint import CheckpointCheck
 from rucola.store.verify.fields import FieldChecks
-from rucola.store.verify.findings import Finding, FindingKind, Findings
+from rucola.store.verify.findings import LISTED_MAX, Finding, FindingKind, Findings
 from rucola.store.verify.identities import RecordIdentities
 from rucola.store.verify.index import IndexChecks
 from rucola.store.verify.log import LogCheck, load_segments
@@ -141,6 +142,7 @@ class _StoreCheck:
         stretches = as_pairs(known_stretches(segments, self._watermark))
         self._log = log = LogCheck(segments, found, unclean, end, lambda done: progress(done, total), stretches)
         gaps = files.exists(f"{root}/quarantine/gaps.json")
+        _note_gaps(files, root, found)
         self._checkpoint = CheckpointCheck(files, f"{root}/checkpoint", found, log, gaps, live)
         self._fields = FieldChecks(found, log)
         self._identities = identities = RecordIdentities(found, log, self._leads_to)
@@ -217,6 +219,19 @@ class _StoreCheck:
         ends |= {name: queue.next for name, queue in batch.items() if queue.next >= 0}
         topics = {topic for topic, _ in (*self._names, *queues, *batch)}
         return check_tables(self._files, f"{self._root}/config", self._found, ends, len(topics), self._live)
+
+
+def _note_gaps(files: Files, root: str, found: Findings) -> None:
+    """Notes the gaps of the log: a repair has removed damaged records, or a copy of a master's log has passed over
+    them.
+    """
+    try:
+        gaps = Quarantine(files, root).gaps()
+    except StoreDamagedError as error:
+        found.note(str(error))
+        return
+    for gap in gaps[:LISTED_MAX]:
+        found.note(f"physical offsets {gap.start} to {gap.end}: messages are lost, their bytes are in quarantine/")
 
 
 def _check_last_segments(found: Findings, log: LogCheck, directory: str, named_end: int, live: bool) -> None:

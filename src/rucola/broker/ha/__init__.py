@@ -1,0 +1,1 @@
+"""A copy of a master's log: sockets and tasks around the decisions of ``store.ha``."""

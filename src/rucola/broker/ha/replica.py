@@ -1,0 +1,330 @@
+"""A copy of a master's log in a directory of its own: registers nowhere and serves nobody.
+
+The log is copied byte by byte, and dispatched to consume queues and index as everywhere. Where the master's broker port
+is known, its tables come too. Whoever reads store directories in place (Spark, SQL, the store tools) reads the copy
+while it grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from math import inf
+
+from rucola.broker.config_files import ConfigFiles
+from rucola.broker.dispatch_scheduler import MAPS_A_TURN, ROWS_A_TURN
+from rucola.broker.ha.master_broker import LogBounds, MasterBroker, MasterTables
+from rucola.broker.ha.slave_client import SlaveClient
+from rucola.common.options import parse_options
+from rucola.common.topic_config import TopicConfig
+from rucola.errors import ConfigError, DiskError, DiskFullError, RucolaError, StoreLockedError
+from rucola.formats.segment_name import is_segment_name
+from rucola.runtime.clock import Clock
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.config import FlushDiskType, MessageStoreConfig
+from rucola.store.ha.slave_link import FIRST_BYTE, NEWEST_SEGMENT, SlaveLink
+from rucola.store.message_store import MessageStore
+from rucola.store.results import StoreState
+
+logger = logging.getLogger(__name__)
+TABLES_S = 10.0
+"""Pause between two copies of the master's tables, and between two lines about the progress."""
+_TICK_S = 0.2
+_KEPT_FOR_EVER_H = 1 << 20
+
+
+@dataclass(frozen=True)
+class ReplicaOptions:
+    """What to copy, and where to.
+
+    Attributes:
+        master: the master's HA port, ``host:port``.
+        store: the directory of the copy.
+        broker: the master's broker port, ``host:port``; None if it is unknown.
+        until_now: whether to end when the copy has what the master had at the start; needs ``broker``.
+        segment_bytes: the master's ``mappedFileSizeCommitLog``; None to ask for it.
+    """
+
+    master: str
+    store: str
+    broker: str | None = None
+    until_now: bool = False
+    segment_bytes: int | None = None
+
+
+class Replica:
+    """Copies a log. Call ``start`` once, then ``run``, then ``stop`` once. Event loop only.
+
+    Attributes:
+        store: the store of the copy; made by ``start``.
+
+    Args:
+        options: what to copy.
+        master: the master's broker; None if its address is unknown.
+    """
+
+    store: MessageStore
+
+    def __init__(self, options: ReplicaOptions, master: MasterBroker | None, files: Files, clock: Clock) -> None:
+        self._options = options
+        self._master = master
+        self._files = files
+        self._clock = clock
+        self._root = files.expand(options.store)
+        self._tables: MasterTables | None = None
+        """Tables that are not written yet."""
+        self._topics: dict[str, TopicConfig] = {}
+        self._written: dict[str, bytes] = {}
+        self._dispatching: asyncio.Handle | None = None
+        self._failure: BaseException | None = None
+        self._until: float = inf
+        self._bounds: LogBounds | None = None
+        """Where the master's log began and ended when it was asked last."""
+        self._shown = (-1, 0.0)
+
+    async def start(self) -> None:
+        """Locks and opens the directory; asks the master's broker first, if there is one. Copies nothing yet.
+
+        Raises:
+            StoreLockedError: another process uses the directory.
+            ConfigError: the size of a segment is unknown, or not that of the master or of the directory.
+            RemotingError, BrokerError: the master's broker does not answer, or refuses.
+            StoreDamagedError, DiskError: the directory cannot be opened.
+        """
+        if self._files.exists(self._root) and self._files.lock_held(self._root):
+            raise StoreLockedError(self._root)
+        try:
+            values = {} if self._master is None else await self._ask(self._master)
+            if self._options.until_now and self._bounds is not None:
+                self._until = self._bounds.max_offset
+            self._open(self._config(values))
+        except BaseException:
+            if self._master is not None:
+                await self._master.close()
+            raise
+
+    async def _ask(self, master: MasterBroker) -> dict[str, str]:
+        """Asks the master's broker for all that a start needs; returns the options of its store."""
+        values = await master.store_options()
+        self._tables = await master.tables()
+        self._topics = self._tables.topics
+        # The tables came first: what they point to is in the log that is copied.
+        self._bounds = await master.log_bounds()
+        return values
+
+    def _open(self, config: MessageStoreConfig) -> None:
+        """Opens the directory, and starts the store if it has records."""
+        self.store = store = MessageStore(config, self._files, self._clock, self._is_batch_topic)
+        self._loop = asyncio.get_running_loop()
+        store.listen(on_flushed=self._flushed_in_thread)
+        store.load()
+        try:
+            self._log = store.slave_log()
+            self._client = SlaveClient(
+                self._options.master, self._link, self._choose_start, lambda: store.flushed_offset, self._appended
+            )
+            if not self._log.is_empty:
+                store.start()
+        except BaseException:
+            store.shutdown()
+            raise
+
+    async def run(self) -> None:
+        """Copies until ``until_now`` is reached; else until it is cancelled.
+
+        Raises:
+            CopyRefusedError: the copy must not go on with this master's log.
+            DiskError: the disk failed or is full.
+            StoreDamagedError: records of the copy cannot be dispatched.
+        """
+        copying = asyncio.ensure_future(self._client.run())
+        following = asyncio.ensure_future(self._follow())
+        try:
+            while self._failure is None and not self._is_complete:
+                await asyncio.wait((copying, following), timeout=_TICK_S, return_when=asyncio.FIRST_COMPLETED)
+                for task in (copying, following):
+                    if task.done():
+                        task.result()
+                self._check_disk()
+            if self._failure is not None:
+                raise self._failure
+        finally:
+            for task in (copying, following):
+                task.cancel()
+            await asyncio.gather(copying, following, return_exceptions=True)
+
+    async def stop(self) -> None:
+        """Syncs and closes the store, also after a failed ``run``."""
+        if self._dispatching is not None:
+            self._dispatching.cancel()
+        if self._master is not None:
+            await self._master.close()
+        self.store.shutdown()
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset after the newest checked record of the copy."""
+        return self._log.end_offset
+
+    @property
+    def segment_bytes(self) -> int:
+        """Length of a segment."""
+        return self._log.segment_bytes
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether the copy has all that is wanted, and its tables."""
+        if self._is_proved and self._tables is None:
+            is_empty = self._log.is_empty and self._until < inf
+            return is_empty or (self._log.end_offset >= self._until and not self.store.dispatch_behind_bytes)
+        return False
+
+    @property
+    def _is_proved(self) -> bool:
+        """Whether the master is the one whose log this is. If both logs are empty, nothing speaks against it."""
+        bounds = self._bounds
+        none_yet = bounds is not None and bounds.min_offset == bounds.max_offset and self._log.is_empty
+        return none_yet or self._client.is_copying
+
+    # -- the parts that the client calls -------------------------------------------------------------------------------
+
+    def _link(self, start: int) -> SlaveLink:
+        return SlaveLink(self._log, start, self._root)
+
+    async def _choose_start(self) -> int:
+        """Returns what to ask for if the copy has no record."""
+        if not self._log.is_empty or self._master is None:
+            return NEWEST_SEGMENT
+        start = (await self._master.log_bounds()).min_offset
+        if start % self._log.segment_bytes:
+            raise ConfigError(
+                "--segment-bytes", str(self._log.segment_bytes), f"a divisor of {start}, where the master's log begins"
+            )
+        return start or FIRST_BYTE
+
+    def _appended(self) -> None:
+        if self._dispatching is None:
+            self._dispatching = asyncio.get_running_loop().call_soon(self._dispatch)
+
+    def _flushed_in_thread(self) -> None:
+        self._loop.call_soon_threadsafe(self._flushed)
+
+    def _flushed(self) -> None:
+        self._client.flushed()
+        self._appended()
+
+    def _dispatch(self) -> None:
+        self._dispatching = None
+        store = self.store
+        if store.state is StoreState.STOPPED:
+            return
+        try:
+            store.dispatch(MAPS_A_TURN, ROWS_A_TURN)
+        except RucolaError as error:
+            self._failure = error
+            return
+        store.take_arrivals()  # nobody waits for messages
+        if store.dispatch_paused:
+            self._appended()
+
+    # -- the master's tables, and the progress -------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        """Copies the tables from time to time, and logs the progress."""
+        while True:
+            if self._is_proved:
+                await self._copy_tables()
+            self._show_progress()
+            await asyncio.sleep(TABLES_S if self._tables is None else _TICK_S)
+
+    async def _copy_tables(self) -> None:
+        """Writes the tables that have changed, of a master that has proved to be the right one."""
+        master, tables = self._master, self._tables
+        if master is None:
+            return
+        try:
+            if tables is None:
+                self._bounds = await master.log_bounds()
+                tables = await master.tables()
+                self._topics = tables.topics
+            await asyncio.to_thread(self._write, tables)
+        except DiskError:
+            raise
+        except RucolaError as error:
+            event(logger, logging.WARNING, "tables of the master not copied, tried again", error=error)
+            return
+        self._tables = None
+
+    def _write(self, tables: MasterTables) -> None:
+        config = ConfigFiles(self._files, self._root)
+        for name, content in tables.files.items():
+            if self._written.get(name) != content:
+                config.replacer(name)(content)
+                self._written[name] = content
+
+    def _show_progress(self) -> None:
+        end, (shown, shown_s) = self._log.end_offset, self._shown
+        now = asyncio.get_running_loop().time()
+        if end == shown or now - shown_s < TABLES_S:
+            return
+        behind = None if self._bounds is None else max(self._bounds.max_offset - end, 0)
+        rate = round((end - shown) / (now - shown_s)) if shown >= 0 else None
+        event(logger, logging.INFO, "copied", end_offset=end, behind_bytes=behind, bytes_per_s=rate)
+        self._shown = end, now
+
+    # -- the directory -------------------------------------------------------------------------------------------------
+
+    def _is_batch_topic(self, topic: bytes) -> bool | None:
+        config = self._topics.get(topic.decode("utf-8", "replace"))
+        return None if config is None else config.is_batch_queue
+
+    def _config(self, values: dict[str, str]) -> MessageStoreConfig:
+        """Returns the options of the store.
+
+        Args:
+            values: those that the master's broker has told.
+        """
+        config = replace(
+            parse_options(MessageStoreConfig, values),
+            store_path_root_dir=self._root,
+            flush_disk_type=FlushDiskType.ASYNC_FLUSH,
+            flush_commit_log_least_pages=0,
+            # The records are the master's: this store adds none, and removes none.
+            enabled_append_prop_crc=False,
+            file_reserved_time_h=_KEPT_FOR_EVER_H,
+            clean_file_forcibly_enable=False,
+        )
+        sizes = {
+            "the master": int(values["mappedFileSizeCommitLog"]) if "mappedFileSizeCommitLog" in values else None,
+            self._root: self._segment_bytes_here(),
+        }
+        given = self._options.segment_bytes
+        for owner, size in sizes.items():
+            if size is not None and given is not None and size != given:
+                raise ConfigError("--segment-bytes", str(given), f"{size}, the size of the segments of {owner}")
+            given = size or given
+        if given is None:
+            raise ConfigError(
+                "--segment-bytes", "", "the master's mappedFileSizeCommitLog; or --broker, to ask the master for it"
+            )
+        return replace(config, mapped_file_size_commit_log=given)
+
+    def _segment_bytes_here(self) -> int | None:
+        """Returns the length of the segments that the directory has; None if it has none."""
+        sizes = self._files.list_sizes(f"{self._root}/commitlog", is_segment_name)
+        return next((size for size in sizes.values() if size), None)
+
+    def _check_disk(self) -> None:
+        """Ends the copy when the disk does not take it.
+
+        Raises:
+            DiskError: the disk failed or is full.
+        """
+        if self.store.state is StoreState.IO_ERROR:
+            raise DiskError(
+                self._root, "sync", "the log or its queues cannot be written, see the log on standard error"
+            )
+        if self.store.lacks_space:
+            raise DiskFullError(self._root, "write", "no space left for consume queues, index or the next segment")

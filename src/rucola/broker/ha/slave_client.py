@@ -1,0 +1,224 @@
+"""Keeps a slave connected to its master's HA port.
+
+One task connects, waits until the connection is of no more use, pauses and connects again. What the bytes mean is
+decided in ``store.ha.slave_link``; here are the socket, the times and the pauses. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from rucola.common.hosts import split_address
+from rucola.errors import CopyRefusedError, RucolaError
+from rucola.formats.ha import encode_report
+from rucola.runtime.logs import event
+from rucola.store.ha.slave_link import SlaveLink
+from rucola.store.ha.slave_state import FINAL, SlaveState
+
+logger = logging.getLogger(__name__)
+RECEIVE_BYTES = 256 * 1024
+"""Most bytes of one read; writing and checking them takes about a millisecond."""
+CONNECT_S = 5.0
+SILENCE_S = 20.0
+"""Seconds without a whole header or a byte of the log after which the connection counts as lost (RocketMQ's
+``haHousekeepingInterval``). A master sends a heartbeat every 5 s.
+"""
+REPORT_S = 5.0
+"""Longest pause between two reports; a master of RocketMQ closes a connection after 20 s without one."""
+_TICK_S = 1.0
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.5, 10.0
+_UNSENT_MAX = 4096
+"""Number of unsent bytes with which no further report is written: the master does not read."""
+_STARTS_MAX = 10
+"""Number of times that the start of the log may have expired when it is asked for."""
+
+
+class SlaveClient:
+    """Connects to a master again and again.
+
+    Attributes:
+        connections: number of connections that were opened.
+        is_copying: whether the master has proved to have the same log, and bytes are appended.
+
+    Args:
+        address: the master's HA port, ``host:port``.
+        new_link: returns the object that decides for a connection, given the start to ask for.
+        choose_start: returns what an empty slave asks for (``SlaveLink``).
+        flushed_offset: returns the physical offset up to which the log is synced.
+        appended: called after bytes were taken.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        new_link: Callable[[int], SlaveLink],
+        choose_start: Callable[[], Awaitable[int]],
+        flushed_offset: Callable[[], int],
+        appended: Callable[[], None],
+    ) -> None:
+        self.connections = 0
+        self._host, self._port = split_address(address)
+        self._address = address
+        self._new_link = new_link
+        self._choose_start = choose_start
+        self._flushed_offset = flushed_offset
+        self._appended = appended
+        self._connection: _Connection | None = None
+        self._starts = 0
+        self._reported = -1
+        self._reported_s = 0.0
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether the master has proved to have the same log, and bytes are appended."""
+        return self._connection is not None and self._connection.link.state is SlaveState.COPYING
+
+    def flushed(self) -> None:
+        """Sends a report if more of the log is synced than was reported."""
+        connection = self._connection
+        if connection is not None and self.is_copying and self._flushed_offset() > self._reported:
+            self._report(connection)
+
+    async def run(self) -> None:
+        """Copies until it is cancelled.
+
+        Raises:
+            CopyRefusedError: the copy must not go on with this master's log.
+            DiskError: the slave's disk failed or is full.
+        """
+        pause_s = _PAUSE_MIN_S
+        while True:
+            link = await self._connect_once()
+            if link is not None and link.refusal is not None:
+                raise link.refusal
+            pause_s = min(2 * pause_s, _PAUSE_MAX_S) if link is None or not link.progress else _PAUSE_MIN_S
+            await asyncio.sleep(pause_s)
+
+    async def _connect_once(self) -> SlaveLink | None:
+        """Runs one connection to its end; returns None if there was none."""
+        loop = asyncio.get_running_loop()
+        try:
+            link = self._new_link(await self._choose_start())
+            connection = _Connection(link, self._appended)
+            async with asyncio.timeout(CONNECT_S):
+                await loop.create_connection(lambda: connection, self._host, self._port)
+        except CopyRefusedError:
+            raise
+        except (OSError, RucolaError) as error:
+            if not isinstance(error, RucolaError) or error.retriable:
+                event(logger, logging.WARNING, "master not reached, tried again", address=self._address, error=error)
+                return None
+            raise
+        self.connections += 1
+        self._connection = connection
+        event(logger, logging.INFO, "connected to master", address=self._address, request=link.request)
+        try:
+            await self._attend(connection)
+        finally:
+            self._connection = None
+            connection.close()
+        if connection.failure is not None:
+            raise connection.failure
+        if link.refusal is None:
+            event(logger, logging.WARNING, "connection to master ended", address=self._address, reason=link.reason)
+        return link
+
+    async def _attend(self, connection: _Connection) -> None:
+        """Sends reports and watches for silence, until the connection ends."""
+        loop, link = asyncio.get_running_loop(), connection.link
+        connection.write(encode_report(link.request))
+        self._reported, self._reported_s = link.request, loop.time()
+        progress, progress_s, heartbeats = link.progress, loop.time(), 0
+        while link.state not in FINAL and connection.failure is None:
+            await asyncio.wait((connection.ended,), timeout=_TICK_S)
+            now = loop.time()
+            if link.progress != progress:
+                progress, progress_s = link.progress, now
+            elif now - progress_s > SILENCE_S:
+                link.lost(f"the master was silent for {SILENCE_S:.0f} s")
+            if now - self._reported_s >= REPORT_S:
+                self._report(connection)
+            if link.state is SlaveState.ASKING and link.heartbeats > heartbeats:
+                heartbeats = link.heartbeats
+                await self._check_start(link)
+
+    def _report(self, connection: _Connection) -> None:
+        if connection.write(connection.link.report(self._flushed_offset())):
+            self._reported = self._flushed_offset()
+            self._reported_s = asyncio.get_running_loop().time()
+
+    async def _check_start(self, link: SlaveLink) -> None:
+        """Asks again where the log begins, because the master has sent nothing from there: it may have expired.
+
+        Raises:
+            CopyRefusedError: it expired too many times.
+        """
+        try:
+            start = await self._choose_start()
+        except RucolaError as error:
+            if not error.retriable:
+                raise
+            return
+        if start != link.request:
+            self._starts += 1
+            if self._starts > _STARTS_MAX:
+                link.expired()
+            else:
+                link.lost(f"the segment at {link.request} has expired on the master")
+
+
+class _Connection(asyncio.BufferedProtocol):
+    """One socket. The protocol object of asyncio.
+
+    Attributes:
+        ended: done when the connection is of no more use.
+        failure: the error with which the slave's disk ended it.
+    """
+
+    def __init__(self, link: SlaveLink, appended: Callable[[], None]) -> None:
+        self.link = link
+        self.failure: RucolaError | None = None
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._appended = appended
+        self._buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            self.link.receive(self._buffer[:nbytes])
+            self._appended()
+        except RucolaError as error:
+            self.failure = error
+        if self.failure is not None or self.link.state in FINAL:
+            self.close()
+            self._end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.link.lost(f"the master closed the connection{'' if exc is None else f': {exc}'}")
+        self._end()
+
+    def write(self, report: bytes) -> bool:
+        """Sends a report, unless the master does not read; returns whether it was sent."""
+        transport = self._transport
+        if transport is None or transport.is_closing() or transport.get_write_buffer_size() > _UNSENT_MAX:
+            return False
+        transport.write(report)
+        return True
+
+    def close(self) -> None:
+        """Closes the socket at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)

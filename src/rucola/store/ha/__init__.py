@@ -1,0 +1,1 @@
+"""A copy of a master's log: what a slave decides, without sockets and without a clock."""

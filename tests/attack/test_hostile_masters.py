@@ -1,0 +1,190 @@
+"""Masters that send what no master sends. The copy keeps what it has, holds nothing damaged, needs no more memory, and
+goes on with a good master.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from itertools import cycle
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.brokers import run_virtual
+from tests.masters import HaPort, MasterLog, a_log, header, log_bytes
+from tests.unit.broker.ha.test_replica import KnownBroker, running, until
+from tests.unit.store.stores import SEGMENT
+
+from rucola.errors import CopyRefusedError
+
+MEMORY_MAX = 4 << 20
+Attack = Callable[[int, MasterLog, asyncio.StreamWriter], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> MasterLog:
+    return a_log(tmp_path_factory.mktemp("master") / "store", 900)
+
+
+async def garbage(request: int, master: MasterLog, writer: asyncio.StreamWriter) -> None:
+    writer.write(Random(request).randbytes(1 << 20))
+
+
+async def size_of_2_gib(request: int, master: MasterLog, writer: asyncio.StreamWriter) -> None:
+    writer.write(header(request, 0x7FFFFFFF) + bytes(1 << 20))
+
+
+async def largest_transfer(request: int, master: MasterLog, writer: asyncio.StreamWriter) -> None:
+    """A transfer that is as large as allowed, and whose records have sizes of 2 GiB."""
+    writer.write(header(request, (4 << 20) - 12) + b"\x7f\xff\xff\xff\xda\xa3\x20\xa7" * (1 << 18))
+
+
+async def negative_size(request: int, master: MasterLog, writer: asyncio.StreamWriter) -> None:
+    writer.write(header(request, -5) + bytes(100))
+
+
+async def other_offset(request: int, master: MasterLog, writer: asyncio.StreamWriter) -> None:
+    writer.write(header(request + 64, 5000) + master.bytes_at(request, 5000))
+
+
+async def negative_offset(request: int, master: MasterLog, writer: asyncio.StreamWriter) -> None:
+    writer.write(header(-1, 5000) + bytes(5000))
+
+
+async def jump(request: int, master: MasterLog, writer: asyncio.StreamWriter) -> None:
+    """Good bytes, then bytes from another place of the same log."""
+    good = master.stream(request, end=request + 70_000)
+    writer.write(good + header(request + 71_000, 500) + master.bytes_at(request + 71_000, 500))
+
+
+async def repetition(request: int, master: MasterLog, writer: asyncio.StreamWriter) -> None:
+    first = next(master.transfers(request))
+    writer.write(first + first)
+
+
+async def silence(request: int, master: MasterLog, writer: asyncio.StreamWriter) -> None:
+    await asyncio.sleep(60)
+
+
+async def header_without_end(request: int, master: MasterLog, writer: asyncio.StreamWriter) -> None:
+    for byte in header(request, 5000)[:11]:
+        writer.write(bytes([byte]))
+        await asyncio.sleep(15)
+
+
+async def heartbeats_without_pause(request: int, master: MasterLog, writer: asyncio.StreamWriter) -> None:
+    writer.write(header(request, 0) * 20_000)
+
+
+async def wrong_checksum(request: int, master: MasterLog, writer: asyncio.StreamWriter) -> None:
+    """A bit of a body is wrong, each time another one."""
+    at = request + 40_000
+    writer.write(master.changed(at, bytes([master.bytes_at(at, 1)[0] ^ (1 << next(_BITS))])).stream(request))
+
+
+async def end_inside_a_header(request: int, master: MasterLog, writer: asyncio.StreamWriter) -> None:
+    writer.write(header(request, 5000)[:7])
+
+
+_BITS = cycle(range(8))
+ENDED = [
+    garbage,
+    size_of_2_gib,
+    negative_size,
+    other_offset,
+    negative_offset,
+    jump,
+    repetition,
+    silence,
+    header_without_end,
+    end_inside_a_header,
+    wrong_checksum,
+]
+"""Attacks after which the copy connects again."""
+
+
+class HostilePort(HaPort):
+    """A master that answers the first reports with an attack."""
+
+    def __init__(self, master: MasterLog, attack: Attack) -> None:
+        super().__init__(master)
+        self.attack = attack
+        self.attacks_left = 3
+
+    async def _send(self, request: int, writer: asyncio.StreamWriter) -> None:
+        if self.attacks_left <= 0:
+            await super()._send(request, writer)
+            return
+        self.attacks_left -= 1
+        with suppress(ConnectionError):
+            await self.attack(request, self.master, writer)
+            await writer.drain()
+            await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["new", "begun"])
+@pytest.mark.parametrize("attack", ENDED, ids=lambda attack: attack.__name__)
+def test_s65_a_master_that_sends_what_no_master_sends(
+    tmp_path: Path, master: MasterLog, attack: Attack, begun: bool
+) -> None:
+    part = MasterLog(master.content[: SEGMENT + 20_000])
+
+    async def scenario() -> None:
+        if begun:
+            async with HaPort(part) as ha, running(tmp_path, ha, KnownBroker(ha)) as (replica, _):
+                await until(lambda: replica.end_offset > SEGMENT)
+        async with HostilePort(master, attack) as ha:
+            tracemalloc.start()
+            async with running(tmp_path, ha, KnownBroker(ha)) as (replica, task):
+                await until(lambda: ha.attacks_left == 0 or task.done())
+                held = log_bytes(replica.store)
+                assert held == master.content[: len(held)]
+                await until(lambda: replica.end_offset == master.end or task.done())
+                if task.done():
+                    await task
+                assert tracemalloc.get_traced_memory()[1] < MEMORY_MAX
+                assert log_bytes(replica.store) == master.content
+            tracemalloc.stop()
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("attack", [heartbeats_without_pause, largest_transfer], ids=lambda attack: attack.__name__)
+def test_s65_a_master_that_must_not_be_followed(tmp_path: Path, master: MasterLog, attack: Attack) -> None:
+    part = MasterLog(master.content[: SEGMENT + 20_000])
+
+    async def scenario() -> None:
+        async with HaPort(part) as ha, running(tmp_path, ha, KnownBroker(ha)) as (replica, _):
+            await until(lambda: replica.end_offset > SEGMENT)
+        async with HostilePort(master, attack) as ha, running(tmp_path, ha, KnownBroker(ha)) as (replica, task):
+            before = log_bytes(replica.store)
+            with pytest.raises(CopyRefusedError):
+                await task
+            assert log_bytes(replica.store) == before
+        async with HaPort(master) as ha, running(tmp_path, ha, KnownBroker(ha)) as (replica, _):
+            await until(lambda: replica.end_offset == master.end)
+
+    run_virtual(scenario())
+
+
+def test_s65_a_record_with_a_wrong_checksum_is_never_held(tmp_path: Path, master: MasterLog) -> None:
+    at = master.end // 2
+    wrong = master.changed(at, bytes([master.bytes_at(at, 1)[0] ^ 1]))
+
+    async def scenario() -> None:
+        async with HaPort(wrong) as ha, running(tmp_path, ha, KnownBroker(ha)) as (replica, _):
+            await until(lambda: replica.end_offset == master.end)
+            ((start, end),) = replica.store.gaps
+            assert start <= at < end
+            held = log_bytes(replica.store)
+            assert held[:start] + held[end:] == master.content[:start] + master.content[end:]
+            units = sum(replica.store.max_queue_offset(*name) for name in replica.store.queue_names())
+            found = [
+                replica.store.queue_unit(*name, number) for name in replica.store.queue_names() for number in range(225)
+            ]
+            assert (units, start in [unit[0] for unit in found]) == (900, False)
+
+    run_virtual(scenario())
