@@ -127,7 +127,7 @@ class HostilePort(HaPort):
 
 @pytest.mark.parametrize("begun", [False, True], ids=["new", "begun"])
 @pytest.mark.parametrize("attack", ENDED, ids=lambda attack: attack.__name__)
-def test_s65_a_master_that_sends_what_no_master_sends(
+def test_s76_a_master_that_sends_what_no_master_sends(
     tmp_path: Path, master: MasterLog, attack: Attack, begun: bool
 ) -> None:
     part = MasterLog(master.content[: SEGMENT + 20_000])
@@ -153,7 +153,7 @@ def test_s65_a_master_that_sends_what_no_master_sends(
 
 
 @pytest.mark.parametrize("attack", [heartbeats_without_pause, largest_transfer], ids=lambda attack: attack.__name__)
-def test_s65_a_master_that_must_not_be_followed(tmp_path: Path, master: MasterLog, attack: Attack) -> None:
+def test_s76_a_master_that_must_not_be_followed(tmp_path: Path, master: MasterLog, attack: Attack) -> None:
     part = MasterLog(master.content[: SEGMENT + 20_000])
 
     async def scenario() -> None:
@@ -170,7 +170,7 @@ def test_s65_a_master_that_must_not_be_followed(tmp_path: Path, master: MasterLo
     run_virtual(scenario())
 
 
-def test_s65_a_record_with_a_wrong_checksum_is_never_held(tmp_path: Path, master: MasterLog) -> None:
+def test_s76_a_record_with_a_wrong_checksum_is_never_held(tmp_path: Path, master: MasterLog) -> None:
     at = master.end // 2
     wrong = master.changed(at, bytes([master.bytes_at(at, 1)[0] ^ 1]))
 

@@ -19,6 +19,7 @@ import orjson
 import pytest
 from tests.attack.guarded import ADMIN, DENIED, Guarded, signed
 from tests.brokers import Cluster, Unconnected, properties_text, run
+from tests.unit.broker.test_pop import POP, pop_fields
 
 from rucola.broker.acl.senders import mark_of
 from rucola.broker.client.client_channel import ClientChannel
@@ -607,3 +608,46 @@ def test_which_recall_counts(recalled_by: str, sent_by: str, recall_of: str | No
     step.withdrawn["T+K"] = dict.fromkeys(recalled_by.split(" "), "T")
     assert step.recalled_by("T+K", sent_by) == (None if recall_of is None else ("T+K", recall_of))
     assert step.recalled_by("T+other", sent_by) is None
+
+
+# -- waiting pops ------------------------------------------------------------------------------------------------------
+
+
+def test_another_account_does_not_end_a_waiting_pop_by_its_attempt_id(tmp_path: Path) -> None:
+    """It may read the topic in the same group, knows the attempt id, and names the other's client id as its own."""
+    text = accounts().replace("Shared=PUB", "Shared=PUB|SUB").replace("groupPerms: [", "groupPerms: [G=SUB, ")
+
+    async def play() -> None:
+        async with guarded(tmp_path, text.replace(", ]", "]")) as cluster:
+
+            async def member(account: tuple[str, str]) -> tuple[Actor, int]:
+                """One more connection, and how the broker has taken its client id."""
+                actor: Actor = cluster.actor(account, "consumer")
+                consumer = {"groupName": "G", "subscriptionDataSet": []}
+                body = orjson.dumps({"clientID": "consumer", "consumerDataSet": [consumer]})
+                return actor, (await actor.ask(RemotingCommand(RequestCode.HEART_BEAT, body=body))).code
+
+            async def polls(actor: Actor, waiting: int) -> asyncio.Task[RemotingCommand]:
+                """Begins a pop, after which so many wait."""
+                fields = pop_fields(consumerGroup="G", topic="Shared", pollTime=9000, attemptId="known")
+                task = asyncio.create_task(actor.ask(RemotingCommand(POP, ext_fields=fields)))
+                await actor.heard()
+                async with asyncio.timeout(10):
+                    while len(cluster.broker.services.pops.get().hold) != waiting:
+                        await asyncio.sleep(0.01)
+                return task
+
+            reader, taken = await member(ALICE)
+            held = await polls(reader, 1)
+            thief, refused = await member(MALLORY)
+            assert (taken, refused) == (0, DENIED)
+            first = await polls(thief, 2)
+            second = await polls(cluster.actor(MALLORY), 2)
+            assert (await first).code == ResponseCode.POLLING_TIMEOUT, "it may end its own"
+            assert (held.done(), second.done()) == (False, False)
+            moved, taken = await member(ALICE)
+            third = await polls(moved, 2)
+            assert (await held).code == ResponseCode.POLLING_TIMEOUT, "and hides none"
+            assert (taken, second.done(), third.done()) == (0, False, False)
+
+    run(play())

@@ -20,7 +20,7 @@ from rucola.broker.running import RunningBroker
 from rucola.broker.running_services import RunningServices
 from rucola.broker.services import BrokerServices
 from rucola.common.hosts import host_bytes, join_address
-from rucola.errors import ConfigError
+from rucola.errors import AddressInUseError, ConfigError
 from rucola.formats.properties import encode_properties
 from rucola.protocol.frame import FrameBatch
 from rucola.remoting.server import Channel, RemotingServer, ServerOptions, server_tls
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from rucola.broker.pop.receipt import Receipt
 
 logger = logging.getLogger(__name__)
+FAST_PORT_BELOW = 2
+"""The fast ("VIP") port of RocketMQ's brokers is so far below the port for clients."""
 
 
 class Broker:
@@ -73,19 +75,18 @@ class Broker:
         )
         services = self.services = BrokerServices(config, self.store, files, clock, peers_clock or clock, self._pops)
         self.topics, self.groups, self.offsets = services.topics, services.groups, services.offsets
-        self._server = RemotingServer(
-            self,
-            config.bind_address,
-            config.listen_port,
-            ServerOptions(
-                idle_timeout_ms=config.server_channel_max_idle_time_s * 1000,
-                connections_max=config.connections_max,
-                connections_per_address_max=config.connections_per_address_max,
-                outbound_total_max=config.unsent_bytes_max,
-                tls=server_tls(config),
-            ),
-            services.supervisor,
+        options = ServerOptions(
+            idle_timeout_ms=config.server_channel_max_idle_time_s * 1000,
+            connections_max=config.connections_max,
+            connections_per_address_max=config.connections_per_address_max,
+            outbound_total_max=config.unsent_bytes_max,
+            tls=server_tls(config),
         )
+        self._server = RemotingServer(self, config.bind_address, config.listen_port, options, services.supervisor)
+        self._fast: RemotingServer | None = None
+        """The port of RocketMQ at which its slaves ask for topics and timers; only for them."""
+        if config.feeds_slaves:
+            self._fast = RemotingServer(self, config.bind_address, 0, options, services.supervisor)
         self._listeners: list[Callable[[], None]] = []
         self._running: RunningBroker | None = None
 
@@ -103,6 +104,12 @@ class Broker:
     def address(self) -> str:
         """The address that clients are given, ``host:port``."""
         return join_address(self.config.client_host, self._server.port)
+
+    @property
+    def ha_address(self) -> str | None:
+        """The address for slaves, ``host:port``; None if the broker does not listen for slaves."""
+        replication = self.running.replication
+        return None if replication is None else join_address(self.config.client_host, replication.server.port)
 
     @property
     def ready(self) -> bool:
@@ -126,8 +133,25 @@ class Broker:
 
     @property
     def sends_waiting(self) -> int:
-        """Number of batches of responses that wait for a sync of the log."""
-        return self.running.sends_waiting
+        """Number of batches of responses that wait for a sync of the log, or for slaves."""
+        return self.running.sends_waiting()
+
+    @property
+    def slaves(self) -> int:
+        """Number of connected slaves."""
+        replication = self.running.replication
+        return 0 if replication is None else len(replication.server.slaves)
+
+    @property
+    def slave_behind_bytes(self) -> int:
+        """Bytes of the log that the slave lacks that lacks most; 0 without slaves."""
+        replication = self.running.replication
+        return 0 if replication is None else replication.behind_bytes
+
+    @property
+    def acks_buffered(self) -> int:
+        """Number of pops with acknowledgements that are not in the log yet."""
+        return self.services.pops.acks_buffered
 
     def on_dispatch(self, listener: Callable[[], None]) -> None:
         """Calls ``listener`` each time stored messages have reached their queues."""
@@ -140,6 +164,8 @@ class Broker:
     def drop_connections(self) -> None:
         """Closes the port and cuts every connection at once, as if the process had ended; ``shutdown`` must follow."""
         self._server.drop()
+        if self._fast is not None:
+            self._fast.drop()
 
     def withdraw(self, channel: Channel, opaque: int) -> bool:
         """Takes out the waiting pop of ``channel`` with the number ``opaque``, because its client no longer wants the
@@ -194,6 +220,9 @@ class Broker:
         await self._server.start()
         try:
             self.open(loop)
+            if (replication := self.running.replication) is not None:
+                await replication.server.start()
+                await self._start_fast()
         except BaseException:
             services.timers.close()
             self.store.shutdown()
@@ -223,6 +252,8 @@ class Broker:
         """
         services, running, serving = self.services, self.running, self._serving
         serving.handler.stopping = True
+        if running.replication is not None:
+            await running.replication.settle(running.sends_waiting)
         services.loop_watch.stop()
         await serving.stop_periodic()
         services.writer.stop()
@@ -246,7 +277,11 @@ class Broker:
         if running.waiters is not None:
             running.waiters.release(self.store.flushed_offset)
             running.waiters.fail_all("the broker stopped")
+        if running.replication is not None:
+            await running.replication.close()
         await serving.processors.close()
+        if self._fast is not None:
+            await self._fast.close()
         await self._server.close()
 
     # -- the remoting server's handler ---------------------------------------------------------------------------------
@@ -288,6 +323,14 @@ class Broker:
             services.access.freshness.begin()
         self.store.start()
         services.stats.start()
+
+    async def _start_fast(self) -> None:
+        assert self._fast is not None
+        self._fast.port = max(self._server.port - FAST_PORT_BELOW, 0)
+        try:
+            await self._fast.start()
+        except (AddressInUseError, ConfigError) as error:
+            event(logger, logging.WARNING, "slaves of RocketMQ get no topics and timers", error=error)
 
     def _open_store(self) -> None:
         config, store = self.config, self.store

@@ -21,7 +21,7 @@ from rucola.runtime.logs import event
 from rucola.store.config import MessageStoreConfig, in_todays_words
 
 logger = logging.getLogger(__name__)
-_NO_SLAVES = "there are no slaves"
+_NO_SLAVES = "a broker is a master; `rucola replica` makes a copy"
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,12 @@ class BrokerConfig(TlsConfig):
     )
     broker_name: str = option("brokerName", "broker-a", "Name of the broker.")
     broker_cluster_name: str = option("brokerClusterName", "DefaultCluster", "Cluster the broker belongs to.")
-    broker_id: int = option(
-        "brokerId", 0, "Always 0, the number of a master: there are no slaves.", minimum=0, maximum=0, reason=_NO_SLAVES
-    )
+    broker_id: int = option("brokerId", 0, "Always 0, the number of a master.", minimum=0, maximum=0, reason=_NO_SLAVES)
     broker_role: str = option(
         "brokerRole",
         "ASYNC_MASTER",
-        "ASYNC_MASTER and SYNC_MASTER mean the same, because there are no slaves. With SYNC_MASTER the broker logs a "
-        "warning at start-up: an acknowledged message exists on this broker only.",
+        "With `SYNC_MASTER`, a message is acknowledged when `inSyncReplicas` brokers have it. In a `broker.conf`, "
+        "either value also opens the port for slaves (`haListenPort`).",
         choices=("ASYNC_MASTER", "SYNC_MASTER"),
         reason=_NO_SLAVES,
     )
@@ -109,6 +107,34 @@ class BrokerConfig(TlsConfig):
         "IP address that clients are told. Empty: `bindAddress`. Needed if the broker listens on all addresses.",
     )
     listen_port: int = option("listenPort", 10911, "Port to listen on; 0 for any free port.", minimum=0, maximum=65535)
+    ha_listen_port: int = option(
+        "haListenPort",
+        -1,
+        "Port for slaves; 0 for the one after `listenPort`, -1 for none. RocketMQ always listens.",
+        minimum=-1,
+        maximum=65535,
+    )
+    ha_allowed_slaves: str = option(
+        "haAllowedSlaves",
+        "",
+        "Addresses or networks that may copy the log, separated by commas. Others than these and loopback need "
+        "`insecure=true`. Rucola's own.",
+    )
+    in_sync_replicas: int = option(
+        "inSyncReplicas",
+        0,
+        "With `SYNC_MASTER`: number of brokers that must have a message before it is acknowledged, this one included. "
+        "0 means 2. In RocketMQ 1, with which nobody waits.",
+        minimum=0,
+        maximum=64,
+    )
+    slave_timeout_ms: int = option(
+        "slaveTimeout",
+        3000,
+        "Longest wait for slaves; the sender is then told FLUSH_SLAVE_TIMEOUT.",
+        unit="ms",
+        minimum=1,
+    )
     grpc_server_port: int = option(
         "grpcServerPort",
         -1,
@@ -500,6 +526,23 @@ class BrokerConfig(TlsConfig):
         return self.broker_ip1 or self.bind_address
 
     @property
+    def feeds_slaves(self) -> bool:
+        """Whether the broker listens for slaves."""
+        return self.ha_listen_port >= 0 or self.broker_role == "SYNC_MASTER"
+
+    @property
+    def ha_port(self) -> int:
+        """Port for slaves; 0 for any free port."""
+        if self.ha_listen_port > 0:
+            return self.ha_listen_port
+        return self.listen_port + 1 if self.listen_port else 0
+
+    @property
+    def replicas_needed(self) -> int:
+        """Number of brokers that must have a message before it is acknowledged, this one included."""
+        return (self.in_sync_replicas or 2) if self.broker_role == "SYNC_MASTER" else 1
+
+    @property
     def namesrv_addresses(self) -> list[str]:
         """The addresses of the name servers."""
         return [address.strip() for address in self.namesrv_addr.split(";") if address.strip()]
@@ -538,14 +581,17 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
     if "true" in (values.get("aclEnable", "").strip(), values.get("authenticationEnabled", "").strip()):
         # With access control, topics and groups are not created automatically unless the options demand it.
         values = {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false", **values}
+    if "brokerRole" in values:
+        values = {"haListenPort": "0", **values}
     with problems:
         broker_config = parse_options(BrokerConfig, values)
     with problems:
         store_config = parse_options(MessageStoreConfig, values)
     problems.report()
-    idle_keys = not_ours + ["brokerRole"] * (broker_config.broker_role == "SYNC_MASTER")
-    if idle_keys:
-        event(logger, logging.WARNING, "options of RocketMQ without effect here", meaning=without_effect(idle_keys))
+    if not_ours:
+        event(logger, logging.WARNING, "options of RocketMQ without effect here", meaning=without_effect(not_ours))
+    if broker_config.broker_role == "SYNC_MASTER" and not broker_config.in_sync_replicas:
+        event(logger, logging.WARNING, "SYNC_MASTER waits for one slave", change_with="inSyncReplicas")
     if _is_loopback(broker_config.bind_address) and not _is_loopback(broker_config.client_host):
         # A broker.conf for RocketMQ often sets brokerIP1 but not bindAddress, because RocketMQ listens on all addresses
         # by default.

@@ -55,6 +55,7 @@ class DispatchScheduler:
         self._listeners = listeners
         self._loop = running.loop
         self._sync_flush = running.services.store.config.sync_flush
+        self._grew = None if running.replication is None else running.replication.server.grew
         self._call: asyncio.Handle | None = None
         self._delayed_to: float = inf
         """Physical offset up to which the scheduled dispatch may be delayed; infinite if it is not delayed."""
@@ -62,11 +63,13 @@ class DispatchScheduler:
         """Whether the last dispatch left messages over that it could not put into their queues."""
 
     def appended(self) -> None:
-        """Schedules a dispatch after messages were appended. With SYNC_FLUSH, ``flushed`` schedules the dispatch after
-        the sync, because messages are invisible until then.
+        """Schedules a dispatch, and sends the log to slaves, after messages were appended. With SYNC_FLUSH, ``flushed``
+        does so after the sync, because messages are invisible until then.
         """
         if not self._sync_flush:
             self._schedule()
+            if self._grew is not None:
+                self._grew()
 
     def flushed_in_thread(self) -> None:
         """Calls ``flushed`` on the event loop. Any thread may call this method."""
@@ -83,6 +86,8 @@ class DispatchScheduler:
             if services.store.state is StoreState.IO_ERROR:
                 call(_ANSWERS, waiters.fail_all, "a sync of the disk failed")
         self._schedule()
+        if self._grew is not None:
+            self._grew()
 
     def dispatch_scheduled(self) -> None:
         """Runs a scheduled dispatch now, so that the next read sees every confirmed message. If the dispatch must map

@@ -1,9 +1,10 @@
-"""Responses that wait for a sync of the log (SYNC_FLUSH; RocketMQ 5.3.3, ``GroupCommitService``).
+"""Responses that wait for a sync of the log (SYNC_FLUSH; RocketMQ 5.3.3, ``GroupCommitService``), or for slaves
+(SYNC_MASTER; ``GroupTransferService``).
 
-A response is encoded when its message is appended, and kept here in append order until the flushed offset passes the
-end of the record. One write per connection sends all responses that one sync covers. Every response is sent exactly
-once: either unchanged, or as FLUSH_DISK_TIMEOUT after a timeout or a failed sync (reliability.md G-03 and G-05). Event
-loop only.
+A response is encoded when its message is appended, and kept here in append order until the disk, or enough slaves, have
+the end of the record. One write per connection sends all responses that one sync covers. Every response is sent exactly
+once: either unchanged, or with another code after a timeout or a failure (reliability.md G-03 and G-05). Event loop
+only.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from rucola.remoting.channel import Channel
 from rucola.runtime.logs import event
@@ -18,8 +20,29 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 Answers = bytes | bytearray
-Entry = tuple[int, float, Channel, Answers]
-"""End physical offset, deadline in monotonic seconds, channel, encoded responses."""
+Entry = tuple[int, float, Channel, Answers, bool]
+"""End physical offset, deadline in monotonic seconds, channel, encoded responses, and whether they are sent unchanged
+although slaves are missing.
+"""
+
+
+class Confirmation(Protocol):
+    """What a response must wait for before it says that its message is stored."""
+
+    def passed(self, end_physical_offset: int) -> bool:
+        """Whether everything below ``end_physical_offset`` is as safe as it must be."""
+        ...
+
+    def add(self, end_physical_offset: int, channel: Channel, answers: Answers, lenient: bool = False) -> None:
+        """Sends ``answers`` when it is.
+
+        Args:
+            end_physical_offset: end of what was written.
+            channel: whose request it was.
+            answers: encoded responses.
+            lenient: whether they are sent unchanged although slaves are missing.
+        """
+        ...
 
 
 class FlushWaiters:
@@ -27,9 +50,13 @@ class FlushWaiters:
 
     Args:
         monotonic: returns monotonic seconds.
-        timeout_ms: ``syncFlushTimeout``.
-        refuse: turns encoded responses into responses with FLUSH_DISK_TIMEOUT and the given remark.
+        timeout_ms: ``syncFlushTimeout`` or ``slaveTimeout``.
+        refuse: turns encoded responses into responses with the code of a failure and the given remark.
         call_later: the loop's method, called with ``(seconds, callback)``.
+        reached: returns the physical offset up to which the log is safe.
+        what: what was not confirmed, for remarks: ``"flush"`` or ``"copy"``.
+        then: what the responses must wait for afterwards; None if for nothing.
+        is_lenient: whether responses that were added as ``lenient`` are never refused.
     """
 
     def __init__(
@@ -38,22 +65,34 @@ class FlushWaiters:
         timeout_ms: int,
         refuse: Callable[[Answers, str], bytes],
         call_later: Callable[[float, Callable[[], None]], object],
+        reached: Callable[[], int],
+        what: str = "flush",
+        then: Confirmation | None = None,
+        is_lenient: bool = False,
     ) -> None:
         self._monotonic = monotonic
         self._timeout_s = timeout_ms / 1000
         self._refuse = refuse
         self._call_later = call_later
+        self._reached, self._what, self._then, self._is_lenient = reached, what, then, is_lenient
         self._timer_runs = False
         self._waiting: deque[Entry] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, end_physical_offset: int, channel: Channel, answers: Answers) -> None:
+    def passed(self, end_physical_offset: int) -> bool:
+        """Whether everything below ``end_physical_offset`` is as safe as it must be."""
+        return end_physical_offset <= self._reached() and (self._then is None or self._then.passed(end_physical_offset))
+
+    def add(self, end_physical_offset: int, channel: Channel, answers: Answers, lenient: bool = False) -> None:
         """Keeps ``answers`` until everything below ``end_physical_offset`` is synced and all earlier responses have
         been sent.
         """
-        self._waiting.append((end_physical_offset, self._monotonic() + self._timeout_s, channel, answers))
+        if self._then is not None and not self._waiting and end_physical_offset <= self._reached():
+            self._then.add(end_physical_offset, channel, answers, lenient)
+            return
+        self._waiting.append((end_physical_offset, self._monotonic() + self._timeout_s, channel, answers, lenient))
         channel.owe(len(answers))
         if not self._timer_runs:
             self._timer_runs = True
@@ -61,19 +100,22 @@ class FlushWaiters:
 
     def release(self, flushed_offset: int) -> None:
         """Sends the responses whose messages end at or below ``flushed_offset``."""
-        waiting = self._waiting
+        waiting, then = self._waiting, self._then
         parts: dict[Channel, list[Answers]] = {}
         while waiting and waiting[0][0] <= flushed_offset:
-            _, _, channel, answers = waiting.popleft()
+            end, _, channel, answers, lenient = waiting.popleft()
             channel.settle(len(answers))
-            parts.setdefault(channel, []).append(answers)
+            if then is not None and not then.passed(end):
+                then.add(end, channel, answers, lenient)
+            else:
+                parts.setdefault(channel, []).append(answers)
         _send(parts)
 
     def fail_all(self, reason: str) -> None:
-        """Answers FLUSH_DISK_TIMEOUT to every waiting request; called after a failed sync and when the broker stops."""
+        """Answers every waiting request with the code of a failure."""
         failed = list(self._waiting)
         self._waiting.clear()
-        self._answer_refused(failed, f"the message is stored, its flush failed: {reason}")
+        self._answer_refused(failed, f"the message is stored, its {self._what} failed: {reason}")
 
     def _expire(self) -> None:
         """Answers the requests that have waited too long, which are the oldest, and schedules the next check."""
@@ -81,17 +123,18 @@ class FlushWaiters:
         expired = []
         while self._waiting and self._waiting[0][1] <= now:
             expired.append(self._waiting.popleft())
-        self._answer_refused(expired, "the message is stored, its flush was not confirmed in time")
+        self._answer_refused(expired, f"the message is stored, its {self._what} was not confirmed in time")
         self._timer_runs = bool(self._waiting)
         if self._waiting:
             self._call_later(max(self._waiting[0][1] - now, 0.001), self._expire)
 
     def _answer_refused(self, entries: Iterable[Entry], remark: str) -> None:
         parts: dict[Channel, list[Answers]] = {}
-        for _, _, channel, answers in entries:
+        for _, _, channel, answers, lenient in entries:
             channel.settle(len(answers))
             try:
-                parts.setdefault(channel, []).append(self._refuse(answers, remark))
+                refused = answers if lenient and self._is_lenient else self._refuse(answers, remark)
+                parts.setdefault(channel, []).append(refused)
             except Exception as error:  # noqa: BLE001 - as in _send
                 event(logger, logging.ERROR, "response cannot be decoded", error, peer=channel.remote_address)
         _send(parts)

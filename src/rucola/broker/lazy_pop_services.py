@@ -33,6 +33,10 @@ class Pops(Protocol):
     def acks(self) -> PopAckProcessor:
         """Serves acknowledgements."""
 
+    @property
+    def acks_buffered(self) -> int:
+        """Number of pops with acknowledgements that are not in the log yet."""
+
     def load(self, after_pops: bool) -> None:
         """Loads POP data."""
 
@@ -100,6 +104,11 @@ class LazyPopServices:
     def waiting(self) -> int:
         """Number of pops that wait for messages."""
         return len(self.started.hold) if self.started is not None else 0
+
+    @property
+    def acks_buffered(self) -> int:
+        """Number of pops with acknowledgements that are not in the log yet."""
+        return self.started.acks_buffered if self.started is not None else 0
 
     def load(self) -> None:
         """Loads POP data; call this after the store and the consumer offsets are loaded.

@@ -154,7 +154,9 @@ statistics: LazyProcessor[StatisticsProcessor] = LazyProcessor(
     "processor.statistics", "StatisticsProcessor", lambda made, it: made(it.services, it.address)
 )
 broker: LazyProcessor[BrokerManageProcessor] = LazyProcessor(
-    "processor.broker_manage", "BrokerManageProcessor", lambda made, it: made(it.services, lambda: it.sends_waiting)
+    "processor.broker_manage",
+    "BrokerManageProcessor",
+    lambda made, it: made(it.services, it.sends_waiting, it.replication),
 )
 accounts: LazyProcessor[AclProcessor] = LazyProcessor(
     "processor.acl", "AclProcessor", lambda made, it: made(it.services.config, it.services.control.accounts, it.address)

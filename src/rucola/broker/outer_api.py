@@ -51,13 +51,16 @@ class BrokerOuterApi:
         config: names of the broker and addresses of the name servers.
         address: the address that clients are given, ``host:port``.
         wall_ms: returns the time for signatures.
+        ha_port: returns the port for slaves; None if there is none, and slaves are told one that nobody listens on.
     """
 
-    def __init__(self, config: BrokerConfig, address: str, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, config: BrokerConfig, address: str, wall_ms: Callable[[], int], ha_port: Callable[[], int | None]
+    ) -> None:
         self._config = config
         self._address = address
-        host, _, port = address.rpartition(":")
-        self._ha_address = f"{host}:{int(port) + 1}"
+        self._host, _, port = address.rpartition(":")
+        self._port, self._ha_port = int(port), ha_port
         self._client = RemotingClient(ClientOptions(signer=_signer(config, wall_ms), tls=_tls(config)))
         self._api = NameServerApi(self._client)
         self._failing: set[str] = set()
@@ -160,7 +163,7 @@ class BrokerOuterApi:
             config.broker_name,
             self._address,
             config.broker_cluster_name,
-            self._ha_address,
+            f"{self._host}:{self._ha_port() or self._port + 1}",
             config.broker_id,
             enable_acting_master=False,
             body_crc32=body_crc32(body),

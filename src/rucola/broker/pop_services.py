@@ -82,6 +82,7 @@ class PopServices:
             config.max_pop_polling_size,
             config.pop_polling_size,
             services.senders.account_on,
+            self._is_same_client,
         )
         self._locks = OrderLocks(self._orders, self.hold, store.now_ms, self._call_later)
 
@@ -113,6 +114,11 @@ class PopServices:
             names_origins=self._config.guarded,
         )
         self._revive.load(since_ms)
+
+    @property
+    def acks_buffered(self) -> int:
+        """Number of pops with acknowledgements that are not in the log yet."""
+        return len(self._acks)
 
     @cached_property
     def messages(self) -> PopMessageProcessor:
@@ -155,8 +161,12 @@ class PopServices:
         )
 
     def start(self) -> None:
-        """Starts to revive messages, beginning with those that became due while the broker was down."""
-        self._acks.start(self._running.loop, self._services.cold_reads, self._services.supervisor)
+        """Starts to revive messages, beginning with those that became due while the broker was down; but first, stores
+        the acknowledgements that a killed process has left.
+        """
+        self._acks.start(self._running.loop, self._services.cold_reads, self._services.supervisor, self._start_reviving)
+
+    def _start_reviving(self) -> None:
         self._reviving = self._services.supervisor.every(
             "revival of popped messages",
             lambda: self._config.revive_interval_ms / 1000,
@@ -168,9 +178,9 @@ class PopServices:
 
     async def catch_up(self) -> None:
         """Revives the messages that became due because the clock was moved forward."""
+        with suppress(BrokerError):  # they are stored later; then some of their messages may come again
+            await self._acks.store_all()
         if self._reviving is not None:
-            with suppress(BrokerError):  # they are stored later; then some of their messages may come again
-                await self._acks.store_all()
             self._revive.look_again()
             await self._reviving.catch_up()
         self._locks.clock_moved()
@@ -235,6 +245,14 @@ class PopServices:
             and queue.queue_id < config.read_queue_nums
             and queue.group in self._services.groups.table
         )
+
+    def _is_same_client(self, one: Channel, other: Channel, group: str) -> bool:
+        """Whether two connections may belong to the same client of a group. A client registers on its new connection
+        after its first pop there, or never, so an unknown client id differs from none.
+        """
+        info = self._services.consumers.group(group)
+        known = () if info is None else (info.clients.get(one), info.clients.get(other))
+        return len({client.client_id for client in known if client is not None}) < 2
 
     def _call_later(self, delay_s: float, callback: Any, *arguments: Any) -> asyncio.TimerHandle:
         return self._running.loop.call_later(delay_s, callback, *arguments)

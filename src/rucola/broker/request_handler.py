@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rucola.broker.cold_reads import ColdReads
-from rucola.broker.flush_waiters import FlushWaiters
 from rucola.broker.late_requests import LateRequests
 from rucola.broker.processor.send import SendMessageProcessor
 from rucola.broker.pull.processor import PullMessageProcessor
@@ -58,8 +57,8 @@ class RequestHandler:
         store: tells whether sends have caused work that takes longer than storing their messages.
         dispatch_scheduled: runs a scheduled dispatch, so that the next read sees every confirmed message; called
             before a request that may read.
-        waiters: responses that wait for a sync; None without SYNC_FLUSH.
-        waiting_max: maximum number of waiting responses; further sends are refused.
+        waiting: returns the number of responses that wait for disk or slaves; None if none ever waits.
+        waiting_max: maximum of this number; further sends are refused.
         cold_reads: reads messages that the guard needs and that are not in memory.
         guard: checks the permissions of a batch's rows; None without access control.
 
@@ -74,7 +73,7 @@ class RequestHandler:
         pull: PullMessageProcessor,
         table: ProcessorTable,
         dispatch_scheduled: Callable[[], None],
-        waiters: FlushWaiters | None,
+        waiting: Callable[[], int] | None,
         waiting_max: int,
         monotonic: Callable[[], float],
         cold_reads: ColdReads,
@@ -83,7 +82,7 @@ class RequestHandler:
         self.stopping = False
         self._guard = guard
         self._late = LateRequests(cold_reads, table.json_bodies, self._process_late)
-        self._waiters = waiters
+        self._waiting = waiting
         self._waiting_max = waiting_max
         self._monotonic = monotonic
         self._dispatch_scheduled = dispatch_scheduled
@@ -155,7 +154,7 @@ class RequestHandler:
         """Serves rows ``first`` to ``last`` (excluded), which send messages; returns the first row that was not
         served.
         """
-        if self._waiters is not None and len(self._waiters) >= self._waiting_max:
+        if self._waiting is not None and self._waiting() >= self._waiting_max:
             _answer(channel, batch.table, first, last, ResponseCode.SYSTEM_BUSY, OVERLOAD)
             return last
         run = RowRun(batch.source, batch.view, batch.table, first, last)
@@ -165,7 +164,7 @@ class RequestHandler:
         return last
 
     def _send_command(self, channel: Channel, command: RemotingCommand) -> None:
-        if self._waiters is not None and len(self._waiters) >= self._waiting_max:
+        if self._waiting is not None and self._waiting() >= self._waiting_max:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         self._send.process_command(channel, command)
 

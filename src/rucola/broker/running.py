@@ -56,11 +56,11 @@ class RunningBroker:
         self.scheduler = DispatchScheduler(running, listeners)
         self.handler = RequestHandler(
             store,
-            SendMessageProcessor(services, _rewriter(services), running.waiters),
+            SendMessageProcessor(services, _rewriter(services), running.confirmation),
             running.pull,
             self.processors,
             self.scheduler.dispatch_scheduled,
-            running.waiters,
+            None if running.confirmation is None else running.sends_waiting,
             config.send_thread_pool_queue_capacity,
             services.clock.monotonic,
             services.cold_reads,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from rucola.broker.client.group_changes import GroupChanges
-from rucola.broker.flush_waiters import FlushWaiters
+from rucola.broker.flush_waiters import Confirmation, FlushWaiters
 from rucola.broker.outer_api import BrokerOuterApi
 from rucola.broker.processor.send_response import flush_not_confirmed
 from rucola.broker.pull.processor import PullMessageProcessor
@@ -17,6 +18,9 @@ from rucola.broker.transaction.transactional_message_service import Transactiona
 from rucola.broker.when_safe import WhenSafe
 from rucola.common.key_builder import TRANS_CHECK_MAX_TIME_TOPIC
 
+if TYPE_CHECKING:
+    from rucola.broker.ha.replication import Replication
+
 
 class RunningServices:
     """Created when the port is open and the store is loaded. The constructor starts nothing.
@@ -27,7 +31,9 @@ class RunningServices:
         address: the address that clients are given, ``host:port``.
 
     Attributes:
+        replication: the slaves; None if there cannot be any.
         waiters: the responses that wait for a sync; None without SYNC_FLUSH.
+        confirmation: what responses wait for; None without SYNC_FLUSH and SYNC_MASTER.
         when_safe: sends single responses when they are safe.
         outer_api: calls the name servers.
         pull: serves pulls.
@@ -40,13 +46,23 @@ class RunningServices:
         self.services = services
         self.loop = loop
         self.address = address
+        self.replication: Replication | None = None
+        if config.feeds_slaves:
+            self.replication = _replication(services, loop)
+        copies = self.replication if self.replication is not None and self.replication.needed else None
         self.waiters: FlushWaiters | None = None
         if options.sync_flush:
             self.waiters = FlushWaiters(
-                clock.monotonic, options.sync_flush_timeout_ms, flush_not_confirmed, loop.call_later
+                clock.monotonic,
+                options.sync_flush_timeout_ms,
+                flush_not_confirmed,
+                loop.call_later,
+                lambda: services.store.flushed_offset,
+                then=copies,
             )
-        self.when_safe = WhenSafe(services.store, self.waiters)
-        self.outer_api = BrokerOuterApi(config, address, clock.wall_ms)
+        self.confirmation: Confirmation | None = copies if self.waiters is None else self.waiters
+        self.when_safe = WhenSafe(self.confirmation)
+        self.outer_api = BrokerOuterApi(config, address, clock.wall_ms, self._ha_port)
         self.registration = Registration(config, loop, self.outer_api, services.topics, services.supervisor)
         self.transaction_checks = TransactionCheckService(
             services.halves,
@@ -62,10 +78,33 @@ class RunningServices:
         changes = GroupChanges(config, services.topics, services.groups, services.filters, loop)
         services.consumers.on_change(changes.tell)
 
-    @property
     def sends_waiting(self) -> int:
-        """Number of batches of responses that wait for a sync of the log."""
-        return len(self.waiters) if self.waiters is not None else 0
+        """Returns the number of batches of responses that wait for a sync of the log, or for slaves."""
+        disk = len(self.waiters) if self.waiters is not None else 0
+        return disk if self.replication is None else disk + len(self.replication.waiters)
+
+    def _ha_port(self) -> int | None:
+        return None if self.replication is None else self.replication.server.port
+
+
+def _replication(services: BrokerServices, loop: asyncio.AbstractEventLoop) -> Replication:
+    # Imported only here, because most brokers have no slaves.
+    from rucola.broker.ha.master import HaServer
+    from rucola.broker.ha.replication import Replication
+    from rucola.broker.ha.slave_access import SlaveAccess
+
+    config = services.config
+    made = Replication(config.replicas_needed, services.clock.monotonic, config.slave_timeout_ms, loop.call_later)
+    made.server = HaServer(
+        services.store.sent_log(),
+        config.bind_address,
+        config.ha_port,
+        SlaveAccess(config.ha_allowed_slaves, config.insecure),
+        services.cold_reads.fetch,
+        made.changed,
+        services.supervisor,
+    )
+    return made
 
 
 def _transactions(services: BrokerServices, checks: TransactionCheckService) -> TransactionalMessageService:

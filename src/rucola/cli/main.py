@@ -312,6 +312,12 @@ def _replica(add: Add) -> None:
         metavar="N",
         help="The master's mappedFileSizeCommitLog. [default: asked of --broker, or that of the directory]",
     )
+    add(
+        "--flush",
+        choices=("sync", "async"),
+        default="async",
+        help="sync: sync and report at once what came, for a master whose senders wait. [default: twice a second]",
+    )
     add("--access-key", metavar="NAME", default="", help="Account for a protected master.")
     add("--secret-key", metavar="SECRET", default="", help="Its secret. [default: the variable RUCOLA_SECRET_KEY]")
     _common(add, quarantine=False)

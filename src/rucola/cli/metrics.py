@@ -156,9 +156,22 @@ _FIGURES: tuple[Figure[Broker], ...] = (
     Figure("rucola_pulls_held", "Pulls that wait for messages.", GaugeMetricFamily, lambda broker: broker.pulls_held),
     Figure(
         "rucola_sends_waiting",
-        "Batches of responses (mostly to send requests) that wait until the log is synced.",
+        "Batches of responses (mostly to send requests) that wait until the log is synced, or until slaves have it.",
         GaugeMetricFamily,
         lambda broker: broker.sends_waiting,
+    ),
+    Figure("rucola_slaves", "Connected slaves.", GaugeMetricFamily, lambda broker: broker.slaves),
+    Figure(
+        "rucola_slave_behind_bytes",
+        "Bytes of the commit log that the slave lacks that lacks most; 0 without slaves.",
+        GaugeMetricFamily,
+        lambda broker: broker.slave_behind_bytes,
+    ),
+    Figure(
+        "rucola_pop_acks_buffered",
+        "Pops with acknowledgements that are kept in a file and not in the log yet.",
+        GaugeMetricFamily,
+        lambda broker: broker.acks_buffered,
     ),
 )
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rucola.cli.config_file import put, read_properties
+from rucola.cli.config_file import read_config
 from rucola.cli.serve import port_from
-from rucola.common.options import ConfigProblems, options_of, parse_options, unknown_keys
-from rucola.errors import ConfigError
 from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.supervision import PeriodicWork
@@ -58,14 +56,4 @@ def namesrv_config(config_path: str | None, host: str | None, port: int | None) 
     Raises:
         ConfigError: an entry is not allowed; ``OptionsError`` with all errors if there are several.
     """
-    values = read_properties(config_path) if config_path is not None else {}
-    put(values, "bindAddress", host)
-    put(values, "listenPort", port)
-    problems = ConfigProblems()
-    for key in unknown_keys(values, NamesrvConfig):
-        allowed = ", ".join(entry.key for entry in options_of(NamesrvConfig))
-        problems.add(ConfigError(key, values[key], f"a key of the name server: {allowed}"))
-    with problems:
-        config = parse_options(NamesrvConfig, values)
-    problems.report()
-    return config
+    return read_config(config_path, NamesrvConfig, "name server", bindAddress=host, listenPort=port)

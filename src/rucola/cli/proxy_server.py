@@ -7,13 +7,11 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from rucola.cli.config_file import put, read_properties
+from rucola.cli.config_file import read_config
 from rucola.cli.http import Health, HttpServer
 from rucola.cli.serve import port_from
 from rucola.client.config import ClientConfig
 from rucola.client.instance import client_options
-from rucola.common.options import ConfigProblems, options_of, parse_options, unknown_keys
-from rucola.errors import ConfigError
 from rucola.grpc.server_options import GrpcServerOptions
 from rucola.proxy.cluster import ClusterBrokers
 from rucola.proxy.cluster_access import ClusterAccess
@@ -180,17 +178,13 @@ def proxy_config(
     Raises:
         ConfigError: an entry is not allowed; ``OptionsError`` with all errors if there are several.
     """
-    values = read_properties(config_path) if config_path is not None else {}
-    put(values, "namesrvAddr", namesrv)
-    put(values, "bindAddress", host)
-    put(values, "grpcServerPort", port)
-    put(values, "grpcAdvertisedAddress", advertised)
-    put(values, "grpcTlsDir", tls_dir)
-    problems = ConfigProblems()
-    for key in unknown_keys(values, ProxyConfig):
-        allowed = ", ".join(entry.key for entry in options_of(ProxyConfig))
-        problems.add(ConfigError(key, values[key], f"a key of the proxy: {allowed}"))
-    with problems:
-        config = parse_options(ProxyConfig, values)
-    problems.report()
-    return config
+    return read_config(
+        config_path,
+        ProxyConfig,
+        "proxy",
+        namesrvAddr=namesrv,
+        bindAddress=host,
+        grpcServerPort=port,
+        grpcAdvertisedAddress=advertised,
+        grpcTlsDir=tls_dir,
+    )

@@ -72,4 +72,5 @@ def _options(options: Namespace) -> ReplicaOptions:
         broker=options.broker,
         until_now=options.until is not None,
         segment_bytes=options.segment_bytes,
+        flush_at_once=options.flush == "sync",
     )

@@ -207,10 +207,12 @@ class _Holder(logging.Handler):
 
 @contextmanager
 def port_from(option: str) -> Iterator[None]:
-    """Makes an ``AddressInUseError`` name ``option`` as the option that sets the port."""
+    """Makes an ``AddressInUseError`` name ``option`` as the option that sets the port, instead of ``listenPort``."""
     try:
         yield
     except AddressInUseError as error:
+        if error.option != "listenPort":
+            raise
         raise AddressInUseError(error.address, option) from error.__cause__
 
 

@@ -80,6 +80,8 @@ class Addresses(NamedTuple):
     """Address for gRPC clients; None if they are not served."""
     grpc_text: str
     """The same, or why they are not served."""
+    ha: str | None
+    """Address for slaves; None if there cannot be any, or if there are several brokers."""
 
 
 class UpServers:
@@ -235,7 +237,10 @@ class UpServers:
             raise
         port = self._door or self._proxy
         grpc = port.address if port is not None else None
-        return Addresses(store, self._namesrv.address, brokers, self._http.address, grpc, grpc or self._without_grpc)
+        ha = None if self._broker is None else self._broker.ha_address
+        return Addresses(
+            store, self._namesrv.address, brokers, self._http.address, grpc, grpc or self._without_grpc, ha
+        )
 
     def _all_in_use(self, first: AddressInUseError) -> AddressInUseError:
         """Returns one error for all ports that are in use, so that a user learns of them together."""

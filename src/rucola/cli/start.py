@@ -60,6 +60,7 @@ def up(options: Namespace) -> int:
                 "name server": addresses.namesrv,
                 **(addresses.brokers if options.brokers > 1 else one),
                 "grpc": addresses.grpc_text,
+                **({} if addresses.ha is None else {"slaves": addresses.ha}),
                 "http": f"http://{addresses.http}",
             }
             facts = {
@@ -68,6 +69,7 @@ def up(options: Namespace) -> int:
                 "brokers": list(addresses.brokers.values()),
                 "http": addresses.http,
                 "grpc": addresses.grpc,
+                "ha": addresses.ha,
             }
             say_ready(options.json, "rucola up", lines, facts)
             return servers.stop
@@ -110,6 +112,8 @@ def broker(options: Namespace) -> int:
         grpc = servers.door.address if servers.door is not None else None
         if grpc is not None:
             lines["grpc"] = grpc
+        if server.ha_address is not None:
+            lines["slaves"] = server.ha_address
         if http is not None:
             lines["http"] = f"http://{http}"
         facts = {
@@ -118,6 +122,7 @@ def broker(options: Namespace) -> int:
             "brokers": [server.address],
             "http": http,
             "grpc": grpc,
+            "ha": server.ha_address,
         }
         say_ready(options.json, "rucola broker", lines, facts)
         return servers.stop

@@ -8,6 +8,8 @@ version and no name of a log.
 
 from __future__ import annotations
 
+import sys
+from array import array
 from typing import Final, NamedTuple
 
 from rucola.errors import FormatError
@@ -49,6 +51,30 @@ def encode_report(max_offset: int) -> bytes:
         max_offset: physical offset up to which the slave has the log; 0 or more.
     """
     return SLAVE_REPORT.pack(max_offset)
+
+
+def encode_header(physical_offset: int, body_bytes: int) -> bytes:
+    """Returns the header of a transfer.
+
+    Args:
+        physical_offset: physical offset of the first byte of the body.
+        body_bytes: number of bytes that follow; 0 in a heartbeat.
+    """
+    return TRANSFER_HEADER.pack(physical_offset, body_bytes)
+
+
+def decode_report(report: bytes | bytearray | memoryview) -> int:
+    """Returns the physical offset in a report; it may be any number."""
+    max_offset: int = SLAVE_REPORT.unpack(report)[0]
+    return max_offset
+
+
+def decode_reports(reports: bytes) -> array[int]:
+    """Returns the physical offsets in whole reports; they may be any numbers."""
+    offsets = array("q", reports)
+    if sys.byteorder == "little":
+        offsets.byteswap()
+    return offsets
 
 
 def decode_header(header: bytes | bytearray | memoryview) -> TransferHeader:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from rucola.common.hosts import join_address
@@ -49,6 +50,8 @@ _GENTLE_S = 1.0
 _LOST_S = 1.0
 """How long after its end a transport may say that it has ended; uvloop sometimes does not."""
 _KNOWN_MAX = 64
+_ENDED_AT_ONCE = 64
+"""Number of calls of a lost connection that are ended before the time of the turn is looked at."""
 _UNREAD_BYTES_MAX = 256 * 1024
 """While a client reads nothing from its socket, so many bytes of answers wait before we read nothing from it either."""
 _REQUEST, _DATA, _TRAILERS = int(EventKind.REQUEST), int(EventKind.DATA), int(EventKind.TRAILERS)
@@ -93,8 +96,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """
         self.unwritten = UnwrittenAnswers()
         self._known: dict[tuple[int, int, int], Method] = {}
-        self.is_read = True
-        self._is_reading = self._is_paused = self._is_flushing = False
+        self._is_reading = self._is_paused = self._is_flushing = self._is_unread = self._is_postponed = False
         self._cutting: asyncio.TimerHandle | None = None
 
     @property
@@ -119,38 +121,83 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if self._transport is None:
             return  # it was given up
         self.peer.ended_s = self._server.now_ms() / 1000
-        self._server.lost(self)
         self._transport = None
         if self._cutting is not None:
             self._cutting.cancel()
-        for call in list(self._calls.values()):
-            self._abandon(call)
+        self._end_calls()
+
+    def _end_calls(self) -> None:
+        """Ends the calls of a lost connection, as many as the turn has time for; the others in later turns."""
+        server = self._server
+        while self._calls:
+            for call in list(islice(self._calls.values(), _ENDED_AT_ONCE)):
+                self._abandon(call)
+            if self._calls and server.turn.note_request(server.loop):
+                server.postponed.add(self._end_calls, server.loop, begun=True, costly=False)
+                return
         self.unwritten.close()
-        self._server.note(-self.unsent_bytes, -self.stream_count)
+        server.lost(self)
+        server.note(-self.unsent_bytes, -self.stream_count)
         self.unsent_bytes = self.stream_count = 0
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The memory into which the next bytes are read."""
+        while self._is_postponed:  # some transports read once more after they were told to pause
+            self._is_postponed = False
+            self._handle_read(self.http2.more(self._server.now_ms()))
         return self.http2.buffer()
 
     def buffer_updated(self, count: int) -> None:
-        """Handles bytes that were read, and sends what they cause."""
-        self.active_ms = now_ms = self._server.now_ms()
+        """Handles bytes that were read, and sends what they cause; or leaves them to a later turn."""
+        server = self._server
+        self.active_ms = now_ms = server.now_ms()
+        if server.turn.note_read(server.loop):
+            self.http2.keep(count)
+            self._postpone(begun=False)
+        else:
+            self._handle_read(self.http2.received(count, now_ms))
+
+    def _handle_read(self, rows: int) -> None:
+        """Handles what was read, ``rows`` rows first, as long as the turn has time; the rest waits for a later turn."""
+        server, http2 = self._server, self.http2
+        turn, loop = server.turn, server.loop
+        now_ms, must_wait = http2.now_ms, False
         self._is_reading = True
         try:
-            rows = self.http2.received(count, now_ms)
             while rows:
                 self.progress.framed = True
                 self._handle(rows)
-                if rows := self.http2.more(now_ms):  # what comes next must know how much waits already
+                if must_wait := http2.has_rest and turn.note_request(loop):
+                    break
+                if rows := http2.more(now_ms):  # what comes next must know how much waits already
                     self._count_pending()
         finally:
             self._is_reading = False
         self._flush()
-        if self.http2.is_over:
+        if http2.is_over:
             self._close_gently()
+        elif must_wait:
+            self._postpone(begun=True)
         elif self.is_pending:
-            self._server.time_limits.watch(self)
+            server.time_limits.watch(self)
+
+    def _postpone(self, *, begun: bool) -> None:
+        """Leaves what was read to a later turn, and reads no more until then."""
+        if self._transport is not None:
+            self._is_postponed = True
+            self._transport.pause_reading()
+            self._server.postponed.add(self._serve_postponed, self._server.loop, begun=begun, costly=False)
+
+    def _serve_postponed(self) -> None:
+        """Handles what was left to this turn. While the client does not read its answers, it waits on."""
+        if self._is_postponed and not self._is_unread and self._transport is not None:
+            self._is_postponed = False
+            self._handle_read(self.http2.more(self._server.now_ms()))
+            self._read_again()
+
+    def _read_again(self) -> None:
+        if self.is_read and self._transport is not None:
+            self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         """The client does not read; answers wait."""
@@ -162,8 +209,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._is_paused, self.progress.caught_up = False, True
         self._flush()
         if self._transport is not None and not self._is_paused:
-            self.is_read = True
-            self._transport.resume_reading()
+            self._is_unread = False
+            if self._is_postponed:
+                self._postpone(begun=True)
+            self._read_again()
 
     def eof_received(self) -> bool:
         """The client is gone."""
@@ -234,6 +283,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 text = f"only {call.held_bytes} bytes of a request in {took_ms // 1000} s"
                 self.refuse(call, GrpcError(StatusCode.RESOURCE_EXHAUSTED, text))
         self._flush()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the server reads what the client sends."""
+        return not (self._is_unread or self._is_postponed)
 
     @property
     def begun_bytes(self) -> int:
@@ -401,8 +455,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 self._talks[call.stream] = True
         if requests and self._server.is_crowded and self._reads_too_little():
             raise GrpcError(StatusCode.RESOURCE_EXHAUSTED, "the client does not read the answers to its requests")
+        turn = self._server.turn
         for request in requests:
             if not call.is_over:
+                turn.note_task()
                 conversation.received(request)
         if is_last and not call.is_over:
             conversation.finished()
@@ -413,6 +469,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if type(answer) is bytes:
             call.answer(answer)
         else:
+            self._server.turn.note_task()
             if answer is not None:
                 assert isinstance(answer, Awaitable)
                 self._server.run(self._answered(call, answer))
@@ -484,7 +541,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def _tell(self, call: GrpcCall) -> None:
         if call.on_over is not None:
             listener, call.on_over = call.on_over, None
-            listener()
+            try:
+                listener()
+            except Exception as error:  # noqa: BLE001 - a defect of a handler must not keep other calls from ending
+                event(logger, logging.ERROR, "end of a gRPC call failed", error, remote=self.address)
 
     def _flush(self) -> None:
         self._is_flushing = False
@@ -497,7 +557,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if self._count_pending() > _UNREAD_BYTES_MAX:
             # The client does not even read. If only its windows were closed, we would have to go on, because they open
             # with frames that we read.
-            self.is_read = False
+            self._is_unread = True
             self._transport.pause_reading()
         self._close_if_done()
 

@@ -18,7 +18,9 @@ from rucola.grpc.status import GrpcError, StatusCode
 from rucola.grpc.time_limits import TimeLimits
 from rucola.http2.event_space import EventSpace
 from rucola.remoting.fairness.connection_count import ConnectionCount, count_connections
+from rucola.remoting.fairness.postponed_reads import PostponedReads
 from rucola.remoting.fairness.steps import Steps, in_turns
+from rucola.remoting.fairness.turn import Turn
 from rucola.remoting.listening import accept, listen
 from rucola.remoting.peer_log import PeerLog
 from rucola.remoting.tls_listener import ServerTls, TlsListener
@@ -50,6 +52,8 @@ class GrpcServer:
         ends: number of connections that were closed because of what their clients did, by reason.
         held_bytes: bytes of requests that are not complete.
         stream_count: open streams of all connections.
+        turn: the current turn of the event loop.
+        postponed: connections whose requests wait for a later turn.
         unsent_bytes: bytes of answers that clients do not take.
     """
 
@@ -75,6 +79,8 @@ class GrpcServer:
         self.is_stopping = False
         self.loop: asyncio.AbstractEventLoop
         self._monotonic = monotonic
+        self.turn = Turn()
+        self.postponed = PostponedReads(self.turn)
         self.held_bytes = self.unsent_bytes = self.stream_count = self._ended_calls = 0
         self.is_crowded = False
         self.ends: Counter[str] = Counter()

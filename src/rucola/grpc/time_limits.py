@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _LOOKS_MAX = 256
 """Number of connections at which one turn of the event loop looks."""
+_STREAMS_OF_A_LOOK = 16
+"""So many open streams of a connection count as one more connection."""
 
 
 class TimeLimits:
@@ -81,10 +83,12 @@ class TimeLimits:
             self._end_if_silent(connection, now_ms)
         if not self._round:
             self._round = list(self._pending)
-        for connection in self._round[-_LOOKS_MAX:]:
+        looks = 0
+        while self._round and looks < _LOOKS_MAX:
+            connection = self._round.pop()
+            looks += 1 + connection.stream_count // _STREAMS_OF_A_LOOK
             if connection in self._pending and not self._is_kept(connection, now_ms):
                 self._pending.pop(connection, None)
-        del self._round[-_LOOKS_MAX:]
         return 0.0 if self._round or max(len(greeting), len(silent)) == _LOOKS_MAX else None
 
     def _end_if_silent(self, connection: GrpcConnection, now_ms: int) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rucola.runtime.logs import event
+
 if TYPE_CHECKING:
     from rucola.http2.connection import Http2Connection
+
+logger = logging.getLogger(__name__)
 
 
 class _Answer:
@@ -54,7 +59,10 @@ class UnwrittenAnswers:
         """Called when the stream was reset."""
         answer = self._answers.pop(stream, None)
         if answer is not None:
-            answer.lost(answer.unwritten)
+            try:
+                answer.lost(answer.unwritten)
+            except Exception as error:  # noqa: BLE001 - a defect of a handler must not keep other answers from ending
+                event(logger, logging.ERROR, "lost gRPC answer not noted", error, stream=stream)
 
     def close(self) -> None:
         """Called when the connection is lost."""

@@ -127,6 +127,16 @@ class Http2Connection(StreamExchange):
         """The bytes that positions of DATA and NOT_HTTP2 refer to; other ones after each ``buffer()``."""
         return self._buffer.source
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether bytes of the last read wait for ``more``; they may be the beginning of a frame."""
+        buffer = self._buffer
+        return buffer.start < buffer.end
+
+    def keep(self, count: int) -> None:
+        """Keeps ``count`` bytes that were written to ``buffer()`` for ``more``, which must come before ``buffer()``."""
+        self._buffer.add(count)
+
     def received(self, count: int, now_ms: int) -> int:
         """Handles ``count`` bytes that were written to ``buffer()``; returns the number of rows in ``space.rows``.
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from rucola.broker.acl.permission import PUB, SUB, AclSnapshot, Sender
+from rucola.broker.acl.permission import PUB, SUB, Sender
 from rucola.broker.acl.permission import topic as topic_resource
 from rucola.broker.acl.requirements import REQUIREMENTS, refusal
 from rucola.broker.shares import Shares
@@ -44,6 +45,33 @@ class _TopicNotKnownError(Exception):
         self.physical_offset = physical_offset
 
 
+class _HalfMessages:
+    """The newest half messages of each account: broker and physical offset, as all else in an id is up to clients."""
+
+    def __init__(self) -> None:
+        self._senders: dict[tuple[str, int], str] = {}
+        """The account that has sent a half message."""
+        self._sent: dict[str, deque[tuple[str, int]]] = {}
+        """The half messages of each account, the oldest first."""
+        self._shares = Shares(SENDERS_MAX, SENDERS_SHARE, SENDERS_KEPT)
+
+    def __len__(self) -> int:
+        return len(self._senders)
+
+    def note(self, place: TransactionId, account: str) -> None:
+        """Notes who has sent a half message; forgets the account's oldest one if it has too many."""
+        key = place.broker_name, place.physical_offset
+        sent = self._sent.setdefault(account, deque())
+        if not self._shares.take(account) and self._senders.get(oldest := sent.popleft()) == account:
+            del self._senders[oldest]  # unless another one lies there now: the broker got an empty store
+        sent.append(key)
+        self._senders[key] = account
+
+    def sender(self, place: TransactionId) -> str:
+        """The account that has sent a half message; empty if it is not known."""
+        return self._senders.get((place.broker_name, place.physical_offset), "")
+
+
 class ClusterAccess(AccountAccess):
     """The rules. Event loop only.
 
@@ -52,22 +80,10 @@ class ClusterAccess(AccountAccess):
     account is asked that may send to the topic, without the body if it may not read.
     """
 
-    def __init__(
-        self,
-        snapshot: Callable[[], AclSnapshot],
-        monotonic: Callable[[], float],
-        *,
-        insecure: bool = False,
-        require_v2: bool = False,
-    ) -> None:
-        super().__init__(snapshot, monotonic, insecure=insecure, require_v2=require_v2)
-        self._accounts = snapshot
-        self._senders: dict[tuple[str, int], str] = {}
-        """The account that has sent a half message, by broker and physical offset: all else in an id is up to clients.
-        """
-        self._sent: dict[str, deque[tuple[str, int]]] = {}
-        """The half messages of each account, the oldest first."""
-        self._shares = Shares(SENDERS_MAX, SENDERS_SHARE, SENDERS_KEPT)
+    @cached_property
+    def halves(self) -> _HalfMessages:
+        """The half messages that it remembers."""
+        return _HalfMessages()
 
     async def check_call(self, session: ClientSession, command: RemotingCommand, topic_at: TopicAt) -> None:
         """Checks whether a client may send a request to a broker.
@@ -115,12 +131,7 @@ class ClusterAccess(AccountAccess):
 
     def note_sender(self, session: ClientSession, place: TransactionId) -> None:
         """See ``DoorAccess``."""
-        key, account = (place.broker_name, place.physical_offset), session.account
-        sent = self._sent.setdefault(account, deque())
-        if not self._shares.take(account) and self._senders.get(oldest := sent.popleft()) == account:
-            del self._senders[oldest]  # unless another one lies there now: the broker got an empty store
-        sent.append(key)
-        self._senders[key] = account
+        self.halves.note(place, session.account)
 
     def check_end(self, session: ClientSession, place: TransactionId) -> None:
         """See ``DoorAccess``."""
@@ -130,7 +141,7 @@ class ClusterAccess(AccountAccess):
 
     def asked_about(self, session: ClientSession, topic: str, place: TransactionId) -> Asked:
         """See ``DoorAccess``."""
-        account = self._accounts().accounts.get(session.account)
+        account = self._snapshot().accounts.get(session.account)
         if account is None or account.disabled or not _may(account, session, topic, PUB):
             return Asked.NOT
         sender = self._sender_of(place)
@@ -140,8 +151,8 @@ class ClusterAccess(AccountAccess):
 
     def _sender_of(self, place: TransactionId) -> str:
         """The account that has sent a half message; empty if it is not known, or there is no such account any more."""
-        name = self._senders.get((place.broker_name, place.physical_offset), "")
-        account = self._accounts().accounts.get(name)
+        name = self.halves.sender(place)
+        account = self._snapshot().accounts.get(name)
         return "" if account is None or account.disabled else name
 
     def _forbidden(self, session: ClientSession, text: str) -> RefusedError:

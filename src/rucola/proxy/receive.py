@@ -228,7 +228,7 @@ class Receives:
             exp_type=subscription.expression_type,
             exp=subscription.sub_string,
             order=in_order,
-            attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
+            attempt_id=request.attempt_id or None,
         )
 
     def _pop(self, poll: _Poll) -> None:

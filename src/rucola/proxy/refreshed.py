@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
 
@@ -29,6 +30,8 @@ DOUBT_S: Final = 2.0
 """Shortest time between two doubts."""
 ENTRIES_MAX: Final = 20_000
 _AT_ONCE = 32
+_WOKEN_AT_ONCE = 128
+"""Of those who wait for a look-up, so many go on in one turn of the event loop."""
 K = TypeVar("K", bound="bytes | str")
 V = TypeVar("V")
 
@@ -46,6 +49,42 @@ class _Entry(Generic[V]):
     def __init__(self, value: V, asked_s: float, now_s: float) -> None:
         self.value, self.asked_s = value, asked_s
         self.due_s, self.confirmed_s = now_s + FRESH_S, now_s
+
+
+class _LookUp(Generic[V]):
+    """A look-up under way, and those who wait for it.
+
+    Attributes:
+        task: does the work.
+    """
+
+    __slots__ = ("_waiting", "task")
+
+    def __init__(self, task: asyncio.Task[V | None]) -> None:
+        self.task = task
+        self._waiting: deque[asyncio.Future[V | None]] = deque()
+        task.add_done_callback(self._wake)
+
+    async def value(self) -> V | None:
+        """Waits for the value; raises what the look-up raised. Who waits can be cancelled alone."""
+        waiter = self.task.get_loop().create_future()
+        self._waiting.append(waiter)
+        return await waiter  # type: ignore[no-any-return]
+
+    def _wake(self, task: asyncio.Task[V | None]) -> None:
+        for _ in range(min(_WOKEN_AT_ONCE, len(self._waiting))):
+            waiter = self._waiting.popleft()
+            if waiter.done():
+                continue
+            if task.cancelled():
+                waiter.cancel()
+            elif (error := task.exception()) is not None:
+                waiter.set_exception(error)
+                waiter.exception()  # whoever is cancelled in this turn does not look at it
+            else:
+                waiter.set_result(task.result())
+        if self._waiting:
+            task.get_loop().call_soon(self._wake, task)
 
 
 class Refreshed(Generic[K, V]):
@@ -69,7 +108,7 @@ class Refreshed(Generic[K, V]):
         self._missing_kept_s = missing_kept_s
         self._entries: dict[K, _Entry[V]] = {}  # the one that was looked up longest ago is first
         self._unknown: dict[K, float] = {}
-        self._look_ups: dict[K, asyncio.Task[V | None]] = {}
+        self._look_ups: dict[K, _LookUp[V]] = {}
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._doubted_s = -math.inf
         self._is_failing = False
@@ -100,7 +139,7 @@ class Refreshed(Generic[K, V]):
         value = self.known(name)
         if value is not None or self._unknown.get(name, -math.inf) > self._monotonic():
             return value
-        return await asyncio.shield(self._look_ups.get(name) or self._begin(name))
+        return await (self._look_ups.get(name) or self._begin(name)).value()
 
     def doubt(self) -> None:
         """Has every value looked up again when it is next used, because something has changed."""
@@ -109,15 +148,16 @@ class Refreshed(Generic[K, V]):
 
     async def close(self) -> None:
         """Ends all look-ups."""
-        tasks = list(self._look_ups.values())
+        tasks = [look_up.task for look_up in self._look_ups.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _begin(self, name: K) -> asyncio.Task[V | None]:
-        task = self._look_ups[name] = asyncio.ensure_future(self._ask(name))
+    def _begin(self, name: K) -> _LookUp[V]:
+        task = asyncio.get_running_loop().create_task(self._ask(name))
         task.add_done_callback(lambda done: self._done(name, done))
-        return task
+        look_up = self._look_ups[name] = _LookUp(task)
+        return look_up
 
     def _done(self, name: K, task: asyncio.Task[V | None]) -> None:
         del self._look_ups[name]

@@ -47,6 +47,7 @@ from rucola.store.stats import StoreStats
 from rucola.store.topic_deletion import TopicDeletion
 
 if TYPE_CHECKING:
+    from rucola.store.ha.sent_log import SentLog
     from rucola.store.ha.slave_log import SlaveLog
 
 logger = logging.getLogger(__name__)
@@ -145,6 +146,13 @@ class MessageStore:
 
         quarantine = Quarantine(self._files, self.root)
         return SlaveLog(self._log, quarantine, self._last_record, self._begin_at, self._flush.wake)
+
+    def sent_log(self) -> SentLog:
+        """Returns the log as that of a master, whose slaves get what may be read. Call it after ``load``."""
+        # Imported only here, because most stores have no slaves.
+        from rucola.store.ha.sent_log import SentLog
+
+        return SentLog(self._log, lambda: self.confirm_offset, self.config.mapped_file_size_commit_log)
 
     def start(self) -> None:
         """Starts to accept appends. The abort file is synced before that.

@@ -9,14 +9,13 @@ set-up failed.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from pathlib import Path
 
+from tests.conformance.grpc.client_process import ClientProcess
 from tests.conformance.grpc.scenarios import Admin
 from tests.conformance.grpc.targets import Target, target_of
 from tools.peers.packages import PEERS, SERVER_VERSION, PeerError, java_program, need
@@ -27,55 +26,29 @@ from rucola.sync import Message, Producer
 HERE = Path(__file__).resolve().parent
 QUERY_CONSUMER_OFFSET, GET_MAX_OFFSET = 14, 30
 QUEUES = 4
-START_S, QUIET_S, PATIENCE_S = 60.0, 45.0, 300.0
+QUIET_S, PATIENCE_S = 45.0, 300.0
 
 
-class Member:
+class Member(ClientProcess):
     """A consumer process; ``bodies`` are the messages that it printed."""
 
     def __init__(self, name: str, command: list[str]) -> None:
-        self.name, self._command = name, command
+        super().__init__(name, command)
         self.bodies: list[str] = []
         self.attempts: Counter[str] = Counter()  # gRPC: the delivery attempt, remoting: the queue
         self.killed_at = 0
         self.start()
 
-    def start(self) -> None:
-        """Starts the process and waits until it consumes.
-
-        Raises:
-            PeerError: it does not start.
-        """
-        started = threading.Event()
-        self._process = subprocess.Popen(
-            self._command,
-            cwd=PEERS,
-            env={**os.environ, "HOME": str(PEERS)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        process = self._process
-
-        def read() -> None:
-            for line in process.stdout or ():
-                words = line.split()
-                if words[:1] == ["R"]:
-                    started.set()
-                elif words[:1] == ["G"]:
-                    self.bodies.append(words[1])
-                    self.attempts[words[2]] += 1
-
-        threading.Thread(target=read, daemon=True).start()
-        if not started.wait(START_S):
-            self.kill()
-            raise PeerError(f"the {self.name} consumer did not start")
+    def heard(self, kind: str, rest: str) -> None:
+        """See ``ClientProcess``."""
+        if kind == "G":
+            body, attempt, *_ = rest.split()
+            self.bodies.append(body)
+            self.attempts[attempt] += 1
 
     def kill(self) -> None:
-        """Kills the process with SIGKILL."""
-        self._process.kill()
-        self._process.wait()
+        """See ``ClientProcess``."""
+        super().kill()
         self.killed_at = len(self.bodies)
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import random
 import subprocess
 import sys
@@ -41,6 +40,7 @@ from rocketmq import (
     TransactionResolution,
 )
 from tests.conformance.grpc.balancer import Balancer
+from tests.conformance.grpc.client_process import START_S, ClientProcess
 from tests.conformance.grpc.ledger import ORDERED, GroupLedger, Ledger, rolls_back, spread
 from tests.conformance.grpc.scenarios import SETTINGS, Admin
 from tools.peers.packages import PEERS, PeerError, java_program, need
@@ -56,7 +56,7 @@ QUEUES, SENDERS, RECEIVERS = 4, 4, 8
 FATES = ("commit", "rollback", "commit-later", "rollback-later")
 INVISIBLE_S, SHORT_S = 10, 3
 SHOWN = 10
-KILL_S, CUT_S, PATIENCE_S, START_S = 10.0, 1.5, 150.0, 60.0
+KILL_S, CUT_S, PATIENCE_S = 10.0, 1.5, 150.0
 UPDATE_CONSUMER_OFFSET, GET_MAX_OFFSET = 15, 30
 
 
@@ -302,69 +302,36 @@ class _Listener(MessageListener):  # type: ignore[misc]  # the client has no typ
         return ConsumeResult.SUCCESS
 
 
-class JavaClient:
+class JavaClient(ClientProcess):
     """The official Java client, see ``Moving.java``."""
 
     def __init__(self, endpoints: str, ledger: Ledger, rate: int) -> None:
         java, classpath = need("java", "install Java 17"), java_program(HERE / "java", JAVA_VERSION)
-        arguments = [endpoints, TRANSACTIONS, PLAIN, JAVA, str(rate)]
+        program = [java, "-Xmx256m", f"-Duser.home={PEERS}", "-cp", classpath, "scenarios.Moving"]
+        super().__init__("Java client", [*program, endpoints, TRANSACTIONS, PLAIN, JAVA, str(rate)])
         self._ledger = ledger
-        self._command = [
-            *(java, "-Xmx256m", f"-Duser.home={PEERS}", "-cp", classpath, "scenarios.Moving"),
-            *arguments,
-        ]
-        self._started, self._quiet = threading.Event(), threading.Event()
-
-    def start(self) -> None:
-        """Starts it.
-
-        Raises:
-            PeerError: it does not start.
-        """
-        self._process = subprocess.Popen(
-            self._command,
-            cwd=PEERS,
-            env={**os.environ, "HOME": str(PEERS)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        threading.Thread(target=self._read, daemon=True).start()
-        if not self._started.wait(START_S):
-            self.stop()
-            raise PeerError("the Java client did not start")
+        self._quiet = threading.Event()
 
     def stop_sending(self) -> None:
         """Returns when nothing more is sent."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
+        self.say("")
         self._quiet.wait(START_S)
 
-    def stop(self) -> None:
-        """Kills it."""
-        self._process.kill()
-        self._process.wait()
-
-    def _read(self) -> None:
-        for line in self._process.stdout or ():
-            kind, _, rest = line.strip().partition(" ")
-            if kind == "R":
-                self._started.set()
-            elif kind == "Q":
-                self._quiet.set()
-            elif kind == "H":
-                self._ledger.sent(rest)
-            elif kind == "E":
-                self._ledger.ended.add(rest)
-            elif kind == "K":
-                self._ledger.asked["Java"] += 1
-            elif kind == "G":
-                body, attempt = rest.split()
-                self._ledger.delivered(JAVA, body, int(attempt))
-            elif kind == "F":
-                self._ledger.failures[f"Java: {rest}"] += 1
+    def heard(self, kind: str, rest: str) -> None:
+        """See ``ClientProcess``."""
+        if kind == "Q":
+            self._quiet.set()
+        elif kind == "H":
+            self._ledger.sent(rest)
+        elif kind == "E":
+            self._ledger.ended.add(rest)
+        elif kind == "K":
+            self._ledger.asked["Java"] += 1
+        elif kind == "G":
+            body, attempt = rest.split()
+            self._ledger.delivered(JAVA, body, int(attempt))
+        elif kind == "F":
+            self._ledger.failures[f"Java: {rest}"] += 1
 
 
 def prepare(servers: TwoDoors) -> None:
@@ -386,10 +353,12 @@ def play(servers: TwoDoors, balancer: Balancer, ledger: Ledger, options: argpars
     """Sends while doors are killed, then waits until all is settled; returns the number of kills."""
     python = PythonClients(balancer.address, ledger, options.rate)
     java = JavaClient(balancer.address, ledger, max(1, options.rate // 4))
+    balancer.cutting = False  # clients give up if their start is disturbed too often
     java.start()
     kills = 0
     try:
         python.start()
+        balancer.cutting = True
         begun_s = time.monotonic()
         while time.monotonic() < begun_s + options.seconds:
             time.sleep(options.kill_s)
@@ -404,7 +373,7 @@ def play(servers: TwoDoors, balancer: Balancer, ledger: Ledger, options: argpars
         print(f"nothing more is sent; {servers.undecided()} transactions are open", flush=True)
         settle(servers, ledger)
     finally:
-        java.stop()
+        java.kill()
         python.stop()
     return kills
 

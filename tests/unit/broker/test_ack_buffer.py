@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.unit.broker.stepped import STEP_MS, SteppedBroker
+from tests.unit.broker.test_wake_ups import ack, bodies, pop, revive, sent
 
 from rucola.broker.cold_reads import ColdReads
-from rucola.broker.pop.ack_buffer import HELD_S, MARGIN_MS, OPEN_AGAIN_S, RETRY_MS, STORED_AT_ONCE, AckBuffer
+from rucola.broker.pop import ack_buffer
+from rucola.broker.pop.ack_buffer import (
+    HELD_S,
+    LEFT_STORED_AT_ONCE,
+    MARGIN_MS,
+    OPEN_AGAIN_S,
+    READ_AT_ONCE,
+    RETRY_MS,
+    STORED_AT_ONCE,
+    AckBuffer,
+)
 from rucola.broker.pop.ack_journal import AckJournal
 from rucola.broker.pop.revive_log import ReviveLog
 from rucola.errors import BrokerError, DiskError
@@ -60,15 +73,19 @@ class Stage:
         self.log = Log()
         self.start()
 
-    def start(self, enabled: bool = True) -> None:
+    def start(self, enabled: bool = True, runs: bool = True) -> None:
         self.files = Files()
         self.files.hold(str(self.root))
         self.journal = AckJournal(self.files, str(self.root))
         log, clock = cast(ReviveLog, self.log), self.clock
         self.buffer = AckBuffer(log, self.journal, clock.wall_ms, clock.monotonic, HIDDEN_MAX_MS, enabled=enabled)
         self.loop = ManualLoop(clock)
-        self.buffer.start(cast(Any, self.loop), cast(ColdReads, None), Supervisor())
-        self.loop.run()
+        self.ready: list[int] = []
+        """Number of records when the buffer was ready."""
+        loop, ready = cast(Any, self.loop), lambda: self.ready.append(len(self.log.stored))
+        self.buffer.start(loop, cast(ColdReads, None), Supervisor(), ready)
+        if runs:
+            self.loop.run()
 
     def key(self, start: int = 0, **changes: Any) -> PopKey:
         return PopKey("T", "G", 0, start, self.clock.wall_ms(), "b")._replace(**changes)
@@ -183,7 +200,7 @@ def test_a_half_that_is_used_again_holds_only_its_own_round(stage: Stage) -> Non
         for start in range(count):
             stage.ack(0, key=stage.key(start))
         stage.passes(HELD_S)
-    assert len(stage.journal.left()) == 2
+    assert len(list(stage.journal.left())) == 2
 
 
 def test_a_log_that_refuses_is_tried_again_and_loses_nothing(stage: Stage) -> None:
@@ -218,6 +235,92 @@ def test_one_that_is_refused_does_not_keep_the_others_back(stage: Stage) -> None
     stage.passes(RETRY_MS / 1000)
     assert [start for start, _, _, _ in stage.log.stored] == [0, 2, 3, 1]
     assert stage.ack(5)
+
+
+LEFT = 3 * LEFT_STORED_AT_ONCE + 1
+
+
+@pytest.fixture
+def killed(stage: Stage) -> Stage:
+    """A stage on which a process was killed that had as many acknowledgements as take several steps; the next one has
+    begun to store them.
+    """
+    for start in range(LEFT):
+        assert stage.ack(0, key=stage.key(start))
+    assert stage.ready == [0]
+    stage.start(runs=False)
+    return stage
+
+
+def test_what_was_left_is_stored_in_steps(killed: Stage) -> None:
+    """Before, a start stored all of it in one turn of the event loop: two full halves took seconds."""
+    counts = []
+    while not killed.ready:
+        assert not killed.ack(0, key=killed.key(9999)), "the file is needed"
+        assert killed.path.exists() and not killed.journal._map
+        counts.append(len(killed.log.stored))
+        assert killed.buffer.work() == (None if killed.ready else 0)
+    assert killed.ready == [LEFT] and not killed.path.exists()
+    steps = [after - before for before, after in zip(counts, [*counts[1:], LEFT], strict=True)]
+    assert max(steps) == LEFT_STORED_AT_ONCE and sum(steps) == LEFT - counts[0]
+    assert [start for start, _, _, _ in killed.log.stored] == list(range(LEFT))
+    assert killed.ack(0)
+    killed.loop.run()
+    assert killed.ready == [LEFT]
+
+
+def test_a_full_journal_is_read_in_steps(stage: Stage) -> None:
+    key = stage.key()
+    count = 0
+    while stage.ack(count, key=key):
+        count += 1
+    assert count > 10 * READ_AT_ONCE and stage.path.stat().st_size == 2 * HALF_BYTES
+    stage.start(runs=False)
+    read = [sum(map(len, stage.buffer._storing.values()))]
+    while not stage.ready:
+        stage.buffer.work()
+        read.append(sum(map(len, stage.buffer._storing.values())))
+    assert read[0] == READ_AT_ONCE and max(b - a for a, b in itertools.pairwise(read)) == READ_AT_ONCE
+    assert {offset for _, offsets, _, _ in stage.log.stored for offset in offsets} == set(range(count))
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_a_kill_between_the_steps_loses_nothing(killed: Stage, steps: int) -> None:
+    for _ in range(steps):
+        killed.buffer.work()
+    killed.start()
+    assert {start for start, _, _, _ in killed.log.stored} == set(range(LEFT))
+    assert killed.ready == [len(killed.log.stored)] and not killed.path.exists()
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_a_stop_between_the_steps_stores_all(killed: Stage, steps: int) -> None:
+    for _ in range(steps):
+        killed.buffer.work()
+    was_ready = list(killed.ready)
+    killed.stop()
+    assert [start for start, _, _, _ in killed.log.stored] == list(range(LEFT))
+    assert killed.ready == was_ready and not killed.path.exists() and not killed.ack(1)
+    killed.loop.run()
+    assert killed.ready == was_ready and len(killed.log.stored) == LEFT
+
+
+def test_all_can_be_stored_between_the_steps(killed: Stage) -> None:
+    asyncio.run(killed.buffer.store_all())
+    assert (killed.ready, len(killed.log.stored)) == ([LEFT], LEFT)
+
+
+def test_a_log_that_refuses_between_the_steps_keeps_the_file(killed: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    killed.buffer.work()
+    killed.log.refuses = True
+    killed.loop.run()
+    assert "acknowledgements of the last process not stored" in caplog.text
+    assert killed.path.exists() and killed.ready == [len(killed.log.stored)] and not killed.ack(1)
+    assert len(killed.buffer) == 0
+    killed.log.refuses = False
+    killed.stop()
+    killed.start()
+    assert {start for start, _, _, _ in killed.log.stored} == set(range(LEFT))
 
 
 def test_a_stop_whose_log_refuses_leaves_the_file(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
@@ -377,3 +480,32 @@ def test_every_flipped_bit_and_every_cut_end_the_half() -> None:
         flipped = bytearray(second)
         flipped[bit // 8] ^= 1 << bit % 8
         assert list(journaled_acks(first + flipped)) == [entry(0)]
+
+
+# --- the broker
+
+
+def test_no_message_becomes_visible_again_before_what_was_left_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker was down until after the invisible time."""
+    broker, count = SteppedBroker(), 20
+    sent(broker, count + 1)
+    broker.passes(STEP_MS)
+    for number in range(count + 1):
+        popped = pop(broker, maxMsgNums=1)
+        assert bodies(popped) == [b"%d" % number]
+        if number:  # the first one is not acknowledged
+            ack(broker, popped, number)
+    assert len(services(broker)._acks) == count
+    monkeypatch.setattr(ack_buffer, "LEFT_STORED_AT_ONCE", 1)
+    broker.clock.advance(120_000)
+    broker.kill()
+    for left in range(count - 1, -1, -1):
+        assert (len(services(broker)._acks), services(broker)._reviving) == (left, None)
+        services(broker)._acks.work()
+    assert len(services(broker)._acks) == 0 and services(broker)._reviving is not None
+    revive(broker)
+    assert [bytes(message.body) for message in broker.messages(b"%RETRY%cg_T")] == [b"0"]
+
+
+def services(broker: SteppedBroker) -> Any:
+    return broker.broker.services.pops.get()

@@ -72,6 +72,7 @@ class Scene:
             services=services,
             loop=self.loop,
             hold=self.hold,
+            replication=None,
             waiters=SimpleNamespace(
                 release=lambda offset: self._tell(f"flushed {offset}"), fail_all=lambda reason: self._tell("failed")
             ),

@@ -52,7 +52,7 @@ def timers() -> Timers:
 
 @pytest.fixture
 def waiters(clock: ManualClock, timers: Timers) -> FlushWaiters:
-    return FlushWaiters(clock.monotonic, 5000, lambda answers, remark: b"!" + answers, timers.call_later)
+    return FlushWaiters(clock.monotonic, 5000, lambda answers, remark: b"!" + answers, timers.call_later, lambda: 0)
 
 
 def test_everything_a_sync_covers_leaves_in_one_write_per_channel(waiters):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.brokers import Cluster, properties_text, run_virtual
+from tests.unit.broker.stepped import STEP_MS, SteppedBroker
 from tests.unit.broker.test_disk_trouble import Disk
 
 from rucola.common.message import MessageExt
@@ -238,6 +239,44 @@ def test_a_changed_invisible_time_counts(tmp_path: Path) -> None:
             assert (await cluster.ask(CHANGE, fields | change | {"offset": "2"})).code == NO_MESSAGE
 
     run_virtual(work())
+
+
+@pytest.mark.parametrize("repeated", [True, False], ids=["the same receipt", "the new receipt"])
+def test_a_change_repeated_with_the_same_receipt_does_not_take_the_first_one_back(repeated: bool) -> None:
+    """Each change makes a checkpoint of its own, and takes away that of its receipt. So if a client repeats a change
+    because it has lost the response, the message comes at the time of the first one, too, although it is acknowledged
+    with the second receipt. An official broker (5.3.3) was seen to do the same: it came after 8 s.
+    """
+    broker = SteppedBroker()
+    assert broker.send().code == SUCCESS
+    broker.passes(STEP_MS)
+    place = {"consumerGroup": "cg", "topic": "T", "queueId": "0"}
+    popped = broker.request(POP, pop_fields(bornTime=broker.clock.wall_ms())).answer
+    assert popped is not None
+
+    def changed(text: str, invisible_ms: int) -> str:
+        fields = {**place, "offset": "0", "extraInfo": text, "invisibleTime": str(invisible_ms)}
+        answer = broker.request(CHANGE, fields).answer
+        assert answer is not None and answer.code == SUCCESS
+        return f"0 {answer.ext_fields['popTime']} {invisible_ms} {answer.ext_fields['reviveQid']} 0 b 0 0"
+
+    first = receipt(popped, 0).replace("broker-a", "b")
+    second = changed(first, 8000)
+    broker.passes(500)
+    third = changed(first if repeated else second, 40_000)
+    assert broker.request(ACK, {**place, "offset": "0", "extraInfo": third}).code == SUCCESS
+
+    def again() -> int:
+        for _ in range(3):
+            broker.turn(100)
+        return len(broker.messages(b"%RETRY%cg_T"))
+
+    broker.passes(7000)
+    assert again() == 0
+    broker.passes(2000)
+    assert again() == repeated
+    broker.passes(90_000)
+    assert again() == repeated
 
 
 def test_a_pop_waits_for_a_message(tmp_path: Path) -> None:

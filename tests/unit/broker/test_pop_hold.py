@@ -6,10 +6,11 @@ import logging
 import random
 import time
 from functools import partial
+from typing import Any
 
 import pytest
 
-from rucola.broker.pop.hold import ALL_QUEUES, HeldPop, HeldRequest, PopHold, WaitingPop
+from rucola.broker.pop.hold import ALL_QUEUES, Attempt, HeldPop, HeldRequest, PopHold, WaitingPop
 from rucola.broker.waiting_requests import WaitState
 from rucola.testing.clock import ManualClock
 from rucola.testing.manual_loop import ManualLoop
@@ -38,6 +39,7 @@ class Scene:
         question: bool = False,
         channel: Connection | None = None,
         text: str = "*",
+        attempt: Attempt | None = None,
     ) -> HeldRequest:
         wanted = None if tags is None else frozenset(tags)
         deadline_s = self.clock.monotonic() + after_ms / 1000
@@ -48,21 +50,24 @@ class Scene:
         else:
             give_up = partial(self.given_up.append, text)
             self.opaque += 1
-            request = HeldPop(*place, wanted, opaque=self.opaque, expression=("TAG", text), give_up=give_up)
+            known: Any = {"opaque": self.opaque, "give_up": give_up, "attempt": attempt}
+            request = HeldPop(*place, wanted, expression=("TAG", text), **known)
         assert self.hold.hold(request)
         return request
 
-    def away(self, queue_id: int = ALL_QUEUES) -> WaitingPop:
+    def away(self, queue_id: int = ALL_QUEUES, attempt: Attempt | None = None) -> WaitingPop:
         """A pop that waits for the disk or the parser."""
         self.opaque += 1
         place = (Connection(), "T", "g", queue_id, 1.0, lambda: self.resumed.append(pop))
-        pop = WaitingPop(*place, opaque=self.opaque)  # type: ignore[arg-type]
+        give_up = partial(self.given_up.append, "*")
+        pop = WaitingPop(*place, opaque=self.opaque, give_up=give_up, attempt=attempt)  # type: ignore[arg-type]
         self.hold.leave(pop)
         return pop
 
     def is_empty(self) -> bool:
         hold = self.hold
-        return not (hold._queues or hold._retry_queues or hold._pops or hold._requests._connections)
+        kept = hold._queues, hold._retry_queues, hold._pops, hold._attempts, hold._requests._connections
+        return not any(kept)
 
     def passes(self, milliseconds: int = 0) -> list[HeldRequest]:
         """Lets time pass; returns the requests that are resumed meanwhile."""

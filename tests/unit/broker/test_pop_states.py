@@ -9,10 +9,11 @@ from tests.unit.broker.test_pop_hold import Connection, Scene
 from tests.unit.broker.test_pull_states import cells
 
 from rucola.broker.pop import hold as pop_hold
-from rucola.broker.pop.hold import ALL_QUEUES, HeldPop, HeldRequest, WaitingPop
+from rucola.broker.pop.hold import ALL_QUEUES, Attempt, HeldPop, HeldRequest, WaitingPop
 from rucola.broker.waiting_requests import TransitionError, WaitState
 
 AFTER_MS = 3000
+ATTEMPT = Attempt("x", "T", "g", 0, "")
 TABLE = cells(pop_hold.__doc__ or "")
 HAPPENS: dict[str, Callable[[HeldRequest], None]] = {
     "hold": HeldRequest.hold,
@@ -31,7 +32,7 @@ def nothing() -> None:
 @pytest.mark.parametrize(("happens", "before", "after"), TABLE)
 def test_the_table_of_states_is_true(kind: type, happens: str, before: str, after: str) -> None:
     place = (Connection(), "T", "g", 0, 1.0, nothing)
-    more = {"opaque": 1, "expression": ("TAG", "*"), "give_up": nothing} if kind is HeldPop else {}
+    more = {"opaque": 1, "expression": ("TAG", "*"), "give_up": nothing, "attempt": None} if kind is HeldPop else {}
     request: HeldRequest = kind(*place, **more)
     assert request.state is WaitState.NEW
     request.state = WaitState(before)
@@ -63,6 +64,10 @@ def withdraw_and_close(scene: Scene, request: HeldRequest) -> None:
     close(scene, request)
 
 
+def repeat(scene: Scene, request: HeldRequest) -> None:
+    scene.hold.end_older(Connection(), ATTEMPT)  # type: ignore[arg-type]
+
+
 def fail(scene: Scene, request: HeldRequest) -> None:
     def broken() -> None:
         raise ValueError("a defect")
@@ -87,6 +92,7 @@ EVENTS: dict[str, Callable[[Scene, HeldRequest], None]] = {
     "stop": lambda scene, _: scene.hold.release_all(),
     "defect": fail,
     "withdrawn": withdraw,
+    "repeated": repeat,
     "withdrawn, closed": withdraw_and_close,
 }
 OUTCOMES = {
@@ -107,6 +113,7 @@ OUTCOMES = {
     "defect": ("gone", "gone", "gone", "gone"),
     "withdrawn": ("gone", "waits", "gone", "gone"),
     "withdrawn, closed": ("gone", "gone", "gone", "gone"),
+    "repeated": ("gives up", "waits", "gives up", "gives up"),
 }
 STATES = ["held", "question", "woken", "away"]
 
@@ -119,16 +126,18 @@ def test_every_event_in_every_state(state: str, happens: str) -> None:
     is_question = state == "question"
     tags = None if is_question else {1}
     if state == "away":
-        request: HeldRequest = scene.away(queue_id=0)
+        request: HeldRequest = scene.away(queue_id=0, attempt=ATTEMPT)
     else:
-        request = scene.held(queue_id=0, after_ms=AFTER_MS, tags=tags, question=is_question)
+        request = scene.held(queue_id=0, after_ms=AFTER_MS, tags=tags, question=is_question, attempt=ATTEMPT)
     if state == "woken":
         scene.hold.arrived(b"T", 0, 1)
         assert (len(scene.hold), request.state, scene.resumed) == (0, WaitState.WOKEN, [])
     EVENTS[happens](scene, request)
     scene.loop.run()
     if state == "away":
-        assert request.state is (WaitState.WITHDRAWN if happens.startswith("withdrawn") else WaitState.AWAY)
+        assert request.state is (
+            WaitState.WITHDRAWN if happens.startswith(("withdrawn", "repeated")) else WaitState.AWAY
+        )
         scene.hold.resume(request)
     expected = OUTCOMES[happens][STATES.index(state)]
     assert scene.resumed == [request] * (expected == "runs")
@@ -141,16 +150,16 @@ def test_every_event_in_every_state(state: str, happens: str) -> None:
     assert scene.is_empty()
 
 
-@pytest.mark.parametrize("ends", [withdraw, close, withdraw_and_close])
+@pytest.mark.parametrize("ends", [withdraw, close, withdraw_and_close, repeat])
 @pytest.mark.parametrize("state", ["held", "woken", "away"])
 def test_a_pop_that_ends_without_a_response_hands_the_message_on(
     state: str, ends: Callable[[Scene, HeldRequest], None]
 ) -> None:
     scene = Scene()
     if state == "away":
-        first: HeldRequest = scene.away(queue_id=0)
+        first: HeldRequest = scene.away(queue_id=0, attempt=ATTEMPT)
     else:
-        first = scene.held(queue_id=0, after_ms=1000)
+        first = scene.held(queue_id=0, after_ms=1000, attempt=ATTEMPT)
     following, last = scene.held(queue_id=0, after_ms=2000), scene.held(queue_id=0, after_ms=AFTER_MS)
     if state == "woken":
         scene.hold.arrived(b"T", 0, 1)

@@ -127,7 +127,7 @@ def get(url: str) -> tuple[int, str]:
 def test_up_says_where_everything_is_and_stops_on_ctrl_c(tmp_path):
     store = tmp_path / "store"
     with up(store) as facts:
-        assert facts.keys() == {"pid", "store", "namesrv", "brokers", "http", "grpc"}
+        assert facts.keys() == {"pid", "store", "namesrv", "brokers", "http", "grpc", "ha"}
         assert facts["store"] == str(store)
         assert len(facts["brokers"]) == 1
         for address in (facts["namesrv"], *facts["brokers"], facts["http"], facts["grpc"]):

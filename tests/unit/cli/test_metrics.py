@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.brokers import run
+from tests.brokers import Cluster, run
 from tests.unit.broker.administered import Administered, administered
+from tests.unit.broker.test_pop import ACK, SUCCESS, pop, receipt, send
 from tests.unit.cli.test_cli import SMALL, get, running
 
 from rucola.cli import http
@@ -52,6 +53,28 @@ def test_topics_and_groups_have_rocketmq_s_names(tmp_path: Path) -> None:
             assert figure(there, "rocketmq_consumer_connections", consumer_group="G_live", consume_mode="push") == 1
             assert figure(there, "rocketmq_topic_number") == len(there.cluster.broker.topics.table)
             assert figure(there, "rucola_topics_not_listed") == figure(there, "rucola_subscriptions_not_listed") == 0
+
+    run(play())
+
+
+def test_acknowledgements_that_are_not_in_the_log_are_counted(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with Cluster(tmp_path) as cluster:
+
+            def buffered() -> bytes:
+                text, _ = metrics_of(BrokerCollector(cluster.broker))
+                (line,) = (line for line in text.splitlines() if line.startswith(b"rucola_pop_acks_buffered "))
+                return line.split()[1]
+
+            assert buffered() == b"0.0" and cluster.broker.services.pops.started is None
+            await send(cluster, 3)
+            popped = await pop(cluster)
+            for queue_offset in range(3):
+                fields = {"consumerGroup": "cg", "topic": "T", "queueId": 0, "offset": queue_offset}
+                assert (await cluster.ask(ACK, fields | {"extraInfo": receipt(popped, queue_offset)})).code == SUCCESS
+            assert buffered() == b"1.0", "one record for a pop"
+            await cluster.broker.catch_up()
+            assert buffered() == b"0.0"
 
     run(play())
 

@@ -68,7 +68,8 @@ class Peer:
         self.clock = ManualClock()
         server = GrpcServer(methods, "127.0.0.1", 0, self.clock.monotonic, WANTED, options)
         self.soon: list[Callable[[], None]] = []
-        server.loop = cast(Any, SimpleNamespace(call_soon=self.soon.append, call_later=self._later))
+        loop = SimpleNamespace(call_soon=self._soon, call_later=self._later, time=self.clock.monotonic)
+        server.loop = cast(Any, loop)
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.cancelled = 0
         self.connection, self.transport = GrpcConnection(server), Transport()
@@ -76,6 +77,9 @@ class Peer:
         self.client = h2.connection.H2Connection(h2.config.H2Configuration(validate_outbound_headers=False))
         self.client.initiate_connection()
         self._stream = -1
+
+    def _soon(self, work: Callable[..., None], *arguments: object) -> None:
+        self.soon.append(lambda: work(*arguments))
 
     def _later(self, delay_s: float, work: Callable[..., None], *arguments: object) -> SimpleNamespace:
         self.timers.append((delay_s, lambda: work(*arguments)))

@@ -253,7 +253,7 @@ def test_a_socket_that_takes_nothing(peer: Peer) -> None:
 def test_while_we_do_not_read_no_request_is_late(peer: Peer) -> None:
     stream = begin(peer, NEVER, HELLO[:7])
     peer.connection.pause_writing()
-    peer.connection.is_read = False
+    peer.connection._is_unread = True
     peer.transport.waiting = 100_000
     for _ in range(4):
         wait(peer, 10)

@@ -312,6 +312,60 @@ def test_messages_for_a_poll_that_nobody_waits_for_are_soon_delivered_to_others(
     play(tmp_path, scene)
 
 
+@pytest.mark.parametrize("is_popped_before", [False, True], ids=["message after", "message before"])
+@pytest.mark.parametrize("is_registered", [False, True], ids=["unknown", "registered"])
+def test_a_poll_repeated_at_another_door_gets_the_messages(
+    tmp_path: Path, is_registered: bool, is_popped_before: bool
+) -> None:
+    """The first door is stuck, or its client is. Before the fix, the poll that waited for it took the message, and the
+    queue was blocked until the end of the invisible time.
+    """
+
+    async def scene(brokers: TwoBrokers) -> None:
+        await brokers.create("T", "FIFO", names=["a"])
+        await brokers.join("g", "T", in_order=True)
+        stuck, moved, producer = await brokers.client(), await brokers.client(), await brokers.client(name="other")
+        poll: dict[str, Any] = {
+            "broker": "a",
+            "attempt_id": "x",
+            "auto_renew": True,
+            "batch_size": 1,
+            "long_polling_timeout": {"seconds": 15},
+        }
+
+        async def sent() -> None:
+            assert (await producer.sent("T", b"body", message_group="m")).status.code == OK
+
+        async def waits() -> bool:
+            return brokers.waiting_polls("a") == 1
+
+        if is_registered:
+            await stuck.consumes("g", "T", client_type=messages.PUSH_CONSUMER)
+        if is_popped_before:
+            await sent()
+            (lost,) = await stuck.received("g", "T", **poll)
+        else:
+            first = stuck.receive("g", "T", **poll)
+            await eventually(waits)
+        second = moved.receive("g", "T", **poll)
+        if not is_popped_before:
+            begun_s = asyncio.get_running_loop().time()
+            assert [one.status.code for one in (await first.all())[:1]] == [messages.MESSAGE_NOT_FOUND]
+            assert asyncio.get_running_loop().time() < begun_s + 10, "before its time was over"
+            assert brokers.waiting_polls("a") == 1
+            await sent()
+        found = (await second.all())[1].message
+        assert (found.body, found.system_properties.delivery_attempt) == (b"body", 1)
+        await sent()
+        if is_popped_before:
+            await stuck.ack("g", "T", lost)
+        assert (await moved.ack("g", "T", found)).status.code == OK
+        (following,) = await moved.received("g", "T", **poll | {"attempt_id": "y"})
+        assert following.system_properties.queue_offset == found.system_properties.queue_offset + 1
+
+    play(tmp_path, scene)
+
+
 def test_brokers_know_each_client_and_forget_it_when_it_ends(tmp_path: Path) -> None:
     async def scene(brokers: TwoBrokers) -> None:
         await brokers.create("T")

@@ -108,7 +108,7 @@ def test_no_account_makes_the_door_forget_the_senders_of_others(monkeypatch: pyt
     send(WRITER, 30, 31)
     send(EDITOR, 3, 4)
     assert known(1, 2, 3, 4, *range(10, 20), 30, 31) == [3, 4, 17, 18, 19, 31], "each loses only its own"
-    assert len(world.access._senders) == 6
+    assert len(world.access.halves) == 6
 
 
 def test_a_broker_with_an_empty_store_gives_the_same_places_again(monkeypatch: pytest.MonkeyPatch) -> None:

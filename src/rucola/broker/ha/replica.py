@@ -45,6 +45,7 @@ class ReplicaOptions:
         broker: the master's broker port, ``host:port``; None if it is unknown.
         until_now: whether to end when the copy has what the master had at the start; needs ``broker``.
         segment_bytes: the master's ``mappedFileSizeCommitLog``; None to ask for it.
+        flush_at_once: whether what came is synced, and reported, at once and not twice a second.
     """
 
     master: str
@@ -52,6 +53,7 @@ class ReplicaOptions:
     broker: str | None = None
     until_now: bool = False
     segment_bytes: int | None = None
+    flush_at_once: bool = False
 
 
 class Replica:
@@ -220,6 +222,8 @@ class Replica:
         store = self.store
         if store.state is StoreState.STOPPED:
             return
+        if self._options.flush_at_once and store.flushed_offset < store.max_offset:
+            store.flush_soon()
         try:
             store.dispatch(MAPS_A_TURN, ROWS_A_TURN)
         except RucolaError as error:

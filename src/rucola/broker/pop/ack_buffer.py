@@ -7,6 +7,9 @@ process. Some are stored at once: those that the log may refuse, those whose mes
 
 The buffer collects in one half of the journal, for half a second or until that half is full. It then stores what it has
 collected, and collects in the other half. A half is free when all of it is in the log.
+
+What a killed process has left is stored in steps, while the broker serves. Until all of it is in the log, nothing is
+taken, and no popped message may become visible again.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from rucola.broker.pop.ack_journal import AckJournal
 from rucola.broker.pop.revive_log import ReviveLog
 from rucola.errors import BrokerError, DiskError
 from rucola.formats.pop import PopAck, PopKey
+from rucola.remoting.fairness.steps import Steps
 from rucola.runtime.logs import event
 from rucola.runtime.supervision import Supervisor
 
@@ -32,6 +36,11 @@ HELD_S: Final = 0.5
 MARGIN_MS: Final = 5_000
 STORED_AT_ONCE: Final = 64
 """Records that one call of ``work`` stores; each takes up to 200 µs."""
+READ_AT_ONCE: Final = 256
+LEFT_STORED_AT_ONCE: Final = 16
+"""Of what a killed process has left, entries that one call of ``work`` reads, each in 10 µs, and records that one call
+stores: there may be 20,000.
+"""
 RETRY_MS: Final = 1_000
 OPEN_AGAIN_S: Final = 60.0
 """Pause after the journal could not be created."""
@@ -74,33 +83,34 @@ class AckBuffer:
         self._storing: dict[_Place, list[int]] = {}
         self._began_s = 0.0
         self._work: PacedWork | None = None
+        self._left: Steps[None] | None = None
+        """Stores what an earlier process has left; None if that is done."""
+        self._ready: Callable[[], None] = _nothing
 
     def __len__(self) -> int:
+        """Number of records that the acknowledgements will become, one for each pop."""
         return len(self._collecting) + len(self._storing)
 
     # --- life
 
-    def start(self, loop: asyncio.AbstractEventLoop, cold_reads: ColdReads, supervisor: Supervisor) -> None:
-        """Stores what an earlier process has left, then begins to take acknowledgements."""
-        try:
-            left = self._journal.left()
-            for entry in left:
-                place = entry.ack.key, entry.due_ms, entry.revive_queue
-                self._storing.setdefault(place, []).extend(entry.ack.queue_offsets)
-            while self._storing:
-                self._store_some()
-            self._journal.remove()
-        except (DiskError, BrokerError) as error:
-            self._storing.clear()  # what is in the file stays for the next start
-            event(logger, logging.ERROR, "acknowledgements of the last process not stored", error=error)
-            return
-        if self._enabled:
-            self._works = True
-            self._work = PacedWork(_WORK, lambda _: self.work(), loop, cold_reads, supervisor)
-            self._work.start()
+    def start(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        cold_reads: ColdReads,
+        supervisor: Supervisor,
+        ready: Callable[[], None],
+    ) -> None:
+        """Begins to store what an earlier process has left. When that is done, or cannot be done, calls ``ready`` and
+        begins to take acknowledgements.
+        """
+        self._left, self._ready = self._store_left(), ready
+        self._work = PacedWork(_WORK, lambda _: self.work(), loop, cold_reads, supervisor)
+        self._work.start()
 
     async def stop(self) -> None:
         """Stores all acknowledgements; further ones are not taken."""
+        self._ready = _nothing
+        await self._store_all_left()
         self._works = False
         if self._work is not None:
             self._work.stop()
@@ -132,9 +142,39 @@ class AckBuffer:
         Raises:
             BrokerError: it cannot be stored, and is kept.
         """
+        await self._store_all_left()
         await self._store_half()
         self._turn()
         await self._store_half()
+
+    async def _store_all_left(self) -> None:
+        while self._left is not None:
+            self._store_some_left(self._left)
+            await asyncio.sleep(0)
+
+    def _store_some_left(self, left: Steps[None]) -> None:
+        try:
+            next(left)
+            return
+        except StopIteration:
+            pass
+        except (DiskError, BrokerError) as error:
+            self._storing.clear()  # what is in the file stays for the next start
+            event(logger, logging.ERROR, "acknowledgements of the last process not stored", error=error)
+        self._left = None
+        self._ready()
+
+    def _store_left(self) -> Steps[None]:
+        for number, entry in enumerate(self._journal.left(), 1):
+            place = entry.ack.key, entry.due_ms, entry.revive_queue
+            self._storing.setdefault(place, []).extend(entry.ack.queue_offsets)
+            if not number % READ_AT_ONCE:
+                yield
+        while self._storing:
+            self._store_some(LEFT_STORED_AT_ONCE)
+            yield
+        self._journal.remove()
+        self._works = self._enabled
 
     async def _store_half(self) -> None:
         while self._storing:
@@ -167,6 +207,9 @@ class AckBuffer:
 
     def work(self) -> int | None:
         """Stores some of the acknowledgements; returns the milliseconds until the next call, None if there are none."""
+        if self._left is not None:
+            self._store_some_left(self._left)
+            return None if self._left is None else 0
         if not self._storing and self._collecting and self._monotonic() >= self._began_s + HELD_S:
             self._turn()
         try:
@@ -194,14 +237,14 @@ class AckBuffer:
         self._soon()
         return True
 
-    def _store_some(self) -> None:
-        """Stores up to ``STORED_AT_ONCE`` records. One that is refused does not keep the others back.
+    def _store_some(self, count_max: int = STORED_AT_ONCE) -> None:
+        """Stores up to ``count_max`` records. One that is refused does not keep the others back.
 
         Raises:
             BrokerError: some were refused; they are tried again after all others.
         """
         refusal: BrokerError | None = None
-        for place in list(islice(self._storing, STORED_AT_ONCE)):
+        for place in list(islice(self._storing, count_max)):
             key, due_ms, revive_queue = place
             collected = self._storing.pop(place)
             queue_offsets = tuple(sorted(set(collected)))
@@ -221,3 +264,7 @@ class AckBuffer:
         texts = key.topic + key.group + key.broker_name
         is_text = texts.isprintable() and len(texts) <= _CHARACTERS_MAX
         return is_text and 0 <= revive_queue < self._log.queues
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""

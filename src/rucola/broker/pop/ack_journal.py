@@ -6,7 +6,7 @@ cut. Event loop only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rucola.formats.pop import PopKey
 from rucola.formats.pop_journal import FILE_NAME, HALF_BYTES, JournaledAck, encode_entry, journaled_acks
@@ -27,16 +27,15 @@ class AckJournal:
         self._position = 0
         self._round = 1
 
-    def left(self) -> list[JournaledAck]:
+    def left(self) -> Iterator[JournaledAck]:
         """What an earlier process has left behind; the file stays.
 
         Raises:
             DiskError: the file cannot be read, or is none.
         """
-        content = self._files.read_file(self._path)
-        if content is None:
-            return []
-        return [*journaled_acks(content[:HALF_BYTES]), *journaled_acks(content[HALF_BYTES : 2 * HALF_BYTES])]
+        content = memoryview(self._files.read_file(self._path) or b"")
+        yield from journaled_acks(content[:HALF_BYTES])
+        yield from journaled_acks(content[HALF_BYTES : 2 * HALF_BYTES])
 
     def open(self) -> None:
         """Creates the file, in place of the one that is there.

@@ -15,7 +15,8 @@ new request.
     leave      away    -       -          -          -          -       the disk, or the parser of its expression, works
     wake       -       woken   -          -          -          -       a message, a free queue, its deadline, a deleted
                                                                         topic, a stop
-    withdraw   -       done    withdrawn  withdrawn  -          -       its client no longer wants the response
+    withdraw   -       done    withdrawn  withdrawn  -          -       its client no longer wants the response, or has
+                                                                        sent the request again
     finish     -       done    done       done       done       -       it runs again; or its connection is closed, its
                                                                         client subscribes to something else, or too many
                                                                         requests wait
@@ -23,6 +24,11 @@ new request.
 Each wait of a pop, for a message, the disk or the parser, is such a request, and ends in ``PopHold.resume``. There, a
 request that is withdrawn or whose connection is closed does not run. A message may have woken it, so the next request
 of its key is woken instead.
+
+A client that has lost a response sends its pop again, with the same ``Attempt``, often on another connection. The older
+pop would still take messages, for nobody, so the newer one ends it. "Newer" is what arrived later: the clocks of two
+doors may differ. Both must have the same account, and no two different client ids (``is_same_client``): otherwise two
+clients that choose the same attempt ids would keep each other busy.
 """
 
 from __future__ import annotations
@@ -32,6 +38,7 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rucola.broker.waiting_requests import Timer, TransitionError, WaitingRequests, WaitState
 from rucola.common.pop_topics import pop_retry_topic
@@ -51,6 +58,21 @@ _Queue = tuple[str, int]
 """Topic and queue id."""
 _Place = tuple[str, bool]
 """Consumer group of the requests, and whether these requests only ask whether there are messages."""
+
+
+class Attempt(NamedTuple):
+    """What a pop has in common with its repetitions.
+
+    Attributes:
+        attempt_id: chosen by the client, not empty.
+        account: the account that has sent it: nobody ends or hides pops of another one.
+    """
+
+    attempt_id: str
+    topic: str
+    group: str
+    queue_id: int
+    account: str
 
 
 @dataclass(slots=True, eq=False)
@@ -109,9 +131,13 @@ class WaitingPop(HeldRequest):
 
     Attributes:
         opaque: the number by which its client finds the response.
+        give_up: answers that there is no message, without a look.
+        attempt: by what its repetition is known; None if the client has not said it.
     """
 
     opaque: int
+    give_up: Callable[[], None]
+    attempt: Attempt | None = None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -120,11 +146,9 @@ class HeldPop(WaitingPop):
 
     Attributes:
         expression: type and text of its filter.
-        give_up: answers that there is no message, without a look.
     """
 
     expression: tuple[str, str]
-    give_up: Callable[[], None]
 
 
 class _Waiting:
@@ -170,6 +194,7 @@ class PopHold:
         queue_max: a pop may not wait if more pops than this number already wait for the same topic, group and queue id.
             The same limit applies to requests that only ask whether there are messages.
         account_of: see ``WaitingRequests``.
+        is_same_client: whether the clients of two connections, for a group, may be the same one.
 
     Attributes:
         stopped: whether the broker is stopping; if so, no request may wait.
@@ -182,7 +207,9 @@ class PopHold:
         waiting_max: int,
         queue_max: int,
         account_of: Callable[[Channel], str] = lambda _: "",
+        is_same_client: Callable[[Channel, Channel, str], bool] = lambda *_: True,
     ) -> None:
+        self._is_same_client = is_same_client
         self._call_later = call_later
         self._waiting_max = waiting_max
         self._queue_max = queue_max
@@ -194,6 +221,8 @@ class PopHold:
         """The pops that wait for anything or are woken, by connection and opaque. If several pops of a connection have
         the same opaque, only the last one is here.
         """
+        self._attempts: dict[Attempt, WaitingPop] = {}
+        """Those of these pops that have an attempt. If several have the same one, only the last is here."""
         self._requests = WaitingRequests[HeldRequest](monotonic, call_later, self._wake, account_of)
         self.stopped = False
 
@@ -247,11 +276,17 @@ class PopHold:
         pop = self._pops.get(channel, {}).get(opaque)
         if pop is None:
             return False
-        if pop.state is _HELD:
-            self._remove(pop)
-        self._forget(pop)
-        pop.withdraw()
+        self._take_out(pop)
         return True
+
+    def end_older(self, channel: Channel, attempt: Attempt) -> None:
+        """Answers the waiting pop that the client of ``channel`` now repeats, if there is one. It pops nothing,
+        whatever it waits for.
+        """
+        older = self._attempts.get(attempt)
+        if older is not None and self._is_same_client(older.channel, channel, attempt.group):
+            self._take_out(older)
+            older.give_up()
 
     def arrived(self, topic: bytes, queue_id: int, tags_code: int | None) -> None:
         """Handles the arrival of messages in a queue. ``tags_code`` is their tag code, or None if their tag codes
@@ -335,10 +370,20 @@ class PopHold:
         except Exception as error:  # noqa: BLE001 - a defect in one request must not keep the others waiting
             event(logger, logging.ERROR, "pop not resumed", error, peer=request.channel.remote_address)
 
+    def _take_out(self, pop: WaitingPop) -> None:
+        if pop.state is _HELD:
+            self._remove(pop)
+        self._forget(pop)
+        pop.withdraw()
+
     def _note(self, pop: WaitingPop) -> None:
         self._pops.setdefault(pop.channel, {})[pop.opaque] = pop
+        if pop.attempt is not None:
+            self._attempts[pop.attempt] = pop
 
     def _forget(self, pop: WaitingPop) -> None:
+        if pop.attempt is not None and self._attempts.get(pop.attempt) is pop:
+            del self._attempts[pop.attempt]
         pops = self._pops.get(pop.channel, {})
         if pops.get(pop.opaque) is pop:
             del pops[pop.opaque]

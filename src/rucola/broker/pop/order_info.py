@@ -2,7 +2,9 @@
 
 After a group has popped messages of a queue in order, it gets no more messages of this queue until each of them is
 acknowledged or its invisible time is over. Until then, only a request with the attempt id of that pop gets messages of
-the queue: the same messages again.
+the queue: the same messages again, before those of other queues. RocketMQ may fill the response with messages of other
+queues, and then the queue stays blocked. It also takes two empty attempt ids for the same one; here, an empty one is
+none.
 """
 
 from __future__ import annotations
@@ -45,6 +47,14 @@ class OrderInfo:
     acknowledged: int = 0
     next_visible_ms: dict[int, int] = field(default_factory=dict)
     consumed_counts: dict[int, int] = field(default_factory=dict)
+
+    def is_of(self, attempt_id: str | None) -> bool:
+        """Whether the pop had this attempt id."""
+        return bool(attempt_id) and self.attempt_id == attempt_id
+
+    def is_over(self) -> bool:
+        """Whether all messages are acknowledged."""
+        return self.acknowledged == (1 << len(self.offsets)) - 1
 
     def free_at_ms(self) -> int:
         """The time from which pops get messages of the queue again."""
@@ -115,6 +125,8 @@ class OrderInfoManager:
         self._exists = exists
         self._changed = False
         self.table: dict[PoppedQueue, OrderInfo] = {}
+        self._attempts: dict[tuple[str, str, str], set[int]] = {}
+        """Ids of the queues in ``table``, by topic, group and attempt id."""
 
     def load(self, text: bytes | None) -> None:
         """Loads the file.
@@ -127,7 +139,7 @@ class OrderInfoManager:
         for key, queues in (loads_object(text, _FILE).get("table") or {}).items():
             topic, _, group = key.partition("@")
             for queue_id, members in queues.items():
-                self.table[PoppedQueue(topic, group, int(queue_id))] = OrderInfo.from_dict(members)
+                self._set(PoppedQueue(topic, group, int(queue_id)), OrderInfo.from_dict(members))
 
     def persist(self) -> asyncio.Future[None] | None:
         """Requests a write of the table if it changed. Returns a future that is done when the table is written, or None
@@ -140,7 +152,9 @@ class OrderInfoManager:
 
     def _snapshot(self) -> Pieces:
         limit_ms = self._wall_ms() - _FORGOTTEN_AFTER_MS
-        self.table = {q: i for q, i in self.table.items() if self._exists(q) and i.last_consume_ms >= limit_ms}
+        for queue, info in list(self.table.items()):
+            if info.last_consume_ms < limit_ms or not self._exists(queue):
+                self._remove(queue)
         return order_info_pieces([(queue, info.copy()) for queue, info in self.table.items()])
 
     def _written(self, error: Exception | None) -> None:
@@ -151,7 +165,7 @@ class OrderInfoManager:
         now.
         """
         info = self.table.get(queue)
-        if info is None or (info.attempt_id is not None and info.attempt_id == attempt_id):
+        if info is None or info.is_of(attempt_id):
             return None
         if info.invisible_ms <= 0:
             info.invisible_ms = invisible_ms
@@ -165,13 +179,23 @@ class OrderInfoManager:
         before = self.table.get(queue)
         info = OrderInfo(attempt_id, *times_ms, list(offsets), self._wall_ms())
         if before is not None:
-            if before.attempt_id is not None and before.attempt_id == attempt_id:
+            if before.is_of(attempt_id):
                 info.consumed_counts = before.consumed_counts
             else:
                 again = set(before.offsets).intersection(offsets)
                 info.consumed_counts = {offset: before.consumed_counts.get(offset, 0) + 1 for offset in again}
-        self.table[queue] = info
+        self._set(queue, info)
         self._changed = True
+
+    def of_attempt(self, topic: str, group: str, attempt_id: str | None) -> dict[int, OrderInfo]:
+        """The last pops of a topic's queues that had ``attempt_id``, by queue id; only those with messages that are not
+        acknowledged.
+        """
+        queues = self._attempts.get((topic, group, attempt_id)) if attempt_id else None
+        if queues is None:
+            return {}
+        infos = {queue_id: self.table[PoppedQueue(topic, group, queue_id)] for queue_id in sorted(queues)}
+        return {queue_id: info for queue_id, info in infos.items() if not info.is_over()}
 
     def describe(self, queue: PoppedQueue, answer: PopInfo) -> None:
         """Adds to ``answer`` the number of earlier deliveries of each message."""
@@ -202,14 +226,40 @@ class OrderInfoManager:
             info.next_visible_ms[queue_offset] = visible_ms
             self._changed = True
 
+    def free(self, queue: PoppedQueue) -> None:
+        """Makes the messages of the last pop visible again, if it is not forgotten."""
+        info = self.table.get(queue)
+        if info is not None:
+            info.next_visible_ms.update(dict.fromkeys(info.offsets, self._wall_ms()))
+            self._changed = True
+
     def forget(self, queue: PoppedQueue) -> None:
         """Forgets the pop of a queue whose offset was reset."""
-        self._changed = self.table.pop(queue, None) is not None or self._changed
+        self._changed = self._remove(queue) or self._changed
 
     def forget_all(self, concerned: Callable[[PoppedQueue], bool]) -> None:
         """Forgets the pops of a deleted topic or group: those for which ``concerned`` returns True."""
         for queue in [queue for queue in self.table if concerned(queue)]:
             self.forget(queue)
+
+    def _set(self, queue: PoppedQueue, info: OrderInfo) -> None:
+        before = self.table.get(queue)
+        if before is None or before.attempt_id != info.attempt_id:
+            self._remove(queue)
+            if info.attempt_id:
+                self._attempts.setdefault((queue.topic, queue.group, info.attempt_id), set()).add(queue.queue_id)
+        self.table[queue] = info
+
+    def _remove(self, queue: PoppedQueue) -> bool:
+        """Removes a queue; returns whether it was there."""
+        info = self.table.pop(queue, None)
+        if info is not None and info.attempt_id:
+            key = queue.topic, queue.group, info.attempt_id
+            queues = self._attempts[key]
+            queues.discard(queue.queue_id)
+            if not queues:
+                del self._attempts[key]
+        return info is not None
 
 
 def order_info_pieces(infos: Iterable[tuple[PoppedQueue, OrderInfo]]) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from rucola.broker.pop.checks import Serve, check_place, if_still_reading
-from rucola.broker.pop.hold import ANSWER_AHEAD_MS, HeldPop, PopHold, WaitingPop
+from rucola.broker.pop.hold import ANSWER_AHEAD_MS, Attempt, HeldPop, PopHold, WaitingPop
 from rucola.broker.pop.order_locks import OrderLocks
 from rucola.broker.pop.queue_walk import BEGINS, QueueWalk
 from rucola.broker.pop.read import Pop, PopReader
@@ -61,17 +61,27 @@ class PopMessageProcessor:
         """Request 200050: pops messages; None if the request waits."""
         command.ext_fields.setdefault(BORN_TIME, "0")
         header = PopMessageRequestHeader.from_ext_fields(command.ext_fields)
-        return self._pop(channel, command, self._ages.began_ms(channel, header.born_time, header.poll_time))
+        began_ms = self._ages.began_ms(channel, header.born_time, header.poll_time)
+        return self._pop(channel, command, began_ms, is_new=True)
 
-    def _pop(self, channel: Channel, command: RemotingCommand, began_ms: int) -> RemotingCommand | None:
+    def _pop(
+        self, channel: Channel, command: RemotingCommand, began_ms: int, *, is_new: bool = False
+    ) -> RemotingCommand | None:
         """Serves a pop whose client created it at ``began_ms``; also after a wait."""
         header = PopMessageRequestHeader.from_ext_fields(command.ext_fields)
         try:
             self._check(channel, header, began_ms)
+            if is_new and (attempt := self._attempt(channel, header)) is not None:
+                self._hold.end_older(channel, attempt)
             text = _sql_text(header)
             if self._services.expressions.must_wait([text]):
                 place = _place(channel, command, header, began_ms, partial(self._pop, began_ms=began_ms))
-                away = WaitingPop(*place, opaque=command.opaque)
+                away = WaitingPop(
+                    *place,
+                    opaque=command.opaque,
+                    give_up=_give_up(channel, command, PopMessageResponseHeader),
+                    attempt=self._attempt(channel, header),
+                )
                 self._services.expressions.start(channel, text, partial(self._hold.resume, away))
                 self._hold.leave(away)
                 return None
@@ -94,10 +104,12 @@ class PopMessageProcessor:
             header.order,
             pop.begin,
             lambda: pop.is_full,
+            self._reader.queues_again(pop) if header.order else (),
         ):
             self._reader.read_queue(pop, topic, queue_id)
         code, remark = ResponseCode.SUCCESS, "FOUND"
         if pop.count:
+            self._reader.free_left(pop)
             if pop.cold is not None:  # so that the next pop finds the messages in memory
                 self._services.cold_reads.start(channel, pop.cold, _nobody_waits)
             if pop.rest > 0:
@@ -114,7 +126,7 @@ class PopMessageProcessor:
                 and _deadline_ms(pop.header, pop.began_ms) > self._ages.now_ms()
                 and not self._hold.stopped
             )
-            return _no_message(command, pop, full=full)
+            return _no_message(command, _answer_header(pop), full=full)
         return command.answer(code, remark, _answer_header(pop).to_ext_fields(), b"".join(pop.parts))
 
     def _check(self, channel: Channel, header: PopMessageRequestHeader, began_ms: int) -> None:
@@ -153,6 +165,13 @@ class PopMessageProcessor:
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
             ) from None
 
+    def _attempt(self, channel: Channel, header: PopMessageRequestHeader) -> Attempt | None:
+        """By what a repetition of a pop is known; None if its client has not said it."""
+        if not header.attempt_id:
+            return None
+        account = self._services.senders.account_on(channel)
+        return Attempt(header.attempt_id, header.topic, header.consumer_group, header.queue_id, account)
+
     def _wait(self, channel: Channel, command: RemotingCommand, pop: Pop) -> bool:
         """Holds the request; returns False if it may not wait."""
         header = pop.header
@@ -165,8 +184,9 @@ class PopMessageProcessor:
             *_place(channel, command, header, pop.began_ms, again),
             pop.tag_codes,
             opaque=command.opaque,
+            give_up=_give_up(channel, command, partial(_answer_header, pop)),
+            attempt=self._attempt(channel, header),
             expression=(header.exp_type or _TAG, header.exp or _ALL),
-            give_up=lambda: serve_again(channel, command, lambda _, request: _no_message(request, pop)),
         )
         if not self._hold.hold(held):
             return False
@@ -182,7 +202,12 @@ class PopMessageProcessor:
         def repeat(channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
             return self._serve(channel, command, pop.again(self._now_ms()))  # its invisible time begins now
 
-        away = WaitingPop(*_place(channel, command, pop.header, pop.began_ms, repeat), opaque=command.opaque)
+        away = WaitingPop(
+            *_place(channel, command, pop.header, pop.began_ms, repeat),
+            opaque=command.opaque,
+            give_up=_give_up(channel, command, partial(_answer_header, pop)),
+            attempt=self._attempt(channel, pop.header),
+        )
         if not self._services.cold_reads.start(channel, fetch, partial(self._hold.resume, away)):
             return False
         self._hold.leave(away)
@@ -203,6 +228,13 @@ def _place(
     return channel, header.topic, header.consumer_group, header.queue_id, deadline_s, resume
 
 
+def _give_up(
+    channel: Channel, command: RemotingCommand, answer: Callable[[], PopMessageResponseHeader]
+) -> Callable[[], None]:
+    """Returns a function that answers that there is no message."""
+    return lambda: serve_again(channel, command, lambda _, request: _no_message(request, answer()))
+
+
 def _deadline_ms(header: PopMessageRequestHeader, began_ms: int) -> int:
     """The monotonic time in ms at which a waiting pop must be answered."""
     return began_ms + header.poll_time - ANSWER_AHEAD_MS
@@ -212,10 +244,10 @@ def _nobody_waits() -> None:
     """Does nothing, because the messages were fetched for the next pop and no request waits for them."""
 
 
-def _no_message(command: RemotingCommand, pop: Pop, *, full: bool = False) -> RemotingCommand:
+def _no_message(command: RemotingCommand, answer: PopMessageResponseHeader, *, full: bool = False) -> RemotingCommand:
     """The answer to a pop that has found nothing; ``full``: it may not wait because too many requests do."""
     code = ResponseCode.POLLING_FULL if full else ResponseCode.POLLING_TIMEOUT
-    return command.answer(code, "NO_MESSAGE_IN_QUEUE", _answer_header(pop).to_ext_fields())
+    return command.answer(code, "NO_MESSAGE_IN_QUEUE", answer.to_ext_fields())
 
 
 def _answer_header(pop: Pop) -> PopMessageResponseHeader:

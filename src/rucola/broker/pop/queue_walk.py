@@ -4,7 +4,7 @@ by priority as in 5.5.0).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from rucola.broker.config import BrokerConfig
@@ -51,7 +51,14 @@ class QueueWalk:
         return begin < (PRIORITY_FACTOR_MAX if known is None else known.priority_factor)
 
     def places(
-        self, topic: str, group: str, queue_id: int, order: bool, begin: int, full: Callable[[], bool]
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        order: bool,
+        begin: int,
+        full: Callable[[], bool],
+        first: Collection[int] = (),
     ) -> Iterator[Place]:
         """Yields the queues in the sequence in which a pop reads them. ``popFromRetryProbability`` percent of the pops
         begin with the retry topic. The others end with it, unless ``full`` says that the response is complete. For pops
@@ -61,6 +68,7 @@ class QueueWalk:
             queue_id: -1 for all queues of the topic.
             order: whether messages are popped in order; such pops do not read the retry topic.
             begin: 0 to ``BEGINS`` - 1; decides where to begin.
+            first: ids of queues that are read before all others.
         """
         config = self._config
         retry_topics = self.retry_topics(topic, group)
@@ -74,7 +82,8 @@ class QueueWalk:
         if retry_first and not order:
             yield from queues(retry_topic)
         if queue_id < 0:
-            yield from queues(topic)
+            places = queues(topic)
+            yield from sorted(places, key=lambda place: place[1] not in first) if first else places
         else:
             yield topic, queue_id
         if not retry_first and not order and not full():

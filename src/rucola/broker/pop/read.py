@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 
@@ -48,6 +48,7 @@ class Pop:
         begin: the queue to begin with.
         by_priority: whether the queues are read in the order of priority.
         waited_for: queues whose messages an earlier attempt fetched from the disk.
+        reserved: number of messages that the pop has to get again from queues from which it has none yet, by queue id.
         parts: the records for the response.
         size: their number of bytes; counted only if the client has set a limit.
         out_of_bytes: whether a message did not fit into the response.
@@ -68,6 +69,7 @@ class Pop:
     by_priority: bool = False
     waited_for: set[PoppedQueue] = field(default_factory=set)
     info: PopInfo = field(default_factory=PopInfo)
+    reserved: dict[int, int] = field(default_factory=dict)
     parts: list[bytes | memoryview] = field(default_factory=list)
     count: int = 0
     size: int = 0
@@ -122,6 +124,26 @@ class PopReader:
         self._popped = popped
         self._orders = orders
         self._locks = locks
+
+    def queues_again(self, pop: Pop) -> Collection[int]:
+        """Ids of the queues whose messages ``pop``, which is in order, gets again because it has the attempt id of an
+        earlier pop. Its pop time differs from the earlier one, whose acknowledgements do not count any more.
+        """
+        header = pop.header
+        infos = self._orders.of_attempt(header.topic, header.consumer_group, header.attempt_id)
+        if header.queue_id >= 0:
+            infos = {queue_id: info for queue_id, info in infos.items() if queue_id == header.queue_id}
+        while any(info.pop_time_ms == pop.pop_time_ms for info in infos.values()):
+            pop.pop_time_ms += 1
+        pop.reserved = {queue_id: len(info.offsets) for queue_id, info in infos.items()}
+        return infos
+
+    def free_left(self, pop: Pop) -> None:
+        """Frees the queues whose messages did not fit into the answer to ``pop`` again: nobody has them."""
+        for queue_id in pop.reserved:
+            queue = PoppedQueue(pop.header.topic, pop.header.consumer_group, queue_id)
+            self._orders.free(queue)
+            self._locks.changed(queue)
 
     def read_queue(self, pop: Pop, topic: str, queue_id: int) -> None:
         """Adds messages of a queue to ``pop``.
@@ -189,7 +211,11 @@ class PopReader:
         return start
 
     def _read(self, pop: Pop, queue: PoppedQueue, start: int) -> GetMessageResult:
-        where = (queue.topic.encode(), queue.queue_id, start, pop.header.max_msg_nums - pop.count)
+        count_max = pop.header.max_msg_nums - pop.count
+        if pop.reserved:
+            others = sum(count for queue_id, count in pop.reserved.items() if queue_id != queue.queue_id)
+            count_max = max(count_max - others, 1)
+        where = (queue.topic.encode(), queue.queue_id, start, count_max)
         may_block = queue in pop.waited_for
         if pop.expression is not None:
             if pop.filtered is None:
@@ -206,6 +232,7 @@ class PopReader:
         """Notes that the messages at ``offsets`` are popped."""
         header, start = pop.header, receipt.start_offset
         if header.order:
+            pop.reserved.pop(queue.queue_id, None)
             self._orders.popped(queue, header.attempt_id, (pop.pop_time_ms, header.invisible_time), offsets)
             self._orders.describe(queue, pop.info)
             self._popped.commit(queue, start)

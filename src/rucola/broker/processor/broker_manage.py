@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from rucola.broker.processor.responses import success
 from rucola.broker.runtime_info import RuntimeInfo
@@ -26,6 +27,9 @@ from rucola.protocol.command import RemotingCommand
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 from rucola.runtime.logs import event
+
+if TYPE_CHECKING:
+    from rucola.broker.ha.replication import Replication
 
 logger = logging.getLogger(__name__)
 
@@ -73,10 +77,13 @@ CONFIG_BYTES_MAX = 64 * 1024
 class BrokerManageProcessor:
     """Shows and changes the broker."""
 
-    def __init__(self, services: BrokerServices, sends_waiting: Callable[[], int]) -> None:
+    def __init__(
+        self, services: BrokerServices, sends_waiting: Callable[[], int], replication: Replication | None
+    ) -> None:
         self._config = services.config
         self._store = services.store
         self._runtime_info = RuntimeInfo(services, sends_waiting)
+        self._replication = replication
         self._cold_reads = services.cold_reads
         self._clock = services.clock
         self._version = DataVersion(0, services.clock.wall_ms(), 0)
@@ -128,8 +135,11 @@ class BrokerManageProcessor:
         return self._cold_reads.serve(lambda cold: success(command, None, KVTable(self._runtime_info(cold))))
 
     def ha_status(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 907: answers that this broker is a master without slaves, which is the only role here."""
-        return success(command, None, HARuntimeInfo(self._store.max_offset))
+        """Request 907: the slaves of this broker, and what each of them has."""
+        max_offset = self._store.max_offset
+        replication = self._replication
+        status = HARuntimeInfo(max_offset) if replication is None else replication.status(max_offset)
+        return success(command, None, status)
 
     def expire(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Requests 306 and 329: starts the removal of expired log segments with their queue and index entries."""

@@ -14,7 +14,7 @@ import re
 from array import array
 
 from rucola.broker.checked_topics import CheckedTopic
-from rucola.broker.flush_waiters import FlushWaiters
+from rucola.broker.flush_waiters import Confirmation
 from rucola.broker.processor.dead_letter import DeadLetterRule
 from rucola.broker.processor.inner_batch import inner_batch
 from rucola.broker.processor.send_response import SendResponses, flush_not_confirmed
@@ -79,18 +79,18 @@ class SendMessageProcessor:
 
     Args:
         rewriter: rewrites messages that are not stored as they came.
-        waiters: the responses that wait for a sync; None without SYNC_FLUSH.
+        confirmation: what responses wait for; None without SYNC_FLUSH and SYNC_MASTER.
 
     Attributes:
         checked: the topics of sends.
     """
 
-    def __init__(self, services: BrokerServices, rewriter: Rewriter, waiters: FlushWaiters | None) -> None:
+    def __init__(self, services: BrokerServices, rewriter: Rewriter, confirmation: Confirmation | None) -> None:
         store, topics, groups = services.store, services.topics, services.groups
         self._store = store
         self._dead_letters = DeadLetterRule(topics, groups, services.locks)
         self._responses = SendResponses(services.config, store.store_host)
-        self._waiters = waiters
+        self._confirmation = confirmation
         self._monotonic = services.clock.monotonic
         self._rewriter = rewriter
         self._body_bytes_max = store.config.max_message_size
@@ -109,7 +109,7 @@ class SendMessageProcessor:
         if topic is None:
             return last
         traits = inspect_rows(source, table, first, last, self._body_bytes_max, topic.queues)
-        if topic.plain and (not traits or (traits == _NO_WAIT and self._waiters is None)):
+        if topic.plain and (not traits or (traits == _NO_WAIT and self._confirmation is None)):
             self._append(channel, run, topic, wait=True)
             return last
         began_s = self._monotonic()
@@ -319,7 +319,7 @@ class SendMessageProcessor:
         """Stores rows that passed every check, and answers them.
 
         Args:
-            wait: whether the responses wait for a sync; without SYNC_FLUSH, none waits.
+            wait: whether the responses wait for disk and slaves.
             detour: the topic in which a single row waits before it goes to ``topic``.
         """
         source, _, table, first, done = run
@@ -355,8 +355,9 @@ class SendMessageProcessor:
             registration.add_done_callback(lambda told: self._answer(channel, _judged(answers, told), end, wait))
 
     def _answer(self, channel: Channel, answers: bytes | bytearray, end: int, wait: bool) -> None:
-        if wait and self._waiters is not None and self._store.flushed_offset < end:
-            self._waiters.add(end, channel, answers)
+        confirmation = self._confirmation
+        if wait and confirmation is not None and not confirmation.passed(end):
+            confirmation.add(end, channel, answers)
         else:
             channel.send(answers)
 

@@ -86,7 +86,12 @@ class SendResponses:
 
 
 def flush_not_confirmed(answers: bytes | bytearray, remark: str) -> bytes:
-    """Returns ``answers`` with FLUSH_DISK_TIMEOUT and ``remark``: the messages are stored, but not known to be synced.
+    """Returns ``answers`` with FLUSH_DISK_TIMEOUT: the messages are stored, but not known to be synced."""
+    return not_confirmed(answers, ResponseCode.FLUSH_DISK_TIMEOUT, remark)
+
+
+def not_confirmed(answers: bytes | bytearray, code: ResponseCode, remark: str) -> bytes:
+    """Returns ``answers`` with ``code`` and ``remark``: the messages are stored, but not as safely as was asked for.
     Such responses are rare, so decoding the frames may take time.
     """
     changed = []
@@ -94,7 +99,7 @@ def flush_not_confirmed(answers: bytes | bytearray, remark: str) -> bytes:
     while position < len(answers):
         end = position + 4 + int.from_bytes(answers[position : position + 4], "big")
         command = decode_frame(bytes(answers[position:end]))
-        command.code, command.remark = ResponseCode.FLUSH_DISK_TIMEOUT, remark
+        command.code, command.remark = code, remark
         changed.append(command.encode())
         position = end
     return b"".join(changed)

@@ -32,6 +32,8 @@ COSTLY_S = 0.002
 same connection used more than this number of seconds of processor time. Otherwise, each of many connections could get
 one costly request served per turn.
 """
+TASK_S = 0.0001
+"""Seconds that a request takes of its turn if a task serves it, because the task runs in the next turn."""
 _LOOK_S = 0.001
 """Minimum number of seconds between two queries of the processor time: a query costs as much as a short request."""
 _UNSEEN_S = 0.001
@@ -109,6 +111,11 @@ class Turn:
             if self._listener is not None:
                 self._listener()
         return False
+
+    def note_task(self) -> None:
+        """Notes that a task will serve a request of this turn."""
+        self._began_s -= TASK_S
+        self._first_read_s -= TASK_S
 
     def was_costly(self, took_s: float, loop: asyncio.AbstractEventLoop) -> bool:
         """True if the request that has just ended used more than ``COSTLY_S`` seconds of processor time; by the clock,

@@ -1,0 +1,266 @@
+"""The HA port of a master: sends the log to slaves, and knows what each of them has.
+
+What bytes mean is decided in ``store.ha.master_link``; here are sockets, times and turns. Nothing runs for each
+message: what was appended or synced leaves in the next iteration of the event loop, as one transfer for a slave that
+has the rest. Event loop only.
+
+Source: RocketMQ 5.3.3, ``DefaultHAService``, ``DefaultHAConnection``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, cast
+
+from rucola.broker.ha.slave_access import SlaveAccess
+from rucola.common.hosts import join_address
+from rucola.errors import AddressInUseError
+from rucola.remoting.listening import listen
+from rucola.remoting.peer_log import PeerLog
+from rucola.remoting.tls_listener import TlsListener
+from rucola.runtime.logs import event
+from rucola.runtime.supervision import PeriodicWork, Supervisor
+from rucola.store.ha.master_link import MasterLink
+from rucola.store.ha.sent_log import SentLog
+
+logger = logging.getLogger(__name__)
+
+TRANSFER_BYTES: Final = 256 * 1024
+TURN_BYTES: Final = 1024 * 1024
+"""Bytes that one slave gets in one iteration of the event loop; copying and sending them takes about a millisecond."""
+_ALL_BYTES = 4 * TURN_BYTES
+"""Bytes that all slaves get, except that each may get one transfer."""
+_UNSENT_BYTES_MAX = 1024 * 1024
+_REPORTS_BYTES = 8 * 1024
+"""Bytes of reports that are read at a time; a slave sends a few reports in each turn."""
+HEARTBEAT_S: Final = 5.0
+SILENCE_S: Final = 20.0
+"""A slave reports at least every 5 s."""
+SLAVES_MAX: Final = 64
+_LOOK_S = 1.0
+_BACKLOG = 64
+
+
+class HaChannel(asyncio.BufferedProtocol):
+    """The connection of one slave.
+
+    Attributes:
+        address: its address, ``host:port``.
+        link: what it has, and what it gets next.
+        rate_bytes: bytes of the log that were handed to the socket in the last second.
+    """
+
+    def __init__(self, server: HaServer) -> None:
+        self.address = ""
+        self.link = MasterLink(server.log, TRANSFER_BYTES)
+        self.rate_bytes = self._sent_bytes = 0
+        self._server = server
+        self._reports = bytearray(_REPORTS_BYTES)
+        self._transport: asyncio.Transport | None = None
+        self._is_paused = self._is_due = self._is_fetching = False
+        self._written_s = self._read_s = server.loop.time()
+
+    # --- asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Takes the connection, or closes it."""
+        self._transport = made = cast(asyncio.Transport, transport)
+        host, port, *_ = transport.get_extra_info("peername") or ("", 0)
+        self.address = join_address(host, port)
+        made.set_write_buffer_limits(high=_UNSENT_BYTES_MAX)
+        if reason := self._server.opened(self, host):
+            self.close(reason)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forgets the slave."""
+        self._transport = None
+        self._server.lost(self)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """The memory into which the next reports are read."""
+        return self._reports
+
+    def buffer_updated(self, count: int) -> None:
+        """Takes reports."""
+        self._read_s = self._server.loop.time()
+        if self._transport is None or self._transport.is_closing():
+            return
+        is_more = self.link.receive(memoryview(self._reports)[:count])
+        if self.link.reason:
+            self.close(self.link.reason)
+        elif is_more:
+            self._server.acknowledged()
+        self.send()
+
+    def pause_writing(self) -> None:
+        """The slave does not take what was sent."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """The slave goes on."""
+        self._is_paused = False
+        self.send()
+
+    # --- for the server
+
+    def send(self) -> None:
+        """Sends what there is, as far as the slave takes it and the turn has room."""
+        self._is_due = False
+        transport, link = self._transport, self.link
+        if transport is None or transport.is_closing():
+            return
+        left = min(TURN_BYTES, _ALL_BYTES // max(len(self._server.slaves), 1))
+        while not self._is_paused and left > 0 and (transfer := link.transfer()) is not None:
+            transport.writelines(transfer)
+            self._sent_bytes += len(transfer.content)
+            self._written_s = self._server.loop.time()
+            left -= len(transfer.content)
+        if link.reason:
+            self.close(link.reason)
+        elif link.cold is not None and not self._is_fetching:
+            self._fetch(link.cold.fetch)
+        elif left <= 0 and not self._is_paused:
+            self.send_soon()
+
+    def send_soon(self) -> None:
+        """Calls ``send`` in the next iteration of the event loop."""
+        if not self._is_due:
+            self._is_due = True
+            self._server.loop.call_soon(self.send)
+
+    def look(self, now_s: float) -> None:
+        """Sends a heartbeat if it is time; closes the connection of a silent slave. Called once a second."""
+        self.rate_bytes, self._sent_bytes = self._sent_bytes, 0
+        if now_s - self._read_s > SILENCE_S:
+            self.close(f"the slave has reported nothing for {SILENCE_S:.0f} s")
+        elif now_s - self._written_s > HEARTBEAT_S and not self._is_paused and self._transport is not None:
+            self._transport.write(self.link.heartbeat())
+            self._written_s = now_s
+
+    def close(self, reason: str) -> None:
+        """Cuts the connection."""
+        if self._transport is not None:
+            self._server.closed(self, reason)
+            self._transport.abort()
+
+    def _fetch(self, work: Callable[[], None]) -> None:
+        def done(_: asyncio.Future[None]) -> None:
+            self._is_fetching = False
+            self.link.fetched()
+            self.send()
+
+        self._is_fetching = True
+        self._server.fetch(work).add_done_callback(done)
+
+
+class HaServer:
+    """The port.
+
+    Attributes:
+        log: the log that is sent.
+        loop: the event loop; set by ``start``.
+        port: the port; after ``start``, the one that was chosen if it was 0.
+        slaves: the connected slaves.
+
+    Args:
+        log: as given.
+        host: address to listen on.
+        port: port to listen on; 0 chooses a free port.
+        access: says who may connect.
+        fetch: reads from the disk in a thread.
+        changed: called when a slave acknowledges more, comes or goes.
+        supervisor: supervises the periodic work.
+    """
+
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(
+        self,
+        log: SentLog,
+        host: str,
+        port: int,
+        access: SlaveAccess,
+        fetch: Callable[[Callable[[], None]], asyncio.Future[None]],
+        changed: Callable[[], None],
+        supervisor: Supervisor,
+    ) -> None:
+        self.log, self.port = log, port
+        self.slaves: set[HaChannel] = set()
+        self.fetch = fetch
+        self._host, self._access, self._changed, self._supervisor = host, access, changed, supervisor
+        self._log = PeerLog()
+        self._server: asyncio.Server | TlsListener | None = None
+        self._looking: PeriodicWork | None = None
+
+    async def start(self) -> None:
+        """Starts to listen.
+
+        Raises:
+            AddressInUseError: the port is taken.
+            ConfigError: the address cannot be used for another reason.
+        """
+        self.loop = asyncio.get_running_loop()
+        try:
+            self._server = await listen(
+                lambda: HaChannel(self), self._host, self.port, _BACKLOG, None, self._log.closed, self._supervisor
+            )
+        except AddressInUseError as error:
+            raise AddressInUseError(error.address, "haListenPort") from error.__cause__
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._looking = self._supervisor.every("look at slaves", lambda: _LOOK_S, self._look, self.loop)
+
+    async def stop(self) -> None:
+        """Closes the port and the connections of all slaves; they connect again elsewhere, or later."""
+        if self._looking is not None:
+            await self._looking.stop()
+        if self._server is not None:
+            self._server.close()
+        for slave in list(self.slaves):
+            slave.close("the broker stops")
+
+    def grew(self) -> None:
+        """Called when more of the log may leave."""
+        for slave in self.slaves:
+            slave.send_soon()
+
+    def held_offset(self, count: int) -> int:
+        """Physical offset up to which ``count`` slaves have the log; -1 if there are not as many. ``count`` is at least
+        1.
+        """
+        offsets = sorted((slave.link.acknowledged for slave in self.slaves), reverse=True)
+        return offsets[count - 1] if count <= len(offsets) else -1
+
+    # --- for the connections
+
+    def opened(self, slave: HaChannel, host: str) -> str:
+        """Takes a slave; returns why it must be closed, or an empty text."""
+        if not self._access.allows(host):
+            return "only loopback and the addresses in haAllowedSlaves may copy the log"
+        if len(self.slaves) >= SLAVES_MAX:
+            return f"there are {SLAVES_MAX} slaves already"
+        self.slaves.add(slave)
+        event(logger, logging.INFO, "slave connected", peer=slave.address)
+        self._changed()
+        return ""
+
+    def lost(self, slave: HaChannel) -> None:
+        """Forgets a slave."""
+        if slave in self.slaves:
+            self.slaves.remove(slave)
+            event(logger, logging.INFO, "slave gone", peer=slave.address, acknowledged=slave.link.acknowledged)
+            self._changed()
+
+    def acknowledged(self) -> None:
+        """Called when a slave has more of the log."""
+        self._changed()
+
+    def closed(self, slave: HaChannel, reason: str) -> None:
+        """Logs why a connection is closed."""
+        self._log.closed(slave.address, reason)
+
+    def _look(self) -> None:
+        now_s = self.loop.time()
+        for slave in list(self.slaves):
+            slave.look(now_s)

@@ -1,0 +1,129 @@
+"""One connection of a master to a slave, without a socket: the slave's reports in, transfers and decisions out.
+
+The owner of the socket hands over what it reads, and sends what ``transfer`` returns, as long as the slave takes it and
+there is something. When ``reason`` is not empty, the owner closes the connection.
+
+A slave says itself what it has. It is believed as far as the master has sent it these bytes, or as its first report
+asks for what follows them. Whoever reports more, or less than before, is no slave of this log, and is closed.
+
+Source: RocketMQ 5.3.3, ``DefaultHAConnection``, which believes every report.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final, NamedTuple
+
+from rucola.errors import DiskError
+from rucola.formats.ha import SLAVE_REPORT, decode_report, decode_reports, encode_header
+from rucola.store.ha.sent_log import SentLog
+from rucola.store.log.cold_read import ColdRead
+
+NO_REPORT: Final = -1
+NEWEST_SEGMENT: Final = 0
+"""First report of a slave that has nothing: it gets the newest segment."""
+
+
+class Transfer(NamedTuple):
+    """Header and bytes of the log."""
+
+    header: bytes
+    content: bytes | bytearray
+
+
+class MasterLink:
+    """A connection.
+
+    Attributes:
+        acknowledged: physical offset up to which the slave says it has the log; ``NO_REPORT`` before its first report.
+        next_offset: physical offset of the byte that is sent next; ``NO_REPORT`` before the first report.
+        reason: why the connection must be closed; empty as long as it may stay.
+        cold: what must be fetched from the disk before ``transfer`` can go on; call ``fetched`` then.
+
+    Args:
+        log: the log.
+        transfer_bytes: largest number of bytes of the log in one transfer.
+    """
+
+    __slots__ = ("_begun", "_is_fetched", "_log", "_transfer_bytes", "acknowledged", "cold", "next_offset", "reason")
+
+    def __init__(self, log: SentLog, transfer_bytes: int) -> None:
+        self.acknowledged = self.next_offset = NO_REPORT
+        self.reason = ""
+        self.cold: ColdRead | None = None
+        self._is_fetched = False
+        self._log, self._transfer_bytes = log, transfer_bytes
+        self._begun = b""
+
+    def receive(self, data: bytes | memoryview) -> bool:
+        """Takes bytes from the slave; returns whether it acknowledges more than before."""
+        data = self._begun + bytes(data)
+        whole = len(data) - len(data) % SLAVE_REPORT.size
+        self._begun = data[whole:]
+        if self.reason or not whole:
+            return False
+        before, first = self.acknowledged, 0
+        if self.next_offset < 0:
+            self._begin(decode_report(data[: SLAVE_REPORT.size]))
+            first = SLAVE_REPORT.size
+        if whole > first and not self.reason:
+            self._take(decode_reports(data[first:whole]))
+        return not self.reason and self.acknowledged > before
+
+    def transfer(self) -> Transfer | None:
+        """Returns the next transfer; None if there is nothing to send, or something to fetch, or if the connection must
+        be closed.
+        """
+        log = self._log
+        if self.reason or self.cold is not None or not 0 <= self.next_offset < log.sendable_offset:
+            return None
+        if self.next_offset < log.min_offset:
+            self.reason = f"what follows {self.next_offset} has expired; the log begins at {log.min_offset}"
+            return None
+        cold = None if self._is_fetched else ColdRead()
+        try:
+            content = log.copy_of(self.next_offset, self._transfer_bytes, cold)
+        except DiskError as error:
+            self.reason = f"the log cannot be read: {error}"
+            return None
+        if content is None:
+            self.cold = cold
+            return None
+        self._is_fetched = False
+        header = encode_header(self.next_offset, len(content))
+        self.next_offset += len(content)
+        return Transfer(header, content)
+
+    def fetched(self) -> None:
+        """Notes that ``cold`` was fetched, as far as the disk gave it."""
+        self.cold, self._is_fetched = None, True
+
+    def heartbeat(self) -> bytes:
+        """Returns a transfer without bytes; nothing before the first report."""
+        return b"" if self.next_offset < 0 else encode_header(self.next_offset, 0)
+
+    def _take(self, reports: array[int]) -> None:
+        least, most = min(reports), max(reports)
+        if most > self.next_offset:
+            self.reason = f"the slave reports {most}, but was sent the log up to {self.next_offset} only"
+        elif least < self.acknowledged:
+            self.reason = f"the slave reports {least} after {self.acknowledged}"
+        else:
+            self.acknowledged = most
+
+    def _begin(self, report: int) -> None:
+        """Begins where the first report says."""
+        log = self._log
+        end = log.sendable_offset
+        if report == NEWEST_SEGMENT:
+            newest = max(end - 1, 0)
+            self.next_offset = max(newest - newest % log.segment_bytes, log.min_offset)
+            self.acknowledged = 0
+        elif report < 0:
+            self.reason = f"the slave asks for {report}; allowed is an offset of 0 or more"
+        elif report > end:
+            self.reason = f"the slave has the log up to {report}, and this one ends at {end}: it is another log"
+        elif report < log.min_offset:
+            self.reason = f"the slave asks for {report}, but the log begins at {log.min_offset}"
+        else:
+            self.next_offset = self.acknowledged = report
