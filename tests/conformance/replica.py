@@ -47,6 +47,10 @@ WAIT_S = 60.0
 TABLES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json")
 
 
+PROCESSES: list[subprocess.Popen[str]] = []
+"""All replicas; none may outlive the run."""
+
+
 class Decides:
     """The local transactions: every third is rolled back, every fourth stays undecided."""
 
@@ -99,6 +103,7 @@ class Copy:
         self.process = subprocess.Popen(
             command, env={**os.environ, **OURS}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+        PROCESSES.append(self.process)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -140,6 +145,9 @@ def main(arguments: list[str]) -> int:
     except PeerError as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 2
+    finally:
+        for process in PROCESSES:
+            process.kill()
     return 1 if checks.failed else 0
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,22 +40,36 @@ async def ended(process: subprocess.Popen[str], number: int | None = None) -> tu
     return process.returncode, errors
 
 
-def test_a_copy_of_a_running_broker(tmp_path: Path) -> None:
+@pytest.fixture
+def replicas() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts replicas, and kills those that a failed test leaves."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def begin(*words: str) -> subprocess.Popen[str]:
+        processes.append(start("replica", *words))
+        return processes[-1]
+
+    yield begin
+    for process in processes:
+        process.kill()
+
+
+def test_a_copy_of_a_running_broker(tmp_path: Path, replicas: Callable[..., subprocess.Popen[str]]) -> None:
     async def scenario() -> None:
         async with Cluster(tmp_path / "master") as cluster:
             for number in range(20):
                 await cluster.send("Flights", b"%d" % number, queue_id=number % 4)
             async with HaPort(log_of(cluster)) as ha:
                 store = str(tmp_path / "copy")
-                words = ("replica", "--hidden", "--json", "--store", store, "--master", ha.address)
+                words = ("--hidden", "--json", "--store", store, "--master", ha.address)
                 words += ("--broker", cluster.broker.address)
-                first = start(*words, "--until", "now")
+                first = replicas(*words, "--until", "now")
                 facts = await told(first)
                 assert (facts["segmentBytes"], facts["endOffset"], facts["store"]) == (SEGMENT, 0, store)
                 assert (await ended(first))[0] == ExitCode.CLEAN
-                following = start(*words)
+                following = replicas(*words)
                 assert (await told(following))["endOffset"] == ha.master.end
-                code, errors = await ended(start(*words))
+                code, errors = await ended(replicas(*words))
                 assert (code, "is in use by another process" in errors) == (ExitCode.STORE_LOCKED, True)
                 await cluster.send("Flights", b"more")
                 await ha.grow(log_of(cluster))
@@ -65,7 +80,7 @@ def test_a_copy_of_a_running_broker(tmp_path: Path) -> None:
                 reader.close()
                 assert (await ended(following, signal.SIGTERM))[0] == 0
                 await ha.grow(ha.master.changed(ha.master.end - 30, b"???"))
-                code, errors = await ended(start(*words))
+                code, errors = await ended(replicas(*words))
                 assert (code, "SHA-256" in errors) == (ExitCode.FAILED, True)
                 assert len(errors.strip().splitlines()[-1]) < 600
 
