@@ -1,4 +1,5 @@
-"""The file ``checkpoint``: 4096 bytes. Three timestamps and two offsets come first; the other bytes are zero.
+"""The file ``checkpoint``: 4096 bytes. Three timestamps and two offsets come first; the other bytes are zero, but for
+the next 8 of RocketMQ 5.5.0.
 
 Source: RocketMQ 5.3.3, ``StoreCheckpoint``.
 """
@@ -20,6 +21,8 @@ CHECKPOINT: Final = Layout(
     Field("master_flushed_offset", "q", "On a slave: offset up to which the master had synced its log."),
     Field("confirm_physical_offset", "q", "Confirm offset. Rucola writes the offset up to which the log is synced."),
 )
+NEWER_BYTES: Final = 8
+"""After the fields, RocketMQ 5.5.0 keeps the physical offset up to which its queues are synced; 0 if it is unknown."""
 _RECOVERY_MARGIN_MS: Final = 3000
 
 

@@ -173,6 +173,17 @@ def test_an_offset_in_the_checkpoint_inside_damage(tmp_path: Path) -> None:
     assert {kind for kind, _, _, _ in found(verify(with_topics(tmp_path)))} == {"record"}
 
 
+@pytest.mark.parametrize(("position", "is_known"), [(40, True), (47, True), (48, False), (4095, False)])
+def test_what_follows_the_fields_of_the_checkpoint(position: int, is_known: bool, tmp_path: Path) -> None:
+    """RocketMQ 5.5.0 has one more field."""
+    store = opened(tmp_path)
+    fill(store, 10)
+    store.shutdown()
+    overwrite(tmp_path / "checkpoint", position, b"\1")
+    expected = [] if is_known else [("checkpoint", "checkpoint", position, 1)]
+    assert found(verify(with_topics(tmp_path))) == expected
+
+
 def test_a_checkpoint_and_an_index_in_use_may_be_ahead(tmp_path: Path) -> None:
     store = opened(tmp_path, flush_interval_consume_queue_ms=100_000, flush_interval_commit_log_ms=100_000)
     fill(store, 30)

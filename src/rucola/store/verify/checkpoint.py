@@ -11,7 +11,7 @@ from array import array
 
 from rucola.common.columns import ROW_WIDTH
 from rucola.common.kernel_columns import RECORD_STORE_TIMESTAMP
-from rucola.formats.checkpoint import CHECKPOINT, CHECKPOINT_BYTES, StoreCheckpoint
+from rucola.formats.checkpoint import CHECKPOINT, CHECKPOINT_BYTES, NEWER_BYTES, StoreCheckpoint
 from rucola.runtime.files import Files
 from rucola.store.verify.findings import FindingKind, Findings
 from rucola.store.verify.log import LogCheck
@@ -65,9 +65,10 @@ class CheckpointCheck:
             return
         if len(data) != CHECKPOINT_BYTES:
             self._add(min(len(data), CHECKPOINT_BYTES), f"{len(data)} bytes, not {CHECKPOINT_BYTES}")
-        rest = data[CHECKPOINT.size : CHECKPOINT_BYTES]
+        known = CHECKPOINT.size + NEWER_BYTES
+        rest = data[known:CHECKPOINT_BYTES]
         if any(rest):
-            self._add(CHECKPOINT.size + len(rest) - len(rest.lstrip(b"\0")), "bytes after the fields are not zero")
+            self._add(known + len(rest) - len(rest.lstrip(b"\0")), "bytes after the fields are not zero")
         for name in _names(""):
             if CHECKPOINT.position(name) + _FIELD_BYTES > len(data):
                 return  # the file ends before this field
