@@ -35,7 +35,7 @@ NONE = "clients do not fill it: one entry per option, listener, level, task or q
 NAMES = "one entry per topic, group or queue that exists; accounts create at most autoCreatePerAccountMax of them"
 CONNECTION = "by the connection: ends with it, has a limit for each, and connections are limited by address"
 WAITING = "by the requests that wait: a limit for all, in which each connection has a share"
-WAITING_SENDS = "by the sends that wait for the disk, together 10,000: they wait no longer than one sync"
+WAITING_SENDS = "by the sends that wait for the disk or slaves, together 10,000: no longer than a sync, or slaveTimeout"
 WAITING_PULLS = "by the requests that wait for messages: 25,000 for each account, 4,096 for each connection"
 BYTES = "by the messages of the store: who may send them is bounded by the disk"
 CACHE = "a cache with a maximum; an entry that is missing costs time only"
@@ -80,6 +80,10 @@ TABLES = {
     "broker/filter/sql_expressions:SqlExpressions._kept": CACHE,
     "broker/filter/sql_expressions:SqlExpressions._resuming": SHARE,
     "broker/flush_waiters:FlushWaiters._waiting": WAITING_SENDS,
+    "broker/ha/master:HaServer.slaves": "addresses that the operator has listed: 64 connections",
+    "broker/ha/replica:Replica._topics": "by the master's topics; a replica has no clients",
+    "broker/ha/replica:Replica._written": "one entry per table of the master",
+    "broker/ha/slave_access:SlaveAccess._networks": NONE,
     "broker/offset/consumer_offset_manager:ConsumerOffsetManager._listeners": NONE,
     "broker/offset/consumer_offset_manager:ConsumerOffsetManager.table": NAMES,
     "broker/offset/consumer_offset_manager:ConsumerOffsetManager.pulled": NAMES,
@@ -211,6 +215,7 @@ TABLES = {
     "proxy/receive:Receives._polls": CALLS,
     "proxy/receive:Receives._tasks": CALLS,
     "proxy/refreshed:Refreshed._entries": CACHE,
+    "proxy/refreshed:_LookUp._waiting": CALLS,
     "proxy/refreshed:Refreshed._look_ups": CACHE,
     "proxy/refreshed:Refreshed._unknown": CACHE,
     "proxy/renewals:Renewals._held": BYTES,

@@ -221,7 +221,7 @@ def test_stacks_asked_for_while_the_server_imports_do_not_end_it(tmp_path):
 
 def test_the_log_can_be_json_and_quieter(tmp_path):
     conf = tmp_path / "broker.conf"
-    conf.write_text(f"{SMALL}haListenPort=1\n")
+    conf.write_text(f"{SMALL}haFlowControlEnable=true\n")
     common = ("up", "--ephemeral", "--config", str(conf), *FREE_PORTS, "--json", "--log-format", "json")
     process = start(*common)
     assert process.stdout is not None and process.stdout.readline()
