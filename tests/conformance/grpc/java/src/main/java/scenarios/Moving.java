@@ -32,8 +32,7 @@ public final class Moving {
     }
 
     public static void main(String[] args) throws Exception {
-        ClientConfiguration configuration = ClientConfiguration.newBuilder().setEndpoints(args[0]).enableSsl(false)
-            .setRequestTimeout(Duration.ofSeconds(3)).build();
+        ClientConfiguration configuration = Peer.configured(args[0], false).setRequestTimeout(Duration.ofSeconds(3)).build();
         String transactions = args[1];
         PROVIDER.newPushConsumerBuilder().setClientConfiguration(configuration).setConsumerGroup(args[3])
             .setSubscriptionExpressions(Map.of(transactions, FilterExpression.SUB_ALL, args[2], FilterExpression.SUB_ALL))

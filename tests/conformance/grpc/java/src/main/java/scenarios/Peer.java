@@ -65,13 +65,19 @@ final class Peer {
         this.endpoints = endpoints;
         this.account = account;
         this.clients = clients;
+        ClientConfigurationBuilder builder = configured(endpoints, tls);
+        configuration = (account == null ? builder : builder.setCredentialProvider(account)).build();
+    }
+
+    /** A configuration that is not complete. */
+    static ClientConfigurationBuilder configured(String endpoints, boolean tls) {
         ClientConfigurationBuilder builder = ClientConfiguration.newBuilder().setEndpoints(endpoints);
         try {
             builder.getClass().getMethod("enableSsl", boolean.class).invoke(builder, tls);
         } catch (ReflectiveOperationException error) {
             // This version always uses TLS.
         }
-        configuration = (account == null ? builder : builder.setCredentialProvider(account)).build();
+        return builder;
     }
 
     /** The same, for clients that use TLS. */
