@@ -179,9 +179,9 @@ def _test_leaves_nothing(request: pytest.FixtureRequest, _module_leaves_nothing:
 def _log_as_before() -> Iterator[None]:
     """Restores the settings of logging, because tests of commands change them."""
     logger = logging.getLogger("rucola")
-    before = logger.level, logger.propagate
-    disabled = logging.root.manager.disable
+    before = logger.level, logger.propagate, logging.root.manager.disable
     yield
-    logging.disable(disabled)
-    logger.setLevel(before[0])
-    logger.propagate = before[1]
+    if before != (logger.level, logger.propagate, logging.root.manager.disable):  # it empties the caches of all loggers
+        logging.disable(before[2])
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
