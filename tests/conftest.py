@@ -25,6 +25,7 @@ from tests.sizes import size, use_whole
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
+    from xdist.workermanage import WorkerController
 
 _TOGETHER = ("tests/spark/", "tests/lake/")
 """Directories whose tests run in a single process, which starts the only Java process, or the only S3 server."""
@@ -134,6 +135,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
         def _split_scope(self, nodeid: str) -> str:
             whole = [directory for directory in _TOGETHER if nodeid.startswith(directory)]
             return whole[0] if whole else super()._split_scope(nodeid)
+
+        def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+            """Also forgets a file whose tests are complete: after each test, all that a process has are counted."""
+            super().mark_test_complete(node, item_index, duration)
+            files = self.assigned_work[node]
+            name = self._split_scope(self.registered_collections[node][item_index])
+            if all(files[name].values()):
+                del files[name]
 
     return Together(config, log)
 
