@@ -31,6 +31,7 @@ _TOGETHER = ("tests/spark/", "tests/lake/")
 """Directories whose tests run in a single process, which starts the only Java process, or the only S3 server."""
 _LONGEST_FIRST = (
     "spark/test_stream",
+    "lake/",
     "scenario/test_sigkill_broker",
     "unit/broker/test_pop.py",
     "spark/",
