@@ -157,7 +157,7 @@ CAMPAIGNS = {
         {"MESSAGES": 20_000_000},
     ),
     "whole": Campaign(
-        "all tests at their whole size: power cuts at more steps, more random examples",
+        "all tests at their whole size: power cuts at more steps, more random examples, Spark as users run it",
         ("pytest --tb=native --whole --numprocesses {PROCESSES} --dist loadfile --no-loadscope-reorder",),
         {"PROCESSES": 4},
     ),

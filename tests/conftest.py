@@ -25,11 +25,13 @@ from tests.sizes import size, use_whole
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
+    from xdist.workermanage import WorkerController
 
 _TOGETHER = ("tests/spark/", "tests/lake/")
 """Directories whose tests run in a single process, which starts the only Java process, or the only S3 server."""
 _LONGEST_FIRST = (
     "spark/test_stream",
+    "lake/",
     "scenario/test_sigkill_broker",
     "unit/broker/test_pop.py",
     "spark/",
@@ -135,6 +137,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
             whole = [directory for directory in _TOGETHER if nodeid.startswith(directory)]
             return whole[0] if whole else super()._split_scope(nodeid)
 
+        def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+            """Also forgets a file whose tests are complete: after each test, all that a process has are counted."""
+            super().mark_test_complete(node, item_index, duration)
+            files = self.assigned_work[node]
+            name = self._split_scope(self.registered_collections[node][item_index])
+            if all(files[name].values()):
+                del files[name]
+
     return Together(config, log)
 
 
@@ -179,9 +189,9 @@ def _test_leaves_nothing(request: pytest.FixtureRequest, _module_leaves_nothing:
 def _log_as_before() -> Iterator[None]:
     """Restores the settings of logging, because tests of commands change them."""
     logger = logging.getLogger("rucola")
-    before = logger.level, logger.propagate
-    disabled = logging.root.manager.disable
+    before = logger.level, logger.propagate, logging.root.manager.disable
     yield
-    logging.disable(disabled)
-    logger.setLevel(before[0])
-    logger.propagate = before[1]
+    if before != (logger.level, logger.propagate, logging.root.manager.disable):  # it empties the caches of all loggers
+        logging.disable(before[2])
+        logger.setLevel(before[0])
+        logger.propagate = before[1]

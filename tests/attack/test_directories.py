@@ -8,7 +8,7 @@ import pytest
 from tests.attack.directories import case_of, check
 from tests.sizes import size
 
-SEEDS = range(1, 1 + size(30, 100))
+SEEDS = range(1, 1 + size(20, 100))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs fork, FIFOs and another user")

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 import pytest
 from tests.attack.guarded import ADMIN, DENIED, Guarded, signed
-from tests.brokers import Cluster, Unconnected, properties_text, run
+from tests.brokers import Cluster, Unconnected, properties_text, run, run_virtual
 from tests.unit.broker.test_pop import POP, pop_fields
 
 from rucola.broker.acl.senders import mark_of
@@ -550,7 +550,7 @@ def test_a_member_whose_rights_end_leaves_its_groups_and_comes_back_with_them(tm
                 await asyncio.sleep(0.01)
             await members_become(READER[0], MALLORY[0])
 
-    run(body())
+    run_virtual(body())
 
 
 def recall(topic: str, key: str, due_ms: int) -> RemotingCommand:
@@ -587,7 +587,7 @@ def test_a_timed_message_is_recalled_by_its_account_or_an_administrator(tmp_path
             assert sorted(message.body for message in found) == [b"half", b"handle", b"sent"]
             assert not any(SENDER in message.properties for message in found)
 
-    run(body())
+    run_virtual(body())
 
 
 @pytest.mark.parametrize(

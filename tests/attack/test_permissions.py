@@ -21,7 +21,7 @@ from tests.attack.guarded import (
     until,
     write_accounts,
 )
-from tests.brokers import Cluster, properties_text, run
+from tests.brokers import Cluster, properties_text, run, run_virtual
 
 from rucola.broker.acl.requirements import REQUIREMENTS
 from rucola.broker.config import broker_options
@@ -272,7 +272,7 @@ def test_s45_a_file_counts_when_it_is_whole_and_good(tmp_path: Path) -> None:
             await until(lambda: "A" in accounts.snapshot.accounts[ALICE[0]].topics, "the good file")
             assert not accounts.error
 
-    run(body())
+    run_virtual(body())
 
 
 def test_s45_a_half_written_file_is_left_alone(tmp_path: Path) -> None:

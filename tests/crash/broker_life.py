@@ -107,6 +107,8 @@ class BrokerLife:
         self.broker: Broker
         self.loop: ManualLoop
         self.connection: Connection
+        self._threads_of: Broker | None = None
+        self._threads: list[ManualWorker] = []
         self._opaque = 0
 
     def open(self) -> None:
@@ -166,6 +168,11 @@ class BrokerLife:
 
     def _workers(self) -> list[ManualWorker]:
         """The threads that allocate, flush and write tables."""
+        if self._threads_of is not self.broker:
+            self._threads_of, self._threads = self.broker, self._found_workers()
+        return self._threads
+
+    def _found_workers(self) -> list[ManualWorker]:
         store = self.broker.store
         threads = (store._log._allocator._worker, store._flush._worker, self.broker.services.writer._worker)
         workers = [worker for worker in threads if isinstance(worker, ManualWorker)]

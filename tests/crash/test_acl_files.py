@@ -34,7 +34,7 @@ def test_calls_that_fail(kind: str, number: int, kinds: frozenset[str]) -> None:
     nth = 1
     explorer = AclExplorer(kind, SEED, sample=0)
     while explorer.run_with_faults(FaultPlan(nth, number=number, kinds=kinds)):
-        nth += size(3, 1)
+        nth += size(5, 1)
     assert nth > 10
 
 

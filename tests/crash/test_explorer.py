@@ -21,9 +21,9 @@ from rucola.testing.store_model import Mismatch
 SEED = 7
 EVERY = size(3, 1)
 """The power fails at one in this many steps of short runs."""
-ONE_IN = size(20, 3)
+ONE_IN = size(30, 3)
 """The power fails at one in this many steps of the runs that resemble others; ``make crash`` has all steps."""
-FULL_ONE_IN = size(8, 1)
+FULL_ONE_IN = size(16, 1)
 """The disk is full at one in this many allocations."""
 FLUSH = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 
@@ -43,7 +43,7 @@ def test_power_cuts_while_the_threads_go_on_in_turns(workload: str) -> None:
     explorer = CrashExplorer(config(len(workload) % 2 == 0), SEED + 1, sample=0, interleaved=True, every=ONE_IN)
     explorer.run(WORKLOADS[workload])
     print(explorer.counts)
-    assert explorer.counts.states > size(10, 30)
+    assert explorer.counts.states > size(5, 30)
 
 
 def test_turns_and_states_are_the_same_for_a_seed() -> None:
@@ -78,7 +78,7 @@ def test_whole_segments_of_64_kib(sync: bool) -> None:
 
     explorer = CrashExplorer(config(sync, 65536), SEED, sample=1, every=ONE_IN)
     explorer.run(fill)
-    assert explorer.counts.states > size(20, 60)
+    assert explorer.counts.states > size(10, 60)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_call_fails_or_the_process_is_killed(fault: str, workload: str, sync: 
     explorer = CrashExplorer(config(sync), SEED, sample=0, every=ONE_IN)
     count = calls_of(FAULTS[fault][2], workload, config(sync), SEED)
     few = count < 122
-    hit = range(1 if few else 1 + sorted(FAULTS).index(fault), count + 1, 37 if few else 499)
+    hit = range(1 if few else 1 + sorted(FAULTS).index(fault), count + 1, size(61, 37) if few else 499)
     fired = [explorer.run_with_faults(WORKLOADS[workload], plan(fault, nth), sample=0) for nth in hit]
     assert sum(fired) >= 1
 

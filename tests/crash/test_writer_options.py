@@ -18,9 +18,9 @@ from rucola.testing.crash_explorer import CrashExplorer
 from rucola.testing.fault_plan import FaultPlan
 
 SEED = 11
-ONE_IN = size(20, 3)
+ONE_IN = size(30, 3)
 """The power fails at one in this many steps; ``make crash`` has all of them."""
-FULL_ONE_IN = size(8, 1)
+FULL_ONE_IN = size(16, 1)
 """The disk is full at one in this many allocations."""
 Options = Callable[[bool], MessageStoreConfig]
 
@@ -33,11 +33,11 @@ def test_power_cut_with_several_directories(workload: str) -> None:
     explorer = CrashExplorer(paths(True), SEED, sample=1, every=ONE_IN)
     explorer.run(WORKLOADS[workload])
     print(explorer.counts)
-    assert explorer.counts.states > size(12, 40)
+    assert explorer.counts.states > size(6, 40)
 
 
 def test_power_cut_of_their_recovery() -> None:
-    explorer = CrashExplorer(paths(True), SEED, sample=1, compound_every=size(25, 80), every=ONE_IN)
+    explorer = CrashExplorer(paths(True), SEED, sample=1, compound_every=size(17, 80), every=ONE_IN)
     explorer.run(WORKLOADS["roll"])
     assert explorer.counts.compound > 5
 
@@ -49,14 +49,14 @@ def test_power_cut_with_a_pool(workload: str, sync: bool) -> None:
     explorer = CrashExplorer(pool(sync), SEED, sample=1, every=ONE_IN)
     explorer.run(WORKLOADS[workload])
     print(explorer.counts)
-    assert explorer.counts.states > size(12, 40)
+    assert explorer.counts.states > size(6, 40)
 
 
 def test_power_cut_between_commits() -> None:
-    explorer = CrashExplorer(both(True), SEED, sample=1, compound_every=size(35, 133), every=ONE_IN)
+    explorer = CrashExplorer(both(True), SEED, sample=1, compound_every=size(24, 133), every=ONE_IN)
     explorer.run(commits)
     print(explorer.counts)
-    assert explorer.counts.states > size(20, 80)
+    assert explorer.counts.states > size(12, 80)
 
 
 @pytest.mark.parametrize(("workload", "sync"), [("put", True), ("roll", False), ("kill", True)])
@@ -64,7 +64,7 @@ def test_power_cut_between_calls(workload: str, sync: bool) -> None:
     explorer = CrashExplorer(by_calls(sync), SEED, sample=1, every=ONE_IN)
     explorer.run(WORKLOADS[workload])
     print(explorer.counts)
-    assert explorer.counts.states > size(12, 40)
+    assert explorer.counts.states > size(6, 40)
 
 
 @pytest.mark.parametrize(

@@ -233,9 +233,14 @@ class Replay:
         self, conversation: Conversation, asked: Recorded, recorded: Recorded, answer: RemotingCommand
     ) -> RemotingCommand:
         """Returns the response to a request whose result takes time, such as a pull of delayed messages; the request is
-        repeated until the response is as recorded.
+        repeated until the response is as recorded. A pop is repeated that a busy machine has read more than half a
+        second after it was made, which a broker refuses.
         """
         deadline = time.monotonic() + AGAIN_S
+        while _came_late(answer.remark) and not _came_late(recorded.record["header"].get("remark")):
+            if time.monotonic() > deadline:
+                break
+            answer = await self._repeated(conversation, asked)
         takes_time = asked.record["code"] in TAKES_TIME and not self.scenario.startswith("mqadmin_")
         while takes_time and recorded.record["code"] == 0 and time.monotonic() < deadline:
             here = {_identity(message) for message in decode_messages(answer.body)} if answer.code == 0 else set()
@@ -243,11 +248,14 @@ class Replay:
             if answer.code == 0 and (wanted <= here or self.scenario.endswith(PACED)):
                 break
             await asyncio.sleep(0.1)
-            command = self._request(asked)
-            command.opaque = self._next_opaque = self._next_opaque + 1
-            conversation.say(command)
-            answer = await self._wait(conversation.answers[command.opaque])
+            answer = await self._repeated(conversation, asked)
         return answer
+
+    async def _repeated(self, conversation: Conversation, asked: Recorded) -> RemotingCommand:
+        command = self._request(asked)
+        command.opaque = self._next_opaque = self._next_opaque + 1
+        conversation.say(command)
+        return await self._wait(conversation.answers[command.opaque])
 
     def _request(self, recorded: Recorded) -> RemotingCommand:
         """Returns the recorded request, with values from responses of this run."""
@@ -409,3 +417,7 @@ def _document(body: bytes) -> Any:
 
 def _identity(message: Any) -> tuple[str, bytes]:
     return message.topic, message.body
+
+
+def _came_late(remark: str | None) -> bool:
+    return "pop message is timeout too much" in (remark or "")

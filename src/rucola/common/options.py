@@ -16,6 +16,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from functools import cache
 from typing import Any, TypeVar
 
 from rucola.errors import ConfigError, OptionsError
@@ -210,11 +211,16 @@ class ConfigProblems:
 
 def options_of(config_class: type) -> list[Option]:
     """Returns the options of ``config_class``, in order of declaration."""
-    return [
+    return list(_options_of(config_class))
+
+
+@cache
+def _options_of(config_class: type) -> tuple[Option, ...]:
+    return tuple(
         Option(**{**vars(entry.metadata[_METADATA_KEY]), "name": entry.name})
         for entry in fields(config_class)
         if _METADATA_KEY in entry.metadata
-    ]
+    )
 
 
 def parse_options(config_class: type[T], values: Mapping[str, str]) -> T:

@@ -134,7 +134,10 @@ class SteppedBroker(BrokerLife):
                 self._happen()
 
     def _is_due(self) -> bool:
-        return self.loop.is_due() or any(worker.wanted for worker in self._workers())
+        if self.loop.is_due():
+            return True
+        allocates, flushes, writes = self._workers()
+        return allocates.wanted or flushes.wanted or writes.wanted
 
     def _happen(self) -> None:
         ran, due = self.loop.ran, self._is_due()

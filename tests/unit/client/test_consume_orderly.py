@@ -326,8 +326,10 @@ def test_a_queue_is_given_up_when_its_listener_is_done():
 
 def test_a_queue_is_given_up_after_20_s_anyway():
     async def scene() -> None:
+        over = asyncio.Event()
+
         async def listener(message):
-            await asyncio.Event().wait()
+            await over.wait()
 
         async with Scene(listener) as it:
             it.give(1)
@@ -338,6 +340,8 @@ def test_a_queue_is_given_up_after_20_s_anyway():
                 await settle()
                 advance(seconds)
                 assert await removing is expected
+            over.set()
+            await settle()
 
     run_stepped(scene())
 

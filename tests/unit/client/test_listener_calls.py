@@ -10,6 +10,7 @@ import time
 import types
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from tests.unit.client.consuming import QUEUE, messages
@@ -246,14 +247,11 @@ def test_the_end_of_the_loop_ends_workers_even_if_a_listener_swallows_its_cancel
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_listener_that_ignores_the_end_does_not_hold_up_the_shutdown_for_ever(kind, caplog):
     async def listener(message):
-        while True:
-            try:
-                await asyncio.get_running_loop().create_future()
-            except asyncio.CancelledError:
-                if over:
-                    raise
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await over.wait()
 
-    over: list[bool] = []
+    over = asyncio.Event()
 
     async def scene() -> None:
         async with Scene(kind, listener) as it:
@@ -261,11 +259,14 @@ def test_a_listener_that_ignores_the_end_does_not_hold_up_the_shutdown_for_ever(
             await settle()
             stopping = asyncio.ensure_future(it.service.stop(60))
             await settle()
-            await it.pass_time(59)
-            assert not stopping.done()
-            await it.pass_time(2 + 5)
-            assert stopping.done()
-            over.append(True)
+            try:
+                await it.pass_time(59)
+                assert not stopping.done()
+                await it.pass_time(2 + 5)
+                assert stopping.done()
+            finally:
+                over.set()
+                await settle()
 
     run_stepped(scene())
     (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]

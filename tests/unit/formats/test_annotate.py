@@ -72,10 +72,10 @@ def test_checksums_are_judged() -> None:
     assert named["property __CRC32#"].meaning.startswith("WRONG")
 
 
-@pytest.mark.parametrize("size", range(48, len(record())))
-def test_of_a_record_cut_anywhere_what_is_there_is_given(size: int) -> None:
-    fields = annotate_record(record()[:size])
-    assert b"".join(field.data for field in fields) == record()[:size]
+def test_of_a_record_cut_anywhere_what_is_there_is_given() -> None:
+    for size in range(48, len(record())):
+        fields = annotate_record(record()[:size])
+        assert b"".join(field.data for field in fields) == record()[:size]
 
 
 def test_a_length_that_cannot_be_ends_in_a_rest() -> None:

@@ -36,7 +36,7 @@ from rucola.http2.hpack import encode_block
 from rucola.http2.limits import BurstRate, Http2Limits
 from rucola.http2.streams import StreamState
 
-SEQUENCES = size(400, 100_000)
+SEQUENCES = size(200, 100_000)
 FRAMES = 40
 MANY = BurstRate(1 << 30, 0)
 LIMITS = Http2Limits(

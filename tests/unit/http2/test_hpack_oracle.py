@@ -14,7 +14,7 @@ from tests.unit.http2.wire import Decoded
 from rucola.http2.hpack import encode_block
 from rucola.http2.hpack_tables import STATIC_TABLE
 
-ROUNDS = size(40, 40_000)
+ROUNDS = size(20, 40_000)
 BLOCKS = 50
 NAMES = (b"x-id", b":path", b"te", b"content-length", b"accept", b"a", b"grpc-timeout", b"authorization", b"x" * 60)
 HUFFMAN = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH)

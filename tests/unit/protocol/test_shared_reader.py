@@ -83,12 +83,13 @@ def test_any_split_of_three_connections(sent: list[tuple[int, int]], sizes: list
 
 def test_a_connection_without_a_begun_frame_needs_no_memory() -> None:
     space = ReadSpace()
+    many, large = frames(2000), RemotingCommand(34, body=bytes(300_000)).encode()
     tracemalloc.start()
     try:
         readers = [SharedFrameReader(space) for _ in range(100)]
         for reader in readers:
-            batches(reader, frames(2000))
-            batches(reader, RemotingCommand(34, body=bytes(300_000)).encode())
+            batches(reader, many)
+            batches(reader, large)
         assert tracemalloc.get_traced_memory()[0] < 100 * 1024
     finally:
         tracemalloc.stop()

@@ -17,13 +17,13 @@ from rucola.proxy.schema import V2
 from rucola.testing.event_loop import settle
 
 
-@pytest.mark.parametrize("name", list(V2.enums["Code"]))
 @pytest.mark.parametrize("length", [0, 5, 127, 128, 20_000])
-def test_the_code_is_read_from_the_bytes_of_a_response(name: str, length: int) -> None:
-    outcomes = Outcomes()
-    status = messages.Status(code=V2.enums["Code"][name], message="x" * length)
-    outcomes.answered(messages.AckMessageResponse(status=status, entries=[{}]).SerializeToString())
-    assert outcomes.counts() == {name: 1}
+def test_the_code_is_read_from_the_bytes_of_a_response(length: int) -> None:
+    for name, code in V2.enums["Code"].items():
+        outcomes = Outcomes()
+        status = messages.Status(code=code, message="x" * length)
+        outcomes.answered(messages.AckMessageResponse(status=status, entries=[{}]).SerializeToString())
+        assert outcomes.counts() == {name: 1}
 
 
 def test_frequent_responses_and_others() -> None:

@@ -250,9 +250,13 @@ BAD_TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("bad", BAD_TEXTS)
 @pytest.mark.parametrize("place", ["namespace", "key", "value", "tag", "keys", "message_id", "born_host", "checksum"])
-def test_texts_that_are_not_utf_8(place, bad):
+def test_texts_that_are_not_utf_8(place):
+    for bad in BAD_TEXTS:
+        check_bad_text(place, bad)
+
+
+def check_bad_text(place, bad):
     marked = "a" + "m" * len(bad) + "z"
     sent = request(user={marked if place == "key" else "k": marked if place == "value" else "v"})
     if place == "namespace":
@@ -267,7 +271,7 @@ def test_texts_that_are_not_utf_8(place, bad):
     assert assert_equal(data)
     damaged = data.replace(marked.encode(), b"a" + bad + b"z")
     assert damaged != data
-    assert not assert_equal(damaged)
+    assert not assert_equal(damaged), bad
 
 
 def field(number: int, content: bytes) -> bytes:

@@ -227,7 +227,9 @@ def test_no_byte_of_the_log_is_lost(damage: Callable[[Path], None], image: Path)
         for offset, part in kept.items():
             if start <= offset < start + SEGMENT:
                 now[offset - start : offset - start + len(part)] = part
-        assert all(old in (0, new) for old, new in zip(data, now, strict=True)), name
+        assert len(data) == len(now), name
+        changed = (n for n in range(0, len(data), 64) if data[n : n + 64] != now[n : n + 64])
+        assert all(data[m] in (0, now[m]) for n in changed for m in range(n, min(n + 64, len(data)))), name
 
 
 def test_a_start_cut_short_while_it_mends_ends_the_same(image: Path, tmp_path: Path) -> None:
