@@ -61,7 +61,7 @@ def output_of(entries: str, directory: Path) -> str:
 
 def _masked(line: str, store: Path) -> str:
     line = re.sub(r"^\d{4}-\d\d-\d\dT\S+ ", "", line).replace(str(store), "STORE")
-    return re.sub(r'(?<=\d:)\d+(?="])', "PORT", re.sub(r'(?<="pid":)\d+', "PID", line))
+    return re.sub(r'(?<=\d:)\d+(?="[]}])', "PORT", re.sub(r'(?<="pid":)\d+', "PID", line))
 
 
 @pytest.mark.parametrize("name", blocks())

@@ -21,7 +21,7 @@ from rucola.runtime.logs import event
 from rucola.store.config import MessageStoreConfig, in_todays_words
 
 logger = logging.getLogger(__name__)
-_NO_SLAVES = "a broker is a master; `rucola replica` makes a copy"
+_NO_SLAVES = "a broker is a master, and `rucola replica` makes a copy of one"
 
 
 @dataclass(frozen=True)

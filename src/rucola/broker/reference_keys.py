@@ -126,11 +126,11 @@ contain them.
 _MEANINGS = (
     (
         re.compile(
-            "brokerRole|dleger|^ha[A-Z]|slave|replica|controller|electionPriority|duplication|InSync"
+            "dleger|^ha[A-Z]|slave|replica|controller|electionPriority|duplication|InSync"
             "|brokerHeartbeat|brokerNotActive|^sendHeartbeat",
             re.IGNORECASE,
         ),
-        "no replication: a message is acknowledged as soon as this broker has stored it",
+        "a broker is a master without a controller, and its link to slaves has no further options",
     ),
     (re.compile("Thread|waitTimeMills|Semaphore"), "requests do not wait in thread pools"),
     (re.compile("Socket|^client[A-Z]|^server[A-Z]|Netty|writeBuffer|Epoll"), "connections are asyncio's"),

@@ -45,7 +45,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.rucola_fields["meaning"] for record in caplog.records]
 
 
-ALONE = "no replication: a message is acknowledged as soon as this broker has stored it"
+ALONE = "a broker is a master without a controller, and its link to slaves has no further options"
 WEB_SHOP = """
 # 4.x, as blogs have it
 brokerName=broker-a
