@@ -330,7 +330,9 @@ class Broker:
         try:
             await self._fast.start()
         except (AddressInUseError, ConfigError) as error:
-            event(logger, logging.WARNING, "slaves of RocketMQ get no topics and timers", error=error)
+            # Of a port that the system has chosen, nobody can know that the one below is free.
+            level = logging.WARNING if self.config.listen_port else logging.INFO
+            event(logger, level, "slaves of RocketMQ get no topics and timers", error=error)
 
     def _open_store(self) -> None:
         config, store = self.config, self.store
