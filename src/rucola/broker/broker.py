@@ -224,6 +224,8 @@ class Broker:
                 await replication.server.start()
                 await self._start_fast()
         except BaseException:
+            if self._running is not None and self.running.replication is not None:
+                await self.running.replication.close()
             services.timers.close()
             self.store.shutdown()
             await self._server.close()
@@ -265,6 +267,8 @@ class Broker:
         await running.delivery.stop()
         await services.timers.stop()
         await running.transaction_checks.stop()
+        if running.replication is not None:
+            await running.replication.close()
         await services.cold_reads.close()
         await services.expressions.close()
         running.transaction_checks.write_ops()
@@ -277,8 +281,6 @@ class Broker:
         if running.waiters is not None:
             running.waiters.release(self.store.flushed_offset)
             running.waiters.fail_all("the broker stopped")
-        if running.replication is not None:
-            await running.replication.close()
         await serving.processors.close()
         if self._fast is not None:
             await self._fast.close()

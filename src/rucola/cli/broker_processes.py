@@ -97,6 +97,9 @@ def configs_of(
             "listenPort": str(port),
             "namesrvAddr": namesrv,
         }
+        ha_port = values.get("haListenPort", "").strip()
+        if ha_port.isdigit() and int(ha_port):
+            own["haListenPort"] = str(int(ha_port) + PORT_STEP * number)
         if values.get("aclEnable", "").strip() == "true" and not values.get("rocketmqHome"):
             own["rocketmqHome"] = root  # all brokers share the accounts
         configs[name] = {**common, **own}

@@ -32,6 +32,10 @@ TRANSFER_BYTES_MAX: Final = 4 << 20
 """Largest number of bytes of a transfer, header included: a slave of RocketMQ never completes a larger one."""
 
 
+NEWEST_SEGMENT: Final = 0
+"""First report of a slave that has nothing: it gets the newest segment, wherever that begins."""
+
+
 class TransferHeader(NamedTuple):
     """A decoded ``TRANSFER_HEADER``."""
 
@@ -61,12 +65,6 @@ def encode_header(physical_offset: int, body_bytes: int) -> bytes:
         body_bytes: number of bytes that follow; 0 in a heartbeat.
     """
     return TRANSFER_HEADER.pack(physical_offset, body_bytes)
-
-
-def decode_report(report: bytes | bytearray | memoryview) -> int:
-    """Returns the physical offset in a report; it may be any number."""
-    max_offset: int = SLAVE_REPORT.unpack(report)[0]
-    return max_offset
 
 
 def decode_reports(reports: bytes) -> array[int]:

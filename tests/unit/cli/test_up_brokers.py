@@ -172,6 +172,10 @@ def test_names_ports_and_directories() -> None:
     assert configs_of(2, {"brokerName": "x"}, "/data", 0, "n")["x-1"]["listenPort"] == "0"
     assert "rocketmqHome" not in configs["broker-0"]
     assert "grpcServerPort" not in configs_of(2, {"grpcServerPort": "8081"}, "/data", 0, "n")["broker-0"]
+    slaves = configs_of(2, {"haListenPort": "10912"}, "/data", 10911, "n")
+    assert [entries["haListenPort"] for entries in slaves.values()] == ["10912", "10922"]
+    for text in ("0", "-1"):
+        assert configs_of(2, {"haListenPort": text}, "/data", 0, "n")["broker-1"]["haListenPort"] == text
     guarded = configs_of(2, {"aclEnable": "true"}, "/data", 0, "n")
     assert {entries["rocketmqHome"] for entries in guarded.values()} == {"/data"}, "one file of accounts for all"
     elsewhere = configs_of(2, {"aclEnable": "true", "rocketmqHome": "/home"}, "/data", 0, "n")

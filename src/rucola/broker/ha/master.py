@@ -76,7 +76,7 @@ class HaChannel(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Forgets the slave."""
         self._transport = None
-        self._server.lost(self)
+        self._server.forget(self)
 
     def get_buffer(self, sizehint: int) -> bytearray:
         """The memory into which the next reports are read."""
@@ -140,10 +140,15 @@ class HaChannel(asyncio.BufferedProtocol):
             self._written_s = now_s
 
     def close(self, reason: str) -> None:
-        """Cuts the connection."""
+        """Cuts the connection, and says why in the log."""
+        self._server.closed(self, reason)
+        self.abort()
+
+    def abort(self) -> None:
+        """Cuts the connection. From now on nobody waits for this slave, whenever the transport says that it is lost."""
         if self._transport is not None:
-            self._server.closed(self, reason)
             self._transport.abort()
+        self._server.forget(self)
 
     def _fetch(self, work: Callable[[], None]) -> None:
         def done(_: asyncio.Future[None]) -> None:
@@ -212,13 +217,18 @@ class HaServer:
         self._looking = self._supervisor.every("look at slaves", lambda: _LOOK_S, self._look, self.loop)
 
     async def stop(self) -> None:
-        """Closes the port and the connections of all slaves; they connect again elsewhere, or later."""
+        """Closes the port, sends what there is to slaves that take it at once, and cuts their connections. Afterwards
+        the log is not read.
+        """
         if self._looking is not None:
             await self._looking.stop()
         if self._server is not None:
             self._server.close()
         for slave in list(self.slaves):
-            slave.close("the broker stops")
+            slave.send()
+        await asyncio.sleep(0)  # transports write at the end of a turn
+        for slave in list(self.slaves):
+            slave.abort()
 
     def grew(self) -> None:
         """Called when more of the log may leave."""
@@ -245,8 +255,8 @@ class HaServer:
         self._changed()
         return ""
 
-    def lost(self, slave: HaChannel) -> None:
-        """Forgets a slave."""
+    def forget(self, slave: HaChannel) -> None:
+        """Notes that a slave is gone; does nothing if that is known."""
         if slave in self.slaves:
             self.slaves.remove(slave)
             event(logger, logging.INFO, "slave gone", peer=slave.address, acknowledged=slave.link.acknowledged)

@@ -19,12 +19,13 @@ from rucola.broker.ha.slave_client import SlaveClient
 from rucola.common.options import parse_options
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import ConfigError, DiskError, DiskFullError, RucolaError, StoreLockedError
+from rucola.formats.ha import NEWEST_SEGMENT
 from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.config import FlushDiskType, MessageStoreConfig
-from rucola.store.ha.slave_link import FIRST_BYTE, NEWEST_SEGMENT, SlaveLink
+from rucola.store.ha.slave_link import FIRST_BYTE, SlaveLink
 from rucola.store.message_store import MessageStore
 from rucola.store.results import StoreState
 
@@ -79,6 +80,7 @@ class Replica:
         """Tables that are not written yet."""
         self._topics: dict[str, TopicConfig] = {}
         self._written: dict[str, bytes] = {}
+        self._writing: asyncio.Future[None] | None = None
         self._dispatching: asyncio.Handle | None = None
         self._failure: BaseException | None = None
         self._until: float = inf
@@ -163,6 +165,8 @@ class Replica:
             self._dispatching.cancel()
         if self._master is not None:
             await self._master.close()
+        if self._writing is not None:  # a thread may still write a table, and the lock must outlast that
+            await asyncio.gather(self._writing, return_exceptions=True)
         self.store.shutdown()
 
     @property
@@ -253,7 +257,8 @@ class Replica:
                 self._bounds = await master.log_bounds()
                 tables = await master.tables()
                 self._topics = tables.topics
-            await asyncio.to_thread(self._write, tables)
+            self._writing = asyncio.ensure_future(asyncio.to_thread(self._write, tables))
+            await asyncio.shield(self._writing)
         except DiskError:
             raise
         except RucolaError as error:

@@ -97,7 +97,7 @@ class Replication:
             await asyncio.sleep(_LOOK_S)
 
     async def close(self) -> None:
-        """Answers everyone who waits, and closes the port."""
+        """Answers everyone who waits, and closes the port. Call it while the log can be read."""
         self.waiters.fail_all("the broker stopped")
         await self.server.stop()
 

@@ -15,13 +15,11 @@ from array import array
 from typing import Final, NamedTuple
 
 from rucola.errors import DiskError
-from rucola.formats.ha import SLAVE_REPORT, decode_report, decode_reports, encode_header
+from rucola.formats.ha import NEWEST_SEGMENT, SLAVE_REPORT, decode_reports, encode_header
 from rucola.store.ha.sent_log import SentLog
 from rucola.store.log.cold_read import ColdRead
 
 NO_REPORT: Final = -1
-NEWEST_SEGMENT: Final = 0
-"""First report of a slave that has nothing: it gets the newest segment."""
 
 
 class Transfer(NamedTuple):
@@ -62,12 +60,11 @@ class MasterLink:
         self._begun = data[whole:]
         if self.reason or not whole:
             return False
-        before, first = self.acknowledged, 0
+        before, reports = self.acknowledged, decode_reports(data[:whole])
         if self.next_offset < 0:
-            self._begin(decode_report(data[: SLAVE_REPORT.size]))
-            first = SLAVE_REPORT.size
-        if whole > first and not self.reason:
-            self._take(decode_reports(data[first:whole]))
+            self._begin(reports.pop(0))
+        if reports and not self.reason:
+            self._take(reports)
         return not self.reason and self.acknowledged > before
 
     def transfer(self) -> Transfer | None:

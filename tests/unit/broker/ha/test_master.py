@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from rucola.protocol.bodies.ha import HARuntimeInfo
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.server import RemotingServer
+from rucola.store.ha.sent_log import SentLog
+from rucola.store.log.cold_read import ColdRead
+from rucola.store.results import StoreState
 
 OK, NO_SLAVE, LATE = ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT
 SYNC: dict[str, Any] = {"broker_role": "SYNC_MASTER"}
@@ -271,6 +275,83 @@ def test_a_stop_waits_for_slaves_and_then_tells_senders(tmp_path: Path) -> None:
             assert (await sending).code == OK
             await stopping
             assert await slave.is_closed()
+
+    run(play())
+
+
+@pytest.mark.parametrize("sync_flush", [False, True])
+def test_a_stop_sends_what_there_is_and_reads_the_log_no_more(
+    tmp_path: Path, sync_flush: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, the port was open longer than the log: what was due after its end was read from closed files."""
+    reads: list[StoreState] = []
+    copy_of = SentLog.copy_of
+
+    async def play() -> None:
+        async with Cluster(tmp_path, sync_flush, ha_listen_port=0) as cluster:
+
+            def noted(log: SentLog, physical_offset: int, most: int, cold: ColdRead | None) -> bytes | bytearray | None:
+                reads.append(cluster.broker.store.state)
+                return copy_of(log, physical_offset, most, cold)
+
+            monkeypatch.setattr(SentLog, "copy_of", noted)
+            slave = await ScriptedSlave.connect(cluster)
+            slave.report(0)
+            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            server, store = ha_server(cluster), cluster.broker.store
+            shutdown = store.shutdown
+
+            def shut_down() -> None:
+                shutdown()
+                server.grew()  # as a sync does that ends at the same time
+
+            monkeypatch.setattr(store, "shutdown", shut_down)
+            with monkeypatch.context() as late:
+                late.setattr(master.HaChannel, "send_soon", lambda channel: None)
+                await cluster.send("T", b"not sent yet")
+            assert reads == []
+            end = store.max_offset
+            await cluster.stop_broker()
+            assert await slave.is_closed() and slave.end == end
+            assert not server.slaves
+
+    run(play())
+    assert set(reads) == {StoreState.RUNNING}
+
+
+def test_a_slave_that_was_cut_counts_no_more_even_if_its_transport_does_not_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Transports of uvloop sometimes do not say that they are lost."""
+    monkeypatch.setattr(master.HaChannel, "connection_lost", lambda channel, error: None)
+
+    async def play() -> None:
+        async with Cluster(tmp_path, slave_timeout_ms=60_000, **SYNC) as cluster:
+            slave = await ScriptedSlave.connect(cluster)
+            slave.report(0)
+            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            sending = asyncio.create_task(cluster.send("T", b"x"))
+            await until(lambda: cluster.broker.sends_waiting == 1)
+            slave.report(1 << 40)
+            assert (await sending).code == NO_SLAVE and not ha_server(cluster).slaves
+            assert await slave.is_closed()
+
+    run(play())
+
+
+def test_a_start_that_fails_leaves_no_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(broker: Broker) -> None:
+        raise ValueError("a defect")
+
+    async def play() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        with monkeypatch.context() as patched, pytest.raises(ValueError, match="a defect"):
+            patched.setattr(Broker, "_start_fast", fails)
+            async with Cluster(tmp_path, ha_listen_port=port):
+                pass
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
 
     run(play())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -111,6 +112,30 @@ def test_a_copy_begins_at_the_oldest_byte_and_ends_by_itself(tmp_path: Path, mas
     assert log_of(tmp_path, master.end) == master.content
     assert (tmp_path / "config" / "topics.json").read_bytes() == b'{"topicConfigTable":{}}'
     assert not (tmp_path / "abort").exists()
+
+
+def test_a_stop_waits_for_the_table_that_is_written(
+    tmp_path: Path, master: MasterLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, the directory was free while a thread still wrote to it."""
+    begun, go_on = threading.Event(), threading.Event()
+    write, free_meanwhile = Replica._write, []
+
+    def slow(replica: Replica, tables: MasterTables) -> None:
+        begun.set()
+        go_on.wait(20)
+        free_meanwhile.append(not Files().lock_held(str(tmp_path)))
+        write(replica, tables)
+
+    monkeypatch.setattr(Replica, "_write", slow)
+
+    async def scenario() -> None:
+        async with HaPort(master) as ha, running(tmp_path, ha, KnownBroker(ha)):
+            await until(begun.is_set)
+            asyncio.get_running_loop().call_later(0.2, go_on.set)
+
+    run_virtual(scenario())
+    assert free_meanwhile == [False]
 
 
 def test_a_copy_of_an_empty_log_has_the_tables(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from tests.masters import Slave, log_bytes
 from tests.unit.store.stores import SEGMENT, fill, opened, sync_config
 
 from rucola.errors import DiskError
-from rucola.formats.ha import TRANSFER_HEADER, decode_header, encode_report
+from rucola.formats.ha import NEWEST_SEGMENT, TRANSFER_HEADER, decode_header, encode_report
 from rucola.runtime.files import Files
 from rucola.store.ha.master_link import NO_REPORT, MasterLink
 from rucola.store.ha.sent_log import SentLog
-from rucola.store.ha.slave_link import FIRST_BYTE, NEWEST_SEGMENT
+from rucola.store.ha.slave_link import FIRST_BYTE
 from rucola.store.ha.slave_state import SlaveState
 from rucola.store.log.cold_read import ColdRead
 from rucola.store.message_store import MessageStore
