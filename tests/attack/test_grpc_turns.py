@@ -172,6 +172,20 @@ def test_a_connection_that_is_lost_while_its_requests_wait(peer: Peer) -> None:
 
 
 @pytest.mark.usefixtures("no_time")
+@pytest.mark.parametrize("end", ["abort", "close"])
+def test_a_connection_that_is_cut_handles_nothing_that_waited(peer: Peer, end: str) -> None:
+    """A turn may come after the cut and before the transport says that it is lost."""
+    read(peer, requests(peer, 200, ECHO))
+    before = echoed(peer)
+    getattr(peer.connection, end)()
+    while peer.soon:
+        run_turn(peer)
+    peer.connection.resume_writing()
+    peer.connection.connection_lost(None)
+    assert echoed(peer) == before and not peer.connection._server.connections
+
+
+@pytest.mark.usefixtures("no_time")
 def test_an_error_among_requests_that_wait_ends_the_connection(peer: Peer) -> None:
     read(peer, requests(peer, 200, ECHO) + b"\0\0\1\6\0\0\0\0\0\0")  # a PING of one byte
     while peer.soon:

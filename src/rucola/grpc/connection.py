@@ -183,20 +183,21 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def _postpone(self, *, begun: bool) -> None:
         """Leaves what was read to a later turn, and reads no more until then."""
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._is_postponed = True
             self._transport.pause_reading()
             self._server.postponed.add(self._serve_postponed, self._server.loop, begun=begun, costly=False)
 
     def _serve_postponed(self) -> None:
         """Handles what was left to this turn. While the client does not read its answers, it waits on."""
-        if self._is_postponed and not self._is_unread and self._transport is not None:
+        transport = self._transport
+        if self._is_postponed and not self._is_unread and transport is not None and not transport.is_closing():
             self._is_postponed = False
             self._handle_read(self.http2.more(self._server.now_ms()))
             self._read_again()
 
     def _read_again(self) -> None:
-        if self.is_read and self._transport is not None:
+        if self.is_read and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def pause_writing(self) -> None:
