@@ -114,7 +114,21 @@ class Broker:
     @property
     def ready(self) -> bool:
         """Whether messages are accepted and delivered."""
-        return self.store.state is StoreState.RUNNING and not self._serving.scheduler.failed
+        return not self.trouble
+
+    @property
+    def trouble(self) -> str:
+        """Why messages are not accepted or not delivered; empty if they are."""
+        if self.store.state is not StoreState.RUNNING or self._serving.scheduler.failed:
+            return f"store {self.store.state.value}"
+        replication = self.running.replication
+        return "" if replication is None else replication.trouble
+
+    @property
+    def remark(self) -> str:
+        """What is wrong although messages are accepted and delivered; empty if nothing is."""
+        replication = self.running.replication
+        return "" if replication is None else replication.remark
 
     @property
     def connections(self) -> int:
@@ -147,6 +161,24 @@ class Broker:
         """Bytes of the log that the slave lacks that lacks most; 0 without slaves."""
         replication = self.running.replication
         return 0 if replication is None else replication.behind_bytes
+
+    @property
+    def slave_behind_seconds(self) -> float:
+        """Seconds of store time that the slave lacks that lacks most; 0 without slaves, NaN if that is not known."""
+        replication = self.running.replication
+        return 0.0 if replication is None else replication.behind_seconds
+
+    @property
+    def slave_connections(self) -> int:
+        """Number of connections of slaves since the start."""
+        replication = self.running.replication
+        return 0 if replication is None else replication.server.connections
+
+    @property
+    def in_sync_replicas(self) -> int:
+        """Number of brokers that are in sync, this one included."""
+        replication = self.running.replication
+        return 1 if replication is None else replication.in_sync_count
 
     @property
     def acks_buffered(self) -> int:

@@ -117,8 +117,8 @@ class BrokerConfig(TlsConfig):
     ha_allowed_slaves: str = option(
         "haAllowedSlaves",
         "",
-        "Addresses or networks that may copy the log, separated by commas. Others than these and loopback need "
-        "`insecure=true`. Rucola's own.",
+        "Addresses or networks that may copy the log, separated by commas. Others than these and loopback need a "
+        "certificate (`haTlsMode`) or `insecure=true`. Rucola's own.",
     )
     in_sync_replicas: int = option(
         "inSyncReplicas",
@@ -127,6 +127,27 @@ class BrokerConfig(TlsConfig):
         "0 means 2. In RocketMQ 1, with which nobody waits.",
         minimum=0,
         maximum=64,
+    )
+    min_in_sync_replicas: int = option(
+        "minInSyncReplicas",
+        1,
+        "With `SYNC_MASTER`: number of brokers that must be in sync before a message is stored, this one included; "
+        "otherwise it is refused. 1 refuses none. RocketMQ obeys it only with a controller.",
+        minimum=1,
+        maximum=64,
+    )
+    ha_tls_mode: str = option(
+        "haTlsMode",
+        "disabled",
+        "Whether the port for slaves takes TLS (`enforcing`), plain connections (`disabled`) or both (`permissive`). "
+        "With TLS, slaves must show a certificate. Rucola's own.",
+        choices=("disabled", "permissive", "enforcing"),
+    )
+    ha_tls_trust_cert_path: str = option(
+        "haTlsTrustCertPath",
+        "",
+        "PEM file with the authorities that sign certificates of slaves: whoever has one may copy the log, from any "
+        "address. Rucola's own.",
     )
     slave_timeout_ms: int = option(
         "slaveTimeout",
@@ -467,11 +488,22 @@ class BrokerConfig(TlsConfig):
 
     def __post_init__(self) -> None:
         checks = (self._check_names, self._check_addresses, self._check_access, self._check_credentials)
-        check_options(self, self.check_tls, self._check_trust, *checks)
+        check_options(self, self.check_tls, self._check_trust, self._check_ha_tls, *checks)
 
     def _check_trust(self) -> None:
         if self.use_tls and not (self.tls_client_trust_cert_path or self.tls_cert_path):
             raise ConfigError("tlsClientTrustCertPath", "", "a PEM file here or in tlsCertPath, because useTLS=true")
+
+    def _check_ha_tls(self) -> None:
+        if self.ha_tls_mode == "disabled":
+            return
+        for key, path in (
+            ("tlsCertPath", self.tls_cert_path),
+            ("tlsKeyPath", self.tls_key_path),
+            ("haTlsTrustCertPath", self.ha_tls_trust_cert_path),
+        ):
+            if not path:
+                raise ConfigError(key, "", f"a PEM file, because haTlsMode={self.ha_tls_mode}")
 
     def _check_names(self) -> None:
         # Consumers that allocate queues by machine room need broker names of the form room@name.
@@ -541,6 +573,11 @@ class BrokerConfig(TlsConfig):
     def replicas_needed(self) -> int:
         """Number of brokers that must have a message before it is acknowledged, this one included."""
         return (self.in_sync_replicas or 2) if self.broker_role == "SYNC_MASTER" else 1
+
+    @property
+    def replicas_least(self) -> int:
+        """Number of brokers that must be in sync before a message is stored, this one included."""
+        return self.min_in_sync_replicas if self.broker_role == "SYNC_MASTER" else 1
 
     @property
     def namesrv_addresses(self) -> list[str]:

@@ -56,7 +56,12 @@ class RunningBroker:
         self.scheduler = DispatchScheduler(running, listeners)
         self.handler = RequestHandler(
             store,
-            SendMessageProcessor(services, _rewriter(services), running.confirmation),
+            SendMessageProcessor(
+                services,
+                _rewriter(services),
+                running.confirmation,
+                None if running.replication is None else running.replication.refuses,
+            ),
             running.pull,
             self.processors,
             self.scheduler.dispatch_scheduled,

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from rucola.broker.client.group_changes import GroupChanges
+from rucola.broker.config import BrokerConfig
 from rucola.broker.flush_waiters import Confirmation, FlushWaiters
 from rucola.broker.outer_api import BrokerOuterApi
 from rucola.broker.processor.send_response import flush_not_confirmed
@@ -17,6 +18,8 @@ from rucola.broker.transaction.check_service import TransactionCheckService
 from rucola.broker.transaction.transactional_message_service import TransactionalMessageService, TransactionRules
 from rucola.broker.when_safe import WhenSafe
 from rucola.common.key_builder import TRANS_CHECK_MAX_TIME_TOPIC
+from rucola.remoting.tls_listener import ServerTls
+from rucola.runtime.tls import server_context
 
 if TYPE_CHECKING:
     from rucola.broker.ha.replication import Replication
@@ -89,22 +92,37 @@ class RunningServices:
 
 def _replication(services: BrokerServices, loop: asyncio.AbstractEventLoop) -> Replication:
     # Imported only here, because most brokers have no slaves.
-    from rucola.broker.ha.master import HaServer
+    from rucola.broker.ha.master import HaPort, HaServer
     from rucola.broker.ha.replication import Replication
     from rucola.broker.ha.slave_access import SlaveAccess
 
     config = services.config
-    made = Replication(config.replicas_needed, services.clock.monotonic, config.slave_timeout_ms, loop.call_later)
+    made = Replication(
+        config.replicas_needed,
+        config.replicas_least,
+        services.clock.monotonic,
+        config.slave_timeout_ms,
+        loop.call_later,
+    )
+    access = SlaveAccess(config.ha_allowed_slaves, config.insecure)
+    port = HaPort(config.bind_address, config.ha_port, access, _ha_tls(config))
     made.server = HaServer(
         services.store.sent_log(),
-        config.bind_address,
-        config.ha_port,
-        SlaveAccess(config.ha_allowed_slaves, config.insecure),
+        port,
         services.cold_reads.fetch,
-        made.changed,
+        made,
         services.supervisor,
     )
     return made
+
+
+def _ha_tls(config: BrokerConfig) -> ServerTls | None:
+    """The TLS settings of the port for slaves, which always asks for certificates."""
+    if config.ha_tls_mode == "disabled":
+        return None
+    trusted = config.ha_tls_trust_cert_path
+    context = server_context(config.tls_cert_path, config.tls_key_path, trusted, "require", "haTlsTrustCertPath")
+    return ServerTls(context, permissive=config.ha_tls_mode == "permissive")
 
 
 def _transactions(services: BrokerServices, checks: TransactionCheckService) -> TransactionalMessageService:

@@ -125,7 +125,4 @@ def health_of(broker: Broker, *others: Supervisor, door: DoorBeside | None = Non
         found = await in_turns(library.BrokerCollector(broker, *others, door=door).steps())
         return await asyncio.to_thread(library.text_of, found)
 
-    def trouble() -> str:
-        return "" if broker.ready else f"store {broker.store.state.value}"
-
-    return Health(trouble, metrics)
+    return Health(lambda: broker.trouble, metrics, lambda: broker.remark)

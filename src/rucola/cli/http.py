@@ -31,10 +31,12 @@ class Health(NamedTuple):
     Attributes:
         trouble: returns why the servers are not ready; an empty text if they are.
         metrics: returns the text of the metrics and its content type; the first call imports the libraries.
+        remark: returns what is wrong although the servers are ready; an empty text if nothing is.
     """
 
     trouble: Callable[[], str]
     metrics: Callable[[], Awaitable[tuple[bytes, str]]]
+    remark: Callable[[], str] = str
 
 
 class SharedMetrics:
@@ -204,7 +206,8 @@ def _application(health: Health) -> Any:
 
     async def readyz(_request: Request) -> Response:
         trouble = health.trouble()
-        return PlainTextResponse(f"{trouble or 'ok'}\n", status_code=503 if trouble else 200)
+        text = trouble or ", ".join(filter(None, ("ok", health.remark())))
+        return PlainTextResponse(f"{text}\n", status_code=503 if trouble else 200)
 
     shared = SharedMetrics(health.metrics)
 

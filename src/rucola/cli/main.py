@@ -320,6 +320,14 @@ def _replica(add: Add) -> None:
     )
     add("--access-key", metavar="NAME", default="", help="Account for a protected master.")
     add("--secret-key", metavar="SECRET", default="", help="Its secret. [default: the variable RUCOLA_SECRET_KEY]")
+    add(
+        "--tls-ca",
+        metavar="FILE",
+        default="",
+        help="PEM file with the authorities of the master's certificates. Connect over TLS, to both ports.",
+    )
+    add("--tls-cert", metavar="FILE", default="", help="PEM file with the certificate to show.")
+    add("--tls-key", metavar="FILE", default="", help="PEM file with its key. [default: in --tls-cert]")
     _common(add, quarantine=False)
 
 

@@ -168,6 +168,25 @@ _FIGURES: tuple[Figure[Broker], ...] = (
         lambda broker: broker.slave_behind_bytes,
     ),
     Figure(
+        "rucola_slave_behind_seconds",
+        "Store time of the newest message minus that of the oldest one that the slave lacks that lacks most; 0 without "
+        "slaves, NaN if the disk would have to be read.",
+        GaugeMetricFamily,
+        lambda broker: broker.slave_behind_seconds,
+    ),
+    Figure(
+        "rucola_slave_connections",
+        "Connections of slaves since start-up.",
+        CounterMetricFamily,
+        lambda broker: broker.slave_connections,
+    ),
+    Figure(
+        "rucola_in_sync_replicas",
+        "Brokers that are in sync: this one, and the slaves that lack less than 256 MiB.",
+        GaugeMetricFamily,
+        lambda broker: broker.in_sync_replicas,
+    ),
+    Figure(
         "rucola_pop_acks_buffered",
         "Pops with acknowledgements that are kept in a file and not in the log yet.",
         GaugeMetricFamily,
@@ -199,6 +218,7 @@ class BrokerCollector(Collector):
         door = DoorFigures() if self._door is None else self._door.figures()
         if self._door is not None:
             found += door_metrics(door)
+        found.append(_role(broker))
         found.append(work_failures(*self._supervisors))
         if broker.services.access is not None:
             found += _access_metrics(broker.services.access, door)
@@ -208,6 +228,12 @@ class BrokerCollector(Collector):
         yield
         found += yield from group_metrics(broker)
         return found
+
+
+def _role(broker: Broker) -> Metric:
+    family = GaugeMetricFamily("rucola_broker_role", "1, labelled with the broker's role.", labels=["role"])
+    family.add_metric([broker.config.broker_role], 1)
+    return family
 
 
 def _access_metrics(access: BrokerAccess, door: DoorFigures) -> Iterator[Metric]:

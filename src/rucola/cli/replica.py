@@ -19,6 +19,7 @@ from rucola.common.hosts import split_address
 from rucola.errors import ConfigError
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
+from rucola.runtime.tls import client_context
 
 SECRET_VARIABLE = "RUCOLA_SECRET_KEY"
 """Environment variable with the secret, which is then not in the list of processes."""
@@ -32,7 +33,14 @@ def run(options: Namespace) -> int:
     """
     wanted = _options(options)
     secret = options.secret_key or os.environ.get(SECRET_VARIABLE, "") if options.access_key else ""
-    account = ClientConfig(access_key=options.access_key, secret_key=secret)
+    account = ClientConfig(
+        access_key=options.access_key,
+        secret_key=secret,
+        use_tls=bool(options.tls_ca),
+        tls_trust_cert_path=options.tls_ca,
+        tls_cert_path=options.tls_cert,
+        tls_key_path=options.tls_key,
+    )
     prepare(options)
     replicas: list[Replica] = []
 
@@ -64,6 +72,8 @@ def _options(options: Namespace) -> ReplicaOptions:
                 split_address(value)
         except ValueError:
             raise ConfigError(f"--{name}", value, "host:port") from None
+    if (options.tls_cert or options.tls_key) and not options.tls_ca:
+        raise ConfigError("--tls-ca", "", "the authorities of the master's certificate, because there is one to show")
     if options.until is not None and options.broker is None:
         raise ConfigError("--until", options.until, "no value without --broker, which tells where the log ends now")
     return ReplicaOptions(
@@ -73,4 +83,5 @@ def _options(options: Namespace) -> ReplicaOptions:
         until_now=options.until is not None,
         segment_bytes=options.segment_bytes,
         flush_at_once=options.flush == "sync",
+        tls=client_context(options.tls_ca, options.tls_cert, options.tls_key) if options.tls_ca else None,
     )

@@ -10,7 +10,9 @@ import ssl
 from rucola.errors import ConfigError
 
 
-def server_context(cert_path: str, key_path: str, trust_path: str, client_auth: str) -> ssl.SSLContext:
+def server_context(
+    cert_path: str, key_path: str, trust_path: str, client_auth: str, trust_key: str = "tlsTrustCertPath"
+) -> ssl.SSLContext:
     """Returns the context for a listening port.
 
     Args:
@@ -18,6 +20,7 @@ def server_context(cert_path: str, key_path: str, trust_path: str, client_auth: 
         key_path: PEM file with its key.
         trust_path: PEM file with the authorities for clients' certificates; empty with ``client_auth="none"``.
         client_auth: ``none``, ``optional`` or ``require``.
+        trust_key: option that names ``trust_path``, for the error.
 
     Raises:
         ConfigError: a file cannot be used.
@@ -27,7 +30,7 @@ def server_context(cert_path: str, key_path: str, trust_path: str, client_auth: 
     context.options |= ssl.OP_NO_RENEGOTIATION
     _load_chain(context, cert_path, key_path, "tlsCertPath")
     if client_auth != "none":
-        _load_trust(context, trust_path, "tlsTrustCertPath")
+        _load_trust(context, trust_path, trust_key)
         context.verify_mode = ssl.CERT_REQUIRED if client_auth == "require" else ssl.CERT_OPTIONAL
     return context
 

@@ -152,7 +152,10 @@ class MessageStore:
         # Imported only here, because most stores have no slaves.
         from rucola.store.ha.sent_log import SentLog
 
-        return SentLog(self._log, lambda: self.confirm_offset, self.config.mapped_file_size_commit_log)
+        log = self._log
+        return SentLog(
+            log, lambda: self.confirm_offset, self.config.mapped_file_size_commit_log, lambda: log.store_timestamp_ms
+        )
 
     def start(self) -> None:
         """Starts to accept appends. The abort file is synced before that.

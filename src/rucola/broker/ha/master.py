@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final, cast
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, Protocol, cast
 
 from rucola.broker.ha.slave_access import SlaveAccess
 from rucola.common.hosts import join_address
 from rucola.errors import AddressInUseError
 from rucola.remoting.listening import listen
 from rucola.remoting.peer_log import PeerLog
-from rucola.remoting.tls_listener import TlsListener
+from rucola.remoting.tls_listener import ServerTls, TlsListener
 from rucola.runtime.logs import event
 from rucola.runtime.supervision import PeriodicWork, Supervisor
 from rucola.store.ha.master_link import MasterLink
@@ -41,6 +41,38 @@ SILENCE_S: Final = 20.0
 SLAVES_MAX: Final = 64
 _LOOK_S = 1.0
 _BACKLOG = 64
+
+
+class HaPort(NamedTuple):
+    """Where a master listens for slaves.
+
+    Attributes:
+        host: address to listen on.
+        port: port to listen on; 0 chooses a free port.
+        access: the addresses that may connect.
+        tls: certificate and mode of a port that asks slaves for certificates; None without TLS.
+    """
+
+    host: str
+    port: int
+    access: SlaveAccess
+    tls: ServerTls | None = None
+
+
+class SlaveWatcher(Protocol):
+    """Wants to know what slaves have."""
+
+    def changed(self) -> None:
+        """Called when a slave came or went."""
+        ...
+
+    def acknowledged(self) -> None:
+        """Called when a slave has more of the log."""
+        ...
+
+    def look(self) -> None:
+        """Called once a second."""
+        ...
 
 
 class HaChannel(asyncio.BufferedProtocol):
@@ -70,7 +102,7 @@ class HaChannel(asyncio.BufferedProtocol):
         host, port, *_ = transport.get_extra_info("peername") or ("", 0)
         self.address = join_address(host, port)
         made.set_write_buffer_limits(high=_UNSENT_BYTES_MAX)
-        if reason := self._server.opened(self, host):
+        if reason := self._server.opened(self, host, transport.get_extra_info("peercert")):
             self.close(reason)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -91,7 +123,7 @@ class HaChannel(asyncio.BufferedProtocol):
         if self.link.reason:
             self.close(self.link.reason)
         elif is_more:
-            self._server.acknowledged()
+            self._server.watcher.acknowledged()
         self.send()
 
     def pause_writing(self) -> None:
@@ -168,14 +200,14 @@ class HaServer:
         loop: the event loop; set by ``start``.
         port: the port; after ``start``, the one that was chosen if it was 0.
         slaves: the connected slaves.
+        connections: number of connections of slaves since the start.
+        watcher: as given.
 
     Args:
         log: as given.
-        host: address to listen on.
-        port: port to listen on; 0 chooses a free port.
-        access: says who may connect.
+        port: where to listen, and who may connect.
         fetch: reads from the disk in a thread.
-        changed: called when a slave acknowledges more, comes or goes.
+        watcher: is told what slaves have.
         supervisor: supervises the periodic work.
     """
 
@@ -184,17 +216,16 @@ class HaServer:
     def __init__(
         self,
         log: SentLog,
-        host: str,
-        port: int,
-        access: SlaveAccess,
+        port: HaPort,
         fetch: Callable[[Callable[[], None]], asyncio.Future[None]],
-        changed: Callable[[], None],
+        watcher: SlaveWatcher,
         supervisor: Supervisor,
     ) -> None:
-        self.log, self.port = log, port
+        self.log, self.port = log, port.port
         self.slaves: set[HaChannel] = set()
-        self.fetch = fetch
-        self._host, self._access, self._changed, self._supervisor = host, access, changed, supervisor
+        self.connections = 0
+        self.fetch, self.watcher = fetch, watcher
+        self._settings, self._supervisor = port, supervisor
         self._log = PeerLog()
         self._server: asyncio.Server | TlsListener | None = None
         self._looking: PeriodicWork | None = None
@@ -209,7 +240,13 @@ class HaServer:
         self.loop = asyncio.get_running_loop()
         try:
             self._server = await listen(
-                lambda: HaChannel(self), self._host, self.port, _BACKLOG, None, self._log.closed, self._supervisor
+                lambda: HaChannel(self),
+                self._settings.host,
+                self.port,
+                _BACKLOG,
+                self._settings.tls,
+                self._log.closed,
+                self._supervisor,
             )
         except AddressInUseError as error:
             raise AddressInUseError(error.address, "haListenPort") from error.__cause__
@@ -239,20 +276,28 @@ class HaServer:
         """Physical offset up to which ``count`` slaves have the log; -1 if there are not as many. ``count`` is at least
         1.
         """
+        if count == 1:
+            return max((slave.link.acknowledged for slave in self.slaves), default=-1)
         offsets = sorted((slave.link.acknowledged for slave in self.slaves), reverse=True)
         return offsets[count - 1] if count <= len(offsets) else -1
 
     # --- for the connections
 
-    def opened(self, slave: HaChannel, host: str) -> str:
-        """Takes a slave; returns why it must be closed, or an empty text."""
-        if not self._access.allows(host):
-            return "only loopback and the addresses in haAllowedSlaves may copy the log"
+    def opened(self, slave: HaChannel, host: str, certificate: Mapping[str, object] | None) -> str:
+        """Takes a slave; returns why it must be closed, or an empty text.
+
+        Args:
+            certificate: the slave's checked certificate; None without TLS.
+        """
+        if not certificate and not self._settings.access.allows(host):
+            return "only loopback, the addresses in haAllowedSlaves and, over TLS, certificates may copy the log"
         if len(self.slaves) >= SLAVES_MAX:
             return f"there are {SLAVES_MAX} slaves already"
         self.slaves.add(slave)
-        event(logger, logging.INFO, "slave connected", peer=slave.address)
-        self._changed()
+        self.connections += 1
+        fields = {"certificate": _name_in(certificate)} if certificate else {}
+        event(logger, logging.INFO, "slave connected", peer=slave.address, **fields)
+        self.watcher.changed()
         return ""
 
     def forget(self, slave: HaChannel) -> None:
@@ -260,11 +305,7 @@ class HaServer:
         if slave in self.slaves:
             self.slaves.remove(slave)
             event(logger, logging.INFO, "slave gone", peer=slave.address, acknowledged=slave.link.acknowledged)
-            self._changed()
-
-    def acknowledged(self) -> None:
-        """Called when a slave has more of the log."""
-        self._changed()
+            self.watcher.changed()
 
     def closed(self, slave: HaChannel, reason: str) -> None:
         """Logs why a connection is closed."""
@@ -274,3 +315,10 @@ class HaServer:
         now_s = self.loop.time()
         for slave in list(self.slaves):
             slave.look(now_s)
+        self.watcher.look()
+
+
+def _name_in(certificate: Mapping[str, object]) -> str:
+    """Returns the subject of a certificate, as text."""
+    subject = cast("tuple[tuple[tuple[str, str], ...], ...]", certificate.get("subject", ()))
+    return ", ".join(f"{key}={value}" for part in subject for key, value in part)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, replace
 from math import inf
+from ssl import SSLContext
 
 from rucola.broker.config_files import ConfigFiles
 from rucola.broker.dispatch_scheduler import MAPS_A_TURN, ROWS_A_TURN
@@ -47,6 +48,7 @@ class ReplicaOptions:
         until_now: whether to end when the copy has what the master had at the start; needs ``broker``.
         segment_bytes: the master's ``mappedFileSizeCommitLog``; None to ask for it.
         flush_at_once: whether what came is synced, and reported, at once and not twice a second.
+        tls: encrypts the connections to the HA port; None for plain ones.
     """
 
     master: str
@@ -55,6 +57,7 @@ class ReplicaOptions:
     until_now: bool = False
     segment_bytes: int | None = None
     flush_at_once: bool = False
+    tls: SSLContext | None = None
 
 
 class Replica:
@@ -127,7 +130,12 @@ class Replica:
         try:
             self._log = store.slave_log()
             self._client = SlaveClient(
-                self._options.master, self._link, self._choose_start, lambda: store.flushed_offset, self._appended
+                self._options.master,
+                self._link,
+                self._choose_start,
+                lambda: store.flushed_offset,
+                self._appended,
+                self._options.tls,
             )
             if not self._log.is_empty:
                 store.start()

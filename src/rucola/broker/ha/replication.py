@@ -2,7 +2,7 @@
 
 Without SYNC_MASTER, nobody waits. With it, a response waits until ``inSyncReplicas`` brokers have the record, this one
 included. If there are not enough slaves, or they lack too much, it does not wait: the message is stored here, and the
-sender is told so at once. Event loop only.
+sender is told so at once. With fewer than ``minInSyncReplicas``, sends are refused. Event loop only.
 
 Source: RocketMQ 5.3.3, ``GroupTransferService``, whose senders wait 3 s for slaves that do not exist.
 """
@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 
 from rucola.broker.flush_waiters import Answers, FlushWaiters
+from rucola.broker.ha.in_sync import InSyncReplicas
 from rucola.broker.ha.master import HaServer
 from rucola.broker.processor.send_response import not_confirmed
 from rucola.protocol.bodies.ha import HAConnectionRuntimeInfo, HARuntimeInfo
@@ -29,6 +30,7 @@ class Replication:
 
     Args:
         in_sync_replicas: number of brokers that must have a message, this one included; 1 or less waits for none.
+        least: number of brokers that must be in sync before a message is stored, this one included; 1 or less for any.
         monotonic: returns monotonic seconds.
         timeout_ms: ``slaveTimeout``.
         call_later: the loop's method.
@@ -36,6 +38,7 @@ class Replication:
     Attributes:
         server: the HA port; set before anything else is called.
         waiters: the responses that wait.
+        in_sync: the brokers that are in sync; None if nobody needs them.
     """
 
     server: HaServer
@@ -43,14 +46,22 @@ class Replication:
     def __init__(
         self,
         in_sync_replicas: int,
+        least: int,
         monotonic: Callable[[], float],
         timeout_ms: int,
         call_later: Callable[[float, Callable[[], None]], object],
     ) -> None:
         self._needed = max(in_sync_replicas - 1, 0)
+        self._held = -1
+        """Physical offset up to which as many slaves as needed have the log; -1 if there are not as many."""
+        self.in_sync: InSyncReplicas | None = None
+        if max(in_sync_replicas, least) > 1:
+            self.in_sync = InSyncReplicas(in_sync_replicas, least, self._available)
+        self.refuses = self.in_sync.refuses if self.in_sync is not None and least > 1 else None
+        """Whether sends must be refused now; None if they never are."""
         self._monotonic, self._timeout_s = monotonic, timeout_ms / 1000
         self.waiters = FlushWaiters(
-            monotonic, timeout_ms, self._refused, call_later, self._held, what="copy", is_lenient=True
+            monotonic, timeout_ms, self._refused, call_later, lambda: self._held, what="copy", is_lenient=True
         )
 
     @property
@@ -58,18 +69,13 @@ class Replication:
         """Number of slaves that must have a message."""
         return self._needed
 
-    @property
-    def missing(self) -> int:
-        """Number of slaves that would have to come, so that senders get their confirmation in time."""
-        return max(self._needed - self._available(), 0) if self._needed else 0
-
     def passed(self, end_physical_offset: int) -> bool:
         """See ``Confirmation``."""
-        return not self._needed or end_physical_offset <= self._held()
+        return end_physical_offset <= self._held or not self._needed
 
     def add(self, end_physical_offset: int, channel: Channel, answers: Answers, lenient: bool = False) -> None:
         """See ``Confirmation``."""
-        if not self.missing:
+        if not self._lacks_slaves():
             self.waiters.add(end_physical_offset, channel, answers, lenient)
         elif lenient:
             channel.send(answers)
@@ -77,18 +83,53 @@ class Replication:
             channel.send(self._refused(answers, f"the message is stored, {self._lacks()}"))
 
     def changed(self) -> None:
-        """Called when a slave has more of the log, comes or goes."""
-        if not len(self.waiters):
-            return
-        self.waiters.release(self._held())
-        if self.missing:
+        """See ``SlaveWatcher``."""
+        self.acknowledged()
+        if len(self.waiters) and self._lacks_slaves():
             self.waiters.fail_all(self._lacks())
+
+    def acknowledged(self) -> None:
+        """See ``SlaveWatcher``."""
+        if self._needed:
+            self._held = self.server.held_offset(self._needed)
+        if self.in_sync is not None:
+            self.in_sync.changed()
+        if len(self.waiters):
+            self.waiters.release(self._held)
+
+    def look(self) -> None:
+        """See ``SlaveWatcher``."""
+        if self.in_sync is not None:
+            self.in_sync.look()
 
     @property
     def behind_bytes(self) -> int:
         """Bytes of the log that the slave lacks that lacks most; 0 without slaves."""
         log_end = self.server.log.sendable_offset
         return max((log_end - max(slave.link.acknowledged, 0) for slave in self.server.slaves), default=0)
+
+    @property
+    def behind_seconds(self) -> float:
+        """Seconds of store time between the newest record and the first one that a slave lacks, for the slave that
+        lacks most; 0 without slaves, NaN if the disk would have to be asked.
+        """
+        acknowledged = min((slave.link.acknowledged for slave in self.server.slaves), default=None)
+        return 0.0 if acknowledged is None else self.server.log.seconds_from(max(acknowledged, 0))
+
+    @property
+    def in_sync_count(self) -> int:
+        """Number of brokers that are in sync, this one included."""
+        return 1 + self._available()
+
+    @property
+    def trouble(self) -> str:
+        """Why sends are refused; empty if they are not."""
+        return "" if self.in_sync is None else self.in_sync.trouble
+
+    @property
+    def remark(self) -> str:
+        """Why sends are not confirmed; empty if they are."""
+        return "" if self.in_sync is None else self.in_sync.remark
 
     async def settle(self, waiting: Callable[[], int]) -> None:
         """Returns when ``waiting`` returns 0, or after the time that a sender waits for slaves."""
@@ -99,6 +140,8 @@ class Replication:
     async def close(self) -> None:
         """Answers everyone who waits, and closes the port. Call it while the log can be read."""
         self.waiters.fail_all("the broker stopped")
+        if self.in_sync is not None:
+            self.in_sync.close()
         await self.server.stop()
 
     def status(self, max_offset: int) -> HARuntimeInfo:
@@ -120,8 +163,9 @@ class Replication:
             ha_connection_info=sorted(slaves, key=lambda slave: slave.addr),
         )
 
-    def _held(self) -> int:
-        return self.server.held_offset(self._needed) if self._needed else -1
+    def _lacks_slaves(self) -> bool:
+        """Whether too few slaves are in sync for a confirmation in time."""
+        return self._held < max(self.server.log.sendable_offset - _IN_SYNC_BYTES, 0)
 
     def _lacks(self) -> str:
         return f"but {self._available()} slaves are in sync, and {self._needed} must have it"
@@ -132,5 +176,5 @@ class Replication:
         return sum(slave.link.acknowledged >= enough for slave in self.server.slaves)
 
     def _refused(self, answers: Answers, remark: str) -> bytes:
-        code = ResponseCode.SLAVE_NOT_AVAILABLE if self.missing else ResponseCode.FLUSH_SLAVE_TIMEOUT
+        code = ResponseCode.SLAVE_NOT_AVAILABLE if self._lacks_slaves() else ResponseCode.FLUSH_SLAVE_TIMEOUT
         return not_confirmed(answers, code, remark)

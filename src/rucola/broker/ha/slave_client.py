@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import cast
 
@@ -49,6 +50,7 @@ class SlaveClient:
         choose_start: returns what an empty slave asks for (``SlaveLink``).
         flushed_offset: returns the physical offset up to which the log is synced.
         appended: called after bytes were taken.
+        tls: encrypts each connection, verifies the master and shows the slave's certificate; None for plain ones.
     """
 
     def __init__(
@@ -58,8 +60,10 @@ class SlaveClient:
         choose_start: Callable[[], Awaitable[int]],
         flushed_offset: Callable[[], int],
         appended: Callable[[], None],
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.connections = 0
+        self._tls = tls
         self._host, self._port = split_address(address)
         self._address = address
         self._new_link = new_link
@@ -104,7 +108,7 @@ class SlaveClient:
             link = self._new_link(await self._choose_start())
             connection = _Connection(link, self._appended)
             async with asyncio.timeout(CONNECT_S):
-                await loop.create_connection(lambda: connection, self._host, self._port)
+                await loop.create_connection(lambda: connection, self._host, self._port, ssl=self._tls)
         except CopyRefusedError:
             raise
         except (OSError, RucolaError) as error:

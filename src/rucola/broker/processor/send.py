@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 from array import array
+from collections.abc import Callable
 
 from rucola.broker.checked_topics import CheckedTopic
 from rucola.broker.flush_waiters import Confirmation
@@ -71,6 +72,8 @@ BATCH_KEYS_MAX = 131_072
 _ADMITTED_MEMBERS_MAX = 2048
 """Maximum number of messages in a batch from which properties are removed; this takes about 10 µs each."""
 _MORE_ROWS = -2
+IN_SYNC_REPLICAS_NOT_ENOUGH = "in-sync replicas not enough"
+"""Remark with which RocketMQ refuses a message, too."""
 _TOPIC_BYTES_MAX = 127
 
 
@@ -80,17 +83,24 @@ class SendMessageProcessor:
     Args:
         rewriter: rewrites messages that are not stored as they came.
         confirmation: what responses wait for; None without SYNC_FLUSH and SYNC_MASTER.
+        refuses: whether sends must be refused, because too few slaves are in sync; None if they never are.
 
     Attributes:
         checked: the topics of sends.
     """
 
-    def __init__(self, services: BrokerServices, rewriter: Rewriter, confirmation: Confirmation | None) -> None:
+    def __init__(
+        self,
+        services: BrokerServices,
+        rewriter: Rewriter,
+        confirmation: Confirmation | None,
+        refuses: Callable[[], bool] | None,
+    ) -> None:
         store, topics, groups = services.store, services.topics, services.groups
         self._store = store
         self._dead_letters = DeadLetterRule(topics, groups, services.locks)
         self._responses = SendResponses(services.config, store.store_host)
-        self._confirmation = confirmation
+        self._confirmation, self._refuses = confirmation, refuses
         self._monotonic = services.clock.monotonic
         self._rewriter = rewriter
         self._body_bytes_max = store.config.max_message_size
@@ -109,7 +119,8 @@ class SendMessageProcessor:
         if topic is None:
             return last
         traits = inspect_rows(source, table, first, last, self._body_bytes_max, topic.queues)
-        if topic.plain and (not traits or (traits == _NO_WAIT and self._confirmation is None)):
+        is_fast = topic.plain and (not traits or (traits == _NO_WAIT and self._confirmation is None))
+        if is_fast and (self._refuses is None or not self._refuses()):
             self._append(channel, run, topic, wait=True)
             return last
         began_s = self._monotonic()
@@ -133,6 +144,7 @@ class SendMessageProcessor:
             return
         try:
             members, count, wait = self._expand(channel, source, table, row, topic)
+            self._check_replicas(wait)
             if topic.config.is_batch_queue and table[row * ROW_WIDTH + _UNIQ_KEY_LEN] > 0:
                 self._append_inner_batch(channel, source, table, row, count, wait, topic)
                 return
@@ -246,6 +258,15 @@ class SendMessageProcessor:
             source[start : start + len(text)] = text
             members[base + FrameColumn.PROPERTIES_LEN] = len(text)
 
+    def _check_replicas(self, wait: bool) -> None:
+        """Refuses a message that is to wait for slaves if too few are in sync.
+
+        Raises:
+            BrokerError: SYSTEM_ERROR, upon which clients try another broker.
+        """
+        if wait and self._refuses is not None and self._refuses():
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, IN_SYNC_REPLICAS_NOT_ENOUGH)
+
     def _illegal(self) -> BrokerError:
         return BrokerError(
             ResponseCode.MESSAGE_ILLEGAL,
@@ -271,6 +292,7 @@ class SendMessageProcessor:
         traits = table[base + _TRAITS]
         detour: Detour | None = None
         try:
+            self._check_replicas(not traits & _NO_WAIT)
             table[base + _QUEUE_ID] = self.checked.choose_queue(table[base + _QUEUE_ID], channel, topic)
             if topic.multi_tags:
                 table[base + _SYS_FLAG] |= _MULTI_TAGS
