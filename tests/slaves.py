@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Self
 
 from tests.brokers import Cluster
@@ -31,9 +32,9 @@ class ScriptedSlave:
         self.end, self.content, self.heartbeats = -1, b"", 0
 
     @classmethod
-    async def connect(cls, cluster: Cluster, host: str = "127.0.0.1") -> Self:
+    async def connect(cls, cluster: Cluster, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> Self:
         """Connects to the HA port of the cluster's broker."""
-        return cls(*await asyncio.open_connection(host, ha_server(cluster).port))
+        return cls(*await asyncio.open_connection(host, ha_server(cluster).port, ssl=tls))
 
     def report(self, offset: int) -> None:
         """Reports an offset."""

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.attack.guarded import certificate
 from tests.brokers import Cluster, run
 from tests.masters import HaPort, MasterLog, log_bytes
+from tests.slaves import ha_server
 from tests.unit.cli.test_cli import TIMEOUT_S, refused, refused_here, start
 
 from rucola.cli.exit_codes import ExitCode
@@ -91,6 +93,33 @@ def test_a_copy_of_a_running_broker(tmp_path: Path, replicas: Callable[..., subp
     assert names == {"topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json"}
 
 
+def test_a_copy_over_tls(tmp_path: Path, replicas: Callable[..., subprocess.Popen[str]]) -> None:
+    """Of the log, and of the tables at the port for clients."""
+    certificate(tmp_path, "authority")
+    for name in ("broker", "slave"):
+        certificate(tmp_path, name, authority="authority")
+    authority, key, chain = (str(tmp_path / name) for name in ("authority.pem", "slave.key", "slave.pem"))
+    files = {"tls_cert_path": str(tmp_path / "broker.pem"), "tls_key_path": str(tmp_path / "broker.key")}
+    files["ha_tls_trust_cert_path"] = authority
+
+    async def scenario() -> None:
+        async with Cluster(
+            tmp_path / "master", ha_listen_port=0, ha_tls_mode="enforcing", tls_mode="permissive", **files
+        ) as cluster:
+            await cluster.send("Flights", b"x" * 1000)
+            store = str(tmp_path / "copy")
+            words = ("--hidden", "--json", "--store", store, "--broker", cluster.broker.address, "--until", "now")
+            words += ("--master", f"127.0.0.1:{ha_server(cluster).port}", "--tls-ca", authority)
+            copy = replicas(*words, "--tls-cert", chain, "--tls-key", key)
+            assert (await ended(copy))[0] == ExitCode.CLEAN
+            reader = OfflineStore(store)
+            assert reader.end_offset() == cluster.broker.store.max_offset
+            reader.close()
+
+    run(scenario())
+    assert (tmp_path / "copy" / "config" / "topics.json").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -105,6 +134,9 @@ def test_a_copy_of_a_running_broker(tmp_path: Path, replicas: Callable[..., subp
         (("--store", "s", *NEEDED), "--segment-bytes"),
         (("--store", "s", *NEEDED, "--segment-bytes", "17"), "mappedFileSizeCommitLog"),
         (("--store", "s", *NEEDED, "--access-key", "me", "--segment-bytes", "65536"), "accessKey"),
+        (("--store", "s", *NEEDED, "--tls-cert", "me.pem"), "--tls-ca"),
+        (("--store", "s", *NEEDED, "--tls-key", "me.key"), "--tls-ca"),
+        (("--store", "s", *NEEDED, "--tls-ca", "nothing.pem"), "nothing.pem"),
     ],
 )
 def test_usage(

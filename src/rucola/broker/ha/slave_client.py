@@ -207,7 +207,9 @@ class _Connection(asyncio.BufferedProtocol):
             self._end()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.link.lost(f"the master closed the connection{'' if exc is None else f': {exc}'}")
+        # It does so with a slave that may not copy, or whose certificate it refuses. Asyncio sends no alert of TLS.
+        before = "" if self.link.progress else " before it sent anything; its log may say why"
+        self.link.lost(f"the master closed the connection{before}{'' if exc is None else f': {exc}'}")
         self._end()
 
     def write(self, report: bytes) -> bool:

@@ -250,7 +250,7 @@ def test_a_master_that_cannot_be_reached_is_asked_less_and_less_often(
         times: list[float] = []
         loop = asyncio.get_running_loop()
 
-        async def refuse(*_: object) -> None:
+        async def refuse(*_: object, **__: object) -> None:
             times.append(loop.time())
             raise ConnectionRefusedError(111, "refused")
 
