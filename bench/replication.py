@@ -1,0 +1,85 @@
+"""Two copies of a log: what a slave costs its master, how fast senders are that wait for it, and how fast one that was
+away catches up.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from tools.peers.servers import RucolaServers
+
+from bench.catch_up import measure_catching_up
+from bench.context import Context
+from bench.figure import Figure, at_least, at_most, rate, share
+from bench.pairs import JavaPair, RucolaPair
+from bench.program import Program, Round, alternate, java_load, median
+
+COST_GROUP = "master with one slave beside a broker without, official Java client 5.3.3, 64 threads, async flush"
+WAIT_GROUP = "SYNC_MASTER, one slave, inSyncReplicas=2, official Java client 5.3.3, 64 threads, 1 KiB"
+PAIR = "Java pair"
+LINE = "64 {} 0"
+PILOT = 5_000
+
+
+def measure(context: Context) -> Iterator[Figure]:
+    """Measures all three."""
+    yield from measure_cost(context)
+    for flush in ("async", "sync"):
+        yield from measure_waiting(context, flush)
+    yield from measure_catching_up(context)
+
+
+def measure_cost(context: Context) -> Iterator[Figure]:
+    """Measures our master's CPU per message with one slave, and without."""
+    context.show("master: with and without a slave")
+    with RucolaServers() as alone, RucolaPair("async", "ASYNC_MASTER") as pair:
+        topic = "bench_slave", "1024"
+        with (
+            java_load("SendLoad", alone.namesrv, *topic, servers=alone) as without,
+            java_load("SendLoad", pair.namesrv, *topic, servers=pair) as with_one,
+        ):
+            _warm_up(context, without, with_one)
+            before = pair.slave_cpu_seconds()
+            mine, plain = _turns(context, with_one, without)
+            slave_s = pair.slave_cpu_seconds() - before
+    cpus = [median(rounds, lambda one: one.server_us) for rounds in (mine, plain)]
+    what = "1 KiB: CPU of the master per message"
+    yield share(COST_GROUP, what, cpus[0], cpus[1], "without a slave", at_most(1.15), unit="µs")
+    rates = [median(rounds, lambda one: one.rate) for rounds in (mine, plain)]
+    yield rate(COST_GROUP, "1 KiB: messages, client, master and slave on the same cores", *rates, "without a slave")
+    sent = sum(one.messages for one in mine) + 2 * PILOT
+    yield Figure(COST_GROUP, "1 KiB: CPU of the slave per message", "µs", slave_s / sent * 1e6)
+
+
+def measure_waiting(context: Context, flush: str) -> Iterator[Figure]:
+    """Measures sends that wait for a slave: our master and replica beside the official pair."""
+    context.show(f"SYNC_MASTER, {flush} flush: starting both pairs")
+    with RucolaPair(flush, "SYNC_MASTER") as ours, JavaPair(flush, "SYNC_MASTER") as java:
+        topic = "bench_pair", "1024"
+        with (
+            java_load("SendLoad", ours.namesrv, *topic, servers=ours) as on_ours,
+            java_load("SendLoad", java.namesrv, *topic, servers=java) as on_java,
+        ):
+            _warm_up(context, on_ours, on_java)
+            context.show(f"SYNC_MASTER, {flush} flush")
+            mine, theirs = _turns(context, on_ours, on_java)
+    what = f"{flush} flush on all four"
+    rates = [median(rounds, lambda one: one.rate) for rounds in (mine, theirs)]
+    yield rate(WAIT_GROUP, what, *rates, PAIR, at_least(1.5))
+    for name, key in (("p50", "p50_us"), ("p99", "p99_us")):
+        times = [statistics.median(one.extra[key] for one in rounds) / 1000 for rounds in (mine, theirs)]
+        yield share(WAIT_GROUP, f"{what}: {name}", *times, PAIR, *((at_most(0.5),) if name == "p99" else ()))
+    cpus = [median(rounds, lambda one: one.server_us) for rounds in (mine, theirs)]
+    yield share(WAIT_GROUP, f"{what}: CPU of the master per message", *cpus, PAIR, unit="µs")
+
+
+def _warm_up(context: Context, *programs: Program) -> None:
+    for program in programs:
+        others = [other for other in programs if other is not program]
+        with others[0].stopped():
+            program.round(f"64 {context.warm_up} 0")
+
+
+def _turns(context: Context, one: Program, other: Program) -> list[list[Round]]:
+    return alternate((one, other), LINE.format, context.seconds, context.rounds, PILOT)
