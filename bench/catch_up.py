@@ -64,10 +64,10 @@ def measure_catching_up(context: Context) -> Iterator[Figure]:
                 ours.append(_ours(master, Path(scratch) / "ours", end, messages))
                 context.show("catching up: the official slave")
                 theirs.append(_official(master, end, messages))
-    rates = [statistics.median(one.log_bytes / one.seconds for one in side) / 1e6 for side in (ours, theirs)]
-    yield rate(GROUP, f"{gib} GiB", *rates, "Java slave", at_least(1.5), unit=" MB/s")
+    speeds = [statistics.median(one.log_bytes / one.seconds for one in side) / 1e6 for side in (ours, theirs)]
+    yield rate(GROUP, f"{gib} GiB", speeds[0], speeds[1], "Java slave", at_least(1.5), unit=" MB/s")
     cpus = [statistics.median(one.cpu_s for one in side) for side in (ours, theirs)]
-    yield share(GROUP, f"{gib} GiB: CPU of the slave", *cpus, "Java slave", at_most(1 / 3), unit="s")
+    yield share(GROUP, f"{gib} GiB: CPU of the slave", cpus[0], cpus[1], "Java slave", at_most(1 / 3), unit="s")
 
 
 def _ours(master: JavaPair, store: Path, end: int, messages: int) -> Course:
@@ -113,6 +113,7 @@ def _begin(master: Path, store: Path) -> None:
     directory.mkdir(parents=True)
     with (master / "commitlog" / f"{0:020d}").open("rb") as source:
         content = source.read(BEGUN_BYTES)
+    content = content[: len(content) - len(content) % int.from_bytes(content[:4], "big")]  # all are equally long
     with (directory / f"{0:020d}").open("wb") as file:
         file.write(content)
         file.truncate(SEGMENT_BYTES)

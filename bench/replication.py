@@ -4,8 +4,7 @@ away catches up.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tools.peers.servers import RucolaServers
 
@@ -43,11 +42,10 @@ def measure_cost(context: Context) -> Iterator[Figure]:
             before = pair.slave_cpu_seconds()
             mine, plain = _turns(context, with_one, without)
             slave_s = pair.slave_cpu_seconds() - before
-    cpus = [median(rounds, lambda one: one.server_us) for rounds in (mine, plain)]
     what = "1 KiB: CPU of the master per message"
-    yield share(COST_GROUP, what, cpus[0], cpus[1], "without a slave", at_most(1.15), unit="µs")
-    rates = [median(rounds, lambda one: one.rate) for rounds in (mine, plain)]
-    yield rate(COST_GROUP, "1 KiB: messages, client, master and slave on the same cores", *rates, "without a slave")
+    yield share(COST_GROUP, what, *_of_both(mine, plain, _cpu_us), "without a slave", at_most(1.15), unit="µs")
+    what = "1 KiB: messages, client, master and slave on the same cores"
+    yield rate(COST_GROUP, what, *_of_both(mine, plain, _rate), "without a slave")
     sent = sum(one.messages for one in mine) + 2 * PILOT
     yield Figure(COST_GROUP, "1 KiB: CPU of the slave per message", "µs", slave_s / sent * 1e6)
 
@@ -65,13 +63,24 @@ def measure_waiting(context: Context, flush: str) -> Iterator[Figure]:
             context.show(f"SYNC_MASTER, {flush} flush")
             mine, theirs = _turns(context, on_ours, on_java)
     what = f"{flush} flush on all four"
-    rates = [median(rounds, lambda one: one.rate) for rounds in (mine, theirs)]
-    yield rate(WAIT_GROUP, what, *rates, PAIR, at_least(1.5))
-    for name, key in (("p50", "p50_us"), ("p99", "p99_us")):
-        times = [statistics.median(one.extra[key] for one in rounds) / 1000 for rounds in (mine, theirs)]
-        yield share(WAIT_GROUP, f"{what}: {name}", *times, PAIR, *((at_most(0.5),) if name == "p99" else ()))
-    cpus = [median(rounds, lambda one: one.server_us) for rounds in (mine, theirs)]
+    yield rate(WAIT_GROUP, what, *_of_both(mine, theirs, _rate), PAIR, at_least(1.5))
+    yield share(WAIT_GROUP, f"{what}: p50", *_of_both(mine, theirs, lambda one: one.extra["p50_us"] / 1000), PAIR)
+    p99 = _of_both(mine, theirs, lambda one: one.extra["p99_us"] / 1000)
+    yield share(WAIT_GROUP, f"{what}: p99", *p99, PAIR, at_most(0.5))
+    cpus = _of_both(mine, theirs, _cpu_us)
     yield share(WAIT_GROUP, f"{what}: CPU of the master per message", *cpus, PAIR, unit="µs")
+
+
+def _of_both(one: list[Round], other: list[Round], value: Callable[[Round], float]) -> tuple[float, float]:
+    return median(one, value), median(other, value)
+
+
+def _rate(one: Round) -> float:
+    return one.rate
+
+
+def _cpu_us(one: Round) -> float:
+    return one.server_us
 
 
 def _warm_up(context: Context, *programs: Program) -> None:
