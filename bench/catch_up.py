@@ -65,7 +65,7 @@ def measure_catching_up(context: Context) -> Iterator[Figure]:
                 context.show("catching up: the official slave")
                 theirs.append(_official(master, end, messages))
     speeds = [statistics.median(one.log_bytes / one.seconds for one in side) / 1e6 for side in (ours, theirs)]
-    yield rate(GROUP, f"{gib} GiB", speeds[0], speeds[1], "Java slave", at_least(1.5), unit=" MB/s")
+    yield rate(GROUP, f"{gib} GiB", speeds[0], speeds[1], "Java slave", at_least(1.5), unit="MB/s")
     cpus = [statistics.median(one.cpu_s for one in side) for side in (ours, theirs)]
     yield share(GROUP, f"{gib} GiB: CPU of the slave", cpus[0], cpus[1], "Java slave", at_most(1 / 3), unit="s")
 

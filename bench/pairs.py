@@ -47,8 +47,8 @@ class RucolaPair(RucolaServers):
     def _start(self) -> None:
         super()._start()
         command = replica_command(self.ha, self.broker, self._temporary / "copy")
-        # As slow or as fast as the official slave: a master's role says whether senders wait.
-        command += ["--flush", "sync" if self.flush == "sync" else "async"]
+        if self.settings["brokerRole"] == "SYNC_MASTER":  # what senders wait for
+            command += ["--flush", "sync"]
         self.slave = self._spawn(command, "replica.log", OURS)
         wait_in_step(self.broker, self.log)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "README.md": 700,
+    "docs/acknowledgements.md": 900,
     "docs/ARCHITECTURE.md": 3050,
     "docs/bodies.md": 1450,
     "docs/changing.md": 250,
@@ -52,7 +53,7 @@ BUDGETS = {
     "docs/reference/reliability.md": 2000,
     "docs/reference/store.md": 16_800,
     "docs/rocketmq5.md": 800,
-    "docs/security.md": 4490,
+    "docs/security.md": 4560,
     "docs/service.md": 600,
     "docs/spark-clusters.md": 700,
     "docs/spark-pipelines.md": 900,

@@ -295,8 +295,7 @@ class HaServer:
             return f"there are {SLAVES_MAX} slaves already"
         self.slaves.add(slave)
         self.connections += 1
-        fields = {"certificate": _name_in(certificate)} if certificate else {}
-        event(logger, logging.INFO, "slave connected", peer=slave.address, **fields)
+        event(logger, logging.INFO, "slave connected", peer=slave.address, certificate=_name_in(certificate))
         self.watcher.changed()
         return ""
 
@@ -318,7 +317,9 @@ class HaServer:
         self.watcher.look()
 
 
-def _name_in(certificate: Mapping[str, object]) -> str:
+def _name_in(certificate: Mapping[str, object] | None) -> str:
     """Returns the subject of a certificate, as text."""
+    if not certificate:
+        return "none"
     subject = cast("tuple[tuple[tuple[str, str], ...], ...]", certificate.get("subject", ()))
     return ", ".join(f"{key}={value}" for part in subject for key, value in part)
