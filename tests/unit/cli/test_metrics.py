@@ -197,6 +197,25 @@ def test_a_broker_alone_answers_over_http(tmp_path: Path) -> None:
         assert status == 200 and "rucola_ready 1.0" in text.splitlines()
 
 
+@pytest.mark.parametrize(
+    ("trouble", "remark", "answer"),
+    [
+        ("", "", (200, "ok\n")),
+        ("", "not in sync", (200, "ok, not in sync\n")),
+        ("store IO_ERROR", "not in sync", (503, "")),
+    ],
+)
+def test_readiness_says_what_is_wrong(trouble: str, remark: str, answer: tuple[int, str]) -> None:
+    async def play() -> None:
+        server = HttpServer("127.0.0.1", 0)
+        server.bind()
+        server.start(Health(lambda: trouble, no_metrics, lambda: remark))
+        assert await asyncio.to_thread(get, f"http://{server.address}/readyz") == answer
+        await server.stop()
+
+    run(play())
+
+
 def test_http_takes_no_more_connections_than_it_says_and_closes_half_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "REQUEST_S", 0.2)
     monkeypatch.setattr(http, "CONNECTIONS_MAX", 8)

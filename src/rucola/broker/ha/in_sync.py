@@ -84,9 +84,14 @@ class InSyncReplicas:
             )
 
     def changed(self) -> None:
-        """Called when a slave came, went, or has more of the log."""
+        """Called when a slave came or went."""
         if self._state is not None:
             self.look()
+
+    def acknowledged(self) -> None:
+        """Called when a slave has more of the log; cheap while enough brokers are in sync."""
+        if self._state is not SyncState.ENOUGH:
+            self.changed()
 
     def close(self) -> None:
         """Logs no more: the slaves leave because the broker stops."""

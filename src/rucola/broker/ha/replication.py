@@ -85,6 +85,8 @@ class Replication:
     def changed(self) -> None:
         """See ``SlaveWatcher``."""
         self.acknowledged()
+        if self.in_sync is not None:
+            self.in_sync.changed()
         if len(self.waiters) and self._lacks_slaves():
             self.waiters.fail_all(self._lacks())
 
@@ -93,7 +95,7 @@ class Replication:
         if self._needed:
             self._held = self.server.held_offset(self._needed)
         if self.in_sync is not None:
-            self.in_sync.changed()
+            self.in_sync.acknowledged()
         if len(self.waiters):
             self.waiters.release(self._held)
 
