@@ -10,9 +10,9 @@ from typing import Self
 
 from tests.unit.store.stores import SEGMENT, config, fill, opened
 
-from rucola.formats.ha import TRANSFER_HEADER
+from rucola.formats.ha import FIRST_BYTE, TRANSFER_HEADER
 from rucola.runtime.files import Files
-from rucola.store.ha.slave_link import FIRST_BYTE, SlaveLink
+from rucola.store.ha.slave_link import SlaveLink
 from rucola.store.ha.slave_log import SlaveLog
 from rucola.store.message_store import MessageStore
 from rucola.testing.clock import ManualClock

@@ -11,10 +11,11 @@ from tests.crash.workloads import config, message
 from tests.masters import MasterLog, log_bytes
 
 from rucola.errors import RucolaError
+from rucola.formats.ha import FIRST_BYTE
 from rucola.formats.message import BLANK, MAGIC_BLANK
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
-from rucola.store.ha.slave_link import FIRST_BYTE, SlaveLink
+from rucola.store.ha.slave_link import SlaveLink
 from rucola.store.ha.slave_log import SlaveLog
 from rucola.store.ha.slave_state import SlaveState
 from rucola.store.message_store import MessageStore

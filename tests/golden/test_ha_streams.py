@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from tests.masters import Slave
 
-from rucola.formats.ha import NEWEST_SEGMENT, TRANSFER_HEADER, decode_header
-from rucola.store.ha.slave_link import FIRST_BYTE
+from rucola.formats.ha import FIRST_BYTE, NEWEST_SEGMENT, TRANSFER_HEADER, decode_header
 from rucola.store.ha.slave_state import SlaveState
 
 HERE = Path(__file__).parent / "ha"

@@ -35,6 +35,11 @@ TRANSFER_BYTES_MAX: Final = 4 << 20
 NEWEST_SEGMENT: Final = 0
 """First report of a slave that has nothing: it gets the newest segment, wherever that begins."""
 
+FIRST_BYTE: Final = 1
+"""Request for a log that begins at 0. Its first byte cannot be asked for: it is the high byte of a record's size, 0 for
+a record below 16 MiB, and the first record's checks prove it.
+"""
+
 
 class TransferHeader(NamedTuple):
     """A decoded ``TRANSFER_HEADER``."""

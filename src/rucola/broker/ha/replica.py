@@ -20,13 +20,13 @@ from rucola.broker.ha.slave_client import SlaveClient
 from rucola.common.options import parse_options
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import ConfigError, DiskError, DiskFullError, RucolaError, StoreLockedError
-from rucola.formats.ha import NEWEST_SEGMENT
+from rucola.formats.ha import FIRST_BYTE, NEWEST_SEGMENT
 from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.config import FlushDiskType, MessageStoreConfig
-from rucola.store.ha.slave_link import FIRST_BYTE, SlaveLink
+from rucola.store.ha.slave_link import SlaveLink
 from rucola.store.message_store import MessageStore
 from rucola.store.results import StoreState
 

@@ -108,7 +108,8 @@ class Replication:
     def behind_bytes(self) -> int:
         """Bytes of the log that the slave lacks that lacks most; 0 without slaves."""
         log_end = self.server.log.sendable_offset
-        return max((log_end - max(slave.link.acknowledged, 0) for slave in self.server.slaves), default=0)
+        behind = (log_end - max(slave.link.acknowledged, 0) for slave in self.server.slaves)
+        return max(max(behind, default=0), 0)  # of an empty log, a slave reports the first byte
 
     @property
     def behind_seconds(self) -> float:

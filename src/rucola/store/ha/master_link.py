@@ -15,7 +15,7 @@ from array import array
 from typing import Final, NamedTuple
 
 from rucola.errors import DiskError
-from rucola.formats.ha import NEWEST_SEGMENT, SLAVE_REPORT, decode_reports, encode_header
+from rucola.formats.ha import FIRST_BYTE, NEWEST_SEGMENT, SLAVE_REPORT, decode_reports, encode_header
 from rucola.store.ha.sent_log import SentLog
 from rucola.store.log.cold_read import ColdRead
 
@@ -118,9 +118,10 @@ class MasterLink:
             self.acknowledged = 0
         elif report < 0:
             self.reason = f"the slave asks for {report}; allowed is an offset of 0 or more"
-        elif report > end:
+        elif report > max(end, FIRST_BYTE):
             self.reason = f"the slave has the log up to {report}, and this one ends at {end}: it is another log"
         elif report < log.min_offset:
             self.reason = f"the slave asks for {report}, but the log begins at {log.min_offset}"
         else:
-            self.next_offset = self.acknowledged = report
+            self.next_offset = report
+            self.acknowledged = min(report, end)  # of an empty log, a slave asks for what follows the first byte

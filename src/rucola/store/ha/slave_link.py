@@ -8,15 +8,11 @@ reads. When ``state`` is ``ENDED``, it connects again with a new object; ``reaso
 from __future__ import annotations
 
 from rucola.errors import CopyRefusedError, FormatError
-from rucola.formats.ha import NEWEST_SEGMENT, TRANSFER_HEADER, TransferHeader, decode_header, encode_report
+from rucola.formats.ha import FIRST_BYTE, NEWEST_SEGMENT, TRANSFER_HEADER, TransferHeader, decode_header, encode_report
 from rucola.store.ha.overlap import Overlap
 from rucola.store.ha.slave_log import CopyVerdict, SlaveLog
 from rucola.store.ha.slave_state import FINAL, SlaveEvent, SlaveState, after
 
-FIRST_BYTE = 1
-"""Request for a log that begins at 0. Its first byte cannot be asked for: it is the high byte of a record's size, 0 for
-a record below 16 MiB, and the first record's checks prove it.
-"""
 _HEARTBEATS_MAX = 2
 """Number of heartbeats, 5 s apart, after which a master that sends no bytes has none there: one heartbeat may go out
 before a busy master looks at its log.

@@ -19,12 +19,17 @@ from tests.unit.broker.test_when_safe import Ask, acknowledged, committed, hidde
 
 from rucola.broker.config import broker_options
 from rucola.broker.ha import replication
+from rucola.broker.ha.master_broker import MasterBroker
+from rucola.broker.ha.replica import Replica, ReplicaOptions
 from rucola.broker.processor.send import SendMessageProcessor
 from rucola.cli.broker_server import health_of
 from rucola.cli.metrics import BrokerCollector
+from rucola.client.config import ClientConfig
 from rucola.errors import ConfigError
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import FLAG_ONEWAY
+from rucola.runtime.clock import SystemClock
+from rucola.runtime.files import Files
 from rucola.store.ha.sent_log import SentLog
 
 REFUSED = ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough"
@@ -106,6 +111,30 @@ def test_other_requests_succeed(tmp_path: Path, kind: Callable[[Cluster], Awaita
             await serving
             assert (await cluster.send("T", b"1")).code == REFUSED[0]
             assert (await ask()).code == OK
+
+    run(play())
+
+
+@pytest.mark.parametrize("sync_flush", [False, True])
+def test_the_first_message_of_all_is_on_two_brokers(tmp_path: Path, sync_flush: bool) -> None:
+    """Before, a replica of an empty master was refused until the first message, which was refused without it."""
+
+    async def play() -> None:
+        async with Cluster(tmp_path / "a", sync_flush, slave_timeout_ms=60_000, **STRICT) as cluster:
+            ha = f"127.0.0.1:{ha_server(cluster).port}"
+            wanted = ReplicaOptions(ha, str(tmp_path / "b"), cluster.broker.address, flush_at_once=True)
+            broker = MasterBroker(cluster.broker.address, ClientConfig(), SystemClock())
+            replica = Replica(wanted, broker, Files(), SystemClock())
+            await replica.start()
+            copying = asyncio.create_task(replica.run())
+            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            assert gauges(cluster)["rucola_slave_behind_bytes"] == 0 == gauges(cluster)["rucola_slave_behind_seconds"]
+            assert (await cluster.send("T", b"first")).code == OK
+            assert replica.store.flushed_offset == cluster.broker.store.max_offset > 0
+            copying.cancel()
+            await asyncio.gather(copying, return_exceptions=True)
+            await replica.stop()
+            assert ha_server(cluster).connections == 1
 
     run(play())
 

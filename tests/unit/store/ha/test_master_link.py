@@ -11,11 +11,10 @@ from tests.masters import Slave, log_bytes
 from tests.unit.store.stores import SEGMENT, fill, opened, sync_config
 
 from rucola.errors import DiskError
-from rucola.formats.ha import NEWEST_SEGMENT, TRANSFER_HEADER, decode_header, encode_report
+from rucola.formats.ha import FIRST_BYTE, NEWEST_SEGMENT, TRANSFER_HEADER, decode_header, encode_report
 from rucola.runtime.files import Files
 from rucola.store.ha.master_link import NO_REPORT, MasterLink
 from rucola.store.ha.sent_log import SentLog
-from rucola.store.ha.slave_link import FIRST_BYTE
 from rucola.store.ha.slave_state import SlaveState
 from rucola.store.log.cold_read import ColdRead
 from rucola.store.message_store import MessageStore
@@ -178,6 +177,20 @@ def test_what_this_log_cannot_follow_is_refused(report: int, reason: str) -> Non
     link = asked(ScriptedLog(SEGMENT, 3 * SEGMENT), report)
     assert reason in link.reason and link.acknowledged == NO_REPORT
     assert link.transfer() is None and link.heartbeat() == b""
+
+
+def test_a_slave_may_come_before_the_first_message() -> None:
+    """It asks for what follows the first byte. A master with minInSyncReplicas=2 gets no message before it has come."""
+    log = ScriptedLog(0, 0)
+    link = asked(log, FIRST_BYTE)
+    assert (link.reason, link.acknowledged, link.transfer()) == ("", 0, None)
+    assert decode_header(link.heartbeat()) == (1, 0)
+    link.receive(encode_report(FIRST_BYTE))
+    assert not link.reason
+    log.end = 300
+    transfer = link.transfer()
+    assert transfer is not None and decode_header(transfer.header) == (1, 299)
+    assert "another log" in asked(ScriptedLog(0, 0), 2).reason
 
 
 def test_reports_count_only_as_far_as_was_sent() -> None:

@@ -11,11 +11,10 @@ import pytest
 from tests.masters import BATCH, MasterLog, Slave, a_log, header, log_bytes
 from tests.unit.store.stores import SEGMENT, crashed, everything, fill, message, opened, with_topics
 
-from rucola.formats.ha import NEWEST_SEGMENT, encode_report
+from rucola.formats.ha import FIRST_BYTE, NEWEST_SEGMENT, encode_report
 from rucola.formats.message import BLANK
 from rucola.store.config import FlushDiskType
 from rucola.store.ha.overlap import OVERLAP_BYTES
-from rucola.store.ha.slave_link import FIRST_BYTE
 from rucola.store.ha.slave_state import SlaveState
 from rucola.store.verify.check import verify
 from rucola.store.verify.findings import FindingKind
