@@ -45,7 +45,7 @@ class Course(NamedTuple):
     cpu_s: float
 
 
-def measure_catching_up(context: Context) -> Iterator[Figure]:
+def measure(context: Context) -> Iterator[Figure]:
     """Measures rate and CPU time of both slaves."""
     gib = GIB_QUICK if context.quick else GIB
     messages = gib * (1 << 30) // RECORD_BYTES // (TOPICS * QUEUES) * TOPICS * QUEUES

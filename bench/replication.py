@@ -1,6 +1,4 @@
-"""Two copies of a log: what a slave costs its master, how fast senders are that wait for it, and how fast one that was
-away catches up.
-"""
+"""Two copies of a log: what a slave costs its master, and how fast senders are that wait for it."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 from tools.peers.servers import RucolaServers
 
-from bench.catch_up import measure_catching_up
 from bench.context import Context
 from bench.figure import Figure, at_least, at_most, rate, share
 from bench.pairs import JavaPair, RucolaPair
@@ -19,14 +16,6 @@ WAIT_GROUP = "SYNC_MASTER, one slave, inSyncReplicas=2, official Java client 5.3
 PAIR = "Java pair"
 LINE = "64 {} 0"
 PILOT = 5_000
-
-
-def measure(context: Context) -> Iterator[Figure]:
-    """Measures all three."""
-    yield from measure_cost(context)
-    for flush in ("async", "sync"):
-        yield from measure_waiting(context, flush)
-    yield from measure_catching_up(context)
 
 
 def measure_cost(context: Context) -> Iterator[Figure]:
@@ -50,7 +39,13 @@ def measure_cost(context: Context) -> Iterator[Figure]:
     yield Figure(COST_GROUP, "1 KiB: CPU of the slave per message", "µs", slave_s / sent * 1e6)
 
 
-def measure_waiting(context: Context, flush: str) -> Iterator[Figure]:
+def measure_waiting(context: Context) -> Iterator[Figure]:
+    """Measures sends that wait for a slave, with both kinds of flush."""
+    for flush in ("async", "sync"):
+        yield from _waiting(context, flush)
+
+
+def _waiting(context: Context, flush: str) -> Iterator[Figure]:
     """Measures sends that wait for a slave: our master and replica beside the official pair."""
     context.show(f"SYNC_MASTER, {flush} flush: starting both pairs")
     with RucolaPair(flush, "SYNC_MASTER") as ours, JavaPair(flush, "SYNC_MASTER") as java:

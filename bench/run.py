@@ -23,6 +23,7 @@ from tools.peers.packages import ROOT, PeerError
 
 from bench import (
     archive,
+    catch_up,
     delay,
     fixture,
     floor,
@@ -86,7 +87,9 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "push": receive.measure_push,
     "gather": gather.measure,
     "send-sync": send.measure_sync,
-    "replication": replication.measure,
+    "replication": replication.measure_cost,
+    "replication-sync": replication.measure_waiting,
+    "replication-catch-up": catch_up.measure,
     "floor": floor.measure,
     "floor-paced": floor.measure_paced,
     "floor-sync": floor.measure_sync,
