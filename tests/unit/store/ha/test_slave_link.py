@@ -235,6 +235,17 @@ def test_another_log_is_refused_and_nothing_changes(slave: Slave, master: Master
     assert slave.log.end_offset == end
 
 
+def test_another_log_changes_nothing_behind_a_blank_record(slave: Slave, master: MasterLog) -> None:
+    slave.follow(master, end=SEGMENT)
+    assert slave.log.end_offset == SEGMENT
+    before, newest = slave.bytes, max(at for at, size in records(master) if at + size < SEGMENT)
+    other = master.changed(newest, left_over_bytes(SEGMENT - newest))
+    link = slave.connect()
+    slave.take(other.stream(link.request), pieces=7)
+    assert link.state is SlaveState.REFUSED
+    assert slave.bytes == before
+
+
 def test_nothing_is_appended_before_all_bytes_were_compared(slave: Slave, master: MasterLog) -> None:
     slave.follow(master, end=40_000)
     end = slave.log.end_offset
