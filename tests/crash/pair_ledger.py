@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from rucola.formats.message import BLANK, MAGIC_BLANK
@@ -10,6 +11,7 @@ from rucola.store.message_store import MessageStore
 from rucola.testing.simulated_disk import Inode, SimulatedDisk
 from rucola.testing.store_life import ROOT
 
+_STORE_TIMESTAMP_AT = 56
 OK = int(ResponseCode.SUCCESS)
 CODES = {
     OK,
@@ -51,6 +53,7 @@ class Ledger:
         ends: physical offsets at which records end, in any of the logs.
         reported: for each slave, the largest offset that it has reported.
         checked: for each slave whose power was not cut since, the end of its log when it was looked at last.
+        stored_ms: store time of the newest message.
     """
 
     log: bytearray = field(default_factory=bytearray)
@@ -61,6 +64,7 @@ class Ledger:
     ends: set[int] = field(default_factory=lambda: {0})
     reported: dict[str, int] = field(default_factory=dict)
     checked: dict[str, int] = field(default_factory=dict)
+    stored_ms: int = 0
 
     def copy(self) -> Ledger:
         """Returns a copy, whose senders have all gone."""
@@ -80,10 +84,29 @@ class Ledger:
         self.log += log_bytes(store, begin, store.max_offset)
         while begin < len(self.log):
             size, magic = BLANK.unpack(self.log[begin : begin + BLANK.size])
+            if magic != MAGIC_BLANK:
+                before, self.stored_ms = self.stored_ms, self._stored_ms(begin)
+                if self.stored_ms < before:
+                    raise Broken(f"the record at {begin} was stored before the one before it")
             begin += size
             self.ends.add(begin)
-            if magic == MAGIC_BLANK and begin > len(self.log):
-                raise Broken(f"the blank record before {begin} is larger than its segment")
+
+    def _stored_ms(self, at: int) -> int:
+        """Store time of the record at a physical offset."""
+        return int.from_bytes(self.log[at + _STORE_TIMESTAMP_AT :][:8], "big")
+
+    def _cut(self) -> None:
+        """Finds the store time of the newest message that is left."""
+        self.stored_ms = max(map(self._stored_ms, self._starts()), default=0)
+
+    def _starts(self) -> Iterator[int]:
+        """Physical offsets of the messages in the master's log."""
+        at = 0
+        while at < len(self.log):
+            size, magic = BLANK.unpack(self.log[at : at + BLANK.size])
+            if magic != MAGIC_BLANK:
+                yield at
+            at += size
 
     def recovered(self, store: MessageStore, may_lose: bool) -> None:
         """Takes what a new process of the master has found.
@@ -104,6 +127,7 @@ class Ledger:
                 raise Broken(f"the master's log ends at {end} of {len(self.log)}, although no power was cut")
             self.lost.append(bytes(self.log))
             del self.log[end:]
+            self._cut()
 
     def promoted(self, log: bytes) -> None:
         """The master's disk is lost, and a slave with ``log`` takes over.
@@ -115,6 +139,7 @@ class Ledger:
             raise Broken(f"slaves have the log up to {len(log)}, and {self.copied_end} was acknowledged")
         self.lost.append(bytes(self.log))
         self.log = bytearray(log)
+        self._cut()
         self.acked_end, self.copied_end = self.copied_end, 0
         self.reported.clear()
         self.checked.clear()
@@ -149,12 +174,7 @@ class Ledger:
     @property
     def messages(self) -> int:
         """Number of messages in the master's log."""
-        count = at = 0
-        while at < len(self.log):
-            size, magic = BLANK.unpack(self.log[at : at + BLANK.size])
-            count += magic != MAGIC_BLANK
-            at += size
-        return count
+        return sum(1 for _ in self._starts())
 
 
 def log_bytes(store: MessageStore, begin: int, end: int) -> bytes:

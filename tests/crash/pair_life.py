@@ -158,6 +158,15 @@ class MasterProcess:
         else:
             self.sender.send(answer)
 
+    def stop(self) -> None:
+        """Stops it cleanly, as a broker does that no longer waits for slaves."""
+        self.loop.complete(self.replication.close())
+        self.store.shutdown()
+        if self.waiters is not None:
+            self.waiters.release(self.store.flushed_offset)
+            self.waiters.fail_all("the broker stopped")
+        self.loop.kill()
+
     def workers(self) -> list[ManualWorker]:
         """The threads that allocate, flush and keep."""
         return store_workers(self.store)

@@ -29,9 +29,9 @@ CONFIGS = {
 _CALM = {"put": 30, "deliver": 40, "flush": 14, "sync": 14, "work": 12, "wait": 8}
 WORKLOADS: Mapping[str, Mapping[str, int]] = {
     "calm": _CALM,
-    "links": {**_CALM, "cut": 6, "hold": 4, "release": 5, "long wait": 3, "corrupt": 3},
+    "links": {**_CALM, "cut": 6, "hold": 4, "release": 5, "long wait": 3, "corrupt": 3, "cold": 3},
     "liars": {**_CALM, "liar": 5, "lie": 5, "cut": 4, "kill slave": 2, "start": 5},
-    "kills": {**_CALM, "kill master": 4, "kill slave": 5, "stop slave": 2, "start": 12, "cut": 2},
+    "kills": {**_CALM, "kill master": 4, "kill slave": 5, "stop": 3, "start": 12, "cut": 2, "cold": 2},
     "power": {**_CALM, "power of master": 4, "power of slave": 5, "power of all": 2, "start": 14, "long wait": 1},
     "disks": {**_CALM, "promote": 2, "new slave": 2, "kill slave": 2, "power of master": 2, "start": 12, "cut": 2},
 }
@@ -57,7 +57,7 @@ def rest(pair: Pair, random: Random) -> None:
     """No more faults: everything that was asked for is done."""
     for direction in held_directions(pair):
         direction.is_held = False
-    pair.corrupts = False
+    pair.corrupts = pair.disks["master"].is_cold = False
     _start(pair)
     for _ in range(random.randint(1, 4)):
         _put(pair, random)
@@ -157,6 +157,11 @@ def _lie(pair: Pair, random: Random) -> None:
         liar.report(random.choice((end + random.randint(1 << 20, 1 << 40), -random.randint(1, 1 << 40), INT64_MAX)))
 
 
+def _cold(pair: Pair, random: Random) -> None:
+    """What the master has written leaves its memory, or is there again."""
+    pair.disks["master"].is_cold = not pair.disks["master"].is_cold
+
+
 def _power(pair: Pair, random: Random, names: list[str]) -> None:
     for name in names:
         if pair.runs(name):
@@ -185,7 +190,8 @@ _TURNS: dict[str, Callable[[Pair, Random], None]] = {
     "start": _start,
     "kill master": lambda pair, random: pair.end("master"),
     "kill slave": lambda pair, random: pair.end(random.choice(pair.names)),
-    "stop slave": lambda pair, random: pair.stop_slave(random.choice(pair.names)),
+    "stop": lambda pair, random: pair.stop(random.choice(["master", *pair.names])),
+    "cold": _cold,
     "power of master": lambda pair, random: _power(pair, random, ["master"]),
     "power of slave": lambda pair, random: _power(pair, random, [random.choice(pair.names)]),
     "power of all": lambda pair, random: _power(pair, random, ["master", *pair.names]),

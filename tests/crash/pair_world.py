@@ -119,11 +119,15 @@ class Pair:
                 self.lost_power.add(name)
                 self.ledger.checked.pop(name, None)
 
-    def stop_slave(self, name: str) -> None:
-        """Stops a slave cleanly."""
-        if name in self.slaves:
-            self.slaves[name].stop()
-            self._gone(name)
+    def stop(self, name: str) -> None:
+        """Stops a process cleanly."""
+        process = self._process(name)
+        if process is None:
+            return
+        process.stop()
+        if name == "master" and any(send.is_waiting and send.code is None for send in self.ledger.sends.values()):
+            raise Broken("the master has stopped, and senders wait")
+        self._gone(name)
 
     def new_slave(self, name: str) -> None:
         """Gives a slave an empty disk."""

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 Address = tuple[str, int]
 Watcher = Callable[[SimulatedLoop, "SimulatedTransport", bytes], bytes]
-_SYSTEM_BYTES = 16 * 1024
+_SYSTEM_BYTES = 2048
 """Bytes of a direction that lie in the system, and not in the process that has written them."""
-_HIGH_BYTES = 64 * 1024
+_HIGH_BYTES = 4096
+"""Most bytes in the process with which a protocol may write: few, because tests have small logs."""
 
 
 class Direction:
@@ -119,7 +120,7 @@ class SimulatedTransport(asyncio.Transport):
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Sets with how many bytes in the process the protocol is paused."""
-        self._high = _HIGH_BYTES if high is None else high
+        self._high = _HIGH_BYTES if high is None else min(high, _HIGH_BYTES)
 
     def get_write_buffer_size(self) -> int:
         """Number of bytes that lie in the process."""
