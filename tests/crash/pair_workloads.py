@@ -32,7 +32,15 @@ WORKLOADS: Mapping[str, Mapping[str, int]] = {
     "links": {**_CALM, "cut": 6, "hold": 4, "release": 5, "long wait": 3, "corrupt": 3, "cold": 3},
     "liars": {**_CALM, "liar": 5, "lie": 5, "cut": 4, "kill slave": 2, "start": 5},
     "kills": {**_CALM, "kill master": 4, "kill slave": 5, "stop": 3, "start": 12, "cut": 2, "cold": 2},
-    "power": {**_CALM, "power of master": 4, "power of slave": 5, "power of all": 2, "start": 14, "long wait": 1},
+    "power": {
+        **_CALM,
+        "power of master": 4,
+        "power of slave": 5,
+        "power of all": 2,
+        "lose": 2,
+        "start": 14,
+        "long wait": 1,
+    },
     "disks": {**_CALM, "promote": 2, "new slave": 2, "kill slave": 2, "power of master": 2, "start": 12, "cut": 2},
 }
 """Weights of the turns."""
@@ -169,6 +177,23 @@ def _power(pair: Pair, random: Random, names: list[str]) -> None:
             pair.end(name, random.choice(states))
 
 
+def _lose(pair: Pair, random: Random) -> None:
+    """The master sends something, loses all that was not synced, and writes on; the new records are as long."""
+    if pair.runs("master"):
+        for _ in range(3):
+            pair.put()
+        pair.turn()
+        for direction in list(pair.network.directions()):
+            direction.deliver(1 << 20)
+        pair.turn()
+        lost = [state for state in crash_states(pair.disks["master"], random, 0) if state.choice == "all lost"]
+        if lost:
+            pair.end("master", lost[0])
+            pair.start_master()
+            for _ in range(4):
+                pair.put()
+
+
 def _promote(pair: Pair, random: Random) -> None:
     if pair.slaves and len(pair.slaves) == len(pair.names):
         pair.promote(max(pair.slaves, key=lambda name: pair.slaves[name].log.end_offset))
@@ -197,6 +222,7 @@ _TURNS: dict[str, Callable[[Pair, Random], None]] = {
     "power of all": lambda pair, random: _power(pair, random, ["master", *pair.names]),
     "liar": _liar,
     "lie": _lie,
+    "lose": _lose,
     "promote": _promote,
     "new slave": lambda pair, random: pair.new_slave(random.choice(pair.names)),
 }

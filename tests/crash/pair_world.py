@@ -85,7 +85,7 @@ class Pair:
             if any(end > len(ledger.log) for end in ahead.values()):
                 raise Broken(f"the master's log ends at {len(ledger.log)} after its start, those of slaves at {ahead}")
         self.master = master
-        self.network.has_power()
+        self.network.has_power("master")
 
     def start_slave(self, name: str) -> None:
         """Starts a slave."""
@@ -100,7 +100,7 @@ class Pair:
         self.slaves[name] = slave
         self.lost_power.discard(name)
         self._check_slave(slave)
-        self.network.has_power()
+        self.network.has_power(name)
 
     def end(self, name: str, image: CrashState | None = None) -> None:
         """Ends a process: kills it, or with ``image`` cuts its power."""
@@ -270,6 +270,8 @@ class Pair:
         store = slave.store
         if max(store.max_offset, store.confirm_offset, store._dispatcher.position, store.flushed_offset) > end:
             raise Broken(f"readers of {slave.name} see more than {end}")
+        if end < self.ledger.checked.get(slave.name, 0):
+            raise Broken(f"{slave.name} has lost what was behind {end}")
         self.ledger.checked[slave.name] = end
         if slave.log.received_offset < end:
             raise Broken(f"{slave.name} has received {slave.log.received_offset} and has {end}")
@@ -345,26 +347,26 @@ class Pair:
             Broken: it is not.
         """
         self.end_liars()
-        forked = {name: self._log_of(slave) for name, slave in self.slaves.items() if self.is_forked(name)}
         opened = self.network.opened.copy()
-        self._wait(forked, limit_ms)
+        self._wait(limit_ms)
+        forked = {name for name in self.slaves if self.is_forked(name)}
         needed = self.network.opened - opened
         if any(count > connections for name, count in needed.items() if name not in forked):
             raise Broken(f"so many connections were needed: {needed}")
         self._check_equal(forked)
         if not forked:
             self.put()
-            self._wait(forked, limit_ms)
+            self._wait(limit_ms)
             if self.ledger.sends[self._sent].code != OK:
                 raise Broken(f"at rest, a message is answered with {self.ledger.sends[self._sent].code}")
 
-    def _wait(self, forked: dict[str, bytes], limit_ms: int) -> None:
+    def _wait(self, limit_ms: int) -> None:
         """Lets time pass until nothing is left to do."""
         begun_ms, opened = self.clock.monotonic() * 1000, self.network.opened.copy()
         while True:
             self._settle()
             passed_ms = self.clock.monotonic() * 1000 - begun_ms
-            lacks = self._unrest(forked, self.network.opened - opened)
+            lacks = self._unrest(self.network.opened - opened)
             if not lacks:
                 return
             if passed_ms > limit_ms:
@@ -390,7 +392,7 @@ class Pair:
         for process in self.processes():
             self._run(process, process.workers()[1])
 
-    def _unrest(self, forked: dict[str, bytes], opened: Counter[str]) -> str:
+    def _unrest(self, opened: Counter[str]) -> str:
         """Returns what is not at rest; empty if all is."""
         master = self.master
         assert master is not None
@@ -399,9 +401,10 @@ class Pair:
             return "senders wait"
         if master.store.dispatch_behind_bytes:
             return "the master does not dispatch"
-        held = sorted(channel.link.acknowledged for channel in master.server.slaves)
+        forked, held = 0, sorted(channel.link.acknowledged for channel in master.server.slaves)
         for name, slave in self.slaves.items():
-            if name in forked:
+            if self.is_forked(name):
+                forked += 1
                 if slave.refused is None and opened[name] < 2:
                     return f"{name} is neither refused nor sent away"
             elif slave.refused is not None:
@@ -410,7 +413,7 @@ class Pair:
                 return f"{name} has the log up to {slave.log.end_offset} of {end}"
             elif slave.link is None or slave.link.state is not SlaveState.COPYING:
                 return f"{name} does not copy"
-        if held.count(end) < len(self.slaves) - len(forked):
+        if held.count(end) < len(self.slaves) - forked:
             return f"the master knows of {held}, its log ends at {end}"
         return ""
 
@@ -429,20 +432,18 @@ class Pair:
     def _log_of(slave: SlaveProcess) -> bytes:
         return log_bytes(slave.store, 0, slave.log.end_offset)
 
-    def _check_equal(self, forked: dict[str, bytes]) -> None:
+    def _check_equal(self, forked: set[str]) -> None:
         """Compares the logs and queues of all."""
         ledger, queues = self.ledger, queue_files(self.disks["master"])
         units = sum(-(-len(content) // 20) for content in queues.values())
         if units != ledger.messages:
             raise Broken(f"the master's queues have {units} messages, its log {ledger.messages}")
         for name, slave in self.slaves.items():
-            log = self._log_of(slave)
             if name in forked:
-                if log != forked[name]:
-                    raise Broken(f"the log of {name} has changed, although it was refused")
-            elif log != ledger.log:
+                continue
+            if self._log_of(slave) != ledger.log:
                 raise Broken(f"the logs of {name} and its master differ")
-            elif queue_files(self.disks[name]) != queues:
+            if queue_files(self.disks[name]) != queues:
                 raise Broken(f"the queues of {name} and its master differ")
 
 

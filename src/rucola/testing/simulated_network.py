@@ -37,12 +37,14 @@ class Direction:
         is_held: whether nothing is delivered, as behind a router that drops everything.
         is_lost: whether what is written reaches nobody, because the target's host has lost its power.
         is_ended: whether nothing follows ``waiting``.
+        answer: the other direction, if the target's host is back and will answer that it knows no such connection.
     """
 
     def __init__(self, source: SimulatedTransport, target: SimulatedTransport) -> None:
         self.source, self.target = source, target
         self.waiting = bytearray()
         self.is_held = self.is_lost = self.is_ended = False
+        self.answer: Direction | None = None
 
     @property
     def can_deliver(self) -> bool:
@@ -96,6 +98,8 @@ class SimulatedTransport(asyncio.Transport):
         content = self._watcher(self.loop, self, bytes(data))
         if not self.out.is_ended:  # who does not know of the end yet writes in vain
             self.out.waiting += content
+        if self.out.answer is not None and not self.out.answer.is_ended:
+            self.out.answer.end(len(self.out.answer.waiting))
         if self.get_write_buffer_size() > self._high and not self._is_paused and self._protocol is not None:
             self._is_paused = True
             self._protocol.pause_writing()
@@ -287,9 +291,11 @@ class SimulatedNetwork:
             elif direction.target.loop is loop:
                 direction.is_lost = True
 
-    def has_power(self) -> None:
-        """All hosts are back: who writes to a connection that they do not know any more learns that it has ended."""
+    def has_power(self, host: str) -> None:
+        """A host is back: who writes to a connection that it does not know any more learns that it has ended."""
         for there, back in self.connections:
             for direction, answer in ((there, back), (back, there)):
-                if direction.is_lost and direction.waiting and not answer.is_ended:
-                    answer.end(len(answer.waiting))
+                if direction.is_lost and direction.target.loop.host == host:
+                    direction.answer = answer
+                    if direction.waiting:
+                        answer.end(len(answer.waiting))
