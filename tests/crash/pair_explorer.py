@@ -141,6 +141,8 @@ class PairExplorer:
         pair.lost_power = {
             name for name, state in images.items() if state.choice != NOTHING_LOST or name in moment.lost_power
         }
+        for name in pair.lost_power:
+            pair.ledger.checked.pop(name, None)
         return pair
 
     def _go_on(self, pair: Pair, copies: int) -> dict[str, int]:
