@@ -7,7 +7,7 @@
 # make site         the pages as a site, into site/, every link checked
 # make bench        figures against budgets
 # make conformance  official clients and stores against ours, and ours against the official servers
-# make crash        110,000 power cuts, failing calls and kills (STATES=N KILLS=N)
+# make crash        210,000 power cuts, failing calls and kills (STATES=N PAIR_STATES=N KILLS=N)
 # make faults       each use of a client x each event, and consumers through faults (SEEDS=N)
 # make lake         tables on a real S3 server, killed, refused and cut at every request; orders of change
 # make campaign     lists all campaigns, such as siege, fuzz, kills, soak; NAME=siege runs one (MINUTES=N ...)

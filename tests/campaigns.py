@@ -39,15 +39,16 @@ class Campaign(NamedTuple):
 
 CAMPAIGNS = {
     "crash": Campaign(
-        "power cuts, failing calls and kills of stores and brokers; hostile directories; flipped bits",
+        "power cuts, failing calls and kills of stores, brokers and pairs of them; hostile directories; flipped bits",
         (
             "tests.crash.explore --states {STATES}",
             "tests.crash.broker_explore --states {BROKER_STATES}",
+            "tests.crash.pair_explore --states {PAIR_STATES}",
             "tests.crash.broker_kills --rounds {KILLS}",
             "tests.crash.hostile --variants 500",
             "tests.crash.bitflips --variants 400",
         ),
-        {"STATES": 100_000, "BROKER_STATES": 10_000, "KILLS": 12},
+        {"STATES": 100_000, "BROKER_STATES": 10_000, "PAIR_STATES": 100_000, "KILLS": 12},
     ),
     "faults": Campaign(
         "each use of a client x each event, in virtual time, every promise checked by a ledger; then every kind of "

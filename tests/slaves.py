@@ -18,6 +18,11 @@ def ha_server(cluster: Cluster) -> HaServer:
     return replication.server
 
 
+def has_reported(cluster: Cluster) -> bool:
+    """Whether a slave has told the cluster's broker what it has."""
+    return any(slave.link.acknowledged >= 0 for slave in ha_server(cluster).slaves)
+
+
 class ScriptedSlave:
     """A connection.
 

@@ -145,7 +145,9 @@ class MessageStore:
         from rucola.store.ha.slave_log import SlaveLog
 
         quarantine = Quarantine(self._files, self.root)
-        return SlaveLog(self._log, quarantine, self._last_record, self._begin_at, self._flush.wake)
+        return SlaveLog(
+            self._log, quarantine, self._last_record, self._begin_at, self._flush.wake, lambda: self.flushed_offset
+        )
 
     def sent_log(self) -> SentLog:
         """Returns the log as that of a master, whose slaves get what may be read. Call it after ``load``."""

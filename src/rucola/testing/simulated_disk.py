@@ -175,6 +175,7 @@ class SimulatedDisk:
         faults: called after ``observer``; raises the error with which the disk call must end.
         meanwhile: called once, during the next sync of a file; does what other threads do in that time.
         used_percent: used space in percent.
+        is_cold: whether no content is in memory, so that whoever does not wait for the disk must fetch it first.
     """
 
     names: dict[str, Inode | Directory] = field(default_factory=dict)
@@ -187,6 +188,7 @@ class SimulatedDisk:
     mapped: set[Inode] = field(default_factory=set)
     failed_syncs: set[str] = field(default_factory=set)
     used_percent: int = 10
+    is_cold: bool = False
     versions: bool = True
 
     @classmethod

@@ -180,8 +180,8 @@ class SimulatedOs:
         return len(content)
 
     def in_memory(self, _inode: Inode, _position: int, _length: int) -> bool:
-        """Whether a part of a file can be read without the disk; here always true."""
-        return True
+        """Whether a part of a file can be read without the disk."""
+        return not self.disk.is_cold
 
     def pwrite(self, descriptor: int, content: bytes, position: int) -> int:
         """``os.pwrite``; always writes everything."""

@@ -273,12 +273,12 @@ class HaServer:
             slave.send_soon()
 
     def held_offset(self, count: int) -> int:
-        """Physical offset up to which ``count`` slaves have the log; -1 if there are not as many. ``count`` is at least
-        1.
+        """Physical offset up to which ``count`` slaves have confirmed the log; -1 if there are not as many. ``count`` is
+        at least 1.
         """
         if count == 1:
-            return max((slave.link.acknowledged for slave in self.slaves), default=-1)
-        offsets = sorted((slave.link.acknowledged for slave in self.slaves), reverse=True)
+            return max((slave.link.confirmed for slave in self.slaves), default=-1)
+        offsets = sorted((slave.link.confirmed for slave in self.slaves), reverse=True)
         return offsets[count - 1] if count <= len(offsets) else -1
 
     # --- for the connections

@@ -3,8 +3,10 @@
 The owner of the socket hands over what it reads, and sends what ``transfer`` returns, as long as the slave takes it and
 there is something. When ``reason`` is not empty, the owner closes the connection.
 
-A slave says itself what it has. It is believed as far as the master has sent it these bytes, or as its first report
-asks for what follows them. Whoever reports more, or less than before, is no slave of this log, and is closed.
+A slave says itself what it has. Whoever reports more than was sent, or less than before, is no slave of this log, and
+is closed. The first report asks for what follows. It may come from a slave of another log, or of one whose newest
+messages this master has lost, which sees that only when it compares what it is sent. So a slave confirms nothing before
+it reports more.
 
 Source: RocketMQ 5.3.3, ``DefaultHAConnection``, which believes every report.
 """
@@ -43,7 +45,17 @@ class MasterLink:
         transfer_bytes: largest number of bytes of the log in one transfer.
     """
 
-    __slots__ = ("_begun", "_is_fetched", "_log", "_transfer_bytes", "acknowledged", "cold", "next_offset", "reason")
+    __slots__ = (
+        "_asked",
+        "_begun",
+        "_is_fetched",
+        "_log",
+        "_transfer_bytes",
+        "acknowledged",
+        "cold",
+        "next_offset",
+        "reason",
+    )
 
     def __init__(self, log: SentLog, transfer_bytes: int) -> None:
         self.acknowledged = self.next_offset = NO_REPORT
@@ -52,6 +64,14 @@ class MasterLink:
         self._is_fetched = False
         self._log, self._transfer_bytes = log, transfer_bytes
         self._begun = b""
+        self._asked = NO_REPORT
+
+    @property
+    def confirmed(self) -> int:
+        """Physical offset up to which senders may be told that the slave has the log; ``NO_REPORT`` as long as it has
+        not reported more than it has asked for.
+        """
+        return self.acknowledged if self.acknowledged > self._asked else NO_REPORT
 
     def receive(self, data: bytes | memoryview) -> bool:
         """Takes bytes from the slave; returns whether it acknowledges more than before."""
@@ -62,7 +82,8 @@ class MasterLink:
             return False
         before, reports = self.acknowledged, decode_reports(data[:whole])
         if self.next_offset < 0:
-            self._begin(reports.pop(0))
+            self._asked = reports.pop(0)
+            self._begin(self._asked)
         if reports and not self.reason:
             self._take(reports)
         return not self.reason and self.acknowledged > before

@@ -19,7 +19,7 @@ class Overlap:
 
     What stands in the log in place of damaged records (its gaps) is not compared. Neither are the bytes behind the
     header of a blank record, which mean nothing, and which a power cut may have taken from the slave: those are written
-    again, as the master sends them.
+    again, as the master sends them, if all before them is equal.
 
     Attributes:
         position: physical offset of the next byte to compare.
@@ -50,7 +50,7 @@ class Overlap:
             if is_compared:
                 self._ours.update(self._own(self.position, len(piece)))
                 self._theirs.update(piece)
-            elif self._rest[0] <= self.position < self._rest[1]:
+            elif self._rest[0] <= self.position < self._rest[1] and self.is_equal:
                 self._write(piece)
             self.position += len(piece)
             taken += len(piece)

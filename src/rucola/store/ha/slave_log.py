@@ -74,6 +74,7 @@ class SlaveLog:
         last_record: physical offset of the newest record; -1 if the log has none.
         start: makes an empty log begin at a physical offset, and prepares it for appends.
         wake: called when the end of the log has moved.
+        flushed_offset: returns the physical offset up to which the log is synced.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class SlaveLog:
         last_record: int,
         start: Callable[[int], None],
         wake: Callable[[], None],
+        flushed_offset: Callable[[], int],
     ) -> None:
         self.received_offset = log.max_offset
         self.damage: Damage | None = None
@@ -92,6 +94,7 @@ class SlaveLog:
         self._last_record = last_record
         self._start = start
         self._wake = wake
+        self._flushed_offset = flushed_offset
         self._asked = 0
         self._table = new_table(ROWS_MAX)
 
@@ -138,7 +141,10 @@ class SlaveLog:
         self.received_offset = self.end_offset
 
     def overlap(self) -> Overlap:
-        """Returns the comparison with which a connection begins. The log has records."""
+        """Returns the comparison with which a connection begins. The log has records.
+
+        It begins at or before what is synced, because the master takes the first report, too, as a report.
+        """
         log, end, last = self._log, self.end_offset, self._last_record
         file = log.segments.find(last)
         start = max(end - OVERLAP_BYTES, log.min_offset, 1)  # the master would take 0 for its newest segment
@@ -147,7 +153,7 @@ class SlaveLog:
             start = max(min(max(start, file.start), last), 1)
             if file.end <= end and (size := self._size_at(file, last)):
                 rest = min(last + size + BLANK.size, file.end), file.end
-        return Overlap(log, start, end, rest)
+        return Overlap(log, max(min(start, self._flushed_offset()), log.min_offset, 1), end, rest)
 
     def append(self, content: memoryview) -> CopyVerdict:
         """Writes the bytes that follow ``received_offset``. ``check`` makes them part of the log.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.brokers import Cluster, properties_text, run, run_virtual
-from tests.slaves import ScriptedSlave, ha_server
+from tests.slaves import ScriptedSlave, ha_server, has_reported
 from tests.unit.broker.test_disk_trouble import Disk, until
 from tests.unit.broker.test_pop import ack, pop
 
@@ -48,7 +48,7 @@ def test_a_slave_gets_each_message_at_once(tmp_path: Path, sync_flush: bool) -> 
             slave = await ScriptedSlave.connect(cluster)
             slave.report(0)
             loop = asyncio.get_running_loop()
-            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            await until(lambda: has_reported(cluster))
             for number in range(20):
                 sent = await cluster.send("T", b"%d" % number)
                 assert sent.code == OK
@@ -183,7 +183,7 @@ def test_an_acknowledged_message_is_on_a_slave(tmp_path: Path, sync_flush: bool)
         async with Cluster(tmp_path, sync_flush, **SYNC) as cluster:
             slave = await ScriptedSlave.connect(cluster)
             slave.report(0)
-            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            await until(lambda: has_reported(cluster))
             sending = asyncio.create_task(cluster.send("T", b"kept"))
             await until(lambda: cluster.broker.store.max_offset > 0)
             await slave.follow(cluster.broker.store.max_offset, reports=False)
@@ -199,12 +199,31 @@ def test_an_acknowledged_message_is_on_a_slave(tmp_path: Path, sync_flush: bool)
     run(play())
 
 
+def test_what_a_slave_asks_for_confirms_no_message(tmp_path: Path) -> None:
+    """A slave of another log asks from its own end."""
+
+    async def play() -> None:
+        async with Cluster(tmp_path, **SYNC) as cluster:
+            slow = await ScriptedSlave.connect(cluster)
+            slow.report(0)
+            await until(lambda: has_reported(cluster))
+            sent = asyncio.create_task(cluster.send("T", b"waits"))
+            await until(lambda: cluster.broker.running.sends_waiting() == 1)
+            other = await ScriptedSlave.connect(cluster)
+            other.report(cluster.broker.store.max_offset)
+            assert (await sent).code == LATE
+            slow.close()
+            other.close()
+
+    run_virtual(play())
+
+
 def test_a_slave_that_does_not_confirm_in_time(tmp_path: Path) -> None:
     async def play() -> None:
         async with Cluster(tmp_path, **SYNC) as cluster:
             slave = await ScriptedSlave.connect(cluster)
             slave.report(0)
-            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            await until(lambda: has_reported(cluster))
             loop = asyncio.get_running_loop()
             began = loop.time()
             answer = await cluster.send("T", b"late")
@@ -221,7 +240,7 @@ def test_the_last_slave_leaves_while_senders_wait(tmp_path: Path, sync_flush: bo
         async with Cluster(tmp_path, sync_flush, slave_timeout_ms=60_000, **SYNC) as cluster:
             slave = await ScriptedSlave.connect(cluster)
             slave.report(0)
-            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            await until(lambda: has_reported(cluster))
             sends = [asyncio.create_task(cluster.send("T", b"%d" % number)) for number in range(5)]
             await slave.transfer()
             await until(lambda: cluster.broker.sends_waiting > 0)
@@ -265,7 +284,7 @@ def test_a_stop_waits_for_slaves_and_then_tells_senders(tmp_path: Path) -> None:
         async with Cluster(tmp_path, slave_timeout_ms=5000, **SYNC) as cluster:
             slave = await ScriptedSlave.connect(cluster)
             slave.report(0)
-            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            await until(lambda: has_reported(cluster))
             sending = asyncio.create_task(cluster.send("T", b"kept"))
             await until(lambda: cluster.broker.sends_waiting == 1)
             stopping = asyncio.create_task(cluster.stop_broker())
@@ -297,7 +316,7 @@ def test_a_stop_sends_what_there_is_and_reads_the_log_no_more(
             monkeypatch.setattr(SentLog, "copy_of", noted)
             slave = await ScriptedSlave.connect(cluster)
             slave.report(0)
-            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            await until(lambda: has_reported(cluster))
             server, store = ha_server(cluster), cluster.broker.store
             shutdown = store.shutdown
 
@@ -329,7 +348,7 @@ def test_a_slave_that_was_cut_counts_no_more_even_if_its_transport_does_not_say_
         async with Cluster(tmp_path, slave_timeout_ms=60_000, **SYNC) as cluster:
             slave = await ScriptedSlave.connect(cluster)
             slave.report(0)
-            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            await until(lambda: has_reported(cluster))
             sending = asyncio.create_task(cluster.send("T", b"x"))
             await until(lambda: cluster.broker.sends_waiting == 1)
             slave.report(1 << 40)

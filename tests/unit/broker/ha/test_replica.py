@@ -232,6 +232,8 @@ def test_a_lost_connection_is_made_again_with_growing_pauses(tmp_path: Path, mas
                 await until(lambda: replica.end_offset == master.end)
                 requests = len(ha.requests)
                 assert requests < 10
+                replica.store.flush_soon()
+                await until(lambda: replica.store.flushed_offset == master.end)
                 await ha.__aexit__()
                 await asyncio.sleep(120)
                 assert not task.done()

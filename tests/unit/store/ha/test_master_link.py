@@ -204,6 +204,17 @@ def test_reports_count_only_as_far_as_was_sent() -> None:
     assert not link.receive(encode_report(1000)), "nothing counts any more"
 
 
+def test_a_request_confirms_nothing() -> None:
+    """It may come from a slave of another log, which sees that only when it compares what it is sent."""
+    link = asked(ScriptedLog(0, SEGMENT), 900)
+    assert (link.acknowledged, link.confirmed) == (900, NO_REPORT)
+    link.transfer()
+    link.receive(encode_report(900))
+    assert link.confirmed == NO_REPORT
+    link.receive(encode_report(901))
+    assert link.confirmed == 901
+
+
 def test_a_report_that_goes_back_is_refused() -> None:
     link = asked(ScriptedLog(0, SEGMENT), 500)
     link.transfer()

@@ -197,11 +197,25 @@ def test_the_overlap_has_64_kib_or_the_newest_record(tmp_path: Path) -> None:
     store.shutdown()
     slave = Slave(tmp_path / "copy", mapped_file_size_commit_log=16 * SEGMENT)
     slave.follow(source, end=short)
+    slave = again(slave, mapped_file_size_commit_log=16 * SEGMENT)
     assert slave.connect().request == short - OVERLAP_BYTES
     slave.take(source.stream(slave.link.request))
-    assert slave.connect().request == short
     slave = again(slave, mapped_file_size_commit_log=16 * SEGMENT)
     assert slave.connect().request == short
+    slave.store.shutdown()
+
+
+def test_a_connection_asks_for_nothing_beyond_what_is_synced(tmp_path: Path, master: MasterLog) -> None:
+    """The request is a report, too: senders would be told that the slave has what a power cut takes from it."""
+    slave = Slave(tmp_path / "copy", flush_interval_commit_log_ms=600_000)
+    slave.follow(master, end=2 * SEGMENT + 500)
+    assert slave.store.flushed_offset == 0
+    link = slave.follow(master)
+    assert link.request == FIRST_BYTE
+    assert link.state is SlaveState.COPYING
+    assert slave.bytes == master.content
+    slave = again(slave)
+    assert slave.connect().request > 2 * SEGMENT
     slave.store.shutdown()
 
 
@@ -218,6 +232,17 @@ def test_another_log_is_refused_and_nothing_changes(slave: Slave, master: Master
     assert (slave.log.end_offset, slave.bytes) == (end, before)
     slave.take(master.stream(link.request))
     assert slave.log.end_offset == end
+
+
+def test_another_log_changes_nothing_behind_a_blank_record(slave: Slave, master: MasterLog) -> None:
+    slave.follow(master, end=SEGMENT)
+    assert slave.log.end_offset == SEGMENT
+    before, newest = slave.bytes, max(at for at, size in records(master) if at + size < SEGMENT)
+    other = master.changed(newest, left_over_bytes(SEGMENT - newest))
+    link = slave.connect()
+    slave.take(other.stream(link.request), pieces=7)
+    assert link.state is SlaveState.REFUSED
+    assert slave.bytes == before
 
 
 def test_nothing_is_appended_before_all_bytes_were_compared(slave: Slave, master: MasterLog) -> None:
