@@ -128,9 +128,9 @@ async def ask(address: str, code: int, fields: dict[str, str] | None = None) -> 
         await client.close()
 
 
-def status(pair: Pair) -> HARuntimeInfo:
+def status(servers: JavaServers) -> HARuntimeInfo:
     """What the master says of its slaves."""
-    return HARuntimeInfo.decode(asyncio.run(ask(pair.broker, RequestCode.GET_BROKER_HA_STATUS)).body)
+    return HARuntimeInfo.decode(asyncio.run(ask(servers.broker, RequestCode.GET_BROKER_HA_STATUS)).body)
 
 
 def is_in_step(pair: Pair) -> bool:
