@@ -46,16 +46,16 @@ class Arrivals(NamedTuple):
         return np.sort((self.arrived_s - self.stored_s)[chosen])
 
 
-def commits(table: Path, known: int = 0) -> Iterator[Commit]:
-    """Yields the commits of a table in their order, without the first ``known``."""
-    for path in sorted((table / "_delta_log").glob("*[0-9].json"))[known:]:
+def commits(table: Path, newest_first: bool = False) -> Iterator[Commit]:
+    """Yields the commits of a table in their order."""
+    for path in sorted((table / "_delta_log").glob("*[0-9].json"), reverse=newest_first):
         actions = [json.loads(line) for line in path.read_text().splitlines()]
         yield Commit(path.stat().st_mtime, [table / action["add"]["path"] for action in actions if "add" in action])
 
 
 def newest_stored_s(table: Path) -> float:
     """Store time in seconds of the newest row in the newest commit with rows; 0 without one."""
-    for commit in reversed(list(commits(table))):
+    for commit in commits(table, newest_first=True):
         times = [pq.read_table(path, columns=["storeTimestamp"]).column(0) for path in commit.paths]
         if times:
             return max(float(_seconds(column).max()) for column in times)

@@ -239,12 +239,16 @@ def size_of(store: Path) -> int:
     return len(list((store / "commitlog").glob("0*")))
 
 
-def wait(what: str, reached: Callable[[], bool]) -> None:
-    """Waits until ``reached`` returns True."""
-    deadline = time.monotonic() + WAIT_S
+def wait(what: str, reached: Callable[[], bool], seconds: float = WAIT_S) -> None:
+    """Waits until ``reached`` returns True.
+
+    Raises:
+        PeerError: it did not within ``seconds``.
+    """
+    deadline = time.monotonic() + seconds
     while not reached():
         if time.monotonic() > deadline:
-            raise PeerError(f"{what}: not within {WAIT_S:.0f} s")
+            raise PeerError(f"{what}: not within {seconds:.0f} s")
         time.sleep(0.05)
 
 

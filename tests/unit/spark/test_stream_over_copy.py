@@ -107,7 +107,9 @@ def copies() -> Iterator[Copies]:
             slave.store.shutdown()
 
 
-def test_a_stream_takes_what_comes_and_nothing_that_is_not_whole(tmp_path: Path, master: Master, copies: Copies) -> None:
+def test_a_stream_takes_what_comes_and_nothing_that_is_not_whole(
+    tmp_path: Path, master: Master, copies: Copies
+) -> None:
     first = master.send(300)
     slave = copies(tmp_path / "copy")
     slave.follow(master.log)
@@ -137,7 +139,9 @@ def test_a_replica_that_is_stopped_and_started_again(tmp_path: Path, master: Mas
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_replica_that_is_killed_inside_of_a_record(tmp_path: Path, master: Master, copies: Copies, restarted: bool) -> None:
+def test_a_replica_that_is_killed_inside_of_a_record(
+    tmp_path: Path, master: Master, copies: Copies, restarted: bool
+) -> None:
     first = master.send(300)
     slave = copies(tmp_path / "copy")
     slave.follow(master.log)
