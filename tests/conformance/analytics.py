@@ -92,10 +92,11 @@ class Stream:
         driver = psutil.Process(self.process.pid)
         return sum(cpu_seconds(one.pid) for one in [driver, *driver.children(recursive=True)])
 
-    def settle(self) -> None:
+    def settle(self, load: PacedLoad) -> None:
         """Returns when the table is up to date."""
 
         def reached() -> bool:
+            load.check()
             if self.process is None or self.process.poll() is not None:
                 raise PeerError(f"the stream ended: {(self._directory / 'stream.log').read_text()[-3000:]}")
             time.sleep(0.5)
@@ -124,6 +125,7 @@ class Scene:
         """
         found = []
         time.sleep(WARM_S)
+        self._load.check()
         for number in range(2 * count + 1):
             if number % 2:
                 self.start_copy()
@@ -159,11 +161,11 @@ class Scene:
         """Waits until the table is up to date, and lets everything run for a while; returns CPU seconds a second of
         stream and replica.
         """
-        self.stream.settle()
+        self.stream.settle(self._load)
         begin_s, begin_cpu_s = time.time(), (self.stream.cpu_seconds(), self.copy_cpu_seconds())
         time.sleep(seconds)
         took_s, end_cpu_s = time.time() - begin_s, (self.stream.cpu_seconds(), self.copy_cpu_seconds())
-        self.stream.settle()
+        self.stream.settle(self._load)
         self.calm.append((begin_s, begin_s + took_s))
         return (end_cpu_s[0] - begin_cpu_s[0]) / took_s, (end_cpu_s[1] - begin_cpu_s[1]) / took_s
 
@@ -247,12 +249,12 @@ def measured(servers: JavaServers, options: argparse.Namespace, directory: Path)
         lines = [cpu_line(scene.rounds(options.rounds, options.seconds))] if options.rounds else []
         scene.start_copy()
         scene.stream.start()
-        scene.stream.settle()
+        scene.stream.settle(load)
         used = scene.stay_calm(options.seconds)
         for kill in ({"copy": True}, {"stream": True}, {"copy": True, "stream": True}):
             print(f"killed: {', '.join(kill)}", flush=True)
             scene.kill(**kill)
-            scene.stream.settle()
+            scene.stream.settle(load)
         scene.stay_calm(options.seconds)
         lines += compared(scene.finish(), scene)
     finally:

@@ -18,10 +18,13 @@ from typing import NamedTuple
 from tools.peers.packages import PeerError
 from tools.peers.servers import OURS
 
-from rucola import Message, Producer, SendStatus
+from rucola import Message, Producer, ProducerConfig, SendStatus
 
 BODY_BYTES = 1024
 TICK_S = 0.01
+_CALL_MS = 60_000
+_PATIENT = ProducerConfig(send_msg_timeout_ms=_CALL_MS, mq_client_api_timeout_ms=_CALL_MS, connect_timeout_ms=_CALL_MS)
+"""A broker that has just started, on a busy machine, may take seconds for its first messages."""
 _STOP_S = 60.0
 
 
@@ -46,6 +49,15 @@ class PacedLoad:
         words = [namesrv, topic, str(rate), str(ledger)]
         command = [sys.executable, "-m", "tests.conformance.paced_load", *words]
         self.process = subprocess.Popen(command, env={**os.environ, **OURS}, stderr=subprocess.PIPE, text=True)
+
+    def check(self) -> None:
+        """Checks that it still sends.
+
+        Raises:
+            PeerError: it has ended.
+        """
+        if self.process.poll() is not None:
+            raise PeerError(f"the load ended with {self.process.returncode}: {self.process.communicate()[1][-2000:]}")
 
     def stop(self) -> None:
         """Ends the process once all that it has sent is acknowledged.
@@ -78,14 +90,15 @@ async def send(namesrv: str, topic: str, rate: int, ledger: Path) -> None:
             failures.append(error)
 
     with ledger.open("w", buffering=1 << 16) as lines:
-        async with Producer("paced", namesrv) as producer:
+        async with Producer("paced", namesrv, _PATIENT) as producer:
 
             async def one(number: int) -> None:
                 result = await producer.send(Message(topic, b"%-*d" % (BODY_BYTES, number)))
-                if result.send_status is not SendStatus.SEND_OK:
-                    raise PeerError(f"message {number}: {result.send_status}")
+                if result.status is not SendStatus.SEND_OK:
+                    raise PeerError(f"message {number}: {result.status}")
                 lines.write(f"{number} {result.message_queue.queue_id} {result.queue_offset}\n")
 
+            await one(0)  # the topic is created
             for numbers in _paced(loop, rate):
                 for number in numbers:
                     task = asyncio.ensure_future(one(number))
@@ -101,9 +114,9 @@ async def send(namesrv: str, topic: str, rate: int, ledger: Path) -> None:
 
 def _paced(loop: asyncio.AbstractEventLoop, rate: int) -> Iterator[range]:
     """Yields, whenever it is asked, the numbers that are due."""
-    begun, sent = loop.time(), 0
+    begun, sent = loop.time(), 1
     while True:
-        due = int((loop.time() - begun) * rate)
+        due = 1 + int((loop.time() - begun) * rate)
         yield range(sent, due)
         sent = due
 
