@@ -72,15 +72,31 @@ def test_records_of_the_new_topic_in_queues_that_were_not_used_before(tmp_path: 
     """The first record of the new topic does not show that it is one."""
     master.send(10, queues=1)
     master.store.delete_topic(b"T")
-    for queue_id in (3, 3, 2, 0, 3, 0):
-        master.store.put_message(message(100 + queue_id, b"T", queue_id))
+    for number, queue_id in enumerate((3, 3, 2, 0, 3, 0), 100):
+        master.store.put_message(message(number, b"T", queue_id))
         master.send(1, b"other", queues=1)
     slave = Slave(tmp_path / "copy")
     slave.follow(master.log)
     same_queues(slave, master)
     assert slave.store.queue_range(b"other", 0)[1] == 6
+    assert len(slave.store.query_by_key(b"T", b"key-102").views) == 1
+    assert slave.store.deleted_ms(b"T") == read(master.store, b"other", 0)[2].store_timestamp_ms + 1
     slave.store.shutdown()
     assert verify(with_topics(tmp_path / "copy")).clean
+
+
+def test_the_place_between_the_lives_is_behind_all_old_records(tmp_path: Path, master: Master) -> None:
+    for number, queue_id in enumerate((1, 0, 1, 2, 1, 3, 2, 2, 3)):
+        master.store.put_message(message(number, b"T", queue_id))
+    master.store.delete_topic(b"T")
+    for number in range(20, 23):
+        master.store.put_message(message(number, b"T", 0))
+    master.store.dispatch()
+    slave = Slave(tmp_path / "copy")
+    slave.follow(master.log)
+    same_queues(slave, master)
+    assert slave.store.queue_names() == [(b"T", 0)]
+    slave.store.shutdown()
 
 
 def test_a_kill_before_the_new_topic_is_dispatched(tmp_path: Path, master: Master) -> None:
