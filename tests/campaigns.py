@@ -79,6 +79,7 @@ CAMPAIGNS = {
             "tests.conformance.store.run",
             "tests.conformance.store.pending",
             "tests.conformance.replica",
+            "tests.conformance.analytics --seconds {CALM}",
             "tests.conformance.run",
             "tests.conformance.cluster",
             "tests.conformance.python_client",
@@ -92,7 +93,7 @@ CAMPAIGNS = {
             "tests.conformance.admin.run",
             "tests.conformance.spark",
         ),
-        {"MESSAGES": 100_000, "SECONDS": 600},
+        {"MESSAGES": 100_000, "SECONDS": 600, "CALM": 30},
         needs="Maven, Node.js, Go, Rust, and their registries",
     ),
     "bitflips": Campaign(

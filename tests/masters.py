@@ -96,7 +96,7 @@ class Slave:
 
     def __init__(self, path: Path, files: Files | None = None, **options: object) -> None:
         self.path = path
-        self.store = MessageStore(config(path, **options), files or Files(), ManualClock(step_ms=1))
+        self.store = MessageStore(config(path, **options), files or Files(), ManualClock(step_ms=1), is_copy=True)
         self.store.load()
         self.log: SlaveLog = self.store.slave_log()
         if not self.log.is_empty:

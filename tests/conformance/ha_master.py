@@ -2,8 +2,9 @@
 
 A SYNC_MASTER of ours gets messages of all kinds, and each is acknowledged when an official slave has it. In the middle,
 the slave is killed with SIGKILL and started again, then the master. At the end the master is killed for good: consumers
-go on at the slave. Then the bytes of both logs are compared, and what the official store reads from both. Exit status:
-0 if all checks passed, 1 if one failed, 2 if the set-up failed.
+go on at the slave. Then the bytes of both logs are compared, and what the official store reads from both. At last, a
+broker of ours starts with the slave's directory as its own, and an official consumer takes all messages from it. Exit
+status: 0 if all checks passed, 1 if one failed, 2 if the set-up failed.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.conformance.replica import QUEUES, SETTINGS, TOPIC, Checks, compare, produce, wait
+from tests.conformance.replica import QUEUES, SETTINGS, TOPIC, Checks, compare, consumed, produce, wait
 from tools.peers.packages import ROOT, PeerError, need
 from tools.peers.servers import (
     JAVA_OPTIONS,
     JavaServers,
+    RucolaServers,
     environment_of,
     facts_of,
     free_port,
@@ -128,9 +130,9 @@ async def ask(address: str, code: int, fields: dict[str, str] | None = None) -> 
         await client.close()
 
 
-def status(pair: Pair) -> HARuntimeInfo:
+def status(servers: JavaServers) -> HARuntimeInfo:
     """What the master says of its slaves."""
-    return HARuntimeInfo.decode(asyncio.run(ask(pair.broker, RequestCode.GET_BROKER_HA_STATUS)).body)
+    return HARuntimeInfo.decode(asyncio.run(ask(servers.broker, RequestCode.GET_BROKER_HA_STATUS)).body)
 
 
 def is_in_step(pair: Pair) -> bool:
@@ -197,7 +199,9 @@ def main(arguments: list[str]) -> int:
                         played(checks, pair, options.messages)
                     except PeerError as error:
                         raise PeerError(f"{error}\n{pair.log()}") from None
-                compare(checks, Path(directory))
+                count = compare(checks, Path(directory))
+                with RucolaServers(settings=SETTINGS, store=Path(directory) / "copy") as moved:
+                    checks.check("a broker of ours on the slave's directory: messages consumed", consumed(moved), count)
     except PeerError as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 2

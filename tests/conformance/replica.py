@@ -2,8 +2,9 @@
 
 Messages of all kinds go to the master. In the middle, the replica is killed with SIGKILL and started again, then the
 master. A last run with ``--until now`` ends by itself. Then the bytes of both logs are compared, the copied tables,
-what ``rucola store verify`` finds, and what the official store reads from copy and original. Exit status: 0 if all
-checks passed, 1 if one failed, 2 if the set-up failed.
+what ``rucola store verify`` finds, and what the official store reads from copy and original. At last, an official
+broker starts with the copied directory as its own, and an official consumer takes all messages from it. Exit status: 0
+if all checks passed, 1 if one failed, 2 if the set-up failed.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import Any
 
 from tests.conformance.store.contents import GEOMETRY
 from tests.conformance.store.run import Case, OfficialError, official
-from tools.peers.packages import SERVER_VERSION, PeerError
-from tools.peers.servers import OURS, JavaServers
+from tools.peers.packages import SERVER_VERSION, PeerError, java_program, need
+from tools.peers.servers import OURS, JavaServers, Servers
 
 from rucola import (
     LocalTransactionState,
@@ -43,7 +44,9 @@ SETTINGS = {
     "maxTransferBytesOnMessageInMemory": 1 << 20,
 }
 TOPIC, QUEUES = "Copied", 4
+VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
 WAIT_S = 60.0
+TOOLS = Path(__file__).resolve().parent / "admin" / "java"
 TABLES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json")
 
 
@@ -64,7 +67,18 @@ class Decides:
         return LocalTransactionState.UNKNOW
 
 
-async def produce(namesrv: str, count: int) -> None:
+class Master(JavaServers):
+    """The official servers of any version."""
+
+    def _start(self) -> None:
+        folder = self._temporary / "home" / "conf"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("namesrv", "broker"):  # servers before 5.0 do not start without logging files
+            (folder / f"logback_{name}.xml").write_text("<configuration/>\n")
+        super()._start()
+
+
+async def produce(namesrv: str, count: int, pops: bool = True) -> None:
     """Sends about ``count`` messages: plain, large, in batches, delayed, in transactions; and pops some."""
     async with Producer("plain", namesrv) as producer:
         for number in range(0, count, 10):
@@ -81,6 +95,8 @@ async def produce(namesrv: str, count: int) -> None:
     async with TransactionProducer("transactions", namesrv, Decides()) as transactions:
         for number in range(count // 20):
             await transactions.send_message_in_transaction(Message(TOPIC, b"%d in a transaction" % number))
+    if not pops:
+        return
     consumer = SimpleConsumer("popping", namesrv)
     await consumer.subscribe(TOPIC)
     async with consumer:
@@ -135,13 +151,19 @@ def main(arguments: list[str]) -> int:
     """Runs the scenario."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.replica", description=__doc__)
     parser.add_argument("--messages", type=int, default=3000, help="number of messages")
+    parser.add_argument("--version", action="append", choices=VERSIONS, help="only this version of the master")
     options = parser.parse_args(arguments)
     checks = Checks()
     try:
-        with TemporaryDirectory(prefix="rucola-replica-") as directory:
-            with JavaServers(settings=SETTINGS, store=Path(directory) / "master") as servers:
-                copied(checks, servers, Path(directory), options.messages)
-            compare(checks, Path(directory))
+        for version in options.version or (SERVER_VERSION,):
+            print(f"a master of {version}", flush=True)
+            with TemporaryDirectory(prefix="rucola-replica-") as name:
+                directory = Path(name)
+                with Master(version=version, settings=SETTINGS, store=directory / "master") as servers:
+                    copied(checks, servers, directory, options.messages, pops=version >= "5")
+                count = compare(checks, directory, version)
+                with Master(version=version, settings=SETTINGS, store=directory / "copy") as servers:
+                    checks.check("an official broker on the copy: messages consumed", consumed(servers), count)
     except PeerError as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 2
@@ -151,10 +173,10 @@ def main(arguments: list[str]) -> int:
     return 1 if checks.failed else 0
 
 
-def copied(checks: Checks, servers: JavaServers, directory: Path, messages: int) -> None:
+def copied(checks: Checks, servers: JavaServers, directory: Path, messages: int, pops: bool) -> None:
     """Sends and copies, with kills; afterwards the copy has everything."""
     store = directory / "copy"
-    asyncio.run(produce(servers.namesrv, messages // 4))
+    asyncio.run(produce(servers.namesrv, messages // 4, pops))
     first = Copy(servers, store)
     wait("the copy begins", lambda: size_of(store) > 0)
     first.end(signal.SIGKILL)
@@ -162,11 +184,11 @@ def copied(checks: Checks, servers: JavaServers, directory: Path, messages: int)
     checks.check(
         "the segments have the master's size", second.facts["segmentBytes"], SETTINGS["mappedFileSizeCommitLog"]
     )
-    asyncio.run(produce(servers.namesrv, messages // 4))
+    asyncio.run(produce(servers.namesrv, messages // 4, pops))
     second.end(signal.SIGKILL)
     third = Copy(servers, store)
     servers.restart()
-    asyncio.run(produce(servers.namesrv, messages // 2))
+    asyncio.run(produce(servers.namesrv, messages // 2, pops))
     time.sleep(6)  # delayed messages are delivered
     other = subprocess.run(
         [sys.executable, "-m", "rucola", "replica", "--master", servers.ha, "--store", str(store), "--hidden"],
@@ -186,8 +208,15 @@ def copied(checks: Checks, servers: JavaServers, directory: Path, messages: int)
     checks.check(f"--until now ends by itself ({errors[-300:]!r})", last.process.returncode, 0)
 
 
-def compare(checks: Checks, directory: Path) -> None:
-    """Compares the copy with the master's files; both have stopped."""
+def compare(checks: Checks, directory: Path, version: str = SERVER_VERSION) -> int:
+    """Compares the copy with the master's files; both have stopped.
+
+    Args:
+        version: of the official store that reads both.
+
+    Returns:
+        Number of messages in the queues of the topic.
+    """
     master, copy = directory / "master", directory / "copy"
     logs = [log_of(path) for path in (master, copy)]
     checks.check(f"ends of both logs, {len(logs[1])} bytes", len(logs[1]), len(logs[0]))
@@ -207,12 +236,12 @@ def compare(checks: Checks, directory: Path) -> None:
     lines = [f"queue\t{TOPIC}\t{queue_id}" for queue_id in range(QUEUES)]
     lines += [f"key\t{TOPIC}\tk{number}" for number in range(0, 500, 10)]
     (directory / "list").write_text("\n".join(lines))
-    case = Case(SERVER_VERSION, False, False)
+    case = Case(version, False, False)
     try:
         answers = [official(case, store, directory / "list") for store in (master, copy)]
     except OfficialError as error:
         checks.check("the official store", str(error), "")
-        return
+        return -1
     count = sum(len(answer.get("messages", ())) for answer in answers[1])
     print(f"the official store reads {count} messages from the copy")
     for line, found, expected in zip(lines, answers[1], answers[0], strict=False):
@@ -223,6 +252,17 @@ def compare(checks: Checks, directory: Path) -> None:
                 checks.check(f"{line}: {len(found['messages'])} messages", missing, [])
         else:
             checks.check(f"{line}: {len(found['messages'])} messages", found == expected, True)
+    return sum(len(answer["messages"]) for line, answer in zip(lines, answers[1], strict=False) if line[0] == "q")
+
+
+def consumed(servers: Servers) -> int:
+    """Number of messages of the topic that the official ``mqadmin`` consumes."""
+    home = servers.store.parent
+    command = [need("java", "install Java 17"), "-Xmx256m", f"-Duser.home={home}", "-Drocketmq.client.logLevel=ERROR"]
+    command += ["-cp", java_program(TOOLS, SERVER_VERSION), "org.apache.rocketmq.tools.command.MQAdminStartup"]
+    command += ["consumeMessage", "-n", servers.namesrv, "-t", TOPIC, "-c", str(1 << 30)]
+    done = subprocess.run(command, cwd=home, capture_output=True, timeout=WAIT_S * 10, check=False)
+    return sum(line.startswith(b"MSGID: ") for line in done.stdout.splitlines())
 
 
 def log_of(store: Path) -> bytes:
@@ -239,12 +279,16 @@ def size_of(store: Path) -> int:
     return len(list((store / "commitlog").glob("0*")))
 
 
-def wait(what: str, reached: Callable[[], bool]) -> None:
-    """Waits until ``reached`` returns True."""
-    deadline = time.monotonic() + WAIT_S
+def wait(what: str, reached: Callable[[], bool], seconds: float = WAIT_S) -> None:
+    """Waits until ``reached`` returns True.
+
+    Raises:
+        PeerError: it did not within ``seconds``.
+    """
+    deadline = time.monotonic() + seconds
     while not reached():
         if time.monotonic() > deadline:
-            raise PeerError(f"{what}: not within {WAIT_S:.0f} s")
+            raise PeerError(f"{what}: not within {seconds:.0f} s")
         time.sleep(0.05)
 
 

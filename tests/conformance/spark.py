@@ -18,8 +18,8 @@ from tools.peers.servers import JavaServers
 
 VERSIONS = ("4.9.7", "5.3.3")
 SUITE = Path(__file__).resolve().parents[1] / "spark"
-NO_PEER = ("test_flights_tables.py",)
-"""Files whose tests do not start a broker."""
+NO_PEER = ("test_flights_tables.py", "test_beside_production.py")
+"""Files whose tests do not start a broker, and one for which ``tests.conformance.analytics`` has an official master."""
 TEST_TIMEOUT_S = 240
 
 

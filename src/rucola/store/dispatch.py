@@ -88,6 +88,29 @@ class Screen(Protocol):
         """Whether row ``row`` gets a unit in the queue that is stated in the row."""
 
 
+class Lives(Protocol):
+    """Finds where a log begins a topic anew."""
+
+    def new_from(self, topic: bytes, table: array[int], first: int, last: int, start: int) -> int:
+        """Returns the index of the first row whose record may begin its topic anew; ``last`` if there is none. If it is
+        ``first``, the record does.
+
+        Args:
+            topic: the topic of all these rows.
+            first: index of the first row.
+            last: index after the last row.
+            start: physical offset of the segment.
+        """
+
+    def begin(self, topic: bytes) -> int:
+        """Deletes the earlier life of the topic that ``new_from`` has found; returns the physical offset from which
+        records must be dispatched again, -1 if there are none.
+
+        Raises:
+            DiskError: it is unknown whether the earlier life is deleted.
+        """
+
+
 class Dispatcher:
     """Dispatches records to queues and index, and keeps the progress of this work. Other threads see only the published
     progress.
@@ -99,6 +122,7 @@ class Dispatcher:
         screen: while the log may hold damaged records, decides which records belong to a queue; None accepts all.
         follower: puts the keys into the index files; None without an index.
         levels_ms: the delay of each level of the schedule topic.
+        lives: in a copy of another log, finds topics that were deleted and made again there; else None.
         paused: whether the last ``dispatch`` ended early because of ``maps_max`` or ``rows_max``.
 
     Args:
@@ -116,6 +140,8 @@ class Dispatcher:
         self.store_timestamp_ms = 0
         self.progress = PublishedProgress()
         self.screen: Screen | None = None
+        self.lives: Lives | None = None
+        self._begun_again: bytes | None = None
         self._log = parts.log
         self._queues = parts.queues
         self._index = parts.index
@@ -171,7 +197,9 @@ class Dispatcher:
                         self._log.segments.path, position, "no such segment", "run rucola store verify"
                     )
                 count += self._dispatch_batch(file, end, queues_from, index_from)
-                if self.position <= position:
+                if self._begun_again is not None:
+                    queues_from, index_from = self._begin_again(self._begun_again, queues_from, index_from)
+                elif self.position <= position:
                     raise StoreDamagedError(
                         file.path, position - file.start, f"no record ends before {end}", "run rucola store verify"
                     )
@@ -184,6 +212,16 @@ class Dispatcher:
             # This also runs after a failure, because the bytes that were written must still be synced.
             self.publish()
         return count
+
+    def _begin_again(self, topic: bytes, queues_from: int, index_from: int) -> tuple[int, int]:
+        """Deletes the earlier life of a topic; returns the new values of two arguments of ``dispatch``."""
+        assert self.lives is not None
+        self._begun_again, self.paused = None, False
+        again = self.lives.begin(topic)
+        if 0 <= again < self.position:
+            queues_from, index_from = min(queues_from, again), max(index_from, self.position)
+            self.position = again
+        return queues_from, index_from
 
     def publish(self) -> None:
         """Makes the dispatch progress visible to other threads, together with the queues and index files that must
@@ -259,6 +297,8 @@ class Dispatcher:
                 if done < rows:
                     self.paused, rows = True, done
                     position, stop = table[done * ROW_WIDTH], WalkStop.LIMIT
+                if not done:
+                    return 0  # the first record begins its topic anew
                 if self._multi is not None:
                     for queue, tags_code in self._multi.put(file, table, rows, self._deleted):
                         self._touch(queue, tags_code)
@@ -274,7 +314,8 @@ class Dispatcher:
         """Puts a unit for each record of the batch: topic by topic, and within a topic queue by queue.
 
         Returns:
-            The number of records whose units were put: ``rows``, or fewer if too many segments were mapped.
+            The number of records whose units were put: ``rows``, or fewer if too many segments were mapped, or if the
+            next record begins its topic anew.
         """
         view, first = file.map.view, 0
         while first < rows:
@@ -289,6 +330,12 @@ class Dispatcher:
                     first += 1
                 if first == last:
                     continue
+            if self.lives is not None:
+                new = self.lives.new_from(topic, table, first, last, file.start)
+                if new == first:
+                    self._begun_again = topic
+                    return first
+                last = new
             queue_ids = _NO_QUEUE_IDS
             if last - first > 1:
                 queue_ids = set(table[first * ROW_WIDTH + RECORD_QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])

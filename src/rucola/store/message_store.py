@@ -62,6 +62,7 @@ class MessageStore:
         clock: for store times and intervals.
         is_batch_topic: returns whether the attribute ``queue.type`` of a topic is BatchCQ. It returns None for an
             unknown topic; then the topic's directory decides.
+        is_copy: whether the log is a copy of a master's, which may have deleted topics and made them again.
 
     Attributes:
         config: the options.
@@ -80,6 +81,7 @@ class MessageStore:
         files: Files,
         clock: Clock,
         is_batch_topic: IsBatchTopic | None = None,
+        is_copy: bool = False,
     ) -> None:
         self.config = config
         self.root = root = files.expand(config.store_path_root_dir)
@@ -98,6 +100,11 @@ class MessageStore:
         self._deletion = TopicDeletion(files, root)
         self._parts = parts = StoreParts(log, queues, index, self._deletion.ends)
         self._dispatcher = Dispatcher(parts, config, self.stats)
+        if is_copy:
+            # Imported only here, because most stores are no slave's.
+            from rucola.store.ha.topic_lives import TopicLives
+
+            self._dispatcher.lives = TopicLives(queues, self._delete_life)
         self._flush = FlushService(log, clock, config, condition)
         self._appender = MessageAppender(config, log, queues, self._flush, condition, self.stats)
         self._retention = Retention(files, clock, config, root, parts, self.stats, condition)
@@ -289,7 +296,14 @@ class MessageStore:
         # Pops of the old topic have earlier times, those of a new one have this time or a later one.
         time_ms = self._log.now_ms() + 1
         self._log.not_before(time_ms)
-        self._deletion.begin(topic, self._log.written_offset, time_ms)
+        self._delete_queues(topic, self._log.written_offset, time_ms)
+
+    def _delete_life(self, topic: bytes, end: int) -> None:
+        """Removes the queues of a topic that the master has deleted up to the physical offset ``end``."""
+        self._delete_queues(topic, end, self._dispatcher.store_timestamp_ms + 1)
+
+    def _delete_queues(self, topic: bytes, end: int, time_ms: int) -> None:
+        self._deletion.begin(topic, end, time_ms)
         queues = self._queues.detach_topic(topic)
         self._retention.forget(queues)
         self._dispatcher.forget(queues)

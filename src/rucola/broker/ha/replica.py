@@ -123,12 +123,14 @@ class Replica:
 
     def _open(self, config: MessageStoreConfig) -> None:
         """Opens the directory, and starts the store if it has records."""
-        self.store = store = MessageStore(config, self._files, self._clock, self._is_batch_topic)
+        self.store = store = MessageStore(config, self._files, self._clock, self._is_batch_topic, is_copy=True)
         self._loop = asyncio.get_running_loop()
         store.listen(on_flushed=self._flushed_in_thread)
         store.load()
         try:
             self._log = store.slave_log()
+            # Whoever reads the directory in place may open it before the first record comes.
+            self._files.make_directory(f"{self._root}/commitlog")
             self._client = SlaveClient(
                 self._options.master,
                 self._link,

@@ -84,10 +84,8 @@ class OfflineStore:
             raise StoreDamagedError(
                 path, 0, "there is no store here: neither commitlog nor consumequeue", "give the path of a store"
             )
-        lengths = (self._segment_bytes(directory, 0) for directory in directories)
-        segment_bytes = next(filter(None, lengths), 1 << 30)
-        self.log = LogReader(MultiPathSegmentList(files, directories, (), segment_bytes, writable=False))
-        self._queues = ConsumeQueueStore(files, path, self.queue_options(), self.log, writable=False)
+        self._directories = directories
+        self._open()
         self._load_log(0)
 
     # -- the log -------------------------------------------------------------------------------------------------------
@@ -109,6 +107,8 @@ class OfflineStore:
         known = self.log.max_offset
         self.log.segments.close()
         self._queues.close()
+        if not self._has_lengths:
+            self._open()
         self._load_log(known)
         return self.log.max_offset
 
@@ -240,6 +240,17 @@ class OfflineStore:
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
+    def _open(self) -> None:
+        """Makes log and queues with the lengths of the files. As long as there are no files of one of them, the lengths
+        are RocketMQ's defaults, and ``refresh`` looks at the files again.
+        """
+        lengths = (self._segment_bytes(directory, 0) for directory in self._directories)
+        segment_bytes, queues = next(filter(None, lengths), 0), queue_lengths(self._files, self.path)
+        self._has_lengths = bool(segment_bytes and queues)
+        segments = MultiPathSegmentList(self._files, self._directories, (), segment_bytes or 1 << 30, writable=False)
+        self.log = LogReader(segments)
+        self._queues = ConsumeQueueStore(self._files, self.path, _options_of(queues), self.log, writable=False)
+
     def _damaged_entry(self, topic: str, queue_id: int, queue_offset: int, physical_offset: int) -> StoreDamagedError:
         file = self.log.segments.find(physical_offset)
         path, start = (file.path, file.start) if file is not None else (self.log.segments.path, 0)
@@ -305,7 +316,11 @@ def queue_options_of(files: Files, root: str) -> QueueOptions:
     """Returns the lengths of queue segments of the store ``root``, taken from the files; without files, the default
     lengths.
     """
-    found, config = queue_lengths(files, root), MessageStoreConfig()
+    return _options_of(queue_lengths(files, root))
+
+
+def _options_of(found: dict[str, int]) -> QueueOptions:
+    config = MessageStoreConfig()
     return QueueOptions(
         found.get("mappedFileSizeConsumeQueue") or config.consume_queue_segment_bytes,
         found.get("mapperFileSizeBatchConsumeQueue") or config.batch_consume_queue_segment_bytes,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from tests.brokers import Cluster, run_virtual
-from tests.masters import HaPort, MasterLog, a_log
-from tests.unit.store.stores import SEGMENT
+from tests.masters import HaPort, MasterLog, a_log, log_bytes
+from tests.unit.store.stores import SEGMENT, fill, opened
 
 from rucola.broker.ha.master_broker import LogBounds, MasterBroker, MasterTables
 from rucola.broker.ha.replica import Replica, ReplicaOptions
@@ -33,6 +33,7 @@ from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 from rucola.store.log.commit_log import CommitLog
 from rucola.store.message_store import MessageStore
+from rucola.store.offline.offline_store import OfflineStore
 
 
 @pytest.fixture(scope="module")
@@ -180,11 +181,33 @@ def test_what_the_master_gets_later_comes_too(tmp_path: Path, master: MasterLog)
             await until(lambda: bool(ha.requests))
             await asyncio.sleep(30)
             assert ha.requests == [1]
+            reader = OfflineStore(str(tmp_path))  # of a directory without a record
+            assert reader.end_offset() == 0
             await ha.grow(MasterLog(master.content[:5000]))
             await until(lambda: replica.end_offset > 4000)
             await ha.grow(master)
             await until(lambda: replica.end_offset == master.end)
             assert ha.requests == [1]
+            await until(lambda: not replica.store.dispatch_behind_bytes)
+            assert reader.refresh() == master.end
+            assert reader.queue_range("T0", 0).max_offset == 225
+            reader.close()
+
+    run_virtual(scenario())
+
+
+def test_a_topic_that_the_master_made_again_is_new_in_the_copy_too(tmp_path: Path) -> None:
+    store = opened(tmp_path / "master")
+    fill(store, 40, topics=1)
+    store.delete_topic(b"T0")
+    fill(store, 6, topics=1)
+    master = MasterLog(log_bytes(store))
+    store.shutdown()
+
+    async def scenario() -> None:
+        async with HaPort(master) as ha, running(tmp_path / "copy", ha, KnownBroker(ha), until_now=True) as (one, task):
+            await task
+            assert one.store.queue_range(b"T0", 1) == (0, 3)
 
     run_virtual(scenario())
 
