@@ -318,6 +318,12 @@ def _replica(add: Add) -> None:
         default="async",
         help="sync: sync and report at once what came, for a master whose senders wait. [default: twice a second]",
     )
+    add(
+        "--keep",
+        metavar="AGE|BYTES",
+        help="Remove the oldest segments: those older than 12h or 30d, or those beyond 200GiB. [default: remove "
+        "nothing]",
+    )
     add("--access-key", metavar="NAME", default="", help="Account for a protected master.")
     add("--secret-key", metavar="SECRET", default="", help="Its secret. [default: the variable RUCOLA_SECRET_KEY]")
     _common(add, quarantine=False)

@@ -11,6 +11,7 @@ from argparse import Namespace
 
 from rucola.broker.ha.master_broker import MasterBroker
 from rucola.broker.ha.replica import Replica, ReplicaOptions
+from rucola.cli.amounts import keep_rule
 from rucola.cli.exit_codes import ExitCode
 from rucola.cli.serve import LogOptions, Stop, run_servers
 from rucola.cli.start import prepare, say_ready
@@ -73,4 +74,5 @@ def _options(options: Namespace) -> ReplicaOptions:
         until_now=options.until is not None,
         segment_bytes=options.segment_bytes,
         flush_at_once=options.flush == "sync",
+        keep=None if options.keep is None else keep_rule("--keep", options.keep),
     )

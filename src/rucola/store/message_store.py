@@ -26,6 +26,7 @@ from rucola.store.condition import StoreCondition
 from rucola.store.config import MessageStoreConfig
 from rucola.store.dispatch import Dispatcher
 from rucola.store.index.index_service import IndexService
+from rucola.store.keep_rule import KeepRule
 from rucola.store.keeper import StoreKeeper
 from rucola.store.log.cold_read import ColdRecords
 from rucola.store.log.commit_log import CommitLog
@@ -486,6 +487,10 @@ class MessageStore:
     def add_holder(self, holder: LogHolder) -> None:
         """Keeps the segments of the log that ``holder`` needs; call it before ``start``."""
         self._retention.holders.append(holder)
+
+    def keep_only(self, rule: KeepRule) -> None:
+        """Lets ``rule`` decide what expires; call it before ``start``."""
+        self._retention.keep_rule = rule
 
     def expire_now(self) -> None:
         """Makes the maintenance thread remove files older than ``fileReservedTime`` now; it ignores ``deleteWhen``."""

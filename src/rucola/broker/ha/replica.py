@@ -26,6 +26,7 @@ from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.config import FlushDiskType, MessageStoreConfig
 from rucola.store.ha.slave_link import FIRST_BYTE, SlaveLink
+from rucola.store.keep_rule import KeepRule
 from rucola.store.message_store import MessageStore
 from rucola.store.results import StoreState
 
@@ -47,6 +48,7 @@ class ReplicaOptions:
         until_now: whether to end when the copy has what the master had at the start; needs ``broker``.
         segment_bytes: the master's ``mappedFileSizeCommitLog``; None to ask for it.
         flush_at_once: whether what came is synced, and reported, at once and not twice a second.
+        keep: how much of the log is kept; None to remove nothing.
     """
 
     master: str
@@ -55,6 +57,7 @@ class ReplicaOptions:
     until_now: bool = False
     segment_bytes: int | None = None
     flush_at_once: bool = False
+    keep: KeepRule | None = None
 
 
 class Replica:
@@ -123,6 +126,8 @@ class Replica:
         self.store = store = MessageStore(config, self._files, self._clock, self._is_batch_topic)
         self._loop = asyncio.get_running_loop()
         store.listen(on_flushed=self._flushed_in_thread)
+        if self._options.keep is not None:
+            store.keep_only(self._options.keep)
         store.load()
         try:
             self._log = store.slave_log()
@@ -300,10 +305,10 @@ class Replica:
             store_path_root_dir=self._root,
             flush_disk_type=FlushDiskType.ASYNC_FLUSH,
             flush_commit_log_least_pages=0,
-            # The records are the master's: this store adds none, and removes none.
+            # The records are the master's: this store adds none, and without a rule of its own it removes none.
             enabled_append_prop_crc=False,
             file_reserved_time_h=_KEPT_FOR_EVER_H,
-            clean_file_forcibly_enable=False,
+            clean_file_forcibly_enable=self._options.keep is not None,
         )
         sizes = {
             "the master": int(values["mappedFileSizeCommitLog"]) if "mappedFileSizeCommitLog" in values else None,
