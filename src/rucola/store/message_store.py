@@ -148,6 +148,21 @@ class MessageStore:
         quarantine = Quarantine(self._files, self.root)
         return SlaveLog(self._log, quarantine, self._last_record, self._begin_at, self._flush.wake)
 
+    def plan_cut(self, physical_offset: int, kept_bytes_max: int) -> None:
+        """Decides that the log ends at ``physical_offset`` from now on: the next ``load`` of this directory, by
+        whomever, cuts it there. Shut the store down then.
+
+        Args:
+            physical_offset: the end of a record.
+            kept_bytes_max: largest number of bytes that are kept in ``quarantine/``; of more, only digests are.
+
+        Raises:
+            DiskError: it is unknown whether the next ``load`` cuts the log.
+        """
+        from rucola.store.recovery.log_cut import CutPlan, plan_cut
+
+        plan_cut(self._files, self._log.segments.path, CutPlan(physical_offset, kept_bytes_max))
+
     def sent_log(self) -> SentLog:
         """Returns the log as that of a master, whose slaves get what may be read. Call it after ``load``."""
         # Imported only here, because most stores have no slaves.

@@ -4,7 +4,8 @@ The owner of the socket hands over what it reads, and sends what ``transfer`` re
 there is something. When ``reason`` is not empty, the owner closes the connection.
 
 A slave says itself what it has. It is believed as far as the master has sent it these bytes, or as its first report
-asks for what follows them. Whoever reports more, or less than before, is no slave of this log, and is closed.
+asks for what follows them. Whoever reports more, or less than before, is no slave of this log, and is closed. A slave
+whose first report is beyond the end of the log is told where that is, by a heartbeat; one of RocketMQ closes then.
 
 Source: RocketMQ 5.3.3, ``DefaultHAConnection``, which believes every report.
 """
@@ -43,7 +44,18 @@ class MasterLink:
         transfer_bytes: largest number of bytes of the log in one transfer.
     """
 
-    __slots__ = ("_begun", "_is_fetched", "_log", "_transfer_bytes", "acknowledged", "cold", "next_offset", "reason")
+    __slots__ = (
+        "_begun",
+        "_farewell",
+        "_is_fetched",
+        "_is_told",
+        "_log",
+        "_transfer_bytes",
+        "acknowledged",
+        "cold",
+        "next_offset",
+        "reason",
+    )
 
     def __init__(self, log: SentLog, transfer_bytes: int) -> None:
         self.acknowledged = self.next_offset = NO_REPORT
@@ -51,7 +63,8 @@ class MasterLink:
         self.cold: ColdRead | None = None
         self._is_fetched = False
         self._log, self._transfer_bytes = log, transfer_bytes
-        self._begun = b""
+        self._begun = self._farewell = b""
+        self._is_told = False
 
     def receive(self, data: bytes | memoryview) -> bool:
         """Takes bytes from the slave; returns whether it acknowledges more than before."""
@@ -72,6 +85,9 @@ class MasterLink:
         be closed.
         """
         log = self._log
+        if self._farewell:
+            farewell, self._farewell = self._farewell, b""
+            return Transfer(farewell, b"")
         if self.reason or self.cold is not None or not 0 <= self.next_offset < log.sendable_offset:
             return None
         if self.next_offset < log.min_offset:
@@ -118,6 +134,8 @@ class MasterLink:
             self.acknowledged = 0
         elif report < 0:
             self.reason = f"the slave asks for {report}; allowed is an offset of 0 or more"
+        elif report > end and not self._is_told:
+            self._farewell, self._is_told = encode_header(end, 0), True
         elif report > end:
             self.reason = f"the slave has the log up to {report}, and this one ends at {end}: it is another log"
         elif report < log.min_offset:
