@@ -318,6 +318,24 @@ def _replica(add: Add) -> None:
         default="async",
         help="sync: sync and report at once what came, for a master whose senders wait. [default: twice a second]",
     )
+    add(
+        "--rejoin",
+        action="store_true",
+        help="If the master lost its newest messages and wrote on: go back to the last record that both have. What "
+        "only the copy has goes to quarantine/.",
+    )
+    add(
+        "--quarantine-max",
+        metavar="BYTES",
+        default="1GiB",
+        help="With --rejoin: keep at most so many bytes; of more, only length and digest. [default: 1GiB]",
+    )
+    add(
+        "--keep",
+        metavar="AGE|BYTES",
+        help="Remove the oldest segments: those older than 12h or 30d, or those beyond 200GiB. [default: remove "
+        "nothing]",
+    )
     add("--access-key", metavar="NAME", default="", help="Account for a protected master.")
     add("--secret-key", metavar="SECRET", default="", help="Its secret. [default: the variable RUCOLA_SECRET_KEY]")
     add(

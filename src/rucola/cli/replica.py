@@ -11,6 +11,7 @@ from argparse import Namespace
 
 from rucola.broker.ha.master_broker import MasterBroker
 from rucola.broker.ha.replica import Replica, ReplicaOptions
+from rucola.cli.amounts import keep_rule, size_of
 from rucola.cli.exit_codes import ExitCode
 from rucola.cli.serve import LogOptions, Stop, run_servers
 from rucola.cli.start import prepare, say_ready
@@ -84,4 +85,7 @@ def _options(options: Namespace) -> ReplicaOptions:
         segment_bytes=options.segment_bytes,
         flush_at_once=options.flush == "sync",
         tls=client_context(options.tls_ca, options.tls_cert, options.tls_key) if options.tls_ca else None,
+        keep=None if options.keep is None else keep_rule("--keep", options.keep),
+        rejoin=options.rejoin,
+        quarantine_bytes_max=size_of("--quarantine-max", options.quarantine_max),
     )

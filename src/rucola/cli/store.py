@@ -3,8 +3,8 @@
 The commands in ``store_doctor`` write. ``rebuild`` and ``repair`` change the store, and no broker may use it meanwhile.
 ``salvage`` writes a new store.
 
-Exit codes: 0 no problem found, 1 ``verify`` or ``repair`` ends with findings, 2 usage, 4 a broker uses the store, 5 the
-store is damaged, or a file cannot be read or written.
+Exit codes: 0 no problem found, 1 ``verify`` or ``repair`` ends with findings, or ``compare`` finds different logs, 2
+usage, 4 a broker uses the store, 5 the store is damaged, or a file cannot be read or written.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rucola.cli import store_output as output
 from rucola.cli.exit_codes import ExitCode
 from rucola.cli.store_arguments import CommitLog, Conditions, Directory, Json, Most, Queue, Stores, Topic, existing
 from rucola.cli.store_census import find, stats
+from rucola.cli.store_compare import compare
 from rucola.cli.store_doctor import rebuild, repair, salvage
 from rucola.cli.store_tasks import TaskOptions
 from rucola.cli.tool import options_from_fields, run_app, tool_app
@@ -131,6 +132,7 @@ def verify(directories: Stores, where: TaskOptions, commit_log: CommitLog = None
 
 
 app.add_typer(store_hexdump.app)
+app.command()(compare)
 app.command()(find)
 app.command()(stats)
 app.command()(rebuild)

@@ -26,6 +26,7 @@ from rucola.store.condition import StoreCondition
 from rucola.store.config import MessageStoreConfig
 from rucola.store.dispatch import Dispatcher
 from rucola.store.index.index_service import IndexService
+from rucola.store.keep_rule import KeepRule
 from rucola.store.keeper import StoreKeeper
 from rucola.store.log.cold_read import ColdRecords
 from rucola.store.log.commit_log import CommitLog
@@ -155,6 +156,21 @@ class MessageStore:
         return SlaveLog(
             self._log, quarantine, self._last_record, self._begin_at, self._flush.wake, lambda: self.flushed_offset
         )
+
+    def plan_cut(self, physical_offset: int, kept_bytes_max: int) -> None:
+        """Decides that the log ends at ``physical_offset`` from now on: the next ``load`` of this directory, by
+        whomever, cuts it there. Shut the store down then.
+
+        Args:
+            physical_offset: the end of a record.
+            kept_bytes_max: largest number of bytes that are kept in ``quarantine/``; of more, only digests are.
+
+        Raises:
+            DiskError: it is unknown whether the next ``load`` cuts the log.
+        """
+        from rucola.store.recovery.log_cut import CutPlan, plan_cut
+
+        plan_cut(self._files, self._log.segments.path, CutPlan(physical_offset, kept_bytes_max))
 
     def sent_log(self) -> SentLog:
         """Returns the log as that of a master, whose slaves get what may be read. Call it after ``load``."""
@@ -505,6 +521,10 @@ class MessageStore:
     def add_holder(self, holder: LogHolder) -> None:
         """Keeps the segments of the log that ``holder`` needs; call it before ``start``."""
         self._retention.holders.append(holder)
+
+    def keep_only(self, rule: KeepRule) -> None:
+        """Lets ``rule`` decide what expires; call it before ``start``."""
+        self._retention.keep_rule = rule
 
     def expire_now(self) -> None:
         """Makes the maintenance thread remove files older than ``fileReservedTime`` now; it ignores ``deleteWhen``."""

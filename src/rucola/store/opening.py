@@ -1,9 +1,9 @@
 """Locks a store's directory, opens the store and recovers it if necessary.
 
 Each part is opened after the parts that it relies on, in this order: lock, segments of the log, deleted topics, queues,
-index. Until recovery has found the end of the log, nothing is changed, except that ``quarantine`` moves damaged parts
-of the store away. From then on the abort file marks the directory as in use, so that the next start-up treats an
-interrupted recovery like a crash.
+index. A cut of the log that is planned is made first (``recovery.log_cut``). Without one, until recovery has found the
+end of the log, nothing is changed, except that ``quarantine`` moves damaged parts of the store away. From then on the
+abort file marks the directory as in use, so that the next start-up treats an interrupted recovery like a crash.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from rucola.store.log.mapped_file import readable
 from rucola.store.parts import StoreParts
 from rucola.store.places import hold_store
 from rucola.store.recovery.checksum_stretches import as_pairs, follow_on, known_stretches
+from rucola.store.recovery.log_cut import LogCut
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.recovery import Recovery
@@ -105,6 +106,9 @@ class StoreOpening:
         if self._serves_around_damage:
             repair_layout(self._files, self._log.segments, self._quarantine)
         self._log.segments.load(remove_empty=False)
+        cut = LogCut(self._files, self._root, self._log, self._marks, self._quarantine)
+        with readable():
+            cut.begin()
         self._deletion.load()
         self._log.gaps = self._quarantine.gaps()
         watermark = self._marks.watermark.read()
@@ -113,7 +117,9 @@ class StoreOpening:
         self._queues.load(several=known is None or known.later_files != 0)
         if self._parts.index is not None:
             self._load_index(self._parts.index)
-        return self._recover(watermark)
+        end = self._recover(watermark)
+        cut.finish(self._queues)
+        return end
 
     def _recover(self, watermark: Watermark | None) -> LogEnd:
         recovery = Recovery(

@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -40,6 +40,8 @@ from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.condition import StoreCondition
 from rucola.store.config import MessageStoreConfig
+from rucola.store.keep_rule import KeepRule, ages_by_records
+from rucola.store.log.mapped_file import MappedFile
 from rucola.store.parts import StoreParts
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.stats import StoreStats
@@ -117,6 +119,8 @@ class Retention:
     Attributes:
         waiting: whether ``hand_over`` has something to do.
         holders: the holders of the log; set before ``start``.
+        keep_rule: what decides instead of the age of files and the hour of the day; set before ``start``. None for a
+            broker's rule.
         wants_sync: whether the maintenance thread should sync the queues now, because segments cannot be removed
             before this sync, or because queues or queue files have been removed.
 
@@ -140,6 +144,7 @@ class Retention:
         self.waiting = False
         self.wants_sync = False
         self.holders: list[LogHolder] = []
+        self.keep_rule: KeepRule | None = None
         self._files = files
         self._clock = clock
         self._config = config
@@ -188,7 +193,8 @@ class Retention:
         self._watch_clocks(now)
         try:
             used = self._judge_space()
-            if used > self._config.disk_max_used_space_ratio or asked or self._is_hour():
+            is_due = self.keep_rule is not None or self._is_hour()
+            if used > self._config.disk_max_used_space_ratio or asked or is_due:
                 self._choose(safe_offset, used, asked, now)
             else:
                 self._choice = _Choice()
@@ -290,12 +296,12 @@ class Retention:
         """
         config = self._config
         forced = used > config.disk_space_clean_forcibly_ratio and config.clean_file_forcibly_enable
-        wall_ms, reserved_ms = self._clock.wall_ms(), config.file_reserved_time_h * _HOUR_MS
+        segments = list(self._log.segments.files)
+        log_end = segments[-1].end if segments else 0
         ages_ms: dict[int, int] = {}
         expire_to = 0
-        for file in list(self._log.segments.files)[: config.delete_file_batch_max + 1][:-1]:
-            age_ms = wall_ms - self._files.modified_ms(file.path)
-            if not forced and (age_ms < reserved_ms or now < self._trusted_from):
+        for file, age_ms in self._ages(segments[: config.delete_file_batch_max + 1]):
+            if not forced and not self._is_expired(age_ms, log_end - file.start, now >= self._trusted_from):
                 break
             if file.end > safe_offset:
                 if (forced or asked) and not ages_ms:
@@ -308,6 +314,21 @@ class Retention:
         is_full = forced and used > config.disk_space_warning_level_ratio
         self._choice = _Choice(expire_to, forced, is_full, ages_ms)
         self.waiting = self.waiting or expire_to > 0
+
+    def _ages(self, segments: list[MappedFile]) -> Iterator[tuple[MappedFile, int]]:
+        """Yields each segment except the last with its age in ms."""
+        wall_ms = self._clock.wall_ms()
+        if self.keep_rule is not None:
+            yield from zip(segments, ages_by_records(self._files, segments, wall_ms), strict=False)
+            return
+        for file in segments[:-1]:
+            yield file, wall_ms - self._files.modified_ms(file.path)
+
+    def _is_expired(self, age_ms: int, length: int, is_clock_trusted: bool) -> bool:
+        """See ``KeepRule.is_expired``."""
+        if self.keep_rule is not None:
+            return self.keep_rule.is_expired(age_ms, length, is_clock_trusted)
+        return age_ms >= self._config.file_reserved_time_h * _HOUR_MS and is_clock_trusted
 
     def _find_long_queues(self) -> None:
         """Looks for queues whose oldest segment holds only entries of expired records."""

@@ -16,7 +16,9 @@ from tests.masters import HaPort, MasterLog, log_bytes
 from tests.slaves import ha_server
 from tests.unit.cli.test_cli import TIMEOUT_S, refused, refused_here, start
 
+from rucola.cli.amounts import keep_rule
 from rucola.cli.exit_codes import ExitCode
+from rucola.store.keep_rule import KeepRule
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.verify.check import verify
 
@@ -137,6 +139,11 @@ def test_a_copy_over_tls(tmp_path: Path, replicas: Callable[..., subprocess.Pope
         (("--store", "s", *NEEDED, "--tls-cert", "me.pem"), "--tls-ca"),
         (("--store", "s", *NEEDED, "--tls-key", "me.key"), "--tls-ca"),
         (("--store", "s", *NEEDED, "--tls-ca", "nothing.pem"), "nothing.pem"),
+        (("--store", "s", *NEEDED, "--keep", "30"), "--segment-bytes"),
+        *(
+            (("--store", "s", *NEEDED, "--keep", text), "--keep")
+            for text in ("", "0d", "1w", "-1h", "1 GiB", "\u0663d")
+        ),
     ],
 )
 def test_usage(
@@ -151,6 +158,21 @@ def test_usage(
     code, error = refused_here(capsys, "replica", *words)
     assert (code, text in error) == (ExitCode.USAGE, True), error
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("30d", KeepRule(age_ms=30 * 86_400_000)),
+        ("12h", KeepRule(age_ms=12 * 3_600_000)),
+        ("200GiB", KeepRule(size_bytes=200 << 30)),
+        ("3KiB", KeepRule(size_bytes=3072)),
+        ("2TiB", KeepRule(size_bytes=2 << 40)),
+        ("1000", KeepRule(size_bytes=1000)),
+    ],
+)
+def test_amounts_to_keep(text: str, rule: KeepRule) -> None:
+    assert keep_rule("--keep", text) == rule
 
 
 def test_a_broker_that_does_not_answer(tmp_path: Path) -> None:

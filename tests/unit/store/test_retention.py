@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,11 @@ import pytest
 from tests.unit.store.stores import SEGMENT, contents, everything, fill, message, opened, snapshot, with_topics
 
 from rucola.errors import DiskError
+from rucola.formats.message import BLANK, MAGIC_BLANK, MAGIC_V1
 from rucola.runtime.clock import local_time_digits
 from rucola.runtime.files import Files
+from rucola.store.keep_rule import KeepRule, ages_by_records
+from rucola.store.log.mapped_file import MappedFile
 from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageStatus, PutMessageStatus, StoreState
 from rucola.store.verify.check import verify
@@ -304,3 +309,101 @@ def test_expiry_on_request_does_not_wait_for_its_hour(tmp_path: Path) -> None:
     life.keep(1)
     assert len(life.segments()) == before - 2
     life.store.shutdown()
+
+
+@contextmanager
+def kept(path: Path, rule: KeepRule, **options: Any) -> Iterator[Life]:
+    """A store that follows ``rule``, with more than four segments. An hour passes after each 100 messages; all files
+    are new.
+    """
+    life = Life(path, **options)
+    life.store.keep_only(rule)
+    for number in range(15):
+        life.clock.advance(HOUR_MS)
+        fill(life.store, 100, first=number * 100)
+    life.synced()
+    assert len(life.segments()) > 4
+    yield life
+    life.store.shutdown()
+
+
+def newest_ms(life: Life) -> list[int]:
+    """Store time of the newest record of each segment."""
+    times: dict[int, int] = {}
+    for entries in everything(life.store).values():
+        for entry in entries:
+            start = entry[0] - entry[0] % SEGMENT
+            times[start] = max(times.get(start, 0), life.store._log.store_timestamp(entry[0]))
+    return [times[start] for start in sorted(times)]
+
+
+@pytest.mark.parametrize("hour", [HERE, ELSEWHERE])
+def test_a_copy_keeps_records_by_their_store_times(tmp_path: Path, hour: str) -> None:
+    with kept(tmp_path / "store", KeepRule(age_ms=8 * HOUR_MS), delete_when=hour) as life:
+        times, count = newest_ms(life), len(life.segments())
+        gone = sum(time_ms <= life.clock.wall_ms() + 61_000 - 8 * HOUR_MS for time_ms in times)
+        assert 0 < gone < count
+        life.keep()
+        assert starts_at(life, gone, count)
+        life.clock.advance(100 * HOUR_MS)
+        life.keep()
+        assert starts_at(life, count - 1, count)
+
+
+def test_the_age_of_files_does_not_count_for_a_copy(tmp_path: Path) -> None:
+    with kept(tmp_path / "store", KeepRule(age_ms=80 * HOUR_MS)) as life:
+        count = len(life.segments())
+        life.age(count, hours=100)
+        life.keep()
+        assert starts_at(life, 0, count)
+
+
+def test_a_copy_keeps_so_many_bytes(tmp_path: Path) -> None:
+    with kept(tmp_path / "store", KeepRule(size_bytes=3 * SEGMENT), delete_when=ELSEWHERE) as life:
+        count = len(life.segments())
+        life.keep()
+        assert starts_at(life, count - 3, count)
+
+
+def test_a_copy_keeps_its_newest_segment_however_little_it_may_keep(tmp_path: Path) -> None:
+    with kept(tmp_path / "store", KeepRule(size_bytes=1)) as life:
+        count = len(life.segments())
+        life.keep()
+        assert starts_at(life, count - 1, count)
+        assert life.store.get_message(b"T0", 0, life.store.min_queue_offset(b"T0", 0), 1, 1 << 20).views
+
+
+def test_a_jump_of_the_clock_removes_nothing_of_a_copy_by_age_but_by_size(tmp_path: Path) -> None:
+    with kept(tmp_path / "store", KeepRule(age_ms=80 * HOUR_MS, size_bytes=4 * SEGMENT)) as life:
+        count = len(life.segments())
+        life.clock.set_wall_ms(life.clock.wall_ms() + 100 * HOUR_MS)
+        life.keep()
+        assert starts_at(life, count - 4, count)
+
+
+def test_a_full_disk_takes_segments_of_a_copy_before_their_time(tmp_path: Path) -> None:
+    with kept(tmp_path / "store", KeepRule(age_ms=80 * HOUR_MS), delete_file_batch_max=2) as life:
+        life.files.used = 86
+        count = len(life.segments())
+        life.keep()
+        assert starts_at(life, 2, count)
+
+
+def test_a_segment_is_as_old_as_the_next_record_tells(tmp_path: Path) -> None:
+    """No record in the next segment: one behind it tells; and if none does, the segment stays."""
+    (tmp_path / "commitlog").mkdir()
+    times = [0, 5000, -1, 7000, -1]
+    segments = []
+    for number, time_ms in enumerate(times):
+        path = tmp_path / "commitlog" / f"{number * 100:020d}"
+        head = bytearray(100)
+        if time_ms >= 0:
+            head[:8] = (90).to_bytes(4, "big") + MAGIC_V1.to_bytes(4, "big", signed=True)
+            head[56:64] = time_ms.to_bytes(8, "big")
+        elif number == 2:
+            head[:8] = BLANK.pack(100, MAGIC_BLANK)
+        path.write_bytes(head)
+        segments.append(MappedFile(Files(), str(path), number * 100, 100, False, 0))
+    assert ages_by_records(Files(), segments, 10_000) == [5000, 3000, 3000, -1]
+    assert ages_by_records(Files(), segments[:1], 10_000) == ages_by_records(Files(), [], 10_000) == []
+    assert not KeepRule(age_ms=1).is_expired(-1, 100, True)

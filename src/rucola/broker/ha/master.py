@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol, cast
 
 from rucola.broker.ha.slave_access import SlaveAccess
@@ -273,13 +273,12 @@ class HaServer:
             slave.send_soon()
 
     def held_offset(self, count: int) -> int:
-        """Physical offset up to which ``count`` slaves have confirmed the log; -1 if there are not as many. ``count`` is
-        at least 1.
-        """
-        if count == 1:
-            return max((slave.link.confirmed for slave in self.slaves), default=-1)
-        offsets = sorted((slave.link.confirmed for slave in self.slaves), reverse=True)
-        return offsets[count - 1] if count <= len(offsets) else -1
+        """Physical offset up to which ``count`` slaves have confirmed the log; -1 if there are fewer. At least 1."""
+        return _nth((slave.link.confirmed for slave in self.slaves), count)
+
+    def reported_offset(self, count: int) -> int:
+        """The same by what slaves report, which is more as long as one has only asked for what follows."""
+        return _nth((slave.link.acknowledged for slave in self.slaves), count)
 
     # --- for the connections
 
@@ -323,3 +322,10 @@ def _name_in(certificate: Mapping[str, object] | None) -> str:
         return "none"
     subject = cast("tuple[tuple[tuple[str, str], ...], ...]", certificate.get("subject", ()))
     return ", ".join(f"{key}={value}" for part in subject for key, value in part)
+
+
+def _nth(offsets: Iterable[int], count: int) -> int:
+    if count == 1:
+        return max(offsets, default=-1)
+    descending = sorted(offsets, reverse=True)
+    return descending[count - 1] if count <= len(descending) else -1

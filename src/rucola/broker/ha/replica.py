@@ -27,12 +27,15 @@ from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.config import FlushDiskType, MessageStoreConfig
 from rucola.store.ha.slave_link import SlaveLink
+from rucola.store.keep_rule import KeepRule
 from rucola.store.message_store import MessageStore
 from rucola.store.results import StoreState
 
 logger = logging.getLogger(__name__)
 TABLES_S = 10.0
 """Pause between two copies of the master's tables, and between two lines about the progress."""
+QUARANTINE_BYTES = 1 << 30
+"""Default of ``quarantine_bytes_max``."""
 _TICK_S = 0.2
 _KEPT_FOR_EVER_H = 1 << 20
 
@@ -49,6 +52,9 @@ class ReplicaOptions:
         segment_bytes: the master's ``mappedFileSizeCommitLog``; None to ask for it.
         flush_at_once: whether what came is synced, and reported, at once and not twice a second.
         tls: encrypts the connections to the HA port; None for plain ones.
+        keep: how much of the log is kept; None to remove nothing.
+        rejoin: whether a copy whose log parts from the master's goes back to the last common record.
+        quarantine_bytes_max: most bytes that are kept then of what only the copy has.
     """
 
     master: str
@@ -58,6 +64,9 @@ class ReplicaOptions:
     segment_bytes: int | None = None
     flush_at_once: bool = False
     tls: SSLContext | None = None
+    keep: KeepRule | None = None
+    rejoin: bool = False
+    quarantine_bytes_max: int = QUARANTINE_BYTES
 
 
 class Replica:
@@ -126,11 +135,14 @@ class Replica:
         self.store = store = MessageStore(config, self._files, self._clock, self._is_batch_topic, is_copy=True)
         self._loop = asyncio.get_running_loop()
         store.listen(on_flushed=self._flushed_in_thread)
+        if self._options.keep is not None:
+            store.keep_only(self._options.keep)
         store.load()
         try:
             self._log = store.slave_log()
             # Whoever reads the directory in place may open it before the first record comes.
             self._files.make_directory(f"{self._root}/commitlog")
+            self._common = self._log.common_point() if self._options.rejoin else None
             self._client = SlaveClient(
                 self._options.master,
                 self._link,
@@ -151,12 +163,17 @@ class Replica:
         Raises:
             CopyRefusedError: the copy must not go on with this master's log.
             DiskError: the disk failed or is full.
-            StoreDamagedError: records of the copy cannot be dispatched.
+            StoreDamagedError: records of the copy cannot be dispatched, or what is behind a cut cannot be read.
         """
+        while not await self._copy():
+            await self._cut()
+
+    async def _copy(self) -> bool:
+        """Copies; returns False if the log must be cut first."""
         copying = asyncio.ensure_future(self._client.run())
         following = asyncio.ensure_future(self._follow())
         try:
-            while self._failure is None and not self._is_complete:
+            while self._failure is None and not copying.done() and not self._is_complete:
                 await asyncio.wait((copying, following), timeout=_TICK_S, return_when=asyncio.FIRST_COMPLETED)
                 for task in (copying, following):
                     if task.done():
@@ -164,17 +181,37 @@ class Replica:
                 self._check_disk()
             if self._failure is not None:
                 raise self._failure
+            return not copying.done()
         finally:
             for task in (copying, following):
                 task.cancel()
             await asyncio.gather(copying, following, return_exceptions=True)
 
+    async def _cut(self) -> None:
+        """Cuts the log behind the last record that the master has, too."""
+        assert self._common is not None
+        cut_offset = self._common.cut_offset
+        event(
+            logger,
+            logging.WARNING,
+            "logs part, going back to the last common record",
+            cut_offset=cut_offset,
+            end_offset=self._log.end_offset,
+        )
+        self.store.plan_cut(cut_offset, self._options.quarantine_bytes_max)
+        await self._close()
+        self._open(self.store.config)
+
     async def stop(self) -> None:
         """Syncs and closes the store, also after a failed ``run``."""
-        if self._dispatching is not None:
-            self._dispatching.cancel()
         if self._master is not None:
             await self._master.close()
+        await self._close()
+
+    async def _close(self) -> None:
+        if self._dispatching is not None:
+            self._dispatching.cancel()
+            self._dispatching = None
         if self._writing is not None:  # a thread may still write a table, and the lock must outlast that
             await asyncio.gather(self._writing, return_exceptions=True)
         self.store.shutdown()
@@ -207,10 +244,13 @@ class Replica:
     # -- the parts that the client calls -------------------------------------------------------------------------------
 
     def _link(self, start: int) -> SlaveLink:
-        return SlaveLink(self._log, start, self._root)
+        return SlaveLink(self._log, start, self._root, self._common)
 
     async def _choose_start(self) -> int:
         """Returns what to ask for if the copy has no record."""
+        if self._common is not None and self._common.is_searching and self._master is not None:
+            bounds = await self._master.log_bounds()
+            self._common.bound(bounds.min_offset, bounds.max_offset)
         if not self._log.is_empty or self._master is None:
             return NEWEST_SEGMENT
         start = (await self._master.log_bounds()).min_offset
@@ -310,10 +350,10 @@ class Replica:
             store_path_root_dir=self._root,
             flush_disk_type=FlushDiskType.ASYNC_FLUSH,
             flush_commit_log_least_pages=0,
-            # The records are the master's: this store adds none, and removes none.
+            # The records are the master's: this store adds none, and without a rule of its own it removes none.
             enabled_append_prop_crc=False,
             file_reserved_time_h=_KEPT_FOR_EVER_H,
-            clean_file_forcibly_enable=False,
+            clean_file_forcibly_enable=self._options.keep is not None,
         )
         sizes = {
             "the master": int(values["mappedFileSizeCommitLog"]) if "mappedFileSizeCommitLog" in values else None,

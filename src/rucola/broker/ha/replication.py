@@ -52,8 +52,10 @@ class Replication:
         call_later: Callable[[float, Callable[[], None]], object],
     ) -> None:
         self._needed = max(in_sync_replicas - 1, 0)
-        self._held = -1
-        """Physical offset up to which as many slaves as needed have the log; -1 if there are not as many."""
+        self._held = self._reported = -1
+        """Physical offset up to which as many slaves as needed have confirmed the log, and up to which they report it;
+        -1 if there are not as many.
+        """
         self.in_sync: InSyncReplicas | None = None
         if max(in_sync_replicas, least) > 1:
             self.in_sync = InSyncReplicas(in_sync_replicas, least, self._available)
@@ -94,6 +96,7 @@ class Replication:
         """See ``SlaveWatcher``."""
         if self._needed:
             self._held = self.server.held_offset(self._needed)
+            self._reported = self.server.reported_offset(self._needed)
         if self.in_sync is not None:
             self.in_sync.acknowledged()
         if len(self.waiters):
@@ -168,7 +171,7 @@ class Replication:
 
     def _lacks_slaves(self) -> bool:
         """Whether too few slaves are in sync for a confirmation in time."""
-        return self._held < max(self.server.log.sendable_offset - _IN_SYNC_BYTES, 0)
+        return self._reported < max(self.server.log.sendable_offset - _IN_SYNC_BYTES, 0)
 
     def _lacks(self) -> str:
         return f"but {self._available()} slaves are in sync, and {self._needed} must have it"

@@ -87,7 +87,7 @@ class SlaveClient:
             self._report(connection)
 
     async def run(self) -> None:
-        """Copies until it is cancelled.
+        """Copies until it is cancelled, or until the log must be cut (``CommonPoint``).
 
         Raises:
             CopyRefusedError: the copy must not go on with this master's log.
@@ -98,6 +98,10 @@ class SlaveClient:
             link = await self._connect_once()
             if link is not None and link.refusal is not None:
                 raise link.refusal
+            if link is not None and link.state is SlaveState.CUTTING:
+                return
+            if link is not None and link.is_answered:
+                continue
             pause_s = min(2 * pause_s, _PAUSE_MAX_S) if link is None or not link.progress else _PAUSE_MIN_S
             await asyncio.sleep(pause_s)
 
@@ -126,7 +130,7 @@ class SlaveClient:
             connection.close()
         if connection.failure is not None:
             raise connection.failure
-        if link.refusal is None:
+        if link.refusal is None and not link.is_answered:
             event(logger, logging.WARNING, "connection to master ended", address=self._address, reason=link.reason)
         return link
 

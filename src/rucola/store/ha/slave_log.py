@@ -22,6 +22,7 @@ from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.formats.checksum import crc32
 from rucola.formats.message import BLANK, CHECK_ALL, ROWS_MAX, walk_records
 from rucola.runtime.logs import event
+from rucola.store.ha.common_point import CommonPoint
 from rucola.store.ha.overlap import OVERLAP_BYTES, Overlap
 from rucola.store.ha.record_head import HEAD_BYTES, PROVING_BYTES, head_problem
 from rucola.store.log.commit_log import CommitLog
@@ -154,6 +155,10 @@ class SlaveLog:
             if file.end <= end and (size := self._size_at(file, last)):
                 rest = min(last + size + BLANK.size, file.end), file.end
         return Overlap(log, max(min(start, self._flushed_offset()), log.min_offset, 1), end, rest)
+
+    def common_point(self) -> CommonPoint:
+        """Returns the search for the last record that a master has, too."""
+        return CommonPoint(self._log)
 
     def append(self, content: memoryview) -> CopyVerdict:
         """Writes the bytes that follow ``received_offset``. ``check`` makes them part of the log.

@@ -1,7 +1,9 @@
 """The states of one connection of a slave to its master, and what leads from one to the next.
 
 A connection begins in ``ASKING`` if the slave has no record yet, otherwise in ``COMPARING``. Only in ``PROVING`` and
-``COPYING`` do bytes of the master reach the slave's log. The page on architecture has the table as a picture.
+``COPYING`` do bytes of the master reach the slave's log. Once the logs have parted, and the slave may rejoin,
+connections begin in ``SEARCHING`` until the last common record is known. The page on architecture has the table as a
+picture.
 """
 
 from __future__ import annotations
@@ -18,10 +20,14 @@ class SlaveState(Enum):
     """The first record must prove that these bytes are the beginning of a segment."""
     COMPARING = "comparing"
     """The master sends again what the slave has; both must be equal."""
+    SEARCHING = "searching"
+    """One record is compared, to find the last one that both have."""
     COPYING = "copying"
     """Bytes are appended to the slave's log."""
     ENDED = "ended"
     """The connection is of no more use; the slave connects again."""
+    CUTTING = "cutting"
+    """The last common record is known; the slave cuts its log behind it, and connects again."""
     REFUSED = "refused"
     """The slave must not go on with this log; no other connection helps."""
 
@@ -34,6 +40,9 @@ class SlaveEvent(Enum):
     EQUAL = "all bytes are equal"
     DIFFERENT = "bytes differ"
     NOTHING_THERE = "master has nothing there"
+    PARTED = "logs part, and the slave may rejoin"
+    FOUND = "last common record is found"
+    NOTHING_COMMON = "no record is common"
     MISPLACED = "start is no segment's start"
     DAMAGED = "a record is damaged"
     STUCK = "damage cannot be passed"
@@ -57,13 +66,21 @@ TRANSITIONS: dict[tuple[SlaveState, SlaveEvent], SlaveState] = {
     (SlaveState.COMPARING, SlaveEvent.NOTHING_THERE): SlaveState.REFUSED,
     (SlaveState.COMPARING, SlaveEvent.DISORDER): SlaveState.ENDED,
     (SlaveState.COMPARING, SlaveEvent.LOST): SlaveState.ENDED,
+    (SlaveState.COMPARING, SlaveEvent.PARTED): SlaveState.ENDED,
+    (SlaveState.SEARCHING, SlaveEvent.EQUAL): SlaveState.ENDED,
+    (SlaveState.SEARCHING, SlaveEvent.DIFFERENT): SlaveState.ENDED,
+    (SlaveState.SEARCHING, SlaveEvent.NOTHING_THERE): SlaveState.ENDED,
+    (SlaveState.SEARCHING, SlaveEvent.FOUND): SlaveState.CUTTING,
+    (SlaveState.SEARCHING, SlaveEvent.NOTHING_COMMON): SlaveState.REFUSED,
+    (SlaveState.SEARCHING, SlaveEvent.DISORDER): SlaveState.ENDED,
+    (SlaveState.SEARCHING, SlaveEvent.LOST): SlaveState.ENDED,
     (SlaveState.COPYING, SlaveEvent.DAMAGED): SlaveState.ENDED,
     (SlaveState.COPYING, SlaveEvent.STUCK): SlaveState.REFUSED,
     (SlaveState.COPYING, SlaveEvent.DISORDER): SlaveState.ENDED,
     (SlaveState.COPYING, SlaveEvent.LOST): SlaveState.ENDED,
 }
 """For each state and event, the next state. All other pairs are defects."""
-FINAL = frozenset({SlaveState.ENDED, SlaveState.REFUSED})
+FINAL = frozenset({SlaveState.ENDED, SlaveState.CUTTING, SlaveState.REFUSED})
 
 
 def after(state: SlaveState, event: SlaveEvent) -> SlaveState:

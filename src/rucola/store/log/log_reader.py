@@ -29,7 +29,18 @@ _BORN_HOST_V6 = 16
 _HOST_V6_MORE = 12
 _RECORD_MIN = 64
 HEAD_BYTES = _RECORD_MIN + _HOST_V6_MORE
-"""Number of bytes of a record that ``store_timestamp`` reads."""
+"""Number of bytes of a record that ``stored_ms`` reads."""
+
+
+def stored_ms(head: bytes | memoryview) -> int:
+    """Returns the store time in ms that a record states.
+
+    Args:
+        head: its first ``HEAD_BYTES`` bytes.
+    """
+    wide = _I32.unpack_from(head, _SYS_FLAG_AT)[0] & _BORN_HOST_V6
+    timestamp: int = _I64.unpack_from(head, _STORE_TIMESTAMP_AT + (_HOST_V6_MORE if wide else 0))[0]
+    return timestamp
 
 
 class Gap(NamedTuple):
@@ -145,11 +156,7 @@ class LogReader:
         checked.
         """
         view = self.view(physical_offset, HEAD_BYTES)
-        if view is None:
-            return -1
-        wide = _I32.unpack_from(view, _SYS_FLAG_AT)[0] & _BORN_HOST_V6
-        timestamp: int = _I64.unpack_from(view, _STORE_TIMESTAMP_AT + (_HOST_V6_MORE if wide else 0))[0]
-        return timestamp
+        return -1 if view is None else stored_ms(view)
 
     def holds(self, physical_offset: int, size: int, topic: bytes, queue_id: int, queue_offset: int) -> bool:
         """True if the record at ``physical_offset`` has ``size`` bytes and these queue values, or lies in a gap.

@@ -21,6 +21,8 @@ REBUILD_MARK = "rucola-rebuild"
 """Name of a file that lies beside the segments of a log while its queues and index are being replaced
 (``doctor.publish``).
 """
+CUT_PLAN = "rucola-cut"
+"""Name of a file that lies beside the segments of a log while its end is being cut off (``recovery.log_cut``)."""
 
 Place = tuple[str, str, int]
 """Directory, name and length of a file; -1 as the length of other people's files."""
@@ -114,6 +116,8 @@ class SegmentList:
         for place in places:
             if _belongs_here(place[1]):
                 found.append(place)
+            elif place[1].removesuffix(".tmp") == CUT_PLAN:
+                continue  # who opens the store for writing finishes the cut
             elif (path := "/".join(place[:2])) not in self._files.strangers:
                 self._files.strangers.add(path)
                 event(logger, logging.WARNING, "file of somebody else passed over", path=path)

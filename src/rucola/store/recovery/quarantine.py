@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable, Iterator
 
 from rucola.errors import StoreDamagedError
 from rucola.formats.config_json import UNREADABLE_JSON
@@ -80,6 +81,51 @@ class Quarantine:
         if kept is None or not self._files.exists(f"{path}.json"):
             self._files.replace_file(f"{path}.json", json.dumps(manifest, indent=1).encode())
         event(logger, logging.WARNING, "bytes of the log copied to quarantine", **manifest)
+
+    def keep_long(
+        self, physical_offset: int, pieces: Callable[[], Iterator[bytes]], is_kept: bool, reason: str
+    ) -> None:
+        """Copies a part of the log that may be long and is about to be overwritten; the log then ends before it. Does
+        nothing if an interrupted call has done it already.
+
+        Args:
+            pieces: returns the bytes, piece by piece; called twice.
+            is_kept: whether the bytes are kept; otherwise only their length and digest are.
+        """
+        import hashlib
+
+        digest, length = hashlib.sha256(), 0
+        for piece in pieces():
+            digest.update(piece)
+            length += len(piece)
+        manifest = {
+            "physicalOffset": physical_offset,
+            "length": length,
+            "sha256": digest.hexdigest(),
+            "logEnd": physical_offset,
+            "reason": reason,
+            "kept": is_kept,
+        }
+        content = json.dumps(manifest, indent=1).encode()
+        self._files.make_directory(self.path)
+        path, number = f"{self.path}/{physical_offset:020d}", 0
+        while (known := self._files.read_file(f"{path}.json")) != content:
+            if known is None and not self._files.exists(path):
+                break
+            number += 1
+            path = f"{self.path}/{physical_offset:020d}.{number}"
+        # The manifest comes first: without it, an interrupted call would not know its bytes again.
+        self._files.replace_file(f"{path}.json", content)
+        if is_kept and not self._files.exists(path):
+            self._files.replace_file(path, pieces())
+        event(logger, logging.WARNING, "end of the log copied to quarantine", **manifest)
+
+    def forget_gaps(self, physical_end: int) -> None:
+        """Removes the gaps at and after ``physical_end`` from the list, where the log was cut."""
+        gaps = self.gaps()
+        left = [Gap(gap.start, min(gap.end, physical_end)) for gap in gaps if gap.start < physical_end]
+        if left != gaps:
+            self._files.replace_file(f"{self.path}/gaps.json", json.dumps(left).encode())
 
     def move(self, path: str, name: str, reason: str) -> str:
         """Moves a file or directory into the quarantine, which must be on the same file system; returns its new

@@ -31,6 +31,7 @@ from rucola.errors import (
 )
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
+from rucola.store.keep_rule import KeepRule
 from rucola.store.log.commit_log import CommitLog
 from rucola.store.message_store import MessageStore
 from rucola.store.offline.offline_store import OfflineStore
@@ -160,6 +161,21 @@ def test_a_copy_removes_nothing_and_knows_topics_with_batches(tmp_path: Path, ma
             assert (config.file_reserved_time_h, config.clean_file_forcibly_enable) == (1 << 20, False)
             kinds = [replica._is_batch_topic(topic) for topic in (b"B", b"S", b"unknown", b"\xff")]
             assert kinds == [True, False, None, None]
+
+    run_virtual(scenario())
+
+
+def test_a_copy_with_a_rule_removes_its_oldest_segments_and_goes_on(tmp_path: Path, master: MasterLog) -> None:
+    async def scenario() -> None:
+        rule = KeepRule(size_bytes=2 * SEGMENT)
+        async with HaPort(master) as ha, running(tmp_path, ha, KnownBroker(ha), keep=rule) as (replica, _):
+            assert replica.store.config.clean_file_forcibly_enable
+            await until(lambda: replica.end_offset == master.end)
+            replica.store.expire_now()
+            left = master.end - master.end % SEGMENT - SEGMENT
+            await until(lambda: not (tmp_path / "commitlog" / f"{left - SEGMENT:020d}").exists())
+            assert replica.store.min_offset == left
+            assert (tmp_path / "commitlog" / f"{left:020d}").exists()
 
     run_virtual(scenario())
 

@@ -11,7 +11,14 @@ from tests.masters import Slave, log_bytes
 from tests.unit.store.stores import SEGMENT, fill, opened, sync_config
 
 from rucola.errors import DiskError
-from rucola.formats.ha import FIRST_BYTE, NEWEST_SEGMENT, TRANSFER_HEADER, decode_header, encode_report
+from rucola.formats.ha import (
+    FIRST_BYTE,
+    NEWEST_SEGMENT,
+    TRANSFER_HEADER,
+    decode_header,
+    encode_header,
+    encode_report,
+)
 from rucola.runtime.files import Files
 from rucola.store.ha.master_link import NO_REPORT, MasterLink
 from rucola.store.ha.sent_log import SentLog
@@ -166,17 +173,26 @@ def test_a_slave_with_nothing_gets_the_newest_segment_that_has_something(end: in
         (-1, "the slave asks for -1"),
         (-(1 << 63), "the slave asks for"),
         (SEGMENT - 1, "but the log begins at"),
-        (3 * SEGMENT + 1, "it is another log"),
-        ((1 << 63) - 1, "it is another log"),
     ],
 )
 def test_what_this_log_cannot_follow_is_refused(report: int, reason: str) -> None:
+    link = asked(ScriptedLog(SEGMENT, 3 * SEGMENT), report)
+    assert reason in link.reason and link.acknowledged == NO_REPORT
+    assert link.transfer() is None and link.heartbeat() == b""
+
+
+@pytest.mark.parametrize("report", [3 * SEGMENT + 1, (1 << 63) - 1])
+def test_a_slave_that_has_more_is_told_where_this_log_ends(report: int) -> None:
     """RocketMQ's master sends heartbeats for ever, counts such a slave as in sync, and later sends it the inside of a
     record.
     """
     link = asked(ScriptedLog(SEGMENT, 3 * SEGMENT), report)
-    assert reason in link.reason and link.acknowledged == NO_REPORT
+    assert link.transfer() == (encode_header(3 * SEGMENT, 0), b"")
     assert link.transfer() is None and link.heartbeat() == b""
+    assert (link.reason, link.acknowledged) == ("", NO_REPORT)
+    link.receive(encode_report(report))
+    assert "it is another log" in link.reason and link.acknowledged == NO_REPORT
+    assert link.transfer() is None
 
 
 def test_a_slave_may_come_before_the_first_message() -> None:
