@@ -102,7 +102,7 @@ def test_s77_a_certificate_suffices_from_anywhere(
             tmp_path / "a", broker_role="SYNC_MASTER", slave_timeout_ms=60_000, **with_tls(pems, mode)
         ) as cluster:
             async with replica(tmp_path / "b", cluster, shows(pems, "slave")) as (copy, _):
-                await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+                await until(lambda: ha_server(cluster).reported_offset(1) >= 0)
                 for number in range(20):
                     assert (await cluster.send("T", b"%d" % number * 20_000)).code == ResponseCode.SUCCESS
                 assert log_bytes(copy.store) == log_bytes(cluster.broker.store)
@@ -122,7 +122,7 @@ def test_s77_both_kinds_on_one_port(tmp_path: Path, pems: Path) -> None:
                 slave = await ScriptedSlave.connect(cluster, tls=tls)
                 slave.report(1)
                 await slave.follow(end)
-                await until(lambda: ha_server(cluster).held_offset(1) == end)
+                await until(lambda: ha_server(cluster).reported_offset(1) == end)
                 slave.close()
                 await until(lambda: not ha_server(cluster).slaves)
 
@@ -249,7 +249,7 @@ def test_s77_a_thousand_half_handshakes(tmp_path: Path, pems: Path, mode: str) -
             slave = await ScriptedSlave.connect(cluster, tls=shows(pems, "slave"))
             slave.report(0)
             serving = asyncio.create_task(slave.serve())
-            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            await until(lambda: ha_server(cluster).reported_offset(1) >= 0)
             listener: Any = ha_server(cluster)._server
             halves = []
             for number in range(1000):

@@ -37,7 +37,7 @@ STRICT: dict[str, Any] = {"broker_role": "SYNC_MASTER", "min_in_sync_replicas": 
 
 
 async def in_sync(cluster: Cluster, slaves: int = 1) -> None:
-    await until(lambda: ha_server(cluster).held_offset(slaves) == cluster.broker.store.max_offset)
+    await until(lambda: ha_server(cluster).reported_offset(slaves) == cluster.broker.store.max_offset)
 
 
 def gauges(cluster: Cluster) -> dict[str, float]:
@@ -104,7 +104,7 @@ def test_other_requests_succeed(tmp_path: Path, kind: Callable[[Cluster], Awaita
     async def play() -> None:
         async with Cluster(tmp_path, sync_flush, recall_message_enable=True, **STRICT) as cluster:
             slave, serving = await following(cluster)
-            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            await until(lambda: ha_server(cluster).reported_offset(1) >= 0)
             assert (await cluster.send("T", b"0")).code == OK
             ask = await kind(cluster)
             slave.close()
@@ -127,7 +127,7 @@ def test_the_first_message_of_all_is_on_two_brokers(tmp_path: Path, sync_flush: 
             replica = Replica(wanted, broker, Files(), SystemClock())
             await replica.start()
             copying = asyncio.create_task(replica.run())
-            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            await until(lambda: ha_server(cluster).reported_offset(1) >= 0)
             assert gauges(cluster)["rucola_slave_behind_bytes"] == 0 == gauges(cluster)["rucola_slave_behind_seconds"]
             assert (await cluster.send("T", b"first")).code == OK
             assert replica.store.flushed_offset == cluster.broker.store.max_offset > 0
@@ -146,7 +146,7 @@ def test_a_slave_that_lacks_too_much_does_not_count(tmp_path: Path, monkeypatch:
         async with Cluster(tmp_path, slave_timeout_ms=100, **STRICT) as cluster:
             slave = await ScriptedSlave.connect(cluster)
             slave.report(0)
-            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            await until(lambda: ha_server(cluster).reported_offset(1) >= 0)
             assert (await cluster.send("T", b"x" * 2000)).code in (NO_SLAVE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
             assert (await cluster.send("T", b"x")).code == REFUSED[0]
             await slave.follow(cluster.broker.store.max_offset)
@@ -316,7 +316,7 @@ def test_seconds_behind(tmp_path: Path) -> None:
                 (ends[3], 0),
             ):
                 slave.report(offset)
-                await until(lambda offset=offset: ha_server(cluster).held_offset(1) == offset)
+                await until(lambda offset=offset: ha_server(cluster).reported_offset(1) == offset)
                 assert round(gauges(cluster)["rucola_slave_behind_seconds"]) == seconds, offset
             slave.close()
 
