@@ -65,6 +65,11 @@ class Replication:
         )
 
     @property
+    def waits(self) -> bool:
+        """See ``SlaveWatcher``."""
+        return self._needed > 0
+
+    @property
     def needed(self) -> int:
         """Number of slaves that must have a message."""
         return self._needed
