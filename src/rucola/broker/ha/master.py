@@ -36,7 +36,7 @@ _UNSENT_BYTES_MAX = 1024 * 1024
 _REPORTS_BYTES = 8 * 1024
 """Bytes of reports that are read at a time; a slave sends a few reports in each turn."""
 GATHER_S: Final = 0.005
-"""How long what was appended is gathered if nobody waits for slaves: a transfer costs as much as two to four messages."""
+"""How long what was appended is gathered if nobody waits for slaves. A transfer costs more CPU time than a message."""
 HEARTBEAT_S: Final = 5.0
 SILENCE_S: Final = 20.0
 """A slave reports at least every 5 s."""
