@@ -122,7 +122,7 @@ class Replication:
         lacks most; 0 without slaves, NaN if the disk would have to be asked.
         """
         acknowledged = min((slave.link.acknowledged for slave in self.server.slaves), default=None)
-        return 0.0 if acknowledged is None else self.server.log.seconds_from(max(acknowledged, 0))
+        return 0.0 if acknowledged is None else self.server.log.seconds_from(acknowledged)
 
     @property
     def in_sync_count(self) -> int:
