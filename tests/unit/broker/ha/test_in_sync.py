@@ -161,9 +161,11 @@ def test_a_slave_that_lacks_too_much_does_not_count(tmp_path: Path, monkeypatch:
     run(play())
 
 
-def test_two_slaves_may_be_required_though_one_confirms(tmp_path: Path) -> None:
+@pytest.mark.parametrize("confirming", [1, 2])
+def test_more_may_be_required_than_confirm(tmp_path: Path, confirming: int) -> None:
     async def play() -> None:
-        async with Cluster(tmp_path, broker_role="SYNC_MASTER", min_in_sync_replicas=3) as cluster:
+        options = {"in_sync_replicas": confirming, "min_in_sync_replicas": 3}
+        async with Cluster(tmp_path, broker_role="SYNC_MASTER", **options) as cluster:
             one, serving = await following(cluster)
             await in_sync(cluster)
             assert (await cluster.send("T", b"x")).code == REFUSED[0]
