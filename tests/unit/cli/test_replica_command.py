@@ -18,6 +18,8 @@ from tests.unit.cli.test_cli import TIMEOUT_S, refused, refused_here, start
 
 from rucola.cli.amounts import keep_rule
 from rucola.cli.exit_codes import ExitCode
+from rucola.remoting.client import ClientOptions, RemotingClient
+from rucola.runtime.tls import client_context
 from rucola.store.keep_rule import KeepRule
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.verify.check import verify
@@ -106,9 +108,11 @@ def test_a_copy_over_tls(tmp_path: Path, replicas: Callable[..., subprocess.Pope
 
     async def scenario() -> None:
         async with Cluster(
-            tmp_path / "master", ha_listen_port=0, ha_tls_mode="enforcing", tls_mode="permissive", **files
+            tmp_path / "master", ha_listen_port=0, ha_tls_mode="enforcing", tls_mode="enforcing", **files
         ) as cluster:
-            await cluster.send("Flights", b"x" * 1000)
+            producer = RemotingClient(ClientOptions(tls=client_context(authority)))
+            await producer.invoke(cluster.broker.address, cluster.send_command("Flights", b"x" * 1000))
+            await producer.close()
             store = str(tmp_path / "copy")
             words = ("--hidden", "--json", "--store", store, "--broker", cluster.broker.address, "--until", "now")
             words += ("--master", f"127.0.0.1:{ha_server(cluster).port}", "--tls-ca", authority)

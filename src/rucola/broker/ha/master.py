@@ -35,6 +35,8 @@ _ALL_BYTES = 4 * TURN_BYTES
 _UNSENT_BYTES_MAX = 1024 * 1024
 _REPORTS_BYTES = 8 * 1024
 """Bytes of reports that are read at a time; a slave sends a few reports in each turn."""
+GATHER_S: Final = 0.005
+"""How long what was appended is gathered if nobody waits for slaves. A transfer costs more CPU time than a message."""
 HEARTBEAT_S: Final = 5.0
 SILENCE_S: Final = 20.0
 """A slave reports at least every 5 s."""
@@ -61,6 +63,11 @@ class HaPort(NamedTuple):
 
 class SlaveWatcher(Protocol):
     """Wants to know what slaves have."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether senders wait for slaves."""
+        ...
 
     def changed(self) -> None:
         """Called when a slave came or went."""
@@ -229,6 +236,7 @@ class HaServer:
         self._log = PeerLog()
         self._server: asyncio.Server | TlsListener | None = None
         self._looking: PeriodicWork | None = None
+        self._gathering: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Starts to listen.
@@ -257,6 +265,8 @@ class HaServer:
         """Closes the port, sends what there is to slaves that take it at once, and cuts their connections. Afterwards
         the log is not read.
         """
+        if self._gathering is not None:
+            self._gathering.cancel()
         if self._looking is not None:
             await self._looking.stop()
         if self._server is not None:
@@ -268,7 +278,19 @@ class HaServer:
             slave.abort()
 
     def grew(self) -> None:
-        """Called when more of the log may leave."""
+        """Called when more of the log may leave. It leaves in the next iteration of the event loop if senders wait for
+        it, otherwise a moment later.
+        """
+        if self.watcher.waits:
+            self._send_soon()
+        elif self._gathering is None and self.slaves:
+            self._gathering = self.loop.call_later(GATHER_S, self._gathered)
+
+    def _gathered(self) -> None:
+        self._gathering = None
+        self._send_soon()
+
+    def _send_soon(self) -> None:
         for slave in self.slaves:
             slave.send_soon()
 

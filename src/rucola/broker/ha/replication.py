@@ -67,6 +67,11 @@ class Replication:
         )
 
     @property
+    def waits(self) -> bool:
+        """See ``SlaveWatcher``."""
+        return self._needed > 0
+
+    @property
     def needed(self) -> int:
         """Number of slaves that must have a message."""
         return self._needed
@@ -120,7 +125,7 @@ class Replication:
         lacks most; 0 without slaves, NaN if the disk would have to be asked.
         """
         acknowledged = min((slave.link.acknowledged for slave in self.server.slaves), default=None)
-        return 0.0 if acknowledged is None else self.server.log.seconds_from(max(acknowledged, 0))
+        return 0.0 if acknowledged is None else self.server.log.seconds_from(acknowledged)
 
     @property
     def in_sync_count(self) -> int:

@@ -72,7 +72,8 @@ class SentLog:
 
     def seconds_from(self, physical_offset: int) -> float:
         """Returns the seconds between the store times of the newest record and of the first one that begins at
-        ``physical_offset`` or behind it; 0 if there is none, NaN if it is not in memory.
+        ``physical_offset`` or behind it; 0 if there is none, NaN if it is not in memory. What lies before the beginning
+        of the log counts as its beginning.
         """
         at = max(physical_offset, self.min_offset)
         for _ in range(_LOOKS_MAX):

@@ -30,7 +30,9 @@ from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import FLAG_ONEWAY
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
+from rucola.store.ha import sent_log
 from rucola.store.ha.sent_log import SentLog
+from rucola.store.log.log_reader import HEAD_BYTES
 
 REFUSED = ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough"
 STRICT: dict[str, Any] = {"broker_role": "SYNC_MASTER", "min_in_sync_replicas": 2}
@@ -159,9 +161,11 @@ def test_a_slave_that_lacks_too_much_does_not_count(tmp_path: Path, monkeypatch:
     run(play())
 
 
-def test_two_slaves_may_be_required_though_one_confirms(tmp_path: Path) -> None:
+@pytest.mark.parametrize("confirming", [1, 2])
+def test_more_may_be_required_than_confirm(tmp_path: Path, confirming: int) -> None:
     async def play() -> None:
-        async with Cluster(tmp_path, broker_role="SYNC_MASTER", min_in_sync_replicas=3) as cluster:
+        options = {"in_sync_replicas": confirming, "min_in_sync_replicas": 3}
+        async with Cluster(tmp_path, broker_role="SYNC_MASTER", **options) as cluster:
             one, serving = await following(cluster)
             await in_sync(cluster)
             assert (await cluster.send("T", b"x")).code == REFUSED[0]
@@ -337,6 +341,23 @@ def test_seconds_behind_of_large_records_and_over_the_end_of_a_segment(tmp_path:
             for at, seconds in ((0, 20), (1, 10), (2 << 20, 10), (starts[1], 10), (second, 10), (second + 1, 0)):
                 assert round(log.seconds_from(at)) == seconds, at
             assert log.seconds_from(log.sendable_offset) == 0
+
+    run_virtual(play())
+
+
+def test_a_record_that_begins_at_the_end_of_a_look_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        async with Cluster(tmp_path, ha_listen_port=0) as cluster:
+            log = cluster.broker.store.sent_log()
+            await cluster.send("T", b"x" * 200)
+            first_end = log.sendable_offset
+            for _ in range(2):
+                await asyncio.sleep(10)
+                await cluster.send("T", b"x" * 200)
+            for look_bytes in range(2 * HEAD_BYTES, first_end + 2 * HEAD_BYTES):
+                monkeypatch.setattr(sent_log, "_LOOK_BYTES", look_bytes)
+                assert round(log.seconds_from(1)) == 10, look_bytes
+            assert round(log.seconds_from(-1)) == 20
 
     run_virtual(play())
 

@@ -61,6 +61,40 @@ def test_a_slave_gets_each_message_at_once(tmp_path: Path, sync_flush: bool) -> 
     run(play())
 
 
+def test_what_nobody_waits_for_is_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(master, "GATHER_S", 0.5)
+
+    async def play() -> None:
+        async with Cluster(tmp_path, ha_listen_port=0) as cluster:
+            slave = await ScriptedSlave.connect(cluster)
+            slave.report(0)
+            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            for number in range(10):
+                await cluster.send("T", b"%d" % number)
+            assert await slave.transfer() == cluster.broker.store.max_offset
+            await cluster.send("T", b"more")
+            await cluster.stop_broker()
+            await slave.follow(cluster.broker.store.max_offset, reports=False)
+            slave.close()
+
+    run(play())
+
+
+@pytest.mark.parametrize("sync_flush", [False, True])
+def test_what_senders_wait_for_is_not(tmp_path: Path, sync_flush: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(master, "GATHER_S", 3600)
+
+    async def play() -> None:
+        async with Cluster(tmp_path, sync_flush, **SYNC) as cluster:
+            slave, serving = await following(cluster)
+            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            assert (await cluster.send("T", b"x")).code == OK
+            slave.close()
+            await serving
+
+    run(play())
+
+
 def test_several_slaves_and_one_that_comes_back(tmp_path: Path) -> None:
     async def play() -> None:
         async with Cluster(tmp_path, ha_listen_port=0) as cluster:
@@ -147,6 +181,8 @@ def test_without_a_slave_the_sender_is_told_at_once(tmp_path: Path, sync_flush: 
             assert answer.ext_fields["queueOffset"] == "0", "clients take it as stored"
             assert loop.time() - began < 1
             assert (await cluster.send("T", b"nobody waits", NO_WAIT)).code == OK
+            store = cluster.broker.store
+            await until(lambda: store.confirm_offset == store.max_offset)  # the answer has not waited for the sync
             assert len(await cluster.bodies()) == 2
 
     run(play())
