@@ -236,8 +236,8 @@ class HaServer:
             slave.send_soon()
 
     def held_offset(self, count: int) -> int:
-        """Physical offset up to which ``count`` slaves have confirmed the log; -1 if there are not as many. ``count`` is
-        at least 1.
+        """Physical offset up to which ``count`` slaves, at least 1, have confirmed the log; -1 if there are not as
+        many.
         """
         offsets = sorted((slave.link.confirmed for slave in self.slaves), reverse=True)
         return offsets[count - 1] if count <= len(offsets) else -1
