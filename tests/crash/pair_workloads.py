@@ -70,6 +70,7 @@ def rest(pair: Pair, random: Random) -> None:
     for _ in range(random.randint(1, 4)):
         _put(pair, random)
     pair.come_to_rest(REST_MS, REST_CONNECTIONS)
+    pair.stay_at_rest()
 
 
 def _start(pair: Pair, random: Random | None = None) -> None:

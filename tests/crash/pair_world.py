@@ -26,6 +26,8 @@ from rucola.testing.store_life import empty_disk
 _BODY_AT = 90
 """Position of a byte of the body in a record; each body has at least 30 bytes."""
 _TURNS_MAX = 60
+_CALM_S = 25
+"""Seconds after which silence would have ended a connection."""
 
 
 class Pair:
@@ -359,6 +361,20 @@ class Pair:
             self._wait(limit_ms)
             if self.ledger.sends[self._sent].code != OK:
                 raise Broken(f"at rest, a message is answered with {self.ledger.sends[self._sent].code}")
+
+    def stay_at_rest(self) -> None:
+        """While nothing is sent, connections stay.
+
+        Raises:
+            Broken: they do not.
+        """
+        opened = self.network.opened.copy()
+        for _ in range(_CALM_S):
+            self.advance(1000)
+            self._settle()
+        again = {name: count for name, count in (self.network.opened - opened).items() if not self.is_forked(name)}
+        if again:
+            raise Broken(f"connections are lost while nothing happens: {again}")
 
     def _wait(self, limit_ms: int) -> None:
         """Lets time pass until nothing is left to do."""
