@@ -26,6 +26,8 @@ from rucola.testing.store_life import empty_disk
 _BODY_AT = 90
 """Position of a byte of the body in a record; each body has at least 30 bytes."""
 _TURNS_MAX = 60
+_ANSWERED_S = 8.01
+"""``syncFlushTimeout`` and then ``slaveTimeout``, in seconds."""
 _CALM_S = 25
 """Seconds after which silence would have ended a connection."""
 
@@ -201,7 +203,7 @@ class Pair:
         self.ledger.written(master.store)
         if end < 0:
             raise Broken(f"the master refuses a message, it is {master.store.state}")
-        self.ledger.sends[number] = Send(end)
+        self.ledger.sends[number] = Send(end, self.clock.monotonic())
         master.answer(number, end)
 
     def work(self, process: MasterProcess | SlaveProcess, number: int, meanwhile: Callable[[], None] | None) -> None:
@@ -256,6 +258,9 @@ class Pair:
         waiting = [send for send in self.ledger.sends.values() if send.is_waiting and send.code is None]
         if (not waiting) != (not master.sender.owed):
             raise Broken(f"{len(waiting)} senders wait, and {master.sender.owed} bytes are owed")
+        latest_s = self.clock.monotonic() - _ANSWERED_S
+        if any(send.sent_s < latest_s for send in waiting):
+            raise Broken(f"senders wait for more than {_ANSWERED_S} s")
         if len(master.replication.waiters) and len(master.server.slaves) < master.replication.needed:
             raise Broken(f"senders wait for slaves, and there are {len(master.server.slaves)}")
         if any(liar.is_believed for liar in self.liars):
