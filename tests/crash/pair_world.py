@@ -11,6 +11,7 @@ from tests.crash.pair_ledger import CODES, OK, Broken, Ledger, Send, log_bytes, 
 from tests.crash.pair_life import SEGMENT, Liar, MasterProcess, PairOptions, SlaveProcess
 from tests.crash.workloads import HOST
 
+from rucola.broker.ha.master import SILENCE_S
 from rucola.common.message import StoreMessage
 from rucola.formats.ha import TRANSFER_HEADER, decode_reports
 from rucola.formats.message import BLANK, MAGIC_V1, MAGIC_V2
@@ -71,6 +72,7 @@ class Pair:
         self.lost_power: set[str] = set()
         self.corrupts = False
         self._flips = 0
+        self._works = False
         self._random = random
         self._found: list[str] = []
         """Broken promises that the code under test must not see as errors, because it handles them."""
@@ -204,6 +206,8 @@ class Pair:
         if end < 0:
             raise Broken(f"the master refuses a message, it is {master.store.state}")
         self.ledger.sends[number] = Send(end, self.clock.monotonic())
+        if not self._works and self._random.random() < 0.1:
+            self.work(master, 1, None)  # the thread may be as fast as that
         master.answer(number, end)
 
     def work(self, process: MasterProcess | SlaveProcess, number: int, meanwhile: Callable[[], None] | None) -> None:
@@ -211,13 +215,12 @@ class Pair:
         if process.store._lock is not None and number < len(workers := process.workers()):
             self._run(process, workers[number], meanwhile)
 
-    @staticmethod
     def _run(
-        process: MasterProcess | SlaveProcess, worker: ManualWorker, meanwhile: Callable[[], None] | None = None
+        self, process: MasterProcess | SlaveProcess, worker: ManualWorker, meanwhile: Callable[[], None] | None = None
     ) -> None:
-        process.disk.meanwhile = meanwhile
+        self._works, process.disk.meanwhile = True, meanwhile
         worker.run()
-        process.disk.meanwhile = None
+        self._works, process.disk.meanwhile = False, None
 
     def advance(self, milliseconds: int) -> None:
         """Lets time pass."""
@@ -263,6 +266,9 @@ class Pair:
             raise Broken(f"senders wait for more than {_ANSWERED_S} s")
         if len(master.replication.waiters) and len(master.server.slaves) < master.replication.needed:
             raise Broken(f"senders wait for slaves, and there are {len(master.server.slaves)}")
+        silent_s = [self.clock.monotonic() - channel._read_s for channel in master.server.slaves]
+        if max(silent_s, default=0) > SILENCE_S + 2:
+            raise Broken(f"slaves count that were silent for {silent_s} s")
         if any(liar.is_believed for liar in self.liars):
             raise Broken("a liar is believed")
         liars = self.network.address_of("liar")
