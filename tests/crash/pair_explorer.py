@@ -58,7 +58,7 @@ class PairExplorer:
         promote_every: after one in this many states, a slave takes over.
     """
 
-    def __init__(self, options: PairOptions, seed: int, sample: int, every: int = 1, promote_every: int = 4) -> None:
+    def __init__(self, options: PairOptions, seed: int, sample: int, every: int = 1, promote_every: int = 8) -> None:
         self.counts = Counts()
         self._options = options
         self._random = Random(seed)

@@ -31,11 +31,13 @@ class Send:
 
     Attributes:
         end: physical offset after its record.
+        sent_s: when it was sent, in seconds of the clock.
         code: the response; None as long as there is none.
         is_waiting: whether the process that took it lives.
     """
 
     end: int
+    sent_s: float
     code: int | None = None
     is_waiting: bool = True
 

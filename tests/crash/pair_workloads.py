@@ -9,9 +9,10 @@ from tests.crash.pair_life import Liar, PairOptions
 from tests.crash.pair_world import Pair, held_directions
 
 from rucola.common.numbers import INT64_MAX
-from rucola.formats.ha import NEWEST_SEGMENT
+from rucola.formats.ha import NEWEST_SEGMENT, TRANSFER_HEADER
 from rucola.store.ha.slave_link import FIRST_BYTE
 from rucola.testing.crash_states import crash_states
+from rucola.testing.simulated_network import Direction
 
 TURNS = 60
 REST_MS, REST_CONNECTIONS = 90_000, 12
@@ -37,7 +38,7 @@ WORKLOADS: Mapping[str, Mapping[str, int]] = {
         "power of master": 4,
         "power of slave": 5,
         "power of all": 2,
-        "lose": 2,
+        "lose": 3,
         "start": 14,
         "long wait": 1,
     },
@@ -70,6 +71,7 @@ def rest(pair: Pair, random: Random) -> None:
     for _ in range(random.randint(1, 4)):
         _put(pair, random)
     pair.come_to_rest(REST_MS, REST_CONNECTIONS)
+    pair.stay_at_rest()
 
 
 def _start(pair: Pair, random: Random | None = None) -> None:
@@ -179,19 +181,32 @@ def _power(pair: Pair, random: Random, names: list[str]) -> None:
 
 def _lose(pair: Pair, random: Random) -> None:
     """The master sends something, loses all that was not synced, and writes on; the new records are as long."""
-    if pair.runs("master"):
+    if pair.master is not None:
+        size = random.choice((200, 200, 3000))
+        pair.work(pair.master, 1, None)
         for _ in range(3):
-            pair.put()
+            pair.put(size)
         pair.turn()
         for direction in list(pair.network.directions()):
-            direction.deliver(1 << 20)
+            direction.deliver(_transfer_bytes(direction) if size == 3000 else 1 << 20)
         pair.turn()
+        for slave in pair.slaves.values():
+            pair.work(slave, 1, None)
         lost = [state for state in crash_states(pair.disks["master"], random, 0) if state.choice == "all lost"]
         if lost:
             pair.end("master", lost[0])
+            for direction in pair.network.directions():
+                direction.end(0)
             pair.start_master()
             for _ in range(4):
-                pair.put()
+                pair.put(size)
+
+
+def _transfer_bytes(direction: Direction) -> int:
+    """Number of bytes of the next transfer, which may end with a segment; of something else it may be any number."""
+    if len(direction.waiting) < TRANSFER_HEADER.size:
+        return 1 << 20
+    return TRANSFER_HEADER.size + max(TRANSFER_HEADER.unpack(direction.waiting[: TRANSFER_HEADER.size])[1], 0)
 
 
 def _promote(pair: Pair, random: Random) -> None:

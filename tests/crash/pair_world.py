@@ -11,6 +11,7 @@ from tests.crash.pair_ledger import CODES, OK, Broken, Ledger, Send, log_bytes, 
 from tests.crash.pair_life import SEGMENT, Liar, MasterProcess, PairOptions, SlaveProcess
 from tests.crash.workloads import HOST
 
+from rucola.broker.ha.master import SILENCE_S
 from rucola.common.message import StoreMessage
 from rucola.formats.ha import TRANSFER_HEADER, decode_reports
 from rucola.formats.message import BLANK, MAGIC_V1, MAGIC_V2
@@ -26,6 +27,10 @@ from rucola.testing.store_life import empty_disk
 _BODY_AT = 90
 """Position of a byte of the body in a record; each body has at least 30 bytes."""
 _TURNS_MAX = 60
+_ANSWERED_S = 8.01
+"""``syncFlushTimeout`` and then ``slaveTimeout``, in seconds."""
+_CALM_S = 25
+"""Seconds after which silence would have ended a connection."""
 
 
 class Pair:
@@ -67,6 +72,7 @@ class Pair:
         self.lost_power: set[str] = set()
         self.corrupts = False
         self._flips = 0
+        self._works = False
         self._random = random
         self._found: list[str] = []
         """Broken promises that the code under test must not see as errors, because it handles them."""
@@ -199,7 +205,9 @@ class Pair:
         self.ledger.written(master.store)
         if end < 0:
             raise Broken(f"the master refuses a message, it is {master.store.state}")
-        self.ledger.sends[number] = Send(end)
+        self.ledger.sends[number] = Send(end, self.clock.monotonic())
+        if not self._works and self._random.random() < 0.1:
+            self.work(master, 1, None)  # the thread may be as fast as that
         master.answer(number, end)
 
     def work(self, process: MasterProcess | SlaveProcess, number: int, meanwhile: Callable[[], None] | None) -> None:
@@ -207,13 +215,12 @@ class Pair:
         if process.store._lock is not None and number < len(workers := process.workers()):
             self._run(process, workers[number], meanwhile)
 
-    @staticmethod
     def _run(
-        process: MasterProcess | SlaveProcess, worker: ManualWorker, meanwhile: Callable[[], None] | None = None
+        self, process: MasterProcess | SlaveProcess, worker: ManualWorker, meanwhile: Callable[[], None] | None = None
     ) -> None:
-        process.disk.meanwhile = meanwhile
+        self._works, process.disk.meanwhile = True, meanwhile
         worker.run()
-        process.disk.meanwhile = None
+        self._works, process.disk.meanwhile = False, None
 
     def advance(self, milliseconds: int) -> None:
         """Lets time pass."""
@@ -254,8 +261,14 @@ class Pair:
         waiting = [send for send in self.ledger.sends.values() if send.is_waiting and send.code is None]
         if (not waiting) != (not master.sender.owed):
             raise Broken(f"{len(waiting)} senders wait, and {master.sender.owed} bytes are owed")
+        latest_s = self.clock.monotonic() - _ANSWERED_S
+        if any(send.sent_s < latest_s for send in waiting):
+            raise Broken(f"senders wait for more than {_ANSWERED_S} s")
         if len(master.replication.waiters) and len(master.server.slaves) < master.replication.needed:
             raise Broken(f"senders wait for slaves, and there are {len(master.server.slaves)}")
+        silent_s = [self.clock.monotonic() - channel._read_s for channel in master.server.slaves]
+        if max(silent_s, default=0) > SILENCE_S + 2:
+            raise Broken(f"slaves count that were silent for {silent_s} s")
         if any(liar.is_believed for liar in self.liars):
             raise Broken("a liar is believed")
         liars = self.network.address_of("liar")
@@ -359,6 +372,20 @@ class Pair:
             self._wait(limit_ms)
             if self.ledger.sends[self._sent].code != OK:
                 raise Broken(f"at rest, a message is answered with {self.ledger.sends[self._sent].code}")
+
+    def stay_at_rest(self) -> None:
+        """While nothing is sent, connections stay.
+
+        Raises:
+            Broken: they do not.
+        """
+        opened = self.network.opened.copy()
+        for _ in range(_CALM_S):
+            self.advance(1000)
+            self._settle()
+        again = {name: count for name, count in (self.network.opened - opened).items() if not self.is_forked(name)}
+        if again:
+            raise Broken(f"connections are lost while nothing happens: {again}")
 
     def _wait(self, limit_ms: int) -> None:
         """Lets time pass until nothing is left to do."""

@@ -124,8 +124,10 @@ class MasterLink:
         self.cold, self._is_fetched = None, True
 
     def heartbeat(self) -> bytes:
-        """Returns a transfer without bytes; nothing before the first report."""
-        return b"" if self.next_offset < 0 else encode_header(self.next_offset, 0)
+        """Returns a transfer without bytes; nothing before the first report, and while something is fetched: a slave
+        that gets heartbeats instead of what it compares takes it that this log ends there.
+        """
+        return b"" if self.next_offset < 0 or self.cold is not None else encode_header(self.next_offset, 0)
 
     def _take(self, reports: array[int]) -> None:
         least, most = min(reports), max(reports)

@@ -267,6 +267,18 @@ def test_what_is_not_in_memory_is_fetched_first_and_then_waited_for() -> None:
     assert link.transfer() is None and link.cold is not None, "the next bytes are looked at again"
 
 
+def test_there_are_no_heartbeats_while_something_is_fetched() -> None:
+    """Two heartbeats instead of the bytes that it compares tell a slave that this log ends there."""
+    log = ScriptedLog(0, SEGMENT)
+    log.cold = True
+    link = asked(log, 500)
+    assert link.heartbeat()
+    assert link.transfer() is None and link.cold is not None
+    assert link.heartbeat() == b""
+    link.fetched()
+    assert link.transfer() is not None and link.heartbeat()
+
+
 def test_a_disk_that_cannot_read_ends_the_connection() -> None:
     log = ScriptedLog(0, SEGMENT)
     link = asked(log, 100)
