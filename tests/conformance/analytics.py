@@ -35,6 +35,8 @@ from tests.conformance.replica import PROCESSES, Copy, wait
 from tools.peers.packages import ROOT, PeerError
 from tools.peers.servers import OURS, JavaServers, cpu_seconds
 
+from rucola.store.offline.offline_store import OfflineStore
+
 TOPIC = "orders"
 DELAY_S_MAX, CPU_MAX = 2.0, 1.05
 WARM_S = 30.0
@@ -44,6 +46,7 @@ AWAY_S = 3.0
 BEHIND_S = 1.5
 """The table is up to date if its newest row was stored at most so many seconds ago."""
 STEADY_S = 10.0
+LOOK_S = 0.25
 SETTLE_S = 300.0
 NEAR_BYTES = 4 << 20
 """The replica has caught up if its last report lacks less than two seconds of the load."""
@@ -111,6 +114,7 @@ class Scene:
 
     Attributes:
         calm: when nothing was killed, as beginnings and ends in seconds.
+        ages_s: ages of the newest message that a reader of the copy saw meanwhile, in seconds.
     """
 
     def __init__(self, servers: JavaServers, load: PacedLoad, directory: Path) -> None:
@@ -118,6 +122,7 @@ class Scene:
         self._store = directory / "copy"
         self.stream = Stream(self._store, directory)
         self.calm: list[tuple[float, float]] = []
+        self.ages_s: list[float] = []
         self._copy: Copy | None = None
 
     def rounds(self, count: int, seconds: float) -> list[float]:
@@ -166,11 +171,25 @@ class Scene:
         time.sleep(STEADY_S)  # Java compiles what a stream that catches up has not needed
         self.stream.settle(self._load)
         begin_s, begin_cpu_s = time.time(), (self.stream.cpu_seconds(), self.copy_cpu_seconds())
-        time.sleep(seconds)
+        self._look(begin_s + seconds)
         took_s, end_cpu_s = time.time() - begin_s, (self.stream.cpu_seconds(), self.copy_cpu_seconds())
         self.stream.settle(self._load)
         self.calm.append((begin_s, begin_s + took_s))
         return (end_cpu_s[0] - begin_cpu_s[0]) / took_s, (end_cpu_s[1] - begin_cpu_s[1]) / took_s
+
+    def _look(self, until_s: float) -> None:
+        """Notes from time to time how old the newest message is that a reader of the directory sees."""
+        reader = OfflineStore(str(self._store))
+        while time.time() < until_s:
+            time.sleep(LOOK_S)
+            reader.refresh()
+            ends = [reader.queue_range(TOPIC, queue_id) for queue_id in reader.queues(TOPIC)]
+            units = [
+                unit for end in ends for unit in reader.units(TOPIC, end.queue_id, end.max_offset - 1, end.max_offset)
+            ]
+            newest_ms = max(reader.store_timestamp(physical_offset) for _, physical_offset, _, _ in units)
+            self.ages_s.append(time.time() - newest_ms / 1000)
+        reader.close()
 
     def kill(self, *, copy: bool = False, stream: bool = False) -> None:
         """Kills one or both, and starts them again."""
@@ -226,6 +245,9 @@ def compared(sent: list[Sent], scene: Scene) -> list[Line]:
         text = f"{p50:.2f} / {p99:.2f} / {delays[-1]:.2f} s"
         what = f"delay of {len(delays):,} rows {when}, p50 / p99 / max"
         lines.append(Line(what, text, f"p99 <= {DELAY_S_MAX:g} s", bool(p99 <= DELAY_S_MAX)))
+    ages = sorted(scene.ages_s)
+    text = f"{ages[len(ages) // 2]:.2f} / {ages[len(ages) * 99 // 100]:.2f} / {ages[-1]:.2f} s"
+    lines.append(Line("age of the newest message in the directory, p50 / p99 / max", text))
     all_delays = found.delays_s(0, time.time())
     lines.append(Line("longest delay, kills included", f"{all_delays[-1]:.1f} s" if len(all_delays) else "-"))
     return lines
