@@ -1,8 +1,9 @@
 """Analytics beside an official master under load: ``python -m tests.conformance.analytics``.
 
-An official broker gets 2,000 messages of 1 KiB a second. In rounds without and with ``rucola replica`` behind it, its
-CPU is measured; a round with the replica is compared with the rounds before and after it, so that what the broker's
-compilers save from round to round does not count. Then the program of ``docs/replica.md`` streams the copy into a
+An official broker gets 2,000 messages of 1 KiB a second. In rounds without and with ``rucola replica`` behind it, the
+CPU of its threads is measured, without its compilers: these work for minutes, and differ from round to round by more
+than a slave costs. Promised is what the threads cost that serve slaves; the ratio of all threads is shown, too, each
+round with a replica compared with the rounds before and after it. It needs a quiet machine. Then the program of ``docs/replica.md`` streams the copy into a
 table. Replica and stream are killed with SIGKILL, one by one and both at once. At the end the table is compared with
 what was acknowledged.
 
@@ -38,7 +39,9 @@ from tools.peers.servers import OURS, JavaServers, cpu_seconds
 from rucola.store.offline.offline_store import OfflineStore
 
 TOPIC = "orders"
-DELAY_S_MAX, CPU_MAX = 2.0, 1.05
+DELAY_S_MAX, CPU_MORE_MAX = 2.0, 0.05
+SLAVE_THREADS = ("AcceptSocketSer", "ReadSocketServi", "WriteSocketServ", "GroupTransferSe", "HAConnection")
+"""How the official broker's threads for slaves are called, in 15 characters."""
 WARM_S = 30.0
 """Seconds of load before the first round."""
 AWAY_S = 3.0
@@ -125,9 +128,11 @@ class Scene:
         self.ages_s: list[float] = []
         self._copy: Copy | None = None
 
-    def rounds(self, count: int, seconds: float) -> list[float]:
-        """Measures the master's CPU, without and with a copy in turn; returns CPU seconds a second of each round. The
-        first and the last are without.
+    def rounds(self, count: int, seconds: float) -> list[Counter[str]]:
+        """Measures the master's CPU, without and with a copy in turn. The first and the last round are without.
+
+        Returns:
+            CPU seconds a second of the master's threads, by their names, in each round.
         """
         found = []
         time.sleep(WARM_S)
@@ -135,11 +140,13 @@ class Scene:
         for number in range(2 * count + 1):
             if number % 2:
                 self.start_copy()
-            begun_s, begun_cpu_s = time.monotonic(), cpu_seconds(self._servers.pids[-1])
+            begun_s, begun = time.monotonic(), thread_seconds(self._servers.pids[-1])
             time.sleep(seconds)
-            used_s = cpu_seconds(self._servers.pids[-1]) - begun_cpu_s
-            found.append(used_s / (time.monotonic() - begun_s))
-            print(f"round {number}, {'with' if number % 2 else 'without'} copy: {found[-1]:.4f} CPU s/s", flush=True)
+            used, took_s = thread_seconds(self._servers.pids[-1]) - begun, time.monotonic() - begun_s
+            found.append(Counter({name: value / took_s for name, value in used.items()}))
+            print(
+                f"round {number}, {'with' if number % 2 else 'without'} copy: {sum_of(found[-1]):.4f} s/s", flush=True
+            )
             if number % 2:
                 self.end_copy(signal.SIGTERM)
         return found
@@ -248,21 +255,38 @@ def compared(sent: list[Sent], scene: Scene) -> list[Line]:
     ages = sorted(scene.ages_s)
     text = f"{ages[len(ages) // 2]:.2f} / {ages[len(ages) * 99 // 100]:.2f} / {ages[-1]:.2f} s"
     lines.append(Line("age of the newest message in the directory, p50 / p99 / max", text))
-    all_delays = found.delays_s(0, time.time())
+    all_delays = found.delays_s(scene.calm[0][0], time.time())
     lines.append(Line("longest delay, kills included", f"{all_delays[-1]:.1f} s" if len(all_delays) else "-"))
     return lines
 
 
-def cpu_line(rounds: list[float]) -> Line:
+def thread_seconds(pid: int) -> Counter[str]:
+    """CPU seconds that the threads of a process have used, by the first 15 characters of their names; no compilers."""
+    found: Counter[str] = Counter()
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # it has just ended
+            name = (thread / "comm").read_text().strip()
+            if "CompilerThre" not in name:
+                found[name] += int((thread / "schedstat").read_text().split()[0]) / 1e9  # type: ignore[assignment]
+    return found
+
+
+def sum_of(used: Counter[str], names: tuple[str, ...] = ("",)) -> float:
+    """CPU of the threads whose names begin so."""
+    return sum(value for name, value in used.items() if name.startswith(names))
+
+
+def cpu_lines(rounds: list[Counter[str]]) -> list[Line]:
     """The master's CPU with a copy, compared with the rounds around it."""
-    ratios = [rounds[at] / mean((rounds[at - 1], rounds[at + 1])) for at in range(1, len(rounds), 2)]
-    each = ", ".join(f"{ratio:.3f}" for ratio in ratios)
-    return Line(
-        f"CPU of the master with a copy / without ({each})",
-        f"{mean(ratios):.3f}",
-        f"<= {CPU_MAX:g}",
-        mean(ratios) <= CPU_MAX,
-    )
+    without, own = mean(map(sum_of, rounds[::2])), [sum_of(used, SLAVE_THREADS) for used in rounds]
+    more = (mean(own[1::2]) - mean(own[::2])) / without
+    totals = list(map(sum_of, rounds))
+    ratios = [totals[at] / mean((totals[at - 1], totals[at + 1])) for at in range(1, len(totals), 2)]
+    return [
+        Line("CPU of the master without a copy", f"{without:.3f} s/s"),
+        Line("more CPU of its threads for slaves", f"{more:.1%}", f"<= {CPU_MORE_MAX:.0%}", more <= CPU_MORE_MAX),
+        Line("all its threads, with / without a copy", ", ".join(f"{ratio:.3f}" for ratio in ratios)),
+    ]
 
 
 def measured(servers: JavaServers, options: argparse.Namespace, directory: Path) -> list[Line]:
@@ -271,7 +295,7 @@ def measured(servers: JavaServers, options: argparse.Namespace, directory: Path)
     PROCESSES.append(load.process)
     scene = Scene(servers, load, directory)
     try:
-        lines = [cpu_line(scene.rounds(options.rounds, options.seconds))] if options.rounds else []
+        lines = cpu_lines(scene.rounds(options.rounds, options.seconds)) if options.rounds else []
         scene.start_copy()
         scene.stream.start()
         scene.stream.settle(load)
