@@ -2,10 +2,11 @@
 
 An official broker gets 2,000 messages of 1 KiB a second. In rounds without and with ``rucola replica`` behind it, the
 CPU of its threads is measured, without its compilers: these work for minutes, and differ from round to round by more
-than a slave costs. Promised is what the threads cost that serve slaves; the ratio of all threads is shown, too, each
-round with a replica compared with the rounds before and after it. It needs a quiet machine. Then the program of ``docs/replica.md`` streams the copy into a
-table. Replica and stream are killed with SIGKILL, one by one and both at once. At the end the table is compared with
-what was acknowledged.
+than a slave costs. Promised is what those threads cost that serve slaves. The ratio of all threads is shown, too, each
+round with a replica compared with the rounds before and after it; it needs a quiet machine.
+
+Then the program of ``docs/replica.md`` streams the copy into a table. Replica and stream are killed with SIGKILL, one
+by one and both at once. At the end the table is compared with what was acknowledged.
 
 The delay of a row is the time of its commit in the table minus its store time, by the one clock of this machine. It is
 promised for rows that were stored while nothing was killed. Exit status: 0 if all promises are kept, 1 if one is not, 2
@@ -128,7 +129,7 @@ class Scene:
         self.ages_s: list[float] = []
         self._copy: Copy | None = None
 
-    def rounds(self, count: int, seconds: float) -> list[Counter[str]]:
+    def rounds(self, count: int, seconds: float) -> list[dict[str, float]]:
         """Measures the master's CPU, without and with a copy in turn. The first and the last round are without.
 
         Returns:
@@ -142,8 +143,8 @@ class Scene:
                 self.start_copy()
             begun_s, begun = time.monotonic(), thread_seconds(self._servers.pids[-1])
             time.sleep(seconds)
-            used, took_s = thread_seconds(self._servers.pids[-1]) - begun, time.monotonic() - begun_s
-            found.append(Counter({name: value / took_s for name, value in used.items()}))
+            end, took_s = thread_seconds(self._servers.pids[-1]), time.monotonic() - begun_s
+            found.append({name: (value - begun.get(name, 0.0)) / took_s for name, value in end.items()})
             print(
                 f"round {number}, {'with' if number % 2 else 'without'} copy: {sum_of(found[-1]):.4f} s/s", flush=True
             )
@@ -260,23 +261,24 @@ def compared(sent: list[Sent], scene: Scene) -> list[Line]:
     return lines
 
 
-def thread_seconds(pid: int) -> Counter[str]:
+def thread_seconds(pid: int) -> dict[str, float]:
     """CPU seconds that the threads of a process have used, by the first 15 characters of their names; no compilers."""
-    found: Counter[str] = Counter()
+    found: dict[str, float] = {}
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with suppress(OSError):  # it has just ended
             name = (thread / "comm").read_text().strip()
             if "CompilerThre" not in name:
-                found[name] += int((thread / "schedstat").read_text().split()[0]) / 1e9  # type: ignore[assignment]
+                used_ns = int((thread / "schedstat").read_text().split()[0])
+                found[name] = found.get(name, 0.0) + used_ns / 1e9
     return found
 
 
-def sum_of(used: Counter[str], names: tuple[str, ...] = ("",)) -> float:
+def sum_of(used: dict[str, float], names: tuple[str, ...] = ("",)) -> float:
     """CPU of the threads whose names begin so."""
     return sum(value for name, value in used.items() if name.startswith(names))
 
 
-def cpu_lines(rounds: list[Counter[str]]) -> list[Line]:
+def cpu_lines(rounds: list[dict[str, float]]) -> list[Line]:
     """The master's CPU with a copy, compared with the rounds around it."""
     without, own = mean(map(sum_of, rounds[::2])), [sum_of(used, SLAVE_THREADS) for used in rounds]
     more = (mean(own[1::2]) - mean(own[::2])) / without
