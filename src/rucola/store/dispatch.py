@@ -198,7 +198,7 @@ class Dispatcher:
                     )
                 count += self._dispatch_batch(file, end, queues_from, index_from)
                 if self._begun_again is not None:
-                    queues_from, index_from = self._begin_again(self._begun_again, queues_from, index_from)
+                    queues_from = self._begin_again(self._begun_again, queues_from)
                 elif self.position <= position:
                     raise StoreDamagedError(
                         file.path, position - file.start, f"no record ends before {end}", "run rucola store verify"
@@ -213,15 +213,17 @@ class Dispatcher:
             self.publish()
         return count
 
-    def _begin_again(self, topic: bytes, queues_from: int, index_from: int) -> tuple[int, int]:
-        """Deletes the earlier life of a topic; returns the new values of two arguments of ``dispatch``."""
+    def _begin_again(self, topic: bytes, queues_from: int) -> int:
+        """Deletes the earlier life of a topic; returns the new value of an argument of ``dispatch``. The index passes
+        over records that it has.
+        """
         assert self.lives is not None
         self._begun_again, self.paused = None, False
         again = self.lives.begin(topic)
         if 0 <= again < self.position:
-            queues_from, index_from = min(queues_from, again), max(index_from, self.position)
             self.position = again
-        return queues_from, index_from
+            return min(queues_from, again)
+        return queues_from
 
     def publish(self) -> None:
         """Makes the dispatch progress visible to other threads, together with the queues and index files that must

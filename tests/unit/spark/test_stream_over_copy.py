@@ -138,33 +138,44 @@ def test_a_replica_that_is_stopped_and_started_again(tmp_path: Path, master: Mas
     assert found == master.sent
 
 
-@pytest.mark.parametrize("restarted", [False, True])
-def test_a_replica_that_is_killed_inside_of_a_record(
-    tmp_path: Path, master: Master, copies: Copies, restarted: bool
-) -> None:
+def test_a_replica_that_is_killed_inside_of_a_record(tmp_path: Path, master: Master, copies: Copies) -> None:
     first = master.send(300)
     slave = copies(tmp_path / "copy")
     slave.follow(master.log)
-    path, stream = tmp_path / "copy", Follower(tmp_path / "copy")
+    stream = Follower(tmp_path / "copy")
     assert stream.read() == first
     more = master.send(50)
     part = master.log.stream(slave.connect().request)
     slave.take(part[: len(part) - 100])
     assert stream.read() == more[:-1]
-    path = crashed(slave.store, tmp_path / "copy", tmp_path / "killed")
-    if restarted:
-        stream.restart(path)
-    else:  # the file systems of both are the same to it
-        checkpoint = stream.checkpoint
-        stream = Follower(path)
-        stream.checkpoint = checkpoint
+    killed = crashed(slave.store, tmp_path / "copy", tmp_path / "killed")
+    stream.restart(killed)
     assert stream.read() == []
-    slave = copies(path)
+    slave = copies(killed)
     assert stream.read() == []
     slave.follow(master.log)
     assert stream.read() == more[-1:]
-    slave.store.shutdown()
-    assert list((path / "quarantine").iterdir())
+    assert list((killed / "quarantine").iterdir())
+
+
+def test_a_copy_that_has_lost_what_was_read(tmp_path: Path, master: Master, copies: Copies) -> None:
+    """As after a power cut."""
+    master.send(100)
+    before = master.log
+    master.send(50)
+    copies(tmp_path / "copy").follow(master.log)
+    stream = Follower(tmp_path / "copy")
+    assert stream.read() == master.sent
+    slave = copies(tmp_path / "earlier")
+    slave.follow(before)
+    stream.restart(tmp_path / "earlier")
+    with pytest.raises(DataLossError):
+        stream.read()
+    more = master.send(50)
+    slave.link.lost("the replica starts again")
+    slave.follow(master.log)
+    stream.restart(tmp_path / "earlier")
+    assert stream.read() == more
 
 
 def test_a_stream_that_is_killed_before_it_has_written(tmp_path: Path, master: Master, copies: Copies) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.brokers import Cluster, run_virtual
+from tests.brokers import Cluster, run, run_virtual
 from tests.masters import HaPort, MasterLog, a_log, log_bytes
 from tests.unit.store.stores import SEGMENT, fill, opened
 
@@ -136,7 +136,7 @@ def test_a_stop_waits_for_the_table_that_is_written(
             await until(begun.is_set)
             asyncio.get_running_loop().call_later(0.2, go_on.set)
 
-    run_virtual(scenario())
+    run(scenario())  # virtual time would wait for the thread
     assert free_meanwhile == [False]
 
 

@@ -112,7 +112,7 @@ def test_records_of_the_new_topic_that_were_dispatched_and_synced_before(tmp_pat
     master.store.delete_topic(b"T")
     for number, queue_id in enumerate((3, 3, 2), 100):
         master.store.put_message(message(number, b"T", queue_id))
-    master.store.dispatch()
+    master.send(400, b"other")  # more than a segment
     slave.follow(master.log)
     slave.store.shutdown()
     slave = Slave(tmp_path / "copy")
