@@ -78,6 +78,7 @@ CAMPAIGNS = {
             "tests.conformance.store.run",
             "tests.conformance.store.pending",
             "tests.conformance.replica",
+            "tests.conformance.rejoin",
             "tests.conformance.run",
             "tests.conformance.cluster",
             "tests.conformance.python_client",
