@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -72,6 +73,7 @@ def run(checks: Checks, directory: Path, messages: int) -> None:
         wait("the copy goes back", (copy / "quarantine").exists)
         asyncio.run(produce(servers.namesrv, messages))
         following.end(signal.SIGTERM)
+        time.sleep(8)  # delayed messages are delivered
         last = Copy(servers, copy, "--until", "now")
         errors = last.end()
         checks.check(f"the copy follows without the option again ({errors[-300:]!r})", last.process.returncode, 0)

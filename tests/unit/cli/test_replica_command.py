@@ -108,6 +108,7 @@ def test_a_copy_of_a_running_broker(tmp_path: Path, replicas: Callable[..., subp
         (("--store", "s", *NEEDED, "--segment-bytes", "17"), "mappedFileSizeCommitLog"),
         (("--store", "s", *NEEDED, "--access-key", "me", "--segment-bytes", "65536"), "accessKey"),
         (("--store", "s", *NEEDED, "--keep", "30"), "--segment-bytes"),
+        (("--store", "s", *NEEDED, "--quarantine-max", "30d"), "--quarantine-max"),
         *(
             (("--store", "s", *NEEDED, "--keep", text), "--keep")
             for text in ("", "0d", "1w", "-1h", "1 GiB", "\u0663d")

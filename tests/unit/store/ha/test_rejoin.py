@@ -6,6 +6,8 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,10 +18,15 @@ from rucola.formats.message import BLANK, MAGIC_BLANK
 from rucola.formats.tables import decode_consumer_offsets, decode_delay_offsets
 from rucola.runtime.files import Files
 from rucola.store.ha.common_point import CommonPoint
+from rucola.store.ha.overlap import OVERLAP_BYTES
 from rucola.store.ha.slave_link import FIRST_BYTE, SlaveLink
 from rucola.store.ha.slave_state import SlaveState
-from rucola.store.log.log_reader import Gap
+from rucola.store.log.log_reader import Gap, LogReader
+from rucola.store.log.segment_list import SegmentList
+from rucola.store.recovery.log_cut import LogCut
+from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.quarantine import Quarantine
+from rucola.store.recovery.watermark import Watermark, WatermarkFile, Writer, WriterMark
 from rucola.store.verify.check import verify
 
 ALL = 1 << 40
@@ -138,6 +145,15 @@ def test_a_copy_goes_back_to_the_last_common_record(
         cut[int(name) : int(name) + len(content)] = content
     assert cut[parted.common :] == before[parted.common :]
     parted.follow()
+
+
+def test_the_search_goes_back_in_growing_steps(tmp_path: Path) -> None:
+    parted = Parted(tmp_path, 300, 1500, 1600)
+    parted.search()
+    steps = [before - after for before, after in pairwise(parted.requests[1:5])]
+    for number, step in enumerate(steps[:2], 1):
+        assert OVERLAP_BYTES << number <= step < (OVERLAP_BYTES << number) + 1000
+    parted.slave.store.shutdown()
 
 
 def test_the_manifests_say_what_was_cut(parted: Parted) -> None:
@@ -340,6 +356,25 @@ def test_queues_and_index_end_with_the_log(parted: Parted) -> None:
     assert [parted.slave.store.queue_range(b"T0", queue)[1] for queue in (0, 1)] == [225, 225]
     assert parted.slave.store.query_by_key(b"T0", b"key-898").views
     assert not parted.slave.store.query_by_key(b"T0", b"key-10000").views
+
+
+def test_the_watermark_goes_down_first(parted: Parted) -> None:
+    """It forgets who wrote what is cut off."""
+    parted.slave.store.plan_cut(parted.common, ALL)
+    parted.slave.store.shutdown()
+    root, files = str(parted.path), Files()
+    before = WatermarkFile(files, root)
+    writers = (WriterMark(0, Writer.RUCOLA), WriterMark(parted.common, Writer.UNKNOWN))
+    known = before.read()
+    assert known is not None and known.clean and known.flushed_offset > parted.common
+    before.write(replace(known, writers=writers))
+    segments = SegmentList(files, f"{root}/commitlog", SEGMENT)
+    segments.load()
+    LogCut(files, root, LogReader(segments), StoreMarks(files, root), Quarantine(files, root)).begin()
+    segments.close()
+    assert WatermarkFile(files, root).read() == Watermark(parted.common, parted.common, writers=writers[:1])
+    parted.slave = Slave(parted.path)
+    parted.follow()
 
 
 def test_a_log_without_a_watermark_is_cut(parted: Parted) -> None:
