@@ -197,6 +197,10 @@ def test_a_blank_record_behind_a_gap(pair: tuple[Path, Path]) -> None:
     for one, other in (pair, pair[::-1]):
         found = compared((one, other))
         assert (found.same, found.meaningless) == (True, 1)
+    later = record_starts(pair[1])[50]
+    overwrite(pair[1], later + 30, b"?")
+    for one, other in (pair, pair[::-1]):
+        assert compared((one, other)).equal_to == later
 
 
 def test_segments_of_different_lengths(pair: tuple[Path, Path]) -> None:
