@@ -80,6 +80,8 @@ CAMPAIGNS = {
             "tests.conformance.store.pending",
             "tests.conformance.replica",
             "tests.conformance.analytics --seconds {CALM}",
+            "tests.conformance.rejoin",
+            "tests.conformance.ha_master",
             "tests.conformance.run",
             "tests.conformance.cluster",
             "tests.conformance.python_client",

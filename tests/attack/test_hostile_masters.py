@@ -170,6 +170,38 @@ def test_s76_a_master_that_must_not_be_followed(tmp_path: Path, master: MasterLo
     run_virtual(scenario())
 
 
+@pytest.mark.parametrize(
+    "attack",
+    [heartbeats_without_pause, largest_transfer, garbage, jump, repetition],
+    ids=lambda attack: attack.__name__,
+)
+def test_s76_a_liar_costs_a_copy_that_may_rejoin_nothing_but_time(
+    tmp_path: Path, master: MasterLog, attack: Attack
+) -> None:
+    """What it drops because of a lie is in quarantine, and comes again from a good master."""
+    part = MasterLog(master.content[: SEGMENT + 20_000])
+
+    async def scenario() -> None:
+        async with HaPort(part) as ha, running(tmp_path, ha, KnownBroker(ha)) as (replica, _):
+            await until(lambda: replica.end_offset > SEGMENT)
+            end = replica.end_offset
+        async with (
+            HostilePort(master, attack) as ha,
+            running(tmp_path, ha, KnownBroker(ha), rejoin=True) as (replica, task),
+        ):
+            await until(lambda: replica.end_offset == master.end or task.done())
+            if task.done():  # it has denied all records
+                with pytest.raises(CopyRefusedError, match="none of the records"):
+                    await task
+            held = log_bytes(replica.store)
+            assert held == master.content[: len(held)] and len(held) >= end
+            kept = {path.name: path.read_bytes() for path in (tmp_path / "quarantine").glob("0*") if not path.suffix}
+            assert all(part.content[int(start) :].startswith(content) for start, content in kept.items())
+            assert sum(map(len, kept.values())) < end
+
+    run_virtual(scenario())
+
+
 def test_s76_a_record_with_a_wrong_checksum_is_never_held(tmp_path: Path, master: MasterLog) -> None:
     at = master.end // 2
     wrong = master.changed(at, bytes([master.bytes_at(at, 1)[0] ^ 1]))

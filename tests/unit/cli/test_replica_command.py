@@ -144,6 +144,7 @@ def test_a_copy_over_tls(tmp_path: Path, replicas: Callable[..., subprocess.Pope
         (("--store", "s", *NEEDED, "--tls-key", "me.key"), "--tls-ca"),
         (("--store", "s", *NEEDED, "--tls-ca", "nothing.pem"), "nothing.pem"),
         (("--store", "s", *NEEDED, "--keep", "30"), "--segment-bytes"),
+        (("--store", "s", *NEEDED, "--quarantine-max", "30d"), "--quarantine-max"),
         *(
             (("--store", "s", *NEEDED, "--keep", text), "--keep")
             for text in ("", "0d", "1w", "-1h", "1 GiB", "\u0663d")

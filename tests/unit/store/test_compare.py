@@ -187,6 +187,22 @@ def test_gaps_are_listed_and_not_compared(pair: tuple[Path, Path]) -> None:
     assert changed is not None and changed.physical_offset == following + 2
 
 
+def test_a_blank_record_behind_a_gap(pair: tuple[Path, Path]) -> None:
+    """Where the first log is damaged, the second one tells where the bytes begin that mean nothing."""
+    start, following = record_starts(pair[0])[20:22]
+    overwrite(pair[0], start + 4, b"none")
+    Quarantine(Files(), str(pair[1])).record_gap(Gap(start, following))
+    (at, _), *_ = blanks(pair[1])
+    overwrite(pair[1], at + BLANK.size, b"left")
+    for one, other in (pair, pair[::-1]):
+        found = compared((one, other))
+        assert (found.same, found.meaningless) == (True, 1)
+    later = record_starts(pair[1])[50]
+    overwrite(pair[1], later + 30, b"?")
+    for one, other in (pair, pair[::-1]):
+        assert compared((one, other)).equal_to == later
+
+
 def test_segments_of_different_lengths(pair: tuple[Path, Path]) -> None:
     """The same bytes in files of another length."""
     content = b"".join(file.read_bytes() for file in sorted((pair[1] / "commitlog").iterdir()))

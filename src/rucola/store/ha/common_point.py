@@ -14,7 +14,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
-from rucola.formats.message import ROWS_MAX
+from rucola.formats.message import BLANK, ROWS_MAX
 from rucola.store.ha.overlap import OVERLAP_BYTES, Overlap
 from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.log_reader import LogReader
@@ -159,17 +159,15 @@ class _Starts:
 
     def __init__(self, file: MappedFile, log_end: int) -> None:
         self.file = file
-        self._positions, self._sizes = array("q"), array("q")
+        self._positions = array("q")
         table, position = new_table(ROWS_MAX), 0
         walk = CheckedWalk(table)
         while file.start + position < min(file.end, log_end):
             rows, position, stop = walk.walk(file, position, 0)
             self._positions += table[RecordColumn.RECORD_POS : rows * ROW_WIDTH : ROW_WIDTH]
-            self._sizes += table[RecordColumn.RECORD_SIZE : rows * ROW_WIDTH : ROW_WIDTH]
             if stop != WalkStop.TABLE_FULL:
                 break
-        count = bisect_left(self._positions, log_end - file.start)
-        del self._positions[count:], self._sizes[count:]
+        del self._positions[bisect_left(self._positions, log_end - file.start) :]
 
     def count_to(self, physical_offset: int) -> int:
         """Number of records that begin at or before ``physical_offset``."""
@@ -181,5 +179,6 @@ class _Starts:
 
     def place(self, index: int) -> tuple[int, int]:
         """Physical offsets of the start and the end of a record."""
-        start = self.start(index)
-        return start, start + self._sizes[index]
+        start, position = self.start(index), self._positions[index]
+        size: int = BLANK.unpack(self.file.map.read(position, BLANK.size))[0]
+        return start, start + size

@@ -6,10 +6,10 @@ every start finishes the cut, before anything else happens to the store:
 1. the watermark goes down to the cut, and is synced, so that what follows is no damage;
 2. the bytes behind the cut go to ``quarantine/``, or, if there are too many, only their length and digest; the plan
    then says so, because the next step destroys them;
-3. later segments are removed, newest first; the rest of the last one is filled with zeros, and synced; gaps behind the
-   cut are forgotten;
-4. recovery brings queues, index and deleted topics down to the end of the log; offsets in ``config/`` that point
-   beyond their queues go down, too, and timers go to ``quarantine/``;
+3. later segments are removed, newest first; the rest of the last one is filled with zeros; gaps behind the cut are
+   forgotten;
+4. recovery syncs the log, and brings queues, index and deleted topics down to its end; offsets in ``config/`` that
+   point beyond their queues go down, too, and timers go to ``quarantine/``;
 5. the plan is removed.
 
 While the plan lies there, a broker of RocketMQ does not start: the name is no number.
@@ -115,7 +115,6 @@ class LogCut:
         if plan is None:
             return
         cut = plan.cut_offset
-        self._marks.create_abort_file()
         self._lower_watermark(cut)
         surplus = self._surplus(cut)
         if not plan.is_kept:
@@ -125,7 +124,6 @@ class LogCut:
         file = self._log.segments.find(cut)
         if file is not None:
             file.zero(cut - file.start)
-            file.sync()
         self._quarantine.forget_gaps(cut)
         event(logger, logging.WARNING, "log cut behind the last record that the master has", end_offset=cut)
 

@@ -63,10 +63,12 @@ def test_a_copy_goes_back_and_on(tmp_path: Path, logs: tuple[MasterLog, MasterLo
         await copied(tmp_path, first)
         async with HaPort(second) as ha:
             broker = (KnownBroker if known else Vague)(ha, {"topics.json": b'{"topicConfigTable":{"new":{}}}'})
+            began_s = asyncio.get_running_loop().time()
             async with running(tmp_path, ha, broker, rejoin=True) as (replica, task):
                 await until(lambda: replica.end_offset == second.end or task.done())
                 assert not task.done()
                 assert replica._client.is_copying
+                assert asyncio.get_running_loop().time() - began_s < 2  # no pauses between questions
                 assert ha.requests[-1] < common <= ha.requests[-1] + 65536
                 await until(lambda: not replica.store.dispatch_behind_bytes)
                 await until(lambda: b"new" in (tmp_path / "config/topics.json").read_bytes())
@@ -94,6 +96,7 @@ def test_a_master_that_has_less_and_gets_more_later(tmp_path: Path, logs: tuple[
         await copied(tmp_path, first)
         async with HaPort(less) as ha, running(tmp_path, ha, KnownBroker(ha), rejoin=True) as (replica, _):
             await until(lambda: replica.end_offset == common)
+            assert max(ha.requests[1:]) < common  # the broker has told where the log ends
             await ha.grow(second)
             await until(lambda: replica.end_offset == second.end)
 

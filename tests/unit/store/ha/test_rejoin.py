@@ -6,6 +6,8 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,12 @@ from rucola.store.ha.common_point import CommonPoint
 from rucola.store.ha.overlap import OVERLAP_BYTES
 from rucola.store.ha.slave_link import FIRST_BYTE, SlaveLink
 from rucola.store.ha.slave_state import SlaveState
-from rucola.store.log.log_reader import Gap
+from rucola.store.log.log_reader import Gap, LogReader
+from rucola.store.log.segment_list import SegmentList
+from rucola.store.recovery.log_cut import LogCut
+from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.quarantine import Quarantine
+from rucola.store.recovery.watermark import Watermark, WatermarkFile, Writer, WriterMark
 from rucola.store.verify.check import verify
 
 ALL = 1 << 40
@@ -141,6 +147,15 @@ def test_a_copy_goes_back_to_the_last_common_record(
     parted.follow()
 
 
+def test_the_search_goes_back_in_growing_steps(tmp_path: Path) -> None:
+    parted = Parted(tmp_path, 300, 1500, 1600)
+    parted.search()
+    steps = [before - after for before, after in pairwise(parted.requests[1:5])]
+    for number, step in enumerate(steps[:2], 1):
+        assert OVERLAP_BYTES << number <= step < (OVERLAP_BYTES << number) + 1000
+    parted.slave.store.shutdown()
+
+
 def test_the_manifests_say_what_was_cut(parted: Parted) -> None:
     before = parted.slave.bytes
     parted.cut(parted.search()[1])
@@ -250,24 +265,19 @@ def test_a_master_that_knows_nothing_common_by_its_bounds(parted: Parted) -> Non
     assert not common.is_searching
 
 
-def test_one_record_that_is_equal_by_chance_cuts_nothing(tmp_path: Path) -> None:
-    """A record of the slave stands in another log, too; what is before it differs."""
+def test_records_that_are_equal_by_chance_cut_nothing(tmp_path: Path) -> None:
+    """Every second record of the slave's stands in the master's log, too; what is before it differs."""
     parted = Parted(tmp_path, 900, 100, 400)
-    ours = parted.slave.bytes
-    start = next(at for at in range(parted.common, len(ours)) if ours[at + 4 : at + 8] == ours[4:8])
-    size, _ = BLANK.unpack(ours[start : start + 8])
-    parted.master = parted.master.changed(start, ours[start : start + size])
-    starts = [parted.common]
-    while (at := starts[-1] + BLANK.unpack(ours[starts[-1] : starts[-1] + 8])[0]) < len(ours):
-        starts.append(at)
-    for at in starts[::2]:
-        size, _ = BLANK.unpack(ours[at : at + 8])
+    ours, at = parted.slave.bytes, parted.common
+    starts = []
+    while at < len(ours):
+        size, _ = BLANK.unpack(ours[at : at + BLANK.size])
+        starts.append((at, size))
+        at += size
+    for at, size in starts[1::2]:
         parted.master = parted.master.changed(at, ours[at : at + size])
     link, point = parted.search()
-    # The first record after the common part is equal as well.
-    second = starts[1]
-    assert (link.state, point.cut_offset) == (SlaveState.CUTTING, second)
-    assert any(request == max(second - OVERLAP_BYTES, second - second % SEGMENT) for request in parted.requests)
+    assert (link.state, point.cut_offset) == (SlaveState.CUTTING, parted.common)
     parted.slave.store.shutdown()
 
 
@@ -346,6 +356,25 @@ def test_queues_and_index_end_with_the_log(parted: Parted) -> None:
     assert [parted.slave.store.queue_range(b"T0", queue)[1] for queue in (0, 1)] == [225, 225]
     assert parted.slave.store.query_by_key(b"T0", b"key-898").views
     assert not parted.slave.store.query_by_key(b"T0", b"key-10000").views
+
+
+def test_the_watermark_goes_down_first(parted: Parted) -> None:
+    """It forgets who wrote what is cut off."""
+    parted.slave.store.plan_cut(parted.common, ALL)
+    parted.slave.store.shutdown()
+    root, files = str(parted.path), Files()
+    before = WatermarkFile(files, root)
+    writers = (WriterMark(0, Writer.RUCOLA), WriterMark(parted.common, Writer.UNKNOWN))
+    known = before.read()
+    assert known is not None and known.clean and known.flushed_offset > parted.common
+    before.write(replace(known, writers=writers))
+    segments = SegmentList(files, f"{root}/commitlog", SEGMENT)
+    segments.load()
+    LogCut(files, root, LogReader(segments), StoreMarks(files, root), Quarantine(files, root)).begin()
+    segments.close()
+    assert WatermarkFile(files, root).read() == Watermark(parted.common, parted.common, writers=writers[:1])
+    parted.slave = Slave(parted.path)
+    parted.follow()
 
 
 def test_a_log_without_a_watermark_is_cut(parted: Parted) -> None:
