@@ -126,6 +126,6 @@ def health_of(broker: Broker, *others: Supervisor, door: DoorBeside | None = Non
         return await asyncio.to_thread(library.text_of, found)
 
     def trouble() -> str:
-        return "" if broker.ready else f"store {broker.store.state.value}"
+        return broker.not_in_sync if broker.ready else f"store {broker.store.state.value}"
 
     return Health(trouble, metrics)

@@ -167,6 +167,19 @@ _FIGURES: tuple[Figure[Broker], ...] = (
         GaugeMetricFamily,
         lambda broker: broker.slave_behind_bytes,
     ),
+    Figure("rucola_is_slave", "1 on a slave, 0 on a master.", GaugeMetricFamily, lambda broker: broker.config.is_slave),
+    Figure(
+        "rucola_in_sync",
+        "0 on a slave that is not connected to its master or lacks more than 256 MiB of its log, otherwise 1.",
+        GaugeMetricFamily,
+        lambda broker: not broker.not_in_sync,
+    ),
+    Figure(
+        "rucola_behind_master_bytes",
+        "Bytes of the master's log that a slave lacks, as it finds every 10 s; 0 on a master.",
+        GaugeMetricFamily,
+        lambda broker: broker.master_behind_bytes,
+    ),
     Figure(
         "rucola_pop_acks_buffered",
         "Pops with acknowledgements that are kept in a file and not in the log yet.",

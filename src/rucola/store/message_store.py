@@ -137,15 +137,19 @@ class MessageStore:
             self._close()
             raise
 
-    def slave_log(self) -> SlaveLog:
-        """Returns the log as that of a slave, to which a master's bytes are appended instead of messages. Call it once,
-        after ``load``.
+    def slave_log(self, passes_damage: bool = True) -> SlaveLog:
+        """Returns the log as that of a slave, to which a master's bytes are appended. From then on the store refuses
+        messages. Call it once, after ``load``.
+
+        Args:
+            passes_damage: whether the copy goes on behind a record that its master has damaged.
         """
         # Imported only here, because most stores are no slave's.
         from rucola.store.ha.slave_log import SlaveLog
 
+        self._appender.close()
         quarantine = Quarantine(self._files, self.root)
-        return SlaveLog(self._log, quarantine, self._last_record, self._begin_at, self._flush.wake)
+        return SlaveLog(self._log, quarantine, self._last_record, self._begin_at, self._flush.wake, passes_damage)
 
     def sent_log(self) -> SentLog:
         """Returns the log as that of a master, whose slaves get what may be read. Call it after ``load``."""

@@ -40,6 +40,14 @@ STORE_KEYS = (
 """Options of a store that decide what its files look like; a copy takes them over."""
 
 
+_TABLES = (
+    RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.GET_ALL_CONSUMER_OFFSET,
+    RequestCode.GET_ALL_DELAY_OFFSET,
+)
+
+
 class LogBounds(NamedTuple):
     """Physical offsets of the first byte of a log and after its last one; 0 and 0 for an empty log."""
 
@@ -90,20 +98,22 @@ class MasterBroker:
 
     async def tables(self) -> MasterTables:
         """Returns topics, groups, consumer offsets and the progress of the delay levels."""
-        ask, address = self._api.whole_table, self._address
-        topics = TopicConfigSerializeWrapper.decode(await ask(address, RequestCode.GET_ALL_TOPIC_CONFIG))
-        groups = SubscriptionGroupWrapper.decode(await ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
-        offsets = decode_consumer_offsets(await ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET))
-        delays = decode_delay_offsets(await ask(address, RequestCode.GET_ALL_DELAY_OFFSET))
+        bodies = [await self.table(code) for code in _TABLES]
+        topics = TopicConfigSerializeWrapper.decode(bodies[0])
+        groups = SubscriptionGroupWrapper.decode(bodies[1])
         files = {
             "topics.json": _joined(topic_pieces(topics.data_version, topics.topic_config_table)),
             "subscriptionGroup.json": _joined(
                 subscription_group_pieces(groups.data_version, groups.subscription_group_table, groups.forbidden_table)
             ),
-            "consumerOffset.json": _joined(consumer_offset_pieces(*offsets)),
-            "delayOffset.json": encode_delay_offsets(*delays),
+            "consumerOffset.json": _joined(consumer_offset_pieces(*decode_consumer_offsets(bodies[2]))),
+            "delayOffset.json": encode_delay_offsets(*decode_delay_offsets(bodies[3])),
         }
         return MasterTables(files, topics.topic_config_table)
+
+    async def table(self, code: RequestCode) -> bytes:
+        """Returns the body of the answer to a request for a whole table, which has no fields."""
+        return await self._api.whole_table(self._address, code)
 
     async def close(self) -> None:
         """Closes the connection."""

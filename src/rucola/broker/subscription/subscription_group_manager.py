@@ -8,7 +8,7 @@ waits for the write, because the next use after a crash creates the group again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from rucola.broker.topic.topic_validator import is_group_name
 from rucola.common.data_version import DataVersion
@@ -79,6 +79,24 @@ class SubscriptionGroupManager:
             loaded = decode_subscription_groups(text)
             self.data_version, self.forbidden = loaded.data_version, loaded.forbidden
             self.table.update(loaded.groups)
+
+    def follow(
+        self,
+        version: DataVersion,
+        table: Mapping[str, SubscriptionGroupConfig],
+        forbidden: Mapping[str, Mapping[str, int]],
+    ) -> bool:
+        """Replaces the whole table by a master's, unless it is the same; returns whether it was replaced."""
+        masters = {group: dict(masks) for group, masks in forbidden.items()}
+        if version == self.data_version and table == self.table and masters == self.forbidden:
+            return False
+        self.data_version, self.forbidden = version, masters
+        self.table.clear()
+        self.table.update(table)
+        for listener in self._listeners:
+            listener()
+        self._kept.changed()
+        return True
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Calls ``listener`` after every change."""
