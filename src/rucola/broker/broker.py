@@ -117,6 +117,12 @@ class Broker:
         return None if replication is None else join_address(self.config.client_host, replication.server.port)
 
     @property
+    def role_text(self) -> str:
+        """What the broker is among those of its name, for people: a slave with its number and its master."""
+        slave = self.running.slave
+        return "" if slave is None else f"{self.config.broker_id} of {slave.master or 'a master not found yet'}"
+
+    @property
     def ready(self) -> bool:
         """Whether messages are accepted and delivered; on a slave, whether they are taken from the master."""
         slave = self.running.slave

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from rucola.errors import DiskError
 from rucola.formats.ha import NEWEST_SEGMENT, SLAVE_REPORT, decode_reports, encode_header
 from rucola.store.ha.sent_log import SentLog
+from rucola.store.ha.slave_link import FIRST_BYTE
 from rucola.store.log.cold_read import ColdRead
 
 NO_REPORT: Final = -1
@@ -118,7 +119,7 @@ class MasterLink:
             self.acknowledged = 0
         elif report < 0:
             self.reason = f"the slave asks for {report}; allowed is an offset of 0 or more"
-        elif report > end:
+        elif report > end and not (report == FIRST_BYTE and end == 0):  # a new slave of a log that has no record yet
             self.reason = f"the slave has the log up to {report}, and this one ends at {end}: it is another log"
         elif report < log.min_offset:
             self.reason = f"the slave asks for {report}, but the log begins at {log.min_offset}"
