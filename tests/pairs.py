@@ -30,9 +30,13 @@ class Pair(Cluster):
     def __init__(self, directory: Path, slave: dict[str, Any] | None = None, **master: Any) -> None:
         super().__init__(directory / "master", ha_listen_port=0, **master)
         self.slave_root = directory / "slave"
-        self._slave_options = {"listen_port": 0, "broker_role": "SLAVE", "broker_id": 1, "ha_listen_port": 0}
+        self._slave_options: dict[str, Any] = {
+            "listen_port": 0,
+            "broker_role": "SLAVE",
+            "broker_id": 1,
+            "ha_listen_port": 0,
+        }
         self._slave_options |= slave or {}
-        self._slave_store: dict[str, Any] = {}
         self._slave_runs = False
 
     async def __aenter__(self) -> Self:

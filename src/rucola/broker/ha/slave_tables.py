@@ -68,7 +68,8 @@ class SlaveTables:
             RequestCode.GET_ALL_DELAY_OFFSET: self._take_delays,
             RequestCode.GET_TIMER_CHECK_POINT: self._take_timers,
         }
-        self._contents = {_DELAYS: b"", _TIMERS: b""}
+        self._directory = f"{services.store.root}/config"
+        self._contents = {name: services.files.read_file(self._path(name)) for name in (_DELAYS, _TIMERS)}
         self._files = {name: self._file(name) for name in self._contents}
 
     async def copy(self, master: MasterBroker) -> LogBounds:
@@ -155,18 +156,22 @@ class SlaveTables:
         self._write(_TIMERS, checkpoint.encode())
 
     def _write(self, name: str, content: bytes) -> None:
-        self._contents[name] = content
-        self._files[name].changed()
+        if content != self._contents[name]:
+            self._contents[name] = content
+            self._files[name].changed()
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
 
     def _file(self, name: str) -> KeptTable:
         """A file whose content is the master's; the services that own it do not write on a slave."""
-        files, directory = self._services.files, f"{self._services.store.root}/config"
+        files = self._services.files
 
         def snapshot() -> Pieces:
-            return iter((self._contents[name],))
+            return iter((self._contents[name] or b"",))
 
         def replace(content: Pieces) -> None:
-            files.make_directory(directory)
-            files.replace_file(f"{directory}/{name}", content)
+            files.make_directory(self._directory)
+            files.replace_file(self._path(name), content)
 
         return self._services.writer.table(name, replace, snapshot, lambda _error: None)

@@ -379,7 +379,7 @@ def test_other_options_that_dispatch_obeys_are_named(tmp_path: Path, caplog: pyt
 
     with caplog.at_level(logging.WARNING, "rucola.broker.ha.slave"):
         run_virtual(scene())
-    assert [record.rucola_fields["keys"] for record in caplog.records] == ["messageDelayLevel"]
+    assert [vars(record)["rucola_fields"]["keys"] for record in caplog.records] == ["messageDelayLevel"]
 
 
 def test_another_log_is_refused_and_the_slave_serves_on(tmp_path: Path) -> None:
