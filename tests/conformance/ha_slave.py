@@ -24,20 +24,21 @@ from tests.conformance.replica import QUEUES, SETTINGS, TOPIC, Checks, compare, 
 from tools.peers.packages import ROOT, SERVER_VERSION, PeerError, need, server_classpath
 from tools.peers.servers import (
     OURS,
-    START_TIMEOUT_S,
     JavaServers,
     environment_of,
     facts_of,
     free_port,
     port_of,
 )
-from tools.peers.wire import wait_for_route
 
 from rucola import Message, Producer
+from rucola.errors import BrokerError
 from rucola.protocol.bodies.configs import SubscriptionGroupWrapper
 from rucola.protocol.bodies.ha import HARuntimeInfo
 from rucola.protocol.bodies.registration import TopicConfigSerializeWrapper
 from rucola.protocol.codes import RequestCode
+from rucola.remoting.client import RemotingClient
+from rucola.remoting.name_server_api import NameServerApi
 
 MASTERS = ("rucola", "5.3.3", "4.9.7", "5.5.0")
 GROUP = "following"
@@ -82,7 +83,7 @@ class SlavePair(JavaServers):
             self._master = self._processes[-1]
         else:
             self._master = self._broker("master.conf", self.store, self.broker, haListenPort=port_of(self.ha))
-        wait_for_route(self.namesrv, "TBW102", START_TIMEOUT_S)
+        wait("the master is in the route", lambda: 0 in asyncio.run(brokers_of(self.namesrv)))
 
     def start_slave(self, **values: Any) -> None:
         """Starts the slave, or what it becomes."""
@@ -152,6 +153,18 @@ class Consumer:
         for line in self._process.stdout or ():
             if line.strip().isdigit():
                 self.count = int(line)
+
+
+async def brokers_of(namesrv: str) -> dict[int, str]:
+    """The addresses of the brokers in the route, by their numbers."""
+    client = RemotingClient()
+    try:
+        route = await NameServerApi(client).route_info(namesrv, "TBW102")
+        return dict(route.broker_datas[0].broker_addrs)
+    except BrokerError:  # there is no route yet
+        return {}
+    finally:
+        await client.close()
 
 
 def end_of(address: str) -> int:

@@ -553,7 +553,7 @@ class BrokerConfig(TlsConfig):
             raise ConfigError(
                 "namesrvAddr",
                 "",
-                "name servers, which tell a slave its master; or haMasterAddress and masterBrokerAddress",
+                "name servers (here or as --namesrv), which tell its master; or haMasterAddress and masterBrokerAddress",
             )
 
     def _check_addresses(self) -> None:

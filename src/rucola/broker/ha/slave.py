@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rucola.broker.config import credentials
 from rucola.broker.ha.copying import Copying, CopyRules
@@ -71,7 +71,7 @@ class Slave:
             services.store, lambda: self._ha_address, lambda: self._master, rules, self._took, self._check_options
         )
         self._tables = SlaveTables(services, self._synced)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._trouble = ""
         """Why the copy was refused; empty while it goes on."""
@@ -83,7 +83,8 @@ class Slave:
 
     def start(self) -> None:
         """Begins to copy."""
-        self._tasks = [self._loop.create_task(work()) for work in (self._copy, self._follow)]
+        for work in (self._copy(), self._follow()):
+            self._run(work)
 
     async def stop(self) -> None:
         """Ends the copy, and moves consumer offsets into the queues that are here: the broker may be the master next.
@@ -177,7 +178,7 @@ class Slave:
             old, self._broker_address = self._master, broker_address
             self._master = self._new_master(broker_address) if broker_address else None
             if old is not None:
-                self._tasks.append(self._loop.create_task(old.close()))
+                self._run(old.close())
         ha_address = self._config.ha_master_address or ha_address or self._ha_address
         if ha_address != self._ha_address or (self._master is not None and self._checked is not self._master):
             if ha_address != self._ha_address:
@@ -277,6 +278,11 @@ class Slave:
                 store.flush_soon()
             await asyncio.sleep(_TICK_S)
         return True
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _new_master(self, address: str) -> MasterBroker:
         return MasterBroker(address, account_of(self._config), self._services.clock)

@@ -14,10 +14,11 @@ from tests.brokers import SUBSCRIPTION, SUSPEND, run_virtual
 from tests.masters import HaPort, a_log, log_bytes
 from tests.pairs import Pair, until
 from tests.unit.broker.ha.test_replica import KnownBroker
+from tests.unit.broker.test_pop import pop_fields
 from tests.unit.store.stores import SEGMENT, message
 
 from rucola.broker import Broker, BrokerConfig
-from rucola.broker.ha.slave import AGAIN_S, Slave
+from rucola.broker.ha.slave import AGAIN_S, TABLES_S, Slave
 from rucola.broker.ha.slave_refusals import refusals
 from rucola.cli.broker_server import health_of
 from rucola.errors import RemotingConnectError
@@ -596,6 +597,42 @@ def test_waiting_messages_are_delivered_once_by_the_promoted_slave(tmp_path: Pat
 async def with_group_at(pair: Pair) -> None:
     body = json.dumps(GROUP).encode()
     await pair.ask_slave(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+
+
+def test_undecided_transactions_and_pops_survive_a_promotion(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Pair(tmp_path, transaction_timeout_ms=1000, transaction_check_interval_ms=1000) as pair:
+            half = "TRAN_MSG\x01true\x02UNIQ_KEY\x01H\x02PGROUP\x01pg\x02"
+            sent = await pair.send("T", b"half", half, sys_flag=4)
+            assert sent.code == 0, sent.remark
+            await pair.send("Popped", b"p", "UNIQ_KEY\x01P\x02WAIT\x01true\x02")
+            await with_group(pair)
+            popped = await pair.ask(
+                RequestCode.POP_MESSAGE, pop_fields(consumerGroup="cg", topic="Popped", queueId="0", initMode="0")
+            )
+            assert popped.code == 0, popped.remark
+            await pair.start_slave()
+            await pair.in_step()
+            await asyncio.sleep(TABLES_S)
+            await pair.stop_slave()
+            await pair.stop_broker()
+            promoted = await pair.start_slave(broker_role="ASYNC_MASTER", broker_id=0)
+            assert [one.topic for one in promoted.services.halves.pending.values()] == ["T"]
+            ended = {
+                "producerGroup": "pg", "tranStateTableOffset": "0", "commitOrRollback": "8",
+                "commitLogOffset": str(promoted.store.queue_unit(b"RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)[0]),
+                "transactionId": "H", "msgId": "H", "topic": "T",
+            }  # fmt: skip
+            answer = await pair.ask_slave(RequestCode.END_TRANSACTION, ended)
+            assert answer.code == 0, answer.remark
+            assert await pair.bodies_at_slave() == [b"half"]
+            await asyncio.sleep(120)  # the invisible time ends
+            again = await pair.ask_slave(
+                RequestCode.POP_MESSAGE, pop_fields(consumerGroup="cg", topic="Popped", queueId="0", initMode="0")
+            )
+            assert again.code == 0, again.remark
+
+    run_virtual(scene())
 
 
 def test_a_former_master_comes_back_as_a_slave(tmp_path: Path) -> None:

@@ -77,9 +77,8 @@ def test_topics_and_groups_become_the_masters_with_their_versions(tmp_path: Path
             assert slave.topics.table["Batches"].attributes == {"queue.type": "BatchCQ"}
             assert slave.groups.table == master.groups.table
             assert slave.groups.data_version == master.groups.data_version
-            for name in ("topics.json", "subscriptionGroup.json"):
-                await until(lambda name=name: (Path(slave.store.root) / "config" / name).exists())
-                await until(lambda name=name: table(slave, name) == table(master, name))
+            await until(lambda: table(slave, "topics.json") == table(master, "topics.json"))
+            await until(lambda: table(slave, "subscriptionGroup.json") == table(master, "subscriptionGroup.json"))
 
             await pair.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Plain"})
             await pair.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "cg"})
@@ -321,7 +320,7 @@ def test_a_protected_master_wants_an_account(tmp_path: Path) -> None:
         home = tmp_path / "home" / "conf"
         home.mkdir(parents=True)
         (home / "plain_acl.yml").write_text("accounts: []\n")
-        master = {
+        master: dict[str, Any] = {
             "acl_enable": True,
             "rocketmq_home": str(tmp_path / "home"),
             "inner_client_authentication_credentials": json.dumps(account),
