@@ -87,6 +87,8 @@ TABLES = {
     "broker/ha/slave_access:SlaveAccess._networks": NONE,
     "broker/ha/slave_tables:SlaveTables._bodies": "one entry per table of the master",
     "broker/ha/slave_tables:SlaveTables._failed": "one entry per table of the master",
+    "broker/ha/slave_tables:SlaveTables._gone": "by the master's topics",
+    "broker/ha/slave_tables:SlaveTables._vanished": "by the master's topics",
     "broker/offset/consumer_offset_manager:ConsumerOffsetManager._followed": "the master's table, on a slave",
     "broker/offset/consumer_offset_manager:ConsumerOffsetManager._listeners": NONE,
     "broker/offset/consumer_offset_manager:ConsumerOffsetManager.table": NAMES,

@@ -541,19 +541,16 @@ class BrokerConfig(TlsConfig):
             ("haMasterAddress", self.ha_master_address),
             ("masterBrokerAddress", self.master_broker_address),
         ):
-            if not address:
-                continue
-            if not self.is_slave:
-                raise ConfigError(key, address, "no value without brokerRole=SLAVE")
             try:
-                split_address(address)
+                if address:
+                    split_address(address)
             except ValueError:
                 raise ConfigError(key, address, "host:port") from None
         if self.is_slave and not self.namesrv_addr and not (self.ha_master_address and self.master_broker_address):
             raise ConfigError(
                 "namesrvAddr",
                 "",
-                "name servers (here or as --namesrv), which tell its master; or haMasterAddress and masterBrokerAddress",
+                "name servers (here or as --namesrv) that tell the master; or haMasterAddress and masterBrokerAddress",
             )
 
     def _check_addresses(self) -> None:

@@ -72,6 +72,8 @@ def up(options: Namespace) -> int:
                 "grpc": addresses.grpc,
                 "ha": addresses.ha,
             }
+            if addresses.slave is not None:
+                facts["slave"] = addresses.slave
             say_ready(options.json, "rucola up", lines, facts)
             return servers.stop
 
@@ -128,7 +130,7 @@ def broker(options: Namespace) -> int:
             "ha": server.ha_address,
         }
         if server.config.is_slave:
-            facts["slave"] = server.config.broker_id
+            facts["slave"] = server.role_text
         say_ready(options.json, "rucola broker", lines, facts)
         return servers.stop
 

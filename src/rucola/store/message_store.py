@@ -275,10 +275,14 @@ class MessageStore:
         """
         self._flush.ask()
 
-    def delete_topic(self, topic: bytes) -> None:
+    def delete_topic(self, topic: bytes, end: int | None = None) -> None:
         """Removes the queues of ``topic`` permanently. A new topic of that name begins at queue offset 0.
 
         The old topic's records stay in the log until they expire.
+
+        Args:
+            end: physical offset up to which its records belong to the old topic, at most the end of the log; None for
+                the end of the log.
 
         Raises:
             DiskError: it is unknown whether the topic is deleted; a restart or another call settles it.
@@ -288,7 +292,7 @@ class MessageStore:
         # Pops of the old topic have earlier times, those of a new one have this time or a later one.
         time_ms = self._log.now_ms() + 1
         self._log.not_before(time_ms)
-        self._deletion.begin(topic, self._log.written_offset, time_ms)
+        self._deletion.begin(topic, self._log.written_offset if end is None else end, time_ms)
         queues = self._queues.detach_topic(topic)
         self._retention.forget(queues)
         self._dispatcher.forget(queues)

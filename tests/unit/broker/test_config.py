@@ -115,7 +115,7 @@ def test_everything_that_is_refused_is_refused_at_once():
         ("brokerRole=SLAVE\nbrokerId=1", "namesrvAddr", ""),
         ("brokerRole=SLAVE\nbrokerId=1\nhaMasterAddress=127.0.0.1:10912", "namesrvAddr", ""),
         ("brokerRole=SLAVE\nbrokerId=1\nnamesrvAddr=127.0.0.1:9876\nhaMasterAddress=x", "haMasterAddress", "x"),
-        ("masterBrokerAddress=127.0.0.1:10911", "masterBrokerAddress", "127.0.0.1:10911"),
+        ("masterBrokerAddress=:10911", "masterBrokerAddress", ":10911"),
         ("brokerRole=SLAVE\nbrokerId=1\nnamesrvAddr=127.0.0.1:9876\ngrpcServerPort=0", "grpcServerPort", "0"),
         ("namesrvAddr=localhost", "namesrvAddr", "localhost"),
         ("bindAddress=0.0.0.0", "bindAddress", "0.0.0.0"),

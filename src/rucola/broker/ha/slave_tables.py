@@ -4,6 +4,9 @@ What a table says must be true of the log beside it: if a table says that a mess
 delivered record, or the message is lost when the slave becomes the master. So tables with progress wait until the
 slave has synced all that the master had when they were asked for. RocketMQ does not wait.
 
+A topic that the master has deleted loses its queues here, too, once two copies in a row lack it. Then the end of the
+master's log between them tells which records belong to the old topic, should it be made again.
+
 A table that is the same as before is neither decoded nor written. Every table is replaced as a whole. Event loop only;
 threads decode.
 """
@@ -60,6 +63,10 @@ class SlaveTables:
         self._bodies: dict[RequestCode, bytes] = {}
         """The body that was taken over last, of each table."""
         self._failed: set[RequestCode] = set()
+        self._vanished: set[str] = set()
+        """Topics that the last copy lacked for the first time."""
+        self._gone: dict[str, int] = {}
+        """The same topics of earlier copies, and where the master's log ended after the copy."""
         self._take: dict[RequestCode, Callable[[bytes], Awaitable[None]]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: self._take_topics,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._take_groups,
@@ -82,12 +89,33 @@ class SlaveTables:
         """
         for code, body in (await self._ask(master, _CONFIGURATION)).items():
             await self._took(code, body)
+        is_known = RequestCode.GET_ALL_TOPIC_CONFIG not in self._failed
+        gone = {name: end for name, end in self._gone.items() if is_known and name not in self._services.topics.table}
         found = await self._ask(master, _PROGRESS)
         bounds = await master.log_bounds()
-        if found and await self._synced(bounds.max_offset):
+        if (found or gone) and await self._synced(bounds.max_offset):
             for code, body in found.items():
                 await self._took(code, body)
+            for name, end in gone.items():
+                self._remove(name, end)
+            gone = {}
+        if is_known:
+            self._gone = gone | dict.fromkeys(self._vanished, bounds.max_offset)
+            self._vanished.clear()
         return bounds
+
+    def _remove(self, topic: str, end: int) -> None:
+        """Removes the queues of a deleted topic, unless they have records of a new one.
+
+        Args:
+            end: physical offset up to which its records belong to the deleted topic.
+        """
+        store, name = self._services.store, topic.encode("utf-8", "surrogateescape")
+        lasts = [(queue_id, store.max_queue_offset(name, queue_id) - 1) for queue_id in store.queue_ids(name)]
+        if lasts and all(last < 0 or store.queue_unit(name, queue_id, last)[0] < end for queue_id, last in lasts):
+            event(logger, logging.INFO, "topic deleted, as on the master", topic=topic, end_offset=end)
+            store.delete_topic(name, end)
+            self._services.offsets.remove_topic(topic)
 
     async def _ask(self, master: MasterBroker, codes: tuple[RequestCode, ...]) -> dict[RequestCode, bytes]:
         """Returns the tables that have changed."""
@@ -124,6 +152,8 @@ class SlaveTables:
 
     async def _take_topics(self, body: bytes) -> None:
         table = await asyncio.to_thread(TopicConfigSerializeWrapper.decode, body)
+        if RequestCode.GET_ALL_TOPIC_CONFIG in self._bodies:
+            self._vanished |= self._services.topics.table.keys() - table.topic_config_table.keys()
         self._services.topics.follow(table.data_version, table.topic_config_table)
 
     async def _take_groups(self, body: bytes) -> None:

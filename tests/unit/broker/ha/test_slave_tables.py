@@ -157,6 +157,50 @@ def test_forbidden_reads_follow(tmp_path: Path) -> None:
     run_virtual(scene())
 
 
+def test_a_deleted_topic_loses_its_queues_and_may_be_made_again(tmp_path: Path) -> None:
+    """A slave of RocketMQ keeps them: messages of the new topic follow the old ones, at other queue offsets."""
+
+    async def scene() -> None:
+        async with Pair(tmp_path, {"slave_read_enable": True}) as pair:
+            await make_group(pair, groupName="cg")
+            for number in range(3):
+                await pair.send("Old", b"old %d" % number)
+            await pair.start_slave()
+            await pair.in_step()
+            pair.slave.offsets.commit("cg", "Old", 0, 3)
+            await pair.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Old"})
+            await pair.send("Other", b"x")
+            await until(lambda: not pair.slave.store.queue_ids(b"Old"))
+            assert pair.slave.offsets.query("cg", "Old", 0) is None
+            await pair.send("Old", b"new")
+            await pair.in_step()
+            assert await pair.bodies_at_slave("Old") == [b"new"]
+            await pair.stop_slave()
+            await pair.start_slave()
+            await pair.in_step()
+            assert await pair.bodies_at_slave("Old") == [b"new"]
+            assert pair.same_log()
+
+    run_virtual(scene())
+
+
+def test_a_topic_that_is_made_again_at_once_loses_nothing(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Pair(tmp_path, {"slave_read_enable": True}) as pair:
+            await make_group(pair, groupName="cg")
+            await pair.send("Old", b"old")
+            await pair.start_slave()
+            await pair.in_step()
+            await asyncio.sleep(TABLES_S)
+            await pair.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Old"})
+            await until(lambda: pair.slave.topics.get("Old") is None)
+            await pair.send("Old", b"new")
+            await asyncio.sleep(4 * TABLES_S)
+            assert (await pair.bodies_at_slave("Old"))[-1:] == [b"new"]
+
+    run_virtual(scene())
+
+
 # -- progress ----------------------------------------------------------------------------------------------------------
 
 
