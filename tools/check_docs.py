@@ -42,7 +42,7 @@ BUDGETS = {
     "docs/metrics.md": 350,
     "docs/modules.md": 4560,
     "docs/observability.md": 350,
-    "docs/operations.md": 2550,
+    "docs/operations.md": 2600,
     "docs/performance.md": 2070,
     "docs/recovery.md": 1300,
     "docs/replay.md": 700,

@@ -51,6 +51,7 @@ class SlavePair(JavaServers):
     Attributes:
         slave_store: the slave's directory.
         slave_address: its address for clients.
+        pops: whether the master knows POP.
     """
 
     def __init__(self, directory: Path, master: str) -> None:
@@ -60,6 +61,7 @@ class SlavePair(JavaServers):
         self.slave_store = directory / "copy"
         self.slave_address = f"127.0.0.1:{free_port(neighbour=-2)}"
         self._is_ours = master == "rucola"
+        self.pops = not master.startswith("4.")
         self._master: subprocess.Popen[bytes] | None = None
         self._slave: subprocess.Popen[bytes] | None = None
 
@@ -206,18 +208,18 @@ def mqadmin(pair: SlavePair, *arguments: str) -> str:
 
 def played(checks: Checks, pair: SlavePair, messages: int) -> None:
     """Sends, with kills; at the end the master is gone, and the slave is stopped."""
-    asyncio.run(produce(pair.namesrv, messages // 3))
+    asyncio.run(produce(pair.namesrv, messages // 3, pair.pops))
     pair.start_slave()
     wait("the slave has everything", lambda: is_in_step(pair))
     with Consumer(pair.namesrv) as consumer:
         wait("the consumer begins", lambda: consumer.count > 0)
         pair.kill_slave()
-        asyncio.run(produce(pair.namesrv, messages // 3))
+        asyncio.run(produce(pair.namesrv, messages // 3, pair.pops))
         pair.start_slave()
         wait("the slave is back", lambda: is_in_step(pair))
         pair.kill_master()
         pair.start_master()
-        asyncio.run(produce(pair.namesrv, messages // 3))
+        asyncio.run(produce(pair.namesrv, messages // 3, pair.pops))
         time.sleep(6)  # delayed messages are delivered
         wait("the slave finds the master again", lambda: is_in_step(pair))
         had = maximums(pair.broker)

@@ -64,7 +64,7 @@ class Decides:
         return LocalTransactionState.UNKNOW
 
 
-async def produce(namesrv: str, count: int) -> None:
+async def produce(namesrv: str, count: int, pops: bool = True) -> None:
     """Sends about ``count`` messages: plain, large, in batches, delayed, in transactions; and pops some."""
     async with Producer("plain", namesrv) as producer:
         for number in range(0, count, 10):
@@ -81,6 +81,8 @@ async def produce(namesrv: str, count: int) -> None:
     async with TransactionProducer("transactions", namesrv, Decides()) as transactions:
         for number in range(count // 20):
             await transactions.send_message_in_transaction(Message(TOPIC, b"%d in a transaction" % number))
+    if not pops:
+        return
     consumer = SimpleConsumer("popping", namesrv)
     await consumer.subscribe(TOPIC)
     async with consumer:

@@ -36,6 +36,7 @@ AGAIN_S: Final = 60.0
 """Pause before the next attempt after the copy was refused."""
 _DISK_AGAIN_S = 10.0
 _TICK_S = 0.05
+_LAST_WORK = "last work of a slave"
 IN_SYNC_BYTES: Final = 256 * 1024 * 1024
 """``haMaxGapNotInSync``: a slave that lacks more is not in sync."""
 _SAME_OPTIONS = ("messageDelayLevel", "enableLmq", "enableMultiDispatch")
@@ -95,8 +96,8 @@ class Slave:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._master is not None:
             await self._master.close()
-        self._store.dispatch()
-        self._services.clamp_offsets()
+        self._services.supervisor.call(_LAST_WORK, self._store.dispatch)
+        self._services.supervisor.call(_LAST_WORK, self._services.clamp_offsets)
 
     # -- what others ask -----------------------------------------------------------------------------------------------
 
@@ -111,6 +112,11 @@ class Slave:
         return self._copying.client.is_copying
 
     @property
+    def _is_in_touch(self) -> bool:
+        """Whether there is a connection on which nothing is wrong."""
+        return self.is_linked or self._copying.client.has_nothing_to_copy
+
+    @property
     def behind_bytes(self) -> int:
         """Bytes of the master's log that are missing here, as far as it is known."""
         return self._copying.behind_bytes or 0
@@ -120,7 +126,7 @@ class Slave:
         """Why the slave is not in sync; empty if it is."""
         if self._trouble:
             return f"not in sync: {self._trouble}"
-        if not (self.is_linked or self._copying.client.has_nothing_to_copy):
+        if not self._is_in_touch:
             return "not in sync: not connected to the master"
         if self.behind_bytes > IN_SYNC_BYTES:
             return f"not in sync: {self.behind_bytes} bytes behind the master"
@@ -218,7 +224,7 @@ class Slave:
             event(logger, logging.ERROR, "copy of the master's log stopped, tried again later", error=error)
 
     def _took(self) -> None:
-        if self._trouble and self.is_linked:
+        if self._trouble and self._is_in_touch:
             self._trouble = ""
             event(logger, logging.INFO, "copy of the master's log goes on", end_offset=self._copying.end_offset)
         self.appended()

@@ -21,7 +21,7 @@ from rucola.broker import Broker, BrokerConfig
 from rucola.broker.ha.slave import AGAIN_S, TABLES_S, Slave
 from rucola.broker.ha.slave_refusals import refusals
 from rucola.cli.broker_server import health_of
-from rucola.errors import RemotingConnectError
+from rucola.errors import BrokerError, RemotingConnectError, StoreDamagedError
 from rucola.formats.message import decode_messages
 from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.protocol.bodies.ha import HARuntimeInfo
@@ -29,6 +29,8 @@ from rucola.protocol.bodies.route import TopicRouteData
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import FLAG_ONEWAY
 from rucola.store.config import FlushDiskType, MessageStoreConfig
+from rucola.store.log.flush import FlushService
+from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus, StoreState
 
 READS: dict[str, Any] = {"slave_read_enable": True}
@@ -176,6 +178,27 @@ def test_a_sync_master_waits_for_the_slave(tmp_path: Path, sync_flush: bool) -> 
             assert loop.time() - began_s < 2, "a report does not wait for the sync of ASYNC_FLUSH"
             if sync_flush:
                 assert pair.slave.store.flushed_offset == pair.broker.store.max_offset
+
+    run_virtual(scene())
+
+
+def test_a_slave_with_sync_flush_confirms_only_what_it_has_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush = FlushService.flush
+
+    async def scene() -> None:
+        async with Pair(tmp_path, broker_role="SYNC_MASTER", slave_timeout_ms=500) as pair:
+            await pair.start_slave({"flush_disk_type": FlushDiskType.SYNC_FLUSH})
+            await until(lambda: pair.broker.slaves == 1)
+            await until(lambda: not pair.slave.not_in_sync)
+            assert (await pair.send("T", b"0")).code == ResponseCode.SUCCESS
+            of_slave = pair.slave.store._flush
+            monkeypatch.setattr(FlushService, "flush", lambda self: self is of_slave or flush(self))
+            assert (await pair.send("T", b"1")).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+            assert pair.slave.store.max_offset == pair.broker.store.max_offset
+            monkeypatch.undo()
+            assert (await pair.send("T", b"2")).code == ResponseCode.SUCCESS
 
     run_virtual(scene())
 
@@ -463,6 +486,46 @@ def test_a_defect_does_not_end_the_copy_unnoticed(tmp_path: Path, monkeypatch: p
                 assert pair.slave.services.supervisor.failures["copy of the master's log"] == 1
             pair.link._copying._check_master = pair.link._check_options
             await until(pair.same_log)
+
+    run_virtual(scene())
+
+
+def test_a_refused_copy_of_an_empty_log_is_in_sync_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        async with Pair(tmp_path) as pair:
+            with monkeypatch.context() as patched:
+
+                async def refuse(*_: object) -> None:
+                    raise BrokerError(ResponseCode.NO_PERMISSION, "access denied: no account", "127.0.0.1:1")
+
+                patched.setattr(Slave, "_check_options", refuse)
+                await pair.start_slave()
+                await until(lambda: "no account" in pair.slave.not_in_sync)
+            pair.link._copying._check_master = None
+            await until(lambda: not pair.slave.not_in_sync)
+
+    run_virtual(scene())
+
+
+def test_a_slave_whose_records_cannot_be_dispatched_still_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with Pair(tmp_path) as pair:
+            await pair.send("T", b"x")
+            await pair.start_slave()
+            await pair.in_step()
+
+            def fail(*_: object) -> int:
+                raise StoreDamagedError("/copy", 5, "a record cannot be read", "run rucola store verify")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(MessageStore, "dispatch", fail)
+                pair.slave._serving.scheduler._dispatch()
+                assert not pair.slave.ready
+                await pair.link.stop()
+            await pair.stop_slave()
+            assert not (pair.slave_root / "abort").exists()
 
     run_virtual(scene())
 
