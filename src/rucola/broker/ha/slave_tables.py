@@ -151,14 +151,30 @@ class SlaveTables:
     # -- configuration -------------------------------------------------------------------------------------------------
 
     async def _take_topics(self, body: bytes) -> None:
-        table = await asyncio.to_thread(TopicConfigSerializeWrapper.decode, body)
+        topics = self._services.topics
+
+        def changed() -> TopicConfigSerializeWrapper | None:
+            table = TopicConfigSerializeWrapper.decode(body)
+            return None if topics.is_same(table.data_version, table.topic_config_table) else table
+
+        table = await asyncio.to_thread(changed)
+        if table is None:
+            return
         if RequestCode.GET_ALL_TOPIC_CONFIG in self._bodies:
-            self._vanished |= self._services.topics.table.keys() - table.topic_config_table.keys()
-        self._services.topics.follow(table.data_version, table.topic_config_table)
+            self._vanished |= topics.table.keys() - table.topic_config_table.keys()
+        topics.follow(table.data_version, table.topic_config_table)
 
     async def _take_groups(self, body: bytes) -> None:
-        table = await asyncio.to_thread(SubscriptionGroupWrapper.decode, body)
-        self._services.groups.follow(table.data_version, table.subscription_group_table, table.forbidden_table)
+        groups = self._services.groups
+
+        def changed() -> SubscriptionGroupWrapper | None:
+            table = SubscriptionGroupWrapper.decode(body)
+            values = table.data_version, table.subscription_group_table, table.forbidden_table
+            return None if groups.is_same(*values) else table
+
+        table = await asyncio.to_thread(changed)
+        if table is not None:
+            groups.follow(table.data_version, table.subscription_group_table, table.forbidden_table)
 
     async def _take_modes(self, body: bytes) -> None:
         if self._services.pops.started is None and not self._services.tables.exist(MODES) and body == _EMPTY_MODES:

@@ -80,23 +80,29 @@ class SubscriptionGroupManager:
             self.data_version, self.forbidden = loaded.data_version, loaded.forbidden
             self.table.update(loaded.groups)
 
-    def follow(
+    def is_same(
         self,
         version: DataVersion,
         table: Mapping[str, SubscriptionGroupConfig],
         forbidden: Mapping[str, Mapping[str, int]],
     ) -> bool:
-        """Replaces the whole table by a master's, unless it is the same; returns whether it was replaced."""
-        masters = {group: dict(masks) for group, masks in forbidden.items()}
-        if version == self.data_version and table == self.table and masters == self.forbidden:
-            return False
-        self.data_version, self.forbidden = version, masters
+        """Whether a master's table is the one that is here. On a slave, a thread may ask."""
+        return version == self.data_version and table == self.table and forbidden == self.forbidden
+
+    def follow(
+        self,
+        version: DataVersion,
+        table: Mapping[str, SubscriptionGroupConfig],
+        forbidden: Mapping[str, Mapping[str, int]],
+    ) -> None:
+        """Replaces the whole table by a master's."""
+        self.data_version = version
+        self.forbidden = {group: dict(masks) for group, masks in forbidden.items()}
         self.table.clear()
         self.table.update(table)
         for listener in self._listeners:
             listener()
         self._kept.changed()
-        return True
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Calls ``listener`` after every change."""

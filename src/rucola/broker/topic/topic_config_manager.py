@@ -108,19 +108,18 @@ class TopicConfigManager:
         else:
             self.table.pop(AUTO_CREATE_TOPIC_KEY_TOPIC, None)
 
-    def follow(self, version: DataVersion, table: Mapping[str, TopicConfig]) -> bool:
-        """Replaces the whole table by a master's, unless it is the same; returns whether it was replaced. Name servers
-        are told with the next registration.
-        """
-        if version == self.data_version and table == self.table:
-            return False
+    def is_same(self, version: DataVersion, table: Mapping[str, TopicConfig]) -> bool:
+        """Whether a master's table is the one that is here. On a slave, a thread may ask."""
+        return version == self.data_version and table == self.table
+
+    def follow(self, version: DataVersion, table: Mapping[str, TopicConfig]) -> None:
+        """Replaces the whole table by a master's. Name servers are told with the next registration."""
         self.data_version = version
         self.table.clear()
         self.table.update(table)
         for listener in self._listeners:
             listener()
         self._kept.changed()
-        return True
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Calls ``listener`` after every change."""

@@ -20,6 +20,7 @@ from tests.unit.store.stores import SEGMENT, message
 from rucola.broker import Broker, BrokerConfig
 from rucola.broker.ha.slave import AGAIN_S, TABLES_S, Slave
 from rucola.broker.ha.slave_refusals import refusals
+from rucola.broker.requests import REQUESTS
 from rucola.cli.broker_server import health_of
 from rucola.errors import BrokerError, RemotingConnectError, StoreDamagedError
 from rucola.formats.message import decode_messages
@@ -204,6 +205,26 @@ def test_a_slave_with_sync_flush_confirms_only_what_it_has_synced(
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+SERVED = """
+GET_ALL_TOPIC_CONFIG GET_TOPIC_CONFIG GET_SYSTEM_TOPIC_LIST_FROM_BROKER GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+GET_SUBSCRIPTIONGROUP_CONFIG HEART_BEAT UNREGISTER_CLIENT CHECK_CLIENT_CONFIG QUERY_CONSUMER_OFFSET
+UPDATE_CONSUMER_OFFSET GET_CONSUMER_LIST_BY_GROUP LOCK_BATCH_MQ UNLOCK_BATCH_MQ QUERY_MESSAGE VIEW_MESSAGE_BY_ID
+SEARCH_OFFSET_BY_TIMESTAMP GET_MAX_OFFSET GET_MIN_OFFSET GET_EARLIEST_MSG_STORETIME GET_ALL_CONSUMER_OFFSET
+GET_ALL_DELAY_OFFSET QUERY_CORRECTION_OFFSET INVOKE_BROKER_TO_GET_CONSUMER_STATUS GET_CONSUMER_CONNECTION_LIST
+GET_PRODUCER_CONNECTION_LIST GET_ALL_PRODUCER_INFO QUERY_TOPIC_CONSUME_BY_WHO QUERY_TOPICS_BY_CONSUMER
+QUERY_SUBSCRIPTION_BY_CONSUMER GET_CONSUMER_RUNNING_INFO CONSUME_MESSAGE_DIRECTLY GET_TOPIC_STATS_INFO
+GET_CONSUME_STATS QUERY_CONSUME_TIME_SPAN VIEW_BROKER_STATS_DATA GET_BROKER_CONSUME_STATS QUERY_CONSUME_QUEUE
+UPDATE_BROKER_CONFIG GET_BROKER_CONFIG GET_BROKER_RUNTIME_INFO GET_BROKER_HA_STATUS UPDATE_COLD_DATA_FLOW_CTR_CONFIG
+REMOVE_COLD_DATA_FLOW_CTR_CONFIG GET_COLD_DATA_FLOW_CTR_INFO SET_COMMITLOG_READ_MODE CLEAN_EXPIRED_CONSUMEQUEUE
+DELETE_EXPIRED_COMMITLOG QUERY_ASSIGNMENT GET_ALL_MESSAGE_REQUEST_MODE GET_TIMER_CHECK_POINT GET_TIMER_METRICS
+""".split()  # noqa: SIM905 - names read best as a list of words
+
+
+def test_each_request_is_decided_on() -> None:
+    """A new request must be refused by a slave, or be entered here."""
+    assert {RequestCode(code).name for code in REQUESTS.keys() - refusals(reads=False).keys()} == set(SERVED)
 
 
 def test_what_a_slave_refuses(tmp_path: Path) -> None:
