@@ -128,6 +128,95 @@ def test_configured_addresses_count_more_than_those_of_name_servers(tmp_path: Pa
     run_virtual(scene())
 
 
+def test_a_new_address_ends_the_pause_before_the_next_attempt(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Pair(tmp_path) as pair:
+            await pair.send("T", b"x")
+            await pair.start_slave(ha_master_address="127.0.0.1:1", master_broker_address=pair.broker.address)
+            await asyncio.sleep(60)  # the pauses have grown to 10 s
+            loop, link = asyncio.get_running_loop(), pair.link
+            link._ha_address, link._config = "", replace(link._config, ha_master_address="")
+            await asyncio.sleep(11)
+            began_s = loop.time()
+            link.found(pair.broker.ha_address or "", pair.broker.address)
+            await until(pair.same_log)
+            assert loop.time() - began_s < 1
+
+    run_virtual(scene())
+
+
+def test_options_of_a_slaves_store(tmp_path: Path) -> None:
+    """The records are the master's: whether they have checksums, and where they lie."""
+
+    async def scene() -> None:
+        async with Pair(tmp_path, READS, enabled_append_prop_crc=False) as pair:
+            await with_group(pair)
+            await pair.send("T", b"x")
+            options = {"enabled_append_prop_crc": True, "transient_store_pool_enable": True}
+            for _ in range(2):
+                await pair.start_slave(options)
+                await pair.in_step()
+                assert pair.same_log() and await pair.bodies_at_slave() == [b"x"]
+                config = pair.slave.store.config
+                assert not config.pooled and config.access_message_in_memory_max_ratio == 30
+                await pair.stop_slave()
+            promoted = await pair.start_slave(options, broker_role="ASYNC_MASTER", broker_id=0)
+            await pair.client.invoke(promoted.address, pair.send_command("T", b"new"), 5000)
+            await pair.stop_slave()
+            await pair.start_slave(options, broker_role="ASYNC_MASTER", broker_id=0)
+            assert await pair.bodies_at_slave() == [b"x", b"new"], "a record without checksum is not taken for damaged"
+
+    run_virtual(scene())
+
+
+def test_a_slave_keeps_what_its_master_keeps(tmp_path: Path) -> None:
+    """For example segments with messages that wait for their time."""
+
+    async def scene() -> None:
+        async with Pair(tmp_path) as pair:
+            await pair.stop_broker()
+            store = replace(pair._store_config, mapped_file_size_commit_log=SEGMENT)
+            pair._store_config = replace(store, store_path_root_dir=str(tmp_path / "other"))
+            pair.broker = Broker(pair.broker.config, pair._store_config)
+            await pair.broker.start()
+            pair._stopped = False
+            for number in range(700):
+                pair.broker.store.put_message(message(number))
+            await pair.start_slave({"file_reserved_time_h": 0})
+            await pair.in_step()
+            link, log = pair.link, pair.slave.store
+            await until(lambda: log.flushed_offset == log.max_offset)
+            bounds = link._copying.bounds
+            assert bounds is not None and link.needed_from() == 0 and log.max_offset > 2 * SEGMENT
+
+            async def expire() -> None:
+                await pair.ask_slave(RequestCode.DELETE_EXPIRED_COMMITLOG)
+                await asyncio.sleep(5)
+
+            await expire()
+            assert log.min_offset == 0
+            link._copying.bounds = bounds._replace(min_offset=SEGMENT)
+            await expire()
+            assert log.min_offset == SEGMENT
+
+    run_virtual(scene())
+
+
+def test_the_progress_of_transactions_stays_the_masters(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Pair(tmp_path) as pair:
+            await pair.send("T", b"half", "TRAN_MSG\x01true\x02UNIQ_KEY\x01H\x02PGROUP\x01pg\x02", sys_flag=4)
+            await pair.start_slave()
+            await pair.in_step()
+            progress = "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0
+            pair.slave.offsets.commit(*progress, 1)
+            await pair.stop_slave()
+            await pair.start_slave()
+            assert pair.slave.offsets.query(*progress) == 1
+
+    run_virtual(scene())
+
+
 def test_a_slave_feeds_a_slave(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path) as pair, Pair(tmp_path / "second") as second:
@@ -482,9 +571,12 @@ def test_a_full_disk_stops_the_copy_until_there_is_space(tmp_path: Path) -> None
             await pair.send("T", b"x")
             await pair.start_slave()
             await pair.in_step()
-            pair.slave.store._condition.space_is_gone("write")
+            pair.slave.store._condition.space_is_gone("segment")
             await until(lambda: "no space left" in pair.slave.not_in_sync)
-            pair.slave.store._condition.space_is_back("write")
+            connections = pair.link._copying.client.connections
+            await asyncio.sleep(60)
+            assert pair.link._copying.client.connections == connections
+            pair.slave.store._condition.space_is_back("segment")
             await pair.send("T", b"y")
             await until(pair.same_log)
             await until(lambda: not pair.slave.not_in_sync)
@@ -698,6 +790,9 @@ def test_undecided_transactions_and_pops_survive_a_promotion(tmp_path: Path) -> 
             await pair.start_slave()
             await pair.in_step()
             await asyncio.sleep(TABLES_S)
+            await pair.stop_slave()
+            await pair.start_slave()
+            assert pair.slave.services.pops.started is None, "nothing is revived on a slave"
             await pair.stop_slave()
             await pair.stop_broker()
             promoted = await pair.start_slave(broker_role="ASYNC_MASTER", broker_id=0)
