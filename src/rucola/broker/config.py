@@ -30,12 +30,12 @@ class BrokerConfig(TlsConfig):
     the value and what is allowed.
     """
 
-    use_tls: bool = option("useTLS", False, "Whether the broker connects to name servers over TLS.")
+    use_tls: bool = option("useTLS", False, "Whether the broker connects to name servers and its master over TLS.")
     tls_client_trust_cert_path: str = option(
         "tlsClientTrustCertPath",
         "",
-        "PEM file with the authorities that may sign certificates of name servers. Empty: name servers must have "
-        "the certificate in `tlsCertPath`.",
+        "PEM file with the authorities that may sign certificates of name servers and of the master. Empty: they must "
+        "have the certificate in `tlsCertPath`.",
     )
     broker_name: str = option("brokerName", "broker-a", "Name of the broker.")
     broker_cluster_name: str = option("brokerClusterName", "DefaultCluster", "Cluster the broker belongs to.")
@@ -115,8 +115,9 @@ class BrokerConfig(TlsConfig):
     inner_client_authentication_credentials: str = option(
         "innerClientAuthenticationCredentials",
         "",
-        'The account with which the broker signs its requests to name servers: `{"accessKey": "...", "secretKey": '
-        '"..."}`. With access control, the broker accepts requests of this account, as those of an administrator.',
+        "The account with which the broker signs its requests to name servers and to its master: "
+        '`{"accessKey": "...", "secretKey": "..."}`. With access control, the broker accepts requests of this account, '
+        "as those of an administrator.",
         secret=True,
     )
     acl_require_v2: bool = option(

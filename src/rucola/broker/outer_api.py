@@ -69,7 +69,7 @@ class BrokerOuterApi:
         self._address = address
         self._host, _, port = address.rpartition(":")
         self._port, self._ha_port = int(port), ha_port
-        self._client = RemotingClient(ClientOptions(signer=_signer(config, wall_ms), tls=_tls(config)))
+        self._client = RemotingClient(peer_options(config, wall_ms))
         self._api = NameServerApi(self._client)
         self._master_found = master_found
         self._answers: list[RegisterBrokerResponseHeader] = []
@@ -210,6 +210,11 @@ class BrokerOuterApi:
             self._failing.discard(name_server)
             event(logger, logging.INFO, "name server accepts the registration again", address=name_server)
         return True
+
+
+def peer_options(config: BrokerConfig, wall_ms: Callable[[], int]) -> ClientOptions:
+    """Account and TLS of a broker's connections to the servers of its cluster."""
+    return ClientOptions(signer=_signer(config, wall_ms), tls=_tls(config))
 
 
 def _signer(config: BrokerConfig, wall_ms: Callable[[], int]) -> RequestSigner | None:

@@ -22,7 +22,7 @@ from rucola.protocol.bodies.configs import SubscriptionGroupWrapper
 from rucola.protocol.bodies.registration import TopicConfigSerializeWrapper
 from rucola.protocol.codes import RequestCode
 from rucola.remoting.admin_api import AdminApi
-from rucola.remoting.client import RemotingClient
+from rucola.remoting.client import ClientOptions, RemotingClient
 from rucola.runtime.clock import Clock
 
 STORE_KEYS = (
@@ -77,11 +77,12 @@ class MasterBroker:
         address: ``host:port``.
         config: credentials.
         clock: gives the time for signatures.
+        options: of the connection, instead of ``config``'s.
     """
 
-    def __init__(self, address: str, config: ClientConfig, clock: Clock) -> None:
+    def __init__(self, address: str, config: ClientConfig, clock: Clock, options: ClientOptions | None = None) -> None:
         self._address = address
-        self._client = RemotingClient(client_options(config, clock))
+        self._client = RemotingClient(options or client_options(config, clock))
         self._api = AdminApi(self._client)
 
     async def store_options(self) -> dict[str, str]:

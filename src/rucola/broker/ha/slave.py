@@ -15,10 +15,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from rucola.broker.config import credentials
 from rucola.broker.ha.copying import Copying, CopyRules
 from rucola.broker.ha.master_broker import MasterBroker
 from rucola.broker.ha.slave_tables import SlaveTables
+from rucola.broker.outer_api import peer_options
 from rucola.client.config import ClientConfig
 from rucola.common.hosts import split_address
 from rucola.errors import ConfigError, DiskError, RucolaError
@@ -26,7 +26,6 @@ from rucola.protocol.bodies.ha import HAClientRuntimeInfo
 from rucola.runtime.logs import event
 
 if TYPE_CHECKING:
-    from rucola.broker.config import BrokerConfig
     from rucola.broker.services import BrokerServices
 
 logger = logging.getLogger(__name__)
@@ -291,7 +290,8 @@ class Slave:
         task.add_done_callback(self._tasks.discard)
 
     def _new_master(self, address: str) -> MasterBroker:
-        return MasterBroker(address, account_of(self._config), self._services.clock)
+        clock = self._services.clock
+        return MasterBroker(address, ClientConfig(), clock, peer_options(self._config, clock.wall_ms))
 
     def _bytes_per_s(self, now_s: float) -> int:
         """Bytes that came per second, since the last call or the last second."""
@@ -301,14 +301,3 @@ class Slave:
             rate = round((received - count) / (now_s - since_s)) if since_s else 0
             self._rate = received, now_s, rate
         return rate
-
-
-def account_of(config: BrokerConfig) -> ClientConfig:
-    """How the broker makes itself known to its master: account and TLS of its requests to name servers."""
-    access_key, secret_key = credentials(config.inner_client_authentication_credentials) or ("", "")
-    return ClientConfig(
-        access_key=access_key,
-        secret_key=secret_key,
-        use_tls=config.use_tls,
-        tls_trust_cert_path=config.tls_client_trust_cert_path or config.tls_cert_path,
-    )
