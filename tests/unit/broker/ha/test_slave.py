@@ -13,6 +13,7 @@ import pytest
 from tests.brokers import SUBSCRIPTION, SUSPEND, run_virtual
 from tests.masters import HaPort, a_log, log_bytes
 from tests.pairs import Pair, until
+from tests.slaves import ha_server
 from tests.unit.broker.ha.test_replica import KnownBroker
 from tests.unit.broker.test_pop import pop_fields
 from tests.unit.store.stores import SEGMENT, message
@@ -275,6 +276,9 @@ def test_a_slave_with_sync_flush_confirms_only_what_it_has_synced(
             monkeypatch.setattr(FlushService, "flush", lambda self: self is of_slave or flush(self))
             assert (await pair.send("T", b"1")).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
             assert pair.slave.store.max_offset == pair.broker.store.max_offset
+            await asyncio.sleep(12)  # it reports every 5 s, whatever happens
+            (link,) = [one.link for one in ha_server(pair).slaves]
+            assert link.acknowledged == pair.slave.store.flushed_offset < pair.broker.store.max_offset
             monkeypatch.undo()
             assert (await pair.send("T", b"2")).code == ResponseCode.SUCCESS
 
