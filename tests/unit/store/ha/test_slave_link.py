@@ -368,6 +368,8 @@ def test_the_store_of_a_slave_refuses_messages(slave: Slave, master: MasterLog) 
     slave.follow(master)
     assert slave.store.put_message(message(1)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     assert slave.store.put_copy(message(1)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    illegal = message(1, b"x" * 200)
+    assert slave.store.put_message(illegal).status is PutMessageStatus.SERVICE_NOT_AVAILABLE, "it is not looked at"
     table, one = new_table(1), message(1)
     source = bytearray(one.body + one.properties)
     fill_row(table, 0, one, 0)
