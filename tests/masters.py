@@ -94,11 +94,11 @@ class Slave:
 
     link: SlaveLink
 
-    def __init__(self, path: Path, files: Files | None = None, **options: object) -> None:
+    def __init__(self, path: Path, files: Files | None = None, passes_damage: bool = True, **options: object) -> None:
         self.path = path
         self.store = MessageStore(config(path, **options), files or Files(), ManualClock(step_ms=1), is_copy=True)
         self.store.load()
-        self.log: SlaveLog = self.store.slave_log()
+        self.log: SlaveLog = self.store.slave_log(passes_damage)
         if not self.log.is_empty:
             self.store.start()
 

@@ -18,7 +18,13 @@ from tests.masters import HaPort, MasterLog, a_log, header, log_bytes
 from tests.unit.broker.ha.test_replica import KnownBroker, running, until
 from tests.unit.store.stores import SEGMENT
 
+from rucola.broker import Broker, BrokerConfig
+from rucola.broker.ha.slave import Slave
 from rucola.errors import CopyRefusedError
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
+from rucola.remoting.client import RemotingClient
+from rucola.store.config import MessageStoreConfig
 
 MEMORY_MAX = 4 << 20
 Attack = Callable[[int, MasterLog, asyncio.StreamWriter], Awaitable[None]]
@@ -218,5 +224,57 @@ def test_s76_a_record_with_a_wrong_checksum_is_never_held(tmp_path: Path, master
                 replica.store.queue_unit(*name, number) for name in replica.store.queue_names() for number in range(225)
             ]
             assert (units, start in [unit[0] for unit in found]) == (900, False)
+
+    run_virtual(scenario())
+
+
+class LyingBroker(KnownBroker):
+    """The broker port of a master that answers with garbage for each table."""
+
+    async def table(self, code: RequestCode) -> bytes:
+        return {
+            RequestCode.GET_ALL_TOPIC_CONFIG: b'{"topicConfigTable":{"T":5}}',
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: b"[" * 10_000,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: b'{"messageRequestModeMap":{"T":[]}}',
+            RequestCode.GET_ALL_CONSUMER_OFFSET: b'{"offsetTable":{"T@g":{"x":"y"}}}',
+            RequestCode.GET_ALL_DELAY_OFFSET: b"\xff\xfe",
+        }.get(code, b"\x00" * 3)
+
+
+@pytest.mark.parametrize("attack", ENDED, ids=lambda attack: attack.__name__)
+def test_s76_a_hostile_master_costs_the_clients_of_a_slave_nothing(
+    tmp_path: Path, master: MasterLog, attack: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with HostilePort(master, attack) as ha:
+            monkeypatch.setattr(Slave, "_new_master", lambda *_: LyingBroker(ha))
+            config = BrokerConfig(
+                listen_port=0,
+                broker_role="SLAVE",
+                broker_id=1,
+                ha_master_address=ha.address,
+                master_broker_address="127.0.0.1:1",
+            )
+            slave = Broker(config, MessageStoreConfig(str(tmp_path), mapped_file_size_commit_log=SEGMENT))
+            await slave.start()
+            client = RemotingClient()
+            topics, groups = dict(slave.topics.table), dict(slave.groups.table)
+            try:
+                await until(lambda: ha.attacks_left == 0)
+                held = log_bytes(slave.store)
+                assert held == master.content[: len(held)]
+                await until(lambda: slave.store.max_offset == master.end)
+                assert log_bytes(slave.store) == master.content
+                await asyncio.sleep(30)
+                assert (slave.topics.table, slave.groups.table, slave.offsets.table) == (topics, groups, {})
+                answer = await client.invoke(
+                    slave.address,
+                    RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": "T0", "queueId": "0"}),
+                    5000,
+                )
+                assert answer.ext_fields["offset"] == "225"
+            finally:
+                await client.close()
+                await slave.shutdown()
 
     run_virtual(scenario())

@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from tests.attack.guarded import ADMIN, DENIED, Guarded, certificate, signed, until
 from tests.brokers import Cluster, run
+from tests.pairs import Pair
+from tests.unit.store.stores import message
 
 from rucola import Message, Producer, PullConsumer
 from rucola.broker.config import BrokerConfig
 from rucola.client.config import ProducerConfig, PullConsumerConfig
+from rucola.common.topic_config import TopicConfig
 from rucola.errors import ConfigError, RemotingError
 from rucola.namesrv import NamesrvConfig
 from rucola.namesrv import namesrv as namesrv_module
@@ -92,6 +95,18 @@ def test_our_clients_over_tls_with_an_account(tmp_path: Path, certificates: Path
                 async with PullConsumer("cg", cluster.namesrv.address, settings) as consumer:
                     found = [await consumer.max_offset(queue) for queue in await consumer.message_queues("A")]
                     assert sum(found) == version
+
+    run(body())
+
+
+def test_a_slave_asks_its_master_over_tls(tmp_path: Path, certificates: Path) -> None:
+    async def body() -> None:
+        tls = options(certificates, use_tls=True)
+        async with Pair(tmp_path, tls, namesrv_tls=options(certificates), **tls) as pair:
+            pair.broker.topics.update(TopicConfig("T"))
+            pair.broker.store.put_message(message(1))
+            await pair.start_slave()
+            await until(lambda: pair.slave.topics.get("T") is not None and pair.same_log(), "the master's tables")
 
     run(body())
 

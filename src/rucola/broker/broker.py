@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rucola.broker import lazy_processors
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from rucola.broker.pop.receipt import Receipt
 
 logger = logging.getLogger(__name__)
+_LESS_IN_MEMORY = 10
+"""Percent of the memory by which a slave assumes a smaller part of the log to be there, as in RocketMQ."""
 FAST_PORT_BELOW = 2
 """The fast ("VIP") port of RocketMQ's brokers is so far below the port for clients."""
 
@@ -67,11 +70,14 @@ class Broker:
         require(SERVER, "a broker")
         self.config = config
         files, clock = files or Files(), clock or SystemClock()
+        if config.is_slave:
+            store_config = _of_slave(store_config)
         self.store = MessageStore(
             store_config,
             files,
             clock,
             is_batch_topic=self._is_batch_topic,
+            is_copy=config.is_slave,
         )
         services = self.services = BrokerServices(config, self.store, files, clock, peers_clock or clock, self._pops)
         self.topics, self.groups, self.offsets = services.topics, services.groups, services.offsets
@@ -112,17 +118,30 @@ class Broker:
         return None if replication is None else join_address(self.config.client_host, replication.server.port)
 
     @property
+    def role_text(self) -> str:
+        """What the broker is among those of its name, for people: a slave with its number and its master."""
+        slave = self.running.slave
+        return "" if slave is None else f"{self.config.broker_id} of {slave.master or 'a master not found yet'}"
+
+    @property
     def ready(self) -> bool:
-        """Whether messages are accepted and delivered."""
-        return not self.trouble
+        """Whether messages are accepted and delivered; on a slave, whether they are taken from the master."""
+        return not self._closed
+
+    @property
+    def _closed(self) -> str:
+        """Why messages are not accepted or not delivered, if the store is the reason."""
+        slave, state = self.running.slave, self.store.state
+        is_open = state is StoreState.RUNNING or (slave is not None and slave.is_empty and state is StoreState.STOPPED)
+        return "" if is_open and not self._serving.scheduler.failed else f"store {state.value}"
 
     @property
     def trouble(self) -> str:
-        """Why messages are not accepted or not delivered; empty if they are."""
-        if self.store.state is not StoreState.RUNNING or self._serving.scheduler.failed:
-            return f"store {self.store.state.value}"
-        replication = self.running.replication
-        return "" if replication is None else replication.trouble
+        """Why messages are not accepted or not delivered, or why a slave is not in sync; empty if nothing is wrong."""
+        running = self.running
+        if self._closed or running.slave is not None:
+            return self._closed or self.not_in_sync
+        return "" if running.replication is None else running.replication.trouble
 
     @property
     def remark(self) -> str:
@@ -179,6 +198,16 @@ class Broker:
         """Number of brokers that are in sync, this one included."""
         replication = self.running.replication
         return 1 if replication is None else replication.in_sync_count
+
+    @property
+    def master_behind_bytes(self) -> int:
+        """Bytes of the master's log that this slave lacks, as far as it knows; 0 on a master."""
+        return 0 if self.running.slave is None else self.running.slave.behind_bytes
+
+    @property
+    def not_in_sync(self) -> str:
+        """Why this slave is not in sync with its master; empty if it is, and on a master."""
+        return "" if self.running.slave is None else self.running.slave.not_in_sync
 
     @property
     def acks_buffered(self) -> int:
@@ -290,6 +319,8 @@ class Broker:
             await running.replication.settle(running.sends_waiting)
         services.loop_watch.stop()
         await serving.stop_periodic()
+        if running.slave is not None:
+            await running.slave.stop()
         services.writer.stop()
         services.topics.on_register(None)
         services.writer.write()
@@ -303,12 +334,14 @@ class Broker:
             await running.replication.close()
         await services.cold_reads.close()
         await services.expressions.close()
-        running.transaction_checks.write_ops()
+        if running.slave is None:
+            running.transaction_checks.write_ops()
         services.persist_now()
         self.store.shutdown()
-        running.delivery.persist()
         services.timers.close()
-        services.halves.settle()
+        if running.slave is None:  # on a slave, progress is the master's
+            running.delivery.persist()
+            services.halves.settle()
         services.persist_now()
         if running.waiters is not None:
             running.waiters.release(self.store.flushed_offset)
@@ -351,11 +384,14 @@ class Broker:
         services = self.services
         self._open_store()
         self._running = RunningBroker(RunningServices(services, loop, self.address), self._listeners)
-        services.pops.load()
+        slave = self.running.slave
+        if slave is None:
+            services.pops.load()
         services.writer.start(loop)
         if services.access is not None:
             services.access.freshness.begin()
-        self.store.start()
+        if slave is None or not slave.is_empty:
+            self.store.start()
         services.stats.start()
 
     async def _start_fast(self) -> None:
@@ -394,3 +430,13 @@ class Broker:
         from rucola.broker.pop_services import PopServices
 
         return PopServices(self.running)
+
+
+def _of_slave(config: MessageStoreConfig) -> MessageStoreConfig:
+    """Returns the options of a slave's store."""
+    return replace(
+        config,
+        enabled_append_prop_crc=False,  # the records are the master's, with a checksum or without
+        transient_store_pool_enable=False,
+        access_message_in_memory_max_ratio=max(config.access_message_in_memory_max_ratio - _LESS_IN_MEMORY, 1),
+    )

@@ -21,7 +21,7 @@ from rucola.runtime.logs import event
 from rucola.store.config import MessageStoreConfig, in_todays_words
 
 logger = logging.getLogger(__name__)
-_NO_SLAVES = "a broker is a master, and `rucola replica` makes a copy of one"
+SLAVE = "SLAVE"
 
 
 @dataclass(frozen=True)
@@ -30,23 +30,52 @@ class BrokerConfig(TlsConfig):
     the value and what is allowed.
     """
 
-    use_tls: bool = option("useTLS", False, "Whether the broker connects to name servers over TLS.")
+    use_tls: bool = option("useTLS", False, "Whether the broker connects to name servers and its master over TLS.")
     tls_client_trust_cert_path: str = option(
         "tlsClientTrustCertPath",
         "",
-        "PEM file with the authorities that may sign certificates of name servers. Empty: name servers must have "
-        "the certificate in `tlsCertPath`.",
+        "PEM file with the authorities that may sign certificates of name servers and of the master. Empty: they must "
+        "have the certificate in `tlsCertPath`.",
     )
     broker_name: str = option("brokerName", "broker-a", "Name of the broker.")
     broker_cluster_name: str = option("brokerClusterName", "DefaultCluster", "Cluster the broker belongs to.")
-    broker_id: int = option("brokerId", 0, "Always 0, the number of a master.", minimum=0, maximum=0, reason=_NO_SLAVES)
+    broker_id: int = option(
+        "brokerId",
+        0,
+        "Number of the broker among those of its name: 0 for the master, 1 or more for a slave.",
+        minimum=0,
+        maximum=(1 << 31) - 1,
+    )
     broker_role: str = option(
         "brokerRole",
         "ASYNC_MASTER",
-        "With `SYNC_MASTER`, a message is acknowledged when `inSyncReplicas` brokers have it. In a `broker.conf`, "
-        "either value also opens the port for slaves (`haListenPort`).",
-        choices=("ASYNC_MASTER", "SYNC_MASTER"),
-        reason=_NO_SLAVES,
+        "With `SYNC_MASTER`, a message is acknowledged when `inSyncReplicas` brokers have it. With `SLAVE`, the broker "
+        "copies the master of its name, and serves reads. In a `broker.conf`, each value also opens the port for "
+        "slaves (`haListenPort`).",
+        choices=("ASYNC_MASTER", "SYNC_MASTER", SLAVE),
+    )
+    ha_master_address: str = option(
+        "haMasterAddress",
+        "",
+        "With `brokerRole=SLAVE`: the master's port for slaves, `host:port`. Empty: name servers tell it.",
+    )
+    master_broker_address: str = option(
+        "masterBrokerAddress",
+        "",
+        "With `brokerRole=SLAVE`: the master's port for clients, `host:port`, which the slave asks for topics, groups "
+        "and offsets. Empty: name servers tell it. Rucola's own.",
+    )
+    slave_read_enable: bool = option(
+        "slaveReadEnable",
+        False,
+        "On a slave: whether it serves pulls. On a master: whether it sends consumers that lag far behind to a slave, "
+        "as their group says (`whichBrokerWhenConsumeSlowly`).",
+    )
+    offset_check_in_slave: bool = option(
+        "offsetCheckInSlave",
+        False,
+        "On a slave: whether a pull at an offset outside of the queue goes on at the nearer end. Otherwise it goes on "
+        "at the same offset, because the slave may lag.",
     )
     bind_address: str = option(
         "bindAddress",
@@ -86,8 +115,9 @@ class BrokerConfig(TlsConfig):
     inner_client_authentication_credentials: str = option(
         "innerClientAuthenticationCredentials",
         "",
-        'The account with which the broker signs its requests to name servers: `{"accessKey": "...", "secretKey": '
-        '"..."}`. With access control, the broker accepts requests of this account, as those of an administrator.',
+        "The account with which the broker signs its requests to name servers and to its master: "
+        '`{"accessKey": "...", "secretKey": "..."}`. With access control, the broker accepts requests of this account, '
+        "as those of an administrator.",
         secret=True,
     )
     acl_require_v2: bool = option(
@@ -140,7 +170,7 @@ class BrokerConfig(TlsConfig):
         "haTlsMode",
         "disabled",
         "Whether the port for slaves takes TLS (`enforcing`), plain connections (`disabled`) or both (`permissive`). "
-        "With TLS, slaves must show a certificate. Rucola's own.",
+        "With TLS, slaves must show a certificate; a slave with `enforcing` shows its own to its master. Rucola's own.",
         choices=("disabled", "permissive", "enforcing"),
     )
     ha_tls_trust_cert_path: str = option(
@@ -488,7 +518,7 @@ class BrokerConfig(TlsConfig):
 
     def __post_init__(self) -> None:
         checks = (self._check_names, self._check_addresses, self._check_access, self._check_credentials)
-        check_options(self, self.check_tls, self._check_trust, self._check_ha_tls, *checks)
+        check_options(self, self.check_tls, self._check_trust, self._check_ha_tls, self._check_role, *checks)
 
     def _check_trust(self) -> None:
         if self.use_tls and not (self.tls_client_trust_cert_path or self.tls_cert_path):
@@ -531,6 +561,31 @@ class BrokerConfig(TlsConfig):
                 "innerClientAuthenticationCredentials", "******", '{"accessKey": "...", "secretKey": "..."}'
             )
 
+    def _check_role(self) -> None:
+        if self.is_slave and not self.broker_id:
+            raise ConfigError("brokerId", "0", "1 or more with brokerRole=SLAVE; 0 is the master")
+        if self.broker_id and not self.is_slave:
+            raise ConfigError("brokerId", str(self.broker_id), f"0 with brokerRole={self.broker_role}, or with SLAVE")
+        if self.is_slave and self.grpc_server_port >= 0:
+            raise ConfigError(
+                "grpcServerPort", str(self.grpc_server_port), "-1 with brokerRole=SLAVE: it serves no POP"
+            )
+        for key, address in (
+            ("haMasterAddress", self.ha_master_address),
+            ("masterBrokerAddress", self.master_broker_address),
+        ):
+            try:
+                if address:
+                    split_address(address)
+            except ValueError:
+                raise ConfigError(key, address, "host:port") from None
+        if self.is_slave and not self.namesrv_addr and not (self.ha_master_address and self.master_broker_address):
+            raise ConfigError(
+                "namesrvAddr",
+                "",
+                "name servers (here or as --namesrv) that tell the master; or haMasterAddress and masterBrokerAddress",
+            )
+
     def _check_addresses(self) -> None:
         check_bind_address(self.bind_address, self.insecure or (self.guarded and self.tls_mode != "disabled"))
         if self.bind_address in ("0.0.0.0", "::") and not self.broker_ip1:
@@ -551,6 +606,11 @@ class BrokerConfig(TlsConfig):
     def guarded(self) -> bool:
         """Whether requests must be signed."""
         return self.acl_enable or self.authentication_enabled
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether the broker copies a master."""
+        return self.broker_role == SLAVE
 
     @property
     def client_host(self) -> str:

@@ -56,6 +56,7 @@ class DispatchScheduler:
         self._loop = running.loop
         self._sync_flush = running.services.store.config.sync_flush
         self._grew = None if running.replication is None else running.replication.server.grew
+        self._slave = running.slave
         self._call: asyncio.Handle | None = None
         self._delayed_to: float = inf
         """Physical offset up to which the scheduled dispatch may be delayed; infinite if it is not delayed."""
@@ -85,6 +86,8 @@ class DispatchScheduler:
             call(_ANSWERS, waiters.release, services.store.flushed_offset)
             if services.store.state is StoreState.IO_ERROR:
                 call(_ANSWERS, waiters.fail_all, "a sync of the disk failed")
+        if self._slave is not None:
+            self._slave.grew()
         self._schedule()
         if self._grew is not None:
             self._grew()

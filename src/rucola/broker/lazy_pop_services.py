@@ -55,6 +55,9 @@ class Pops(Protocol):
     def needed_from(self) -> int | None:
         """Physical offset of the oldest record of the revive topic that is not worked off."""
 
+    def follow_modes(self, text: bytes) -> None:
+        """Replaces the modes in which groups read topics by those of a master."""
+
     def settle(self) -> None:
         """Commits the consumer offsets that waited for a sync: those of pops and those of the revive topic."""
 

@@ -156,7 +156,7 @@ statistics: LazyProcessor[StatisticsProcessor] = LazyProcessor(
 broker: LazyProcessor[BrokerManageProcessor] = LazyProcessor(
     "processor.broker_manage",
     "BrokerManageProcessor",
-    lambda made, it: made(it.services, it.sends_waiting, it.replication),
+    lambda made, it: made(it.services, it.sends_waiting, it.ha_status),
 )
 accounts: LazyProcessor[AclProcessor] = LazyProcessor(
     "processor.acl", "AclProcessor", lambda made, it: made(it.services.config, it.services.control.accounts, it.address)

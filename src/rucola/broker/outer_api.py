@@ -25,6 +25,7 @@ from rucola.protocol.codes import ResponseCode
 from rucola.protocol.headers.route import (
     QueryDataVersionRequestHeader,
     RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
     UnregisterBrokerRequestHeader,
 )
 from rucola.remoting.client import ClientOptions, RemotingClient
@@ -52,17 +53,26 @@ class BrokerOuterApi:
         address: the address that clients are given, ``host:port``.
         wall_ms: returns the time for signatures.
         ha_port: returns the port for slaves; None if there is none, and slaves are told one that nobody listens on.
+        master_found: on a slave, called after each registration with the master's address for slaves and its address
+            for clients; both are empty if no name server knows the master.
     """
 
     def __init__(
-        self, config: BrokerConfig, address: str, wall_ms: Callable[[], int], ha_port: Callable[[], int | None]
+        self,
+        config: BrokerConfig,
+        address: str,
+        wall_ms: Callable[[], int],
+        ha_port: Callable[[], int | None],
+        master_found: Callable[[str, str], None] | None = None,
     ) -> None:
         self._config = config
         self._address = address
         self._host, _, port = address.rpartition(":")
         self._port, self._ha_port = int(port), ha_port
-        self._client = RemotingClient(ClientOptions(signer=_signer(config, wall_ms), tls=_tls(config)))
+        self._client = RemotingClient(peer_options(config, wall_ms))
         self._api = NameServerApi(self._client)
+        self._master_found = master_found
+        self._answers: list[RegisterBrokerResponseHeader] = []
         self._failing: set[str] = set()
         self._missed: set[str] = set()
         """Name servers that may not know all topics, because a registration failed."""
@@ -92,7 +102,12 @@ class BrokerOuterApi:
         """Registers ``topics`` with every name server."""
         body = self._body(topics, version)
         timeout_ms = self._config.register_broker_timeout_ms
+        self._answers = []
         await asyncio.gather(*[self._register(name, body, timeout_ms) for name in self._config.namesrv_addresses])
+        if self._master_found is not None and self._answers:
+            known = [answer for answer in self._answers if answer.master_addr]
+            answer = known[0] if known else self._answers[0]
+            self._master_found(answer.ha_server_addr or "", answer.master_addr or "")
 
     async def register_topics(self, topics: Sequence[TopicConfig], version: DataVersion) -> bool:
         """Tells every name server about changed topics; returns True if a name server does not know this broker and
@@ -168,9 +183,13 @@ class BrokerOuterApi:
             enable_acting_master=False,
             body_crc32=body_crc32(body),
         )
-        return await self._tell(
-            name_server, self._api.register_broker(name_server, header, body, timeout_ms), may_be_refused
-        )
+        return await self._tell(name_server, self._answered(name_server, header, body, timeout_ms), may_be_refused)
+
+    async def _answered(
+        self, name_server: str, header: RegisterBrokerRequestHeader, body: bytes, timeout_ms: int
+    ) -> None:
+        answer, _ = await self._api.register_broker(name_server, header, body, timeout_ms)
+        self._answers.append(answer)
 
     async def _tell(self, name_server: str, call: Awaitable[object], may_be_refused: bool = False) -> bool:
         """Calls a name server. Returns False if ``may_be_refused`` is set and the name server refuses the call.
@@ -191,6 +210,11 @@ class BrokerOuterApi:
             self._failing.discard(name_server)
             event(logger, logging.INFO, "name server accepts the registration again", address=name_server)
         return True
+
+
+def peer_options(config: BrokerConfig, wall_ms: Callable[[], int]) -> ClientOptions:
+    """Account and TLS of a broker's connections to the servers of its cluster."""
+    return ClientOptions(signer=_signer(config, wall_ms), tls=_tls(config))
 
 
 def _signer(config: BrokerConfig, wall_ms: Callable[[], int]) -> RequestSigner | None:

@@ -193,6 +193,14 @@ class PopServices:
         self._orders.forget_all(concerned)
         return self._orders.persist()
 
+    def follow_modes(self, text: bytes) -> None:
+        """Replaces the modes in which groups read topics by those of a master.
+
+        Raises:
+            FormatError: the text is not a table of modes.
+        """
+        self._modes.follow(text)
+
     def needed_from(self) -> int | None:
         """Physical offset of the oldest record of the revive topic that is not worked off; see ``LogHolder``."""
         return self._revive.needed_from()

@@ -130,7 +130,7 @@ _MEANINGS = (
             "|brokerHeartbeat|brokerNotActive|^sendHeartbeat",
             re.IGNORECASE,
         ),
-        "a broker is a master without a controller, and its link to slaves has no further options",
+        "there is no controller, and the link between master and slave has no further options",
     ),
     (re.compile("Thread|waitTimeMills|Semaphore"), "requests do not wait in thread pools"),
     (re.compile("Socket|^client[A-Z]|^server[A-Z]|Netty|writeBuffer|Epoll"), "connections are asyncio's"),

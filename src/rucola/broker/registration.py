@@ -62,6 +62,8 @@ class Registration:
             return
         topics = self._topics
         if len(topics.table) > TOGETHER_MAX and await self._api.is_known(topics.data_version):
+            if self._config.is_slave:  # only the answer to a registration tells the master's addresses
+                await self._api.register_all({}, topics.data_version)
             return
         await self._register(topics.table)
 
@@ -72,9 +74,10 @@ class Registration:
             await self._api.register_all(topics, self._topics.data_version)
             return
         names = list(topics)
-        for first in range(0, len(names), size):
-            part = {name: topics[name] for name in names[first : first + size] if name in topics}
-            await self._api.register_all(part, self._topics.raise_version())
+        parts = [names[first : first + size] for first in range(0, len(names), size)]
+        for number, part in enumerate(parts):
+            version = self._topics.version_of_part(len(parts) - 1 - number)
+            await self._api.register_all({name: topics[name] for name in part if name in topics}, version)
 
     async def close(self) -> None:
         """Unregisters from the name servers."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rucola.broker.cold_reads import ColdReads
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+NOTHING_REFUSED: Mapping[int, tuple[int, str]] = {}
 _KIND = int(FrameColumn.KIND)
+_CODE = int(FrameColumn.CODE)
 _OPAQUE = int(FrameColumn.OPAQUE)
 _FLAG = int(FrameColumn.FLAG)
 _VERSION = int(FrameColumn.VERSION)
@@ -61,6 +64,7 @@ class RequestHandler:
         waiting_max: maximum of this number; further sends are refused.
         cold_reads: reads messages that the guard needs and that are not in memory.
         guard: checks the permissions of a batch's rows; None without access control.
+        refusals: code and remark of the answer to each request code that is refused; those of a slave.
 
     Attributes:
         stopping: whether everything is refused; set when the broker stops.
@@ -78,6 +82,7 @@ class RequestHandler:
         monotonic: Callable[[], float],
         cold_reads: ColdReads,
         guard: AccessGuard | None,
+        refusals: Mapping[int, tuple[int, str]] = NOTHING_REFUSED,
     ) -> None:
         self.stopping = False
         self._guard = guard
@@ -94,6 +99,9 @@ class RequestHandler:
             table.register(code, self._send_command)
         for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
             table.register(code, self._pull_command)
+        self._refusals = refusals
+        for refused, refusal in refusals.items():
+            table.register(refused, partial(_refuse, refusal))
 
     def serve_rows(self, channel: Channel, batch: FrameBatch, first: int) -> None:
         """Serves the frames of one read in their order, beginning with row ``first``, as many as fit into one iteration
@@ -124,7 +132,9 @@ class RequestHandler:
                 channel.note_cost(self._monotonic() - began_s)
             else:
                 try:
-                    if kind == _PULL:
+                    if self._refusals and (refusal := self._refusals.get(table[base + _CODE])):
+                        _answer(channel, table, row, last, *refusal)
+                    elif kind == _PULL:
                         self._dispatch_scheduled()
                         self._pull.process_row(channel, batch.source, table, row)
                     else:
@@ -196,6 +206,10 @@ def _send_away(channel: Channel, batch: FrameBatch, first: int) -> None:
             _answer(channel, table, row, row + 1, ResponseCode.GO_AWAY, "please go away")
         else:
             _answer(channel, table, row, row + 1, ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is stopping")
+
+
+def _refuse(refusal: tuple[int, str], _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    return command.answer(*refusal)
 
 
 def _answer(channel: Channel, table: array[int], first: int, last: int, code: int, remark: str) -> None:

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from rucola.broker.broker_stats import SAMPLE_INTERVAL_S
 from rucola.broker.client.client_channel import SCAN_INTERVAL_S
+from rucola.broker.config import BrokerConfig
 from rucola.broker.dispatch_scheduler import DispatchScheduler
 from rucola.broker.processor.send import SendMessageProcessor
 from rucola.broker.processor.send_rewrite import Rewriter
 from rucola.broker.pull.request import RECHECK_INTERVAL_S
 from rucola.broker.registration import REGISTER_AGAIN_S
-from rucola.broker.request_handler import RequestHandler
+from rucola.broker.request_handler import NOTHING_REFUSED, RequestHandler
 from rucola.broker.requests import register_requests
 from rucola.broker.running_services import RunningServices
 from rucola.broker.services import BrokerServices
@@ -26,6 +27,7 @@ from rucola.remoting.fairness.steps import in_turns
 from rucola.remoting.processors import ProcessorTable
 from rucola.runtime.machine import process_id
 from rucola.runtime.supervision import Pause, PeriodicWork
+from rucola.store.retention import LogHolder
 
 IDLE_LOOK_S, IDLE_SHARES = 5.0, 12
 """Seconds between two checks for unused queues, and number of checks that together cover all queues. The files of a
@@ -70,9 +72,18 @@ class RunningBroker:
             services.clock.monotonic,
             services.cold_reads,
             services.access.guard if services.access is not None else None,
+            _refusals(config),
         )
         store.listen(self.scheduler.appended, self.scheduler.flushed_in_thread)
-        for holder in (services.timers, services.schedule, running.transaction_checks, services.pops):
+        if running.slave is not None:
+            running.slave.appended = self.scheduler.appended
+        holders: tuple[LogHolder, ...] = (
+            services.timers,
+            services.schedule,
+            running.transaction_checks,
+            services.pops,
+        )
+        for holder in holders if running.slave is None else (running.slave,):
             store.add_holder(holder)
         self._periodic: list[PeriodicWork] = []
 
@@ -80,6 +91,9 @@ class RunningBroker:
         """Starts the work at intervals, and the deliveries."""
         running, services = self.running, self.running.services
         self.work_periodically()
+        if running.slave is not None:  # what delivers messages stores them, and that is the master's business
+            running.slave.start()
+            return
         running.delivery.start()
         services.timers.start(running.loop, services.cold_reads)
         running.transaction_checks.start(running.transactions, services.cold_reads)
@@ -89,6 +103,8 @@ class RunningBroker:
         """Does everything that became due because the wall clock was moved forward."""
         running, services = self.running, self.running.services
         self.scheduler.dispatch_scheduled()
+        if running.slave is not None:
+            return
         await running.delivery.catch_up()
         await services.timers.catch_up()
         await running.transaction_checks.catch_up()
@@ -133,6 +149,15 @@ class RunningBroker:
         limit = services.clock.monotonic() - services.config.channel_expired_timeout_ms / 1000
         for channel in {*services.producers.silent_since(limit), *services.consumers.silent_since(limit)}:
             channel.close()
+
+
+def _refusals(config: BrokerConfig) -> Mapping[int, tuple[int, str]]:
+    if not config.is_slave:
+        return NOTHING_REFUSED
+    # Imported only here, because most brokers are masters.
+    from rucola.broker.ha.slave_refusals import refusals
+
+    return refusals(config.slave_read_enable)
 
 
 def _rewriter(services: BrokerServices) -> Rewriter:

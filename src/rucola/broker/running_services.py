@@ -11,6 +11,7 @@ from rucola.broker.flush_waiters import Confirmation, FlushWaiters
 from rucola.broker.outer_api import BrokerOuterApi
 from rucola.broker.processor.send_response import flush_not_confirmed
 from rucola.broker.pull.processor import PullMessageProcessor
+from rucola.broker.pull.read_rule import ReadRule
 from rucola.broker.registration import Registration
 from rucola.broker.schedule.delivery import DelayedDelivery
 from rucola.broker.services import BrokerServices
@@ -18,11 +19,13 @@ from rucola.broker.transaction.check_service import TransactionCheckService
 from rucola.broker.transaction.transactional_message_service import TransactionalMessageService, TransactionRules
 from rucola.broker.when_safe import WhenSafe
 from rucola.common.key_builder import TRANS_CHECK_MAX_TIME_TOPIC
+from rucola.protocol.bodies.ha import HARuntimeInfo
 from rucola.remoting.tls_listener import ServerTls
 from rucola.runtime.tls import server_context
 
 if TYPE_CHECKING:
     from rucola.broker.ha.replication import Replication
+    from rucola.broker.ha.slave import Slave
 
 
 class RunningServices:
@@ -35,6 +38,7 @@ class RunningServices:
 
     Attributes:
         replication: the slaves; None if there cannot be any.
+        slave: follows the master; None on a master.
         waiters: the responses that wait for a sync; None without SYNC_FLUSH.
         confirmation: what responses wait for; None without SYNC_FLUSH and SYNC_MASTER.
         when_safe: sends single responses when they are safe.
@@ -53,6 +57,9 @@ class RunningServices:
         if config.feeds_slaves:
             self.replication = _replication(services, loop)
         copies = self.replication if self.replication is not None and self.replication.needed else None
+        self.slave: Slave | None = None
+        if config.is_slave:
+            self.slave = _slave(services, loop)
         self.waiters: FlushWaiters | None = None
         if options.sync_flush:
             self.waiters = FlushWaiters(
@@ -65,7 +72,8 @@ class RunningServices:
             )
         self.confirmation: Confirmation | None = copies if self.waiters is None else self.waiters
         self.when_safe = WhenSafe(self.confirmation)
-        self.outer_api = BrokerOuterApi(config, address, clock.wall_ms, self._ha_port)
+        found = None if self.slave is None else self.slave.found
+        self.outer_api = BrokerOuterApi(config, address, clock.wall_ms, self._ha_port, found)
         self.registration = Registration(config, loop, self.outer_api, services.topics, services.supervisor)
         self.transaction_checks = TransactionCheckService(
             services.halves,
@@ -75,7 +83,10 @@ class RunningServices:
             services.supervisor,
         )
         self.transactions = _transactions(services, self.transaction_checks)
-        self.pull = PullMessageProcessor(services, loop.call_later)
+        rule: ReadRule | None = None
+        if config.slave_read_enable or self.slave is not None:
+            rule = ReadRule(config, services.groups, None if self.slave is None else self._is_linked)
+        self.pull = PullMessageProcessor(services, loop.call_later, rule)
         self.hold = self.pull.hold
         self.delivery = DelayedDelivery(services.schedule, loop, services.cold_reads, services.supervisor)
         changes = GroupChanges(config, services.topics, services.groups, services.filters, loop)
@@ -86,8 +97,26 @@ class RunningServices:
         disk = len(self.waiters) if self.waiters is not None else 0
         return disk if self.replication is None else disk + len(self.replication.waiters)
 
+    def ha_status(self) -> HARuntimeInfo:
+        """Returns what request 907 tells: the slaves, and on a slave also its master."""
+        max_offset = self.services.store.max_offset
+        status = HARuntimeInfo(max_offset) if self.replication is None else self.replication.status(max_offset)
+        if self.slave is not None:
+            status.master, status.ha_client_runtime_info = False, self.slave.status()
+        return status
+
+    def _is_linked(self) -> bool:
+        return self.slave is not None and self.slave.is_linked
+
     def _ha_port(self) -> int | None:
         return None if self.replication is None else self.replication.server.port
+
+
+def _slave(services: BrokerServices, loop: asyncio.AbstractEventLoop) -> Slave:
+    # Imported only here, because most brokers are masters.
+    from rucola.broker.ha.slave import Slave
+
+    return Slave(services, loop)
 
 
 def _replication(services: BrokerServices, loop: asyncio.AbstractEventLoop) -> Replication:

@@ -110,8 +110,9 @@ class BrokerServices:
             before_create = self.access.quota.take
             registrations = Shares(REGISTRATIONS_MAX, REGISTRATIONS_SHARE, REGISTRATIONS_KEPT)
         self.topics = TopicConfigManager(config, self.keep("topics.json"), wall_ms, before_create)
+        makes_groups = config.auto_create_subscription_group and not config.is_slave
         self.groups = SubscriptionGroupManager(
-            config.auto_create_subscription_group, self.keep("subscriptionGroup.json"), wall_ms, before_create
+            makes_groups, self.keep("subscriptionGroup.json"), wall_ms, before_create
         )
         self.checked_topics = CheckedTopics(config, self.topics, self.groups, self.random_below)
         light = store.config.enable_lmq
@@ -161,12 +162,15 @@ class BrokerServices:
         name = self._offsets_name if self.tables.exist(self._offsets_name) else _CONSUMER_OFFSETS
         self.tables.load(name, self.offsets.load)
         if self.store.recovered:
-            self._clamp_offsets()
+            self.clamp_offsets()
         self.tables.load(offset_resets.FILE_NAME, self.resets.load)
         self.tables.load("delayOffset.json", self.schedule.load)
         self.tables.load("consumerFilter.json", self.filters.load)
-        self.timers.load()
-        self.halves.load()
+        if self.config.is_slave:
+            self.timers.forget()
+        else:
+            self.timers.load()
+            self.halves.load()
 
     def is_batch_topic(self, topic: bytes) -> bool | None:
         """Whether a topic is of type BatchCQ; None for an unknown topic. The store first calls this during recovery."""
@@ -210,7 +214,8 @@ class BrokerServices:
             self._topics_loaded = True
             self.tables.load("topics.json", self.topics.load)
 
-    def _clamp_offsets(self) -> None:
+    def clamp_offsets(self) -> None:
+        """Moves consumer offsets outside of their queues to the nearer end."""
         topics = self.store.topics_with_queues()
 
         def range_of(topic: str, queue_id: int) -> tuple[int, int]:

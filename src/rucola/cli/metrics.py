@@ -168,6 +168,18 @@ _FIGURES: tuple[Figure[Broker], ...] = (
         lambda broker: broker.slave_behind_bytes,
     ),
     Figure(
+        "rucola_in_sync",
+        "0 on a slave that is not connected to its master or lacks more than 256 MiB of its log, otherwise 1.",
+        GaugeMetricFamily,
+        lambda broker: not broker.not_in_sync,
+    ),
+    Figure(
+        "rucola_behind_master_bytes",
+        "Bytes of the master's log that a slave lacks, as it finds every 10 s; 0 on a master.",
+        GaugeMetricFamily,
+        lambda broker: broker.master_behind_bytes,
+    ),
+    Figure(
         "rucola_slave_behind_seconds",
         "Store time of the newest message minus that of the oldest one that the slave lacks that lacks most; 0 without "
         "slaves, NaN if the disk would have to be read.",

@@ -27,6 +27,7 @@ from rucola.runtime.supervision import PeriodicWork
 
 if TYPE_CHECKING:
     from rucola.broker.acl.permission import AclSnapshot
+    from rucola.broker.config import BrokerConfig
     from rucola.cli.account_files import AccountFiles
     from rucola.cli.broker_processes import BrokerProcesses
     from rucola.cli.namesrv_access import NamesrvAccess
@@ -82,6 +83,8 @@ class Addresses(NamedTuple):
     """The same, or why they are not served."""
     ha: str | None
     """Address for slaves; None if there cannot be any, or if there are several brokers."""
+    slave: str | None
+    """Which slave the broker is, and of which master; None if it is a master."""
 
 
 class UpServers:
@@ -112,6 +115,8 @@ class UpServers:
             raise ConfigError(
                 "--brokers", str(options.brokers), "1, because storePathCommitLog is set and brokers cannot share it"
             )
+        if self._config.is_slave:
+            _check_slave(self._config, options.brokers)
         host = self._config.bind_address
         self._access: NamesrvAccess | None = None
         self._account_files: AccountFiles | None = None
@@ -142,6 +147,8 @@ class UpServers:
         self._proxy: ProxyProcess | None = None
         if self._is_grpc_asked:
             self._serve_grpc_as_asked()
+        elif self._config.is_slave:
+            self._do_without_grpc("off, a slave serves no POP")
         else:
             self._serve_grpc_if_possible()
 
@@ -238,8 +245,9 @@ class UpServers:
         port = self._door or self._proxy
         grpc = port.address if port is not None else None
         ha = None if self._broker is None else self._broker.ha_address
+        slave = self._broker.role_text if self._broker is not None and self._config.is_slave else None
         return Addresses(
-            store, self._namesrv.address, brokers, self._http.address, grpc, grpc or self._without_grpc, ha
+            store, self._namesrv.address, brokers, self._http.address, grpc, grpc or self._without_grpc, ha, slave
         )
 
     def _all_in_use(self, first: AddressInUseError) -> AddressInUseError:
@@ -299,6 +307,23 @@ class UpServers:
         if self._processes is not None:
             await self._processes.stop()
         await self._namesrv.shutdown()
+
+
+def _check_slave(config: BrokerConfig, brokers: int) -> None:
+    """Checks whether ``rucola up`` can run this slave.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if brokers > 1:
+        raise ConfigError("--brokers", str(brokers), "1 with brokerRole=SLAVE")
+    if not (config.ha_master_address and config.master_broker_address):
+        raise ConfigError(
+            "brokerRole",
+            config.broker_role,
+            "haMasterAddress and masterBrokerAddress with it, because the name server of `rucola up` knows no master; "
+            "or use `rucola broker`",
+        )
 
 
 def _http_of(servers: Sequence[ServerProcess]) -> dict[str, str | None]:

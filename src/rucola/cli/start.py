@@ -61,9 +61,10 @@ def up(options: Namespace) -> int:
                 **(addresses.brokers if options.brokers > 1 else one),
                 "grpc": addresses.grpc_text,
                 **({} if addresses.ha is None else {"slaves": addresses.ha}),
+                **({} if addresses.slave is None else {"slave": addresses.slave}),
                 "http": f"http://{addresses.http}",
             }
-            facts = {
+            facts: dict[str, object] = {
                 "store": addresses.store,
                 "namesrv": addresses.namesrv,
                 "brokers": list(addresses.brokers.values()),
@@ -71,6 +72,8 @@ def up(options: Namespace) -> int:
                 "grpc": addresses.grpc,
                 "ha": addresses.ha,
             }
+            if addresses.slave is not None:
+                facts["slave"] = addresses.slave
             say_ready(options.json, "rucola up", lines, facts)
             return servers.stop
 
@@ -114,9 +117,11 @@ def broker(options: Namespace) -> int:
             lines["grpc"] = grpc
         if server.ha_address is not None:
             lines["slaves"] = server.ha_address
+        if server.config.is_slave:
+            lines["slave"] = server.role_text
         if http is not None:
             lines["http"] = f"http://{http}"
-        facts = {
+        facts: dict[str, object] = {
             "store": root,
             "namesrv": namesrv_addr or None,
             "brokers": [server.address],
@@ -124,6 +129,8 @@ def broker(options: Namespace) -> int:
             "grpc": grpc,
             "ha": server.ha_address,
         }
+        if server.config.is_slave:
+            facts["slave"] = server.role_text
         say_ready(options.json, "rucola broker", lines, facts)
         return servers.stop
 

@@ -72,19 +72,22 @@ class PullOffsets(Protocol):
     message_bytes: int
 
 
-def encode_pull_header(opaque: int, serialize: int, code: int, remark: str, offsets: PullOffsets) -> bytes:
-    """Returns the response to a pull without its body; the body's ``message_bytes`` must follow. The broker to pull
-    from next is always the master, number 0, and the sysFlags of topic and group are 0.
+def encode_pull_header(
+    opaque: int, serialize: int, code: int, remark: str, offsets: PullOffsets, broker_id: int = 0
+) -> bytes:
+    """Returns the response to a pull without its body; the body's ``message_bytes`` must follow. The sysFlags of topic
+    and group are 0.
 
     Args:
         opaque: correlation id of the request.
         serialize: serialize type of the request.
         code: 0 with a body; 19, 20 or 21 without a body.
         remark: ASCII name of the ``GetMessageStatus``.
+        broker_id: number of the broker to pull from next; 0 for the master.
     """
     if serialize == BINARY:
         fields = {
-            "suggestWhichBrokerId": "0",
+            "suggestWhichBrokerId": str(broker_id),
             "nextBeginOffset": str(offsets.next_offset),
             "minOffset": str(offsets.min_offset),
             "maxOffset": str(offsets.max_offset),
@@ -96,6 +99,6 @@ def encode_pull_header(opaque: int, serialize: int, code: int, remark: str, offs
         header = (
             f'{{"code":{code},"extFields":{{"groupSysFlag":"0","maxOffset":"{offsets.max_offset}",'
             f'"minOffset":"{offsets.min_offset}","nextBeginOffset":"{offsets.next_offset}",'
-            f'"suggestWhichBrokerId":"0","topicSysFlag":"0{_PULL_MIDDLE}{opaque},"remark":"{remark}"{_PULL_TAIL}'
+            f'"suggestWhichBrokerId":"{broker_id}","topicSysFlag":"0{_PULL_MIDDLE}{opaque},"remark":"{remark}"{_PULL_TAIL}'
         ).encode("ascii")
     return frame_prefix(len(header), offsets.message_bytes, serialize) + header

@@ -56,12 +56,17 @@ class MessageAppender:
         self._condition = condition
         self._stats = stats
         self._on_append: Callable[[], None] = lambda: None
+        self._closed = False
         self._tables = queues.next_offset_tables
         self._assigner = OffsetAssigner(queues, config.enable_lmq)
 
     def listen(self, on_append: Callable[[], None]) -> None:
         """Calls ``on_append`` after each append."""
         self._on_append = on_append
+
+    def close(self) -> None:
+        """Refuses all messages from now on, because the log is a copy: its records are the master's."""
+        self._closed = True
 
     def append_rows(
         self, run: RowRun, topic: bytes, born_host: bytes, options: AppendOptions = PLAIN
@@ -75,7 +80,7 @@ class MessageAppender:
             PUT_OK when all rows are stored. Otherwise, rows with PHYSICAL_OFFSET -1 were not stored; the others were.
         """
         _, _, table, first, last = run
-        if self._condition.state is not StoreState.RUNNING:
+        if self._closed or self._condition.state is not StoreState.RUNNING:
             refuse_rows(table, first, last)
             return PutMessageStatus.SERVICE_NOT_AVAILABLE
         status = _OK
@@ -135,7 +140,7 @@ class MessageAppender:
 
     def put_messages(self, messages: Sequence[StoreMessage], copies: bool = False) -> list[PutMessageResult]:
         """See ``MessageStore.put_messages`` and ``MessageStore.put_copies``."""
-        if self._condition.state is not StoreState.RUNNING:
+        if self._closed or self._condition.state is not StoreState.RUNNING:
             return [PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)] * len(messages)
         head = messages[0]
         if any((m.topic, m.born_host, m.store_host) != (head.topic, head.born_host, head.store_host) for m in messages):

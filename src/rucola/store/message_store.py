@@ -145,16 +145,26 @@ class MessageStore:
             self._close()
             raise
 
-    def slave_log(self) -> SlaveLog:
-        """Returns the log as that of a slave, to which a master's bytes are appended instead of messages. Call it once,
-        after ``load``.
+    def slave_log(self, passes_damage: bool = True) -> SlaveLog:
+        """Returns the log as that of a slave, to which a master's bytes are appended. From then on the store refuses
+        messages. Call it once, after ``load``.
+
+        Args:
+            passes_damage: whether the copy goes on behind a record that its master has damaged.
         """
         # Imported only here, because most stores are no slave's.
         from rucola.store.ha.slave_log import SlaveLog
 
+        self._appender.close()
         quarantine = Quarantine(self._files, self.root)
         return SlaveLog(
-            self._log, quarantine, self._last_record, self._begin_at, self._flush.wake, lambda: self.flushed_offset
+            self._log,
+            quarantine,
+            self._last_record,
+            self._begin_at,
+            self._flush.wake,
+            lambda: self.flushed_offset,
+            passes_damage,
         )
 
     def plan_cut(self, physical_offset: int, kept_bytes_max: int) -> None:
@@ -299,10 +309,14 @@ class MessageStore:
         """
         self._flush.ask()
 
-    def delete_topic(self, topic: bytes) -> None:
+    def delete_topic(self, topic: bytes, end: int | None = None) -> None:
         """Removes the queues of ``topic`` permanently. A new topic of that name begins at queue offset 0.
 
         The old topic's records stay in the log until they expire.
+
+        Args:
+            end: physical offset up to which its records belong to the old topic, at most the end of the log; None for
+                the end of the log.
 
         Raises:
             DiskError: it is unknown whether the topic is deleted; a restart or another call settles it.
@@ -312,7 +326,7 @@ class MessageStore:
         # Pops of the old topic have earlier times, those of a new one have this time or a later one.
         time_ms = self._log.now_ms() + 1
         self._log.not_before(time_ms)
-        self._delete_queues(topic, self._log.written_offset, time_ms)
+        self._delete_queues(topic, self._log.written_offset if end is None else end, time_ms)
 
     def _delete_life(self, topic: bytes, end: int) -> None:
         """Removes the queues of a topic that the master has deleted up to the physical offset ``end``."""

@@ -45,7 +45,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.rucola_fields["meaning"] for record in caplog.records]
 
 
-ALONE = "a broker is a master without a controller, and its link to slaves has no further options"
+ALONE = "there is no controller, and the link between master and slave has no further options"
 WEB_SHOP = """
 # 4.x, as blogs have it
 brokerName=broker-a
@@ -108,7 +108,15 @@ def test_everything_that_is_refused_is_refused_at_once():
         ("flushDiskType=LAZY", "flushDiskType", "LAZY"),
         ("brokerName=a b", "brokerName", "a b"),
         ("brokerId=1", "brokerId", "1"),
-        ("brokerRole=SLAVE", "brokerRole", "SLAVE"),
+        ("brokerRole=SLAVE\nnamesrvAddr=127.0.0.1:9876", "brokerId", "0"),
+        ("brokerRole=SYNC_MASTER\nbrokerId=2", "brokerId", "2"),
+        ("brokerRole=MASTER", "brokerRole", "MASTER"),
+        ("brokerRole=SLAVE\nbrokerId=-1\nnamesrvAddr=127.0.0.1:9876", "brokerId", "-1"),
+        ("brokerRole=SLAVE\nbrokerId=1", "namesrvAddr", ""),
+        ("brokerRole=SLAVE\nbrokerId=1\nhaMasterAddress=127.0.0.1:10912", "namesrvAddr", ""),
+        ("brokerRole=SLAVE\nbrokerId=1\nnamesrvAddr=127.0.0.1:9876\nhaMasterAddress=x", "haMasterAddress", "x"),
+        ("masterBrokerAddress=:10911", "masterBrokerAddress", ":10911"),
+        ("brokerRole=SLAVE\nbrokerId=1\nnamesrvAddr=127.0.0.1:9876\ngrpcServerPort=0", "grpcServerPort", "0"),
         ("namesrvAddr=localhost", "namesrvAddr", "localhost"),
         ("bindAddress=0.0.0.0", "bindAddress", "0.0.0.0"),
         ("bindAddress=0.0.0.0\ninsecure=true", "brokerIP1", ""),
@@ -120,6 +128,13 @@ def test_refusals_name_key_and_value(text, key, value):
         options_of(text)
     assert (caught.value.key, caught.value.value) == (key, value)
     assert caught.value.allowed
+
+
+def test_a_slave_has_a_number_and_a_way_to_its_master() -> None:
+    config, _ = options_of("brokerRole=SLAVE\nbrokerId=3\nnamesrvAddr=127.0.0.1:9876")
+    assert (config.is_slave, config.broker_id, config.feeds_slaves, config.replicas_needed) == (True, 3, True, 1)
+    both = "haMasterAddress=10.0.0.1:10912\nmasterBrokerAddress=10.0.0.1:10911"
+    assert options_of(f"brokerRole=SLAVE\nbrokerId=1\n{both}")[0].ha_master_address == "10.0.0.1:10912"
 
 
 def test_other_addresses_are_possible_when_asked_for():

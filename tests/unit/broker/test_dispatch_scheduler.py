@@ -73,6 +73,7 @@ class Scene:
             loop=self.loop,
             hold=self.hold,
             replication=None,
+            slave=None,
             waiters=SimpleNamespace(
                 release=lambda offset: self._tell(f"flushed {offset}"), fail_all=lambda reason: self._tell("failed")
             ),

@@ -249,6 +249,63 @@ def test_the_parts_alone(tmp_path):
         assert "broker=b1" in log or "name=b1" in log
 
 
+SLAVE = f"{SMALL}brokerRole=SLAVE\nbrokerId=2\nlistenPort=0\nhaListenPort=0\n"
+BOTH = "haMasterAddress=127.0.0.1:1\nmasterBrokerAddress=127.0.0.1:1\n"
+
+
+def test_a_slave_starts_without_its_master_and_is_not_in_sync(tmp_path: Path) -> None:
+    conf = config_file(tmp_path / "store", f"{SLAVE}storePathRootDir={tmp_path}/store\n")
+    with running(
+        "broker", "-c", str(conf), "-n", "127.0.0.1:1", "--http-port", "0", "--log-level", "CRITICAL"
+    ) as facts:
+        assert facts["slave"] == "2 of a master not found yet" and facts["grpc"] is None and facts["ha"]
+        with pytest.raises(urllib.error.HTTPError) as answer:
+            urllib.request.urlopen(f"http://{facts['http']}/readyz", timeout=TIMEOUT_S)
+        with answer.value as error:
+            assert (error.code, error.read()) == (503, b"not in sync: not connected to the master\n")
+        metrics = get(f"http://{facts['http']}/metrics")[1]
+        assert 'rucola_broker_role{role="SLAVE"} 1.0' in metrics and "rucola_in_sync 0.0" in metrics
+        assert "rucola_behind_master_bytes 0.0" in metrics
+
+
+def test_up_runs_a_slave_whose_master_is_configured(tmp_path: Path) -> None:
+    conf = config_file(tmp_path / "store", SLAVE + BOTH)
+    options = ("--store", f"{tmp_path}/store", "--config", str(conf), *FREE_PORTS_OF_BROKERS)
+    with running("up", *options, "--log-level", "CRITICAL") as facts:
+        assert facts["slave"] == "2 of 127.0.0.1:1" and facts["grpc"] is None
+    process = start("up", *options, "--log-level", "CRITICAL")
+    assert process.stdout is not None
+    shown = [process.stdout.readline() for _ in range(10)]
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=TIMEOUT_S)
+    assert any("2 of 127.0.0.1:1" in line for line in shown)
+    assert any("off, a slave serves no POP" in line for line in shown)
+
+
+@pytest.mark.parametrize(
+    ("more", "arguments", "words"),
+    [
+        ("namesrvAddr=127.0.0.1:1\n", (), ("brokerRole", "knows no master", "rucola broker")),
+        ("", (), ("namesrvAddr", "masterBrokerAddress")),
+        (
+            "haMasterAddress=h:1\nmasterBrokerAddress=h:1\n",
+            ("--brokers", "2"),
+            ("--brokers", "1 with brokerRole=SLAVE"),
+        ),
+        ("haMasterAddress=h:1\nmasterBrokerAddress=h:1\n", ("--grpc-port", "0"), ("grpcServerPort", "serves no POP")),
+    ],
+)
+def test_slaves_that_up_cannot_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    conf = config_file(tmp_path / "store", SLAVE + more)
+    code, error = refused_here(
+        capsys, "up", "--store", f"{tmp_path}/store", "--config", str(conf), *FREE_PORTS_OF_BROKERS, *arguments
+    )
+    assert code == 2 and all(word in error for word in words), error
+    assert not (tmp_path / "store").exists()
+
+
 @pytest.mark.parametrize(("name", "problem"), [("", "is a directory"), ("nope.conf", "no such file")])
 def test_a_configuration_that_cannot_be_read(tmp_path, name, problem):
     for command in (("broker", "-c"), ("namesrv", "-c"), ("up", "--config")):

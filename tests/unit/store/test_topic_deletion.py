@@ -78,6 +78,24 @@ def test_one_of_the_same_name_begins_at_zero_and_survives_a_crash(tmp_path: Path
         assert verify(with_topics(tmp_path / directory)).clean
 
 
+def test_an_end_before_that_of_the_log_leaves_later_records_to_the_new_topic(tmp_path: Path) -> None:
+    """A slave learns late that its master has deleted a topic; it may have records of the next one already."""
+    store = opened(tmp_path / "store")
+    fill(store, 10, topics=1, queues=1)
+    end = store.max_offset
+    store.put_message(message(100, b"T1"))
+    store.put_message(message(101, GONE))  # not dispatched yet
+    store.delete_topic(GONE, end)
+    store.dispatch()
+    assert [one.body for one in read(store, GONE, 0)] == [message(101).body]
+    snapshot(tmp_path / "store", tmp_path / "crashed")
+    store.shutdown()
+    for path in (tmp_path / "store", tmp_path / "crashed"):
+        again = opened(path)
+        assert [one.body for one in read(again, GONE, 0)] == [message(101).body]
+        again.shutdown()
+
+
 def test_the_files_go_with_the_keeper(tmp_path: Path) -> None:
     with manual_workers("rucola.store.keeper"):
         store = opened(tmp_path)

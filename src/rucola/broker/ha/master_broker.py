@@ -22,7 +22,7 @@ from rucola.protocol.bodies.configs import SubscriptionGroupWrapper
 from rucola.protocol.bodies.registration import TopicConfigSerializeWrapper
 from rucola.protocol.codes import RequestCode
 from rucola.remoting.admin_api import AdminApi
-from rucola.remoting.client import RemotingClient
+from rucola.remoting.client import ClientOptions, RemotingClient
 from rucola.runtime.clock import Clock
 
 STORE_KEYS = (
@@ -38,6 +38,14 @@ STORE_KEYS = (
     "enableMultiDispatch",
 )
 """Options of a store that decide what its files look like; a copy takes them over."""
+
+
+_TABLES = (
+    RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.GET_ALL_CONSUMER_OFFSET,
+    RequestCode.GET_ALL_DELAY_OFFSET,
+)
 
 
 class LogBounds(NamedTuple):
@@ -69,11 +77,12 @@ class MasterBroker:
         address: ``host:port``.
         config: credentials.
         clock: gives the time for signatures.
+        options: of the connection, instead of ``config``'s.
     """
 
-    def __init__(self, address: str, config: ClientConfig, clock: Clock) -> None:
+    def __init__(self, address: str, config: ClientConfig, clock: Clock, options: ClientOptions | None = None) -> None:
         self._address = address
-        self._client = RemotingClient(client_options(config, clock))
+        self._client = RemotingClient(options or client_options(config, clock))
         self._api = AdminApi(self._client)
 
     async def store_options(self) -> dict[str, str]:
@@ -90,20 +99,22 @@ class MasterBroker:
 
     async def tables(self) -> MasterTables:
         """Returns topics, groups, consumer offsets and the progress of the delay levels."""
-        ask, address = self._api.whole_table, self._address
-        topics = TopicConfigSerializeWrapper.decode(await ask(address, RequestCode.GET_ALL_TOPIC_CONFIG))
-        groups = SubscriptionGroupWrapper.decode(await ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
-        offsets = decode_consumer_offsets(await ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET))
-        delays = decode_delay_offsets(await ask(address, RequestCode.GET_ALL_DELAY_OFFSET))
+        bodies = [await self.table(code) for code in _TABLES]
+        topics = TopicConfigSerializeWrapper.decode(bodies[0])
+        groups = SubscriptionGroupWrapper.decode(bodies[1])
         files = {
             "topics.json": _joined(topic_pieces(topics.data_version, topics.topic_config_table)),
             "subscriptionGroup.json": _joined(
                 subscription_group_pieces(groups.data_version, groups.subscription_group_table, groups.forbidden_table)
             ),
-            "consumerOffset.json": _joined(consumer_offset_pieces(*offsets)),
-            "delayOffset.json": encode_delay_offsets(*delays),
+            "consumerOffset.json": _joined(consumer_offset_pieces(*decode_consumer_offsets(bodies[2]))),
+            "delayOffset.json": encode_delay_offsets(*decode_delay_offsets(bodies[3])),
         }
         return MasterTables(files, topics.topic_config_table)
+
+    async def table(self, code: RequestCode) -> bytes:
+        """Returns the body of the answer to a request for a whole table, which has no fields."""
+        return await self._api.whole_table(self._address, code)
 
     async def close(self) -> None:
         """Closes the connection."""

@@ -15,18 +15,16 @@ from ssl import SSLContext
 
 from rucola.broker.config_files import ConfigFiles
 from rucola.broker.dispatch_scheduler import MAPS_A_TURN, ROWS_A_TURN
+from rucola.broker.ha.copying import Copying, CopyRules
 from rucola.broker.ha.master_broker import LogBounds, MasterBroker, MasterTables
-from rucola.broker.ha.slave_client import SlaveClient
 from rucola.common.options import parse_options
 from rucola.common.topic_config import TopicConfig
-from rucola.errors import ConfigError, DiskError, DiskFullError, RucolaError, StoreLockedError
-from rucola.formats.ha import FIRST_BYTE, NEWEST_SEGMENT
+from rucola.errors import ConfigError, DiskError, RucolaError, StoreLockedError
 from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.config import FlushDiskType, MessageStoreConfig
-from rucola.store.ha.slave_link import SlaveLink
 from rucola.store.keep_rule import KeepRule
 from rucola.store.message_store import MessageStore
 from rucola.store.results import StoreState
@@ -96,8 +94,6 @@ class Replica:
         self._dispatching: asyncio.Handle | None = None
         self._failure: BaseException | None = None
         self._until: float = inf
-        self._bounds: LogBounds | None = None
-        """Where the master's log began and ended when it was asked last."""
         self._shown = (-1, 0.0)
 
     async def start(self) -> None:
@@ -112,23 +108,25 @@ class Replica:
         if self._files.exists(self._root) and self._files.lock_held(self._root):
             raise StoreLockedError(self._root)
         try:
-            values = {} if self._master is None else await self._ask(self._master)
-            if self._options.until_now and self._bounds is not None:
-                self._until = self._bounds.max_offset
+            values, bounds = ({}, None) if self._master is None else await self._ask(self._master)
+            if self._options.until_now and bounds is not None:
+                self._until = bounds.max_offset
             self._open(self._config(values))
+            self._copying.bounds = bounds
         except BaseException:
             if self._master is not None:
                 await self._master.close()
             raise
 
-    async def _ask(self, master: MasterBroker) -> dict[str, str]:
-        """Asks the master's broker for all that a start needs; returns the options of its store."""
+    async def _ask(self, master: MasterBroker) -> tuple[dict[str, str], LogBounds]:
+        """Asks the master's broker for all that a start needs; returns the options of its store, and where its log
+        begins and ends.
+        """
         values = await master.store_options()
         self._tables = await master.tables()
         self._topics = self._tables.topics
         # The tables came first: what they point to is in the log that is copied.
-        self._bounds = await master.log_bounds()
-        return values
+        return values, await master.log_bounds()
 
     def _open(self, config: MessageStoreConfig) -> None:
         """Opens the directory, and starts the store if it has records."""
@@ -139,19 +137,11 @@ class Replica:
             store.keep_only(self._options.keep)
         store.load()
         try:
-            self._log = store.slave_log()
             # Whoever reads the directory in place may open it before the first record comes.
             self._files.make_directory(f"{self._root}/commitlog")
-            self._common = self._log.common_point() if self._options.rejoin else None
-            self._client = SlaveClient(
-                self._options.master,
-                self._link,
-                self._choose_start,
-                lambda: store.flushed_offset,
-                self._appended,
-                self._options.tls,
-            )
-            if not self._log.is_empty:
+            rules = CopyRules(rejoins=self._options.rejoin, tls=self._options.tls)
+            self._copying = Copying(store, lambda: self._options.master, lambda: self._master, rules, self._appended)
+            if not self._copying.is_empty:
                 store.start()
         except BaseException:
             store.shutdown()
@@ -170,7 +160,7 @@ class Replica:
 
     async def _copy(self) -> bool:
         """Copies; returns False if the log must be cut first."""
-        copying = asyncio.ensure_future(self._client.run())
+        copying = asyncio.ensure_future(self._copying.run())
         following = asyncio.ensure_future(self._follow())
         try:
             while self._failure is None and not copying.done() and not self._is_complete:
@@ -178,7 +168,6 @@ class Replica:
                 for task in (copying, following):
                     if task.done():
                         task.result()
-                self._check_disk()
             if self._failure is not None:
                 raise self._failure
             return not copying.done()
@@ -189,18 +178,19 @@ class Replica:
 
     async def _cut(self) -> None:
         """Cuts the log behind the last record that the master has, too."""
-        assert self._common is not None
-        cut_offset = self._common.cut_offset
+        cut_offset = self._copying.cut_offset
         event(
             logger,
             logging.WARNING,
             "logs part, going back to the last common record",
             cut_offset=cut_offset,
-            end_offset=self._log.end_offset,
+            end_offset=self.end_offset,
         )
         self.store.plan_cut(cut_offset, self._options.quarantine_bytes_max)
+        bounds = self._copying.bounds
         await self._close()
         self._open(self.store.config)
+        self._copying.bounds = bounds
 
     async def stop(self) -> None:
         """Syncs and closes the store, also after a failed ``run``."""
@@ -219,46 +209,22 @@ class Replica:
     @property
     def end_offset(self) -> int:
         """Physical offset after the newest checked record of the copy."""
-        return self._log.end_offset
+        return self._copying.end_offset
 
     @property
     def segment_bytes(self) -> int:
         """Length of a segment."""
-        return self._log.segment_bytes
+        return self._copying.segment_bytes
 
     @property
     def _is_complete(self) -> bool:
         """Whether the copy has all that is wanted, and its tables."""
-        if self._is_proved and self._tables is None:
-            is_empty = self._log.is_empty and self._until < inf
-            return is_empty or (self._log.end_offset >= self._until and not self.store.dispatch_behind_bytes)
+        if self._copying.is_proved and self._tables is None:
+            is_empty = self._copying.is_empty and self._until < inf
+            return is_empty or (self.end_offset >= self._until and not self.store.dispatch_behind_bytes)
         return False
 
-    @property
-    def _is_proved(self) -> bool:
-        """Whether the master is the one whose log this is. If both logs are empty, nothing speaks against it."""
-        bounds = self._bounds
-        none_yet = bounds is not None and bounds.min_offset == bounds.max_offset and self._log.is_empty
-        return none_yet or self._client.is_copying
-
     # -- the parts that the client calls -------------------------------------------------------------------------------
-
-    def _link(self, start: int) -> SlaveLink:
-        return SlaveLink(self._log, start, self._root, self._common)
-
-    async def _choose_start(self) -> int:
-        """Returns what to ask for if the copy has no record."""
-        if self._common is not None and self._common.is_searching and self._master is not None:
-            bounds = await self._master.log_bounds()
-            self._common.bound(bounds.min_offset, bounds.max_offset)
-        if not self._log.is_empty or self._master is None:
-            return NEWEST_SEGMENT
-        start = (await self._master.log_bounds()).min_offset
-        if start % self._log.segment_bytes:
-            raise ConfigError(
-                "--segment-bytes", str(self._log.segment_bytes), f"a divisor of {start}, where the master's log begins"
-            )
-        return start or FIRST_BYTE
 
     def _appended(self) -> None:
         if self._dispatching is None:
@@ -268,7 +234,7 @@ class Replica:
         self._loop.call_soon_threadsafe(self._flushed)
 
     def _flushed(self) -> None:
-        self._client.flushed()
+        self._copying.client.grew()
         self._appended()
 
     def _dispatch(self) -> None:
@@ -292,7 +258,7 @@ class Replica:
     async def _follow(self) -> None:
         """Copies the tables from time to time, and logs the progress."""
         while True:
-            if self._is_proved:
+            if self._copying.is_proved:
                 await self._copy_tables()
             self._show_progress()
             await asyncio.sleep(TABLES_S if self._tables is None else _TICK_S)
@@ -304,7 +270,7 @@ class Replica:
             return
         try:
             if tables is None:
-                self._bounds = await master.log_bounds()
+                self._copying.bounds = await master.log_bounds()
                 tables = await master.tables()
                 self._topics = tables.topics
             self._writing = asyncio.ensure_future(asyncio.to_thread(self._write, tables))
@@ -324,13 +290,12 @@ class Replica:
                 self._written[name] = content
 
     def _show_progress(self) -> None:
-        end, (shown, shown_s) = self._log.end_offset, self._shown
+        end, (shown, shown_s) = self.end_offset, self._shown
         now = asyncio.get_running_loop().time()
         if end == shown or now - shown_s < TABLES_S:
             return
-        behind = None if self._bounds is None else max(self._bounds.max_offset - end, 0)
         rate = round((end - shown) / (now - shown_s)) if shown >= 0 else None
-        event(logger, logging.INFO, "copied", end_offset=end, behind_bytes=behind, bytes_per_s=rate)
+        event(logger, logging.INFO, "copied", end_offset=end, behind_bytes=self._copying.behind_bytes, bytes_per_s=rate)
         self._shown = end, now
 
     # -- the directory -------------------------------------------------------------------------------------------------
@@ -374,16 +339,3 @@ class Replica:
         """Returns the length of the segments that the directory has; None if it has none."""
         sizes = self._files.list_sizes(f"{self._root}/commitlog", is_segment_name)
         return next((size for size in sizes.values() if size), None)
-
-    def _check_disk(self) -> None:
-        """Ends the copy when the disk does not take it.
-
-        Raises:
-            DiskError: the disk failed or is full.
-        """
-        if self.store.state is StoreState.IO_ERROR:
-            raise DiskError(
-                self._root, "sync", "the log or its queues cannot be written, see the log on standard error"
-            )
-        if self.store.lacks_space:
-            raise DiskFullError(self._root, "write", "no space left for consume queues, index or the next segment")

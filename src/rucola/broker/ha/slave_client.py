@@ -10,6 +10,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import cast
 
 from rucola.common.hosts import split_address
@@ -43,34 +44,39 @@ class SlaveClient:
     Attributes:
         connections: number of connections that were opened.
         is_copying: whether the master has proved to have the same log, and bytes are appended.
+        read_s, written_s: when something was last read from a master or sent to it, on the loop's clock; 0 for never.
+        received_bytes: number of bytes that were read from masters.
 
     Args:
-        address: the master's HA port, ``host:port``.
+        address: returns the master's HA port, ``host:port``; empty if it is not known yet. A new address counts from
+            the next connection on.
         new_link: returns the object that decides for a connection, given the start to ask for.
         choose_start: returns what an empty slave asks for (``SlaveLink``).
-        flushed_offset: returns the physical offset up to which the log is synced.
+        held_offset: returns the physical offset up to which the slave has the log, as it reports to the master.
         appended: called after bytes were taken.
         tls: encrypts each connection, verifies the master and shows the slave's certificate; None for plain ones.
     """
 
     def __init__(
         self,
-        address: str,
+        address: Callable[[], str],
         new_link: Callable[[int], SlaveLink],
         choose_start: Callable[[], Awaitable[int]],
-        flushed_offset: Callable[[], int],
+        held_offset: Callable[[], int],
         appended: Callable[[], None],
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.connections = 0
         self._tls = tls
-        self._host, self._port = split_address(address)
+        self.read_s = self.written_s = 0.0
+        self.received_bytes = 0
         self._address = address
         self._new_link = new_link
         self._choose_start = choose_start
-        self._flushed_offset = flushed_offset
+        self._held_offset = held_offset
         self._appended = appended
         self._connection: _Connection | None = None
+        self._soon = asyncio.Event()
         self._starts = 0
         self._reported = -1
         self._reported_s = 0.0
@@ -80,11 +86,21 @@ class SlaveClient:
         """Whether the master has proved to have the same log, and bytes are appended."""
         return self._connection is not None and self._connection.link.state is SlaveState.COPYING
 
-    def flushed(self) -> None:
-        """Sends a report if more of the log is synced than was reported."""
+    @property
+    def has_nothing_to_copy(self) -> bool:
+        """Whether the slave is empty, and its master has said that it has no bytes either."""
         connection = self._connection
-        if connection is not None and self.is_copying and self._flushed_offset() > self._reported:
+        return connection is not None and connection.link.state is SlaveState.ASKING and connection.link.heartbeats > 0
+
+    def grew(self) -> None:
+        """Sends a report if the slave has more of the log than was reported."""
+        connection = self._connection
+        if connection is not None and self.is_copying and self._held_offset() > self._reported:
             self._report(connection)
+
+    def connect_soon(self) -> None:
+        """Ends the pause before the next connection, because there is a new address."""
+        self._soon.set()
 
     async def run(self) -> None:
         """Copies until it is cancelled, or until the log must be cut (``CommonPoint``).
@@ -103,26 +119,32 @@ class SlaveClient:
             if link is not None and link.is_answered:
                 continue
             pause_s = min(2 * pause_s, _PAUSE_MAX_S) if link is None or not link.progress else _PAUSE_MIN_S
-            await asyncio.sleep(pause_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._soon.wait()
+            self._soon.clear()
 
     async def _connect_once(self) -> SlaveLink | None:
         """Runs one connection to its end; returns None if there was none."""
-        loop = asyncio.get_running_loop()
+        loop, address = asyncio.get_running_loop(), self._address()
+        if not address:
+            return None
+        host, port = split_address(address)
         try:
             link = self._new_link(await self._choose_start())
-            connection = _Connection(link, self._appended)
+            connection = _Connection(link, self._taken)
             async with asyncio.timeout(CONNECT_S):
-                await loop.create_connection(lambda: connection, self._host, self._port, ssl=self._tls)
+                await loop.create_connection(lambda: connection, host, port, ssl=self._tls)
         except CopyRefusedError:
             raise
         except (OSError, RucolaError) as error:
             if not isinstance(error, RucolaError) or error.retriable:
-                event(logger, logging.WARNING, "master not reached, tried again", address=self._address, error=error)
+                event(logger, logging.WARNING, "master not reached, tried again", address=address, error=error)
                 return None
             raise
         self.connections += 1
         self._connection = connection
-        event(logger, logging.INFO, "connected to master", address=self._address, request=link.request)
+        event(logger, logging.INFO, "connected to master", address=address, request=link.request)
         try:
             await self._attend(connection)
         finally:
@@ -131,7 +153,7 @@ class SlaveClient:
         if connection.failure is not None:
             raise connection.failure
         if link.refusal is None and not link.is_answered:
-            event(logger, logging.WARNING, "connection to master ended", address=self._address, reason=link.reason)
+            event(logger, logging.WARNING, "connection to master ended", address=address, reason=link.reason)
         return link
 
     async def _attend(self, connection: _Connection) -> None:
@@ -139,6 +161,7 @@ class SlaveClient:
         loop, link = asyncio.get_running_loop(), connection.link
         connection.write(encode_report(link.request))
         self._reported, self._reported_s = link.request, loop.time()
+        self.written_s = self._reported_s
         progress, progress_s, heartbeats = link.progress, loop.time(), 0
         while link.state not in FINAL and connection.failure is None:
             await asyncio.wait((connection.ended,), timeout=_TICK_S)
@@ -154,9 +177,14 @@ class SlaveClient:
                 await self._check_start(link)
 
     def _report(self, connection: _Connection) -> None:
-        if connection.write(connection.link.report(self._flushed_offset())):
-            self._reported = self._flushed_offset()
-            self._reported_s = asyncio.get_running_loop().time()
+        if connection.write(connection.link.report(self._held_offset())):
+            self._reported = self._held_offset()
+            self._reported_s = self.written_s = asyncio.get_running_loop().time()
+
+    def _taken(self, count: int) -> None:
+        self.read_s = asyncio.get_running_loop().time()
+        self.received_bytes += count
+        self._appended()
 
     async def _check_start(self, link: SlaveLink) -> None:
         """Asks again where the log begins, because the master has sent nothing from there: it may have expired.
@@ -186,11 +214,11 @@ class _Connection(asyncio.BufferedProtocol):
         failure: the error with which the slave's disk ended it.
     """
 
-    def __init__(self, link: SlaveLink, appended: Callable[[], None]) -> None:
+    def __init__(self, link: SlaveLink, taken: Callable[[int], None]) -> None:
         self.link = link
         self.failure: RucolaError | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._appended = appended
+        self._taken = taken
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._transport: asyncio.Transport | None = None
 
@@ -203,7 +231,7 @@ class _Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         try:
             self.link.receive(self._buffer[:nbytes])
-            self._appended()
+            self._taken(nbytes)
         except RucolaError as error:
             self.failure = error
         if self.failure is not None or self.link.state in FINAL:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from rucola.common.data_version import DataVersion
 from rucola.common.key_builder import topic_at_group
 from rucola.formats.tables import consumer_offset_pieces, decode_consumer_offsets
+from rucola.remoting.fairness.steps import Steps
 from rucola.runtime.logs import event
 from rucola.runtime.table_writer import Keep, Pieces
 
@@ -40,6 +41,8 @@ class ConsumerOffsetManager:
         self._commits = 0
         self._listeners: list[Callable[[], None]] = []
         self._changed = False
+        self._followed: Mapping[str, Mapping[int, int]] = {}
+        """The master's table, as it was copied last; only on a slave."""
         self.data_version = DataVersion(0, wall_ms(), 0)
         self.table: dict[str, dict[int, int]] = {}
         self.clamped = 0
@@ -69,6 +72,42 @@ class ConsumerOffsetManager:
             self.data_version = self.data_version.next(self._wall_ms())
         for listener in self._listeners:
             listener()
+
+    def follow(self, version: DataVersion, table: Mapping[str, Mapping[int, int]]) -> Steps[None]:
+        """Takes over the progress that the master has, in steps.
+
+        Clients may have committed offsets here while the master was away. Such an offset stays if it is larger than the
+        master's, unless the master's was set back since the last copy. What the master has removed since then is
+        removed here. RocketMQ overwrites all offsets, and removes none.
+
+        Args:
+            version: the master's version of the table.
+            table: the master's offsets by ``topic@group`` and queue.
+        """
+        for key in self._followed.keys() - table.keys():
+            ours = self.table.get(key, {})
+            for queue_id, known in self._followed[key].items():
+                if ours.get(queue_id) == known:
+                    del ours[queue_id]
+                    self._changed = True
+            if not ours:
+                self.table.pop(key, None)
+            yield
+        for key, theirs in table.items():
+            self._follow_one(key, theirs)
+            yield
+        self._followed = table
+        self.data_version = version
+
+    def _follow_one(self, key: str, theirs: Mapping[int, int]) -> None:
+        before, ours = self._followed.get(key, {}), self.table.setdefault(key, {})
+        for queue_id, offset in theirs.items():
+            own, known = ours.get(queue_id), before.get(queue_id)
+            is_own = own is not None and own != known  # committed here
+            was_set_back = known is not None and offset < known
+            if own != offset and (own is None or not is_own or was_set_back or offset > own):
+                ours[queue_id] = offset
+                self._changed = True
 
     def on_commit(self, listener: Callable[[], None]) -> None:
         """Calls ``listener`` after every commit."""

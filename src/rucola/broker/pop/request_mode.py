@@ -51,6 +51,21 @@ class RequestModeManager:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise FormatError(_FILE, 0, "a mode for each group", repr(error)[:64]) from error
 
+    def follow(self, text: bytes) -> None:
+        """Replaces the whole table by a master's.
+
+        Raises:
+            FormatError: the text is not a table of modes; nothing was changed.
+        """
+        ours, self.table = self.table, {}
+        try:
+            self.load(text)
+        except FormatError:
+            self.table = ours
+            raise
+        if self.table != ours:
+            self._kept.changed()
+
     def get(self, topic: str, group: str) -> RequestMode | None:
         """The mode; None if none was set."""
         return self.table.get(topic, {}).get(group)

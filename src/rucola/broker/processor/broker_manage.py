@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from rucola.broker.processor.responses import success
 from rucola.broker.runtime_info import RuntimeInfo
@@ -27,9 +26,6 @@ from rucola.protocol.command import RemotingCommand
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 from rucola.runtime.logs import event
-
-if TYPE_CHECKING:
-    from rucola.broker.ha.replication import Replication
 
 logger = logging.getLogger(__name__)
 
@@ -78,12 +74,12 @@ class BrokerManageProcessor:
     """Shows and changes the broker."""
 
     def __init__(
-        self, services: BrokerServices, sends_waiting: Callable[[], int], replication: Replication | None
+        self, services: BrokerServices, sends_waiting: Callable[[], int], ha_status: Callable[[], HARuntimeInfo]
     ) -> None:
         self._config = services.config
         self._store = services.store
         self._runtime_info = RuntimeInfo(services, sends_waiting)
-        self._replication = replication
+        self._ha_status = ha_status
         self._cold_reads = services.cold_reads
         self._clock = services.clock
         self._version = DataVersion(0, services.clock.wall_ms(), 0)
@@ -135,11 +131,8 @@ class BrokerManageProcessor:
         return self._cold_reads.serve(lambda cold: success(command, None, KVTable(self._runtime_info(cold))))
 
     def ha_status(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 907: the slaves of this broker, and what each of them has."""
-        max_offset = self._store.max_offset
-        replication = self._replication
-        status = HARuntimeInfo(max_offset) if replication is None else replication.status(max_offset)
-        return success(command, None, status)
+        """Request 907: the slaves of this broker, and what each of them has; on a slave, its master."""
+        return success(command, None, self._ha_status())
 
     def expire(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Requests 306 and 329: starts the removal of expired log segments with their queue and index entries."""

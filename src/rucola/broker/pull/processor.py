@@ -14,6 +14,7 @@ from functools import partial
 from rucola.broker.client.consumer_manager import CONSUME_ACTIVELY
 from rucola.broker.filter.filtered_read import READ_BYTES_MAX, FilteredRead
 from rucola.broker.pull.admission import TAG, NotCompiledError, PullAdmissions, RepeatedFields
+from rucola.broker.pull.read_rule import WAIT_S, ReadRule
 from rucola.broker.pull.request import PullRequest, PullRequestHold
 from rucola.broker.retry_owner import without_popped
 from rucola.broker.services import BrokerServices
@@ -66,12 +67,15 @@ class PullMessageProcessor:
 
     Args:
         call_later: ``(seconds, callback) -> Timer``, the loop's method.
+        rule: says from which broker consumers pull next; None if always from this one, a master.
 
     Attributes:
         hold: the pulls that wait for messages.
     """
 
-    def __init__(self, services: BrokerServices, call_later: Callable[..., Timer]) -> None:
+    def __init__(
+        self, services: BrokerServices, call_later: Callable[..., Timer], rule: ReadRule | None = None
+    ) -> None:
         self.hold = PullRequestHold(
             services.store.max_queue_offset,
             self.resume,
@@ -88,6 +92,7 @@ class PullMessageProcessor:
         """Whether copies of popped messages in retry topics name their origin (``retry_owner``)."""
         self._admissions = PullAdmissions(services)
         self._monotonic = services.clock.monotonic
+        self._rule = rule
 
     def process_row(self, channel: Channel, source: bytearray, table: array[int], row: int) -> None:
         """Processes row ``row`` of kind PULL."""
@@ -257,7 +262,11 @@ class PullMessageProcessor:
         if fetched:
             self._services.cold_flow.count(admission.consumer[0], result.message_bytes)
         if result.status is _FOUND:
-            request.answer(0, result)
+            rule = self._rule
+            request.answer(0, result, 0 if rule is None else rule.broker_for(admission.consumer[0], result))
+            return
+        if self._rule is not None and self._rule.is_slave:
+            self._answer_elsewhere(self._rule, request, result)
             return
         code = _CODES.get(result.status)
         if code is None:
@@ -268,6 +277,16 @@ class PullMessageProcessor:
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
         if not self._wait(request, result, code):
             request.answer(int(code), result)
+
+    def _answer_elsewhere(self, rule: ReadRule, request: PullRequest, result: GetMessageResult) -> None:
+        """Sends a consumer for which this slave has no message to the master, at once or after a short wait."""
+        result = rule.elsewhere(request.queue_offset, result)
+        if request.state is _NEW and request.sys_flag & _SUSPEND and rule.may_wait(result) and not self.hold.stopped:
+            wait_s = min(request.suspend_timeout_ms / 1000, WAIT_S)
+            request.proof = self._services.senders.proof(request.channel)
+            if self.hold.hold(request, self._monotonic() + wait_s, request.queue_offset):
+                return
+        request.answer(ResponseCode.PULL_RETRY_IMMEDIATELY, result)
 
     def _wait(self, request: PullRequest, result: GetMessageResult, code: int) -> bool:
         """Lets a pull wait that has found no message, or refuses it if too many pulls wait. Returns False if it must be

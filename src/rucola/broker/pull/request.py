@@ -101,12 +101,12 @@ class PullRequest:
             raise TransitionError(self.state, "forget")
         self.state = _DONE
 
-    def answer(self, code: int, result: GetMessageResult) -> None:
-        """Sends the response with the messages of ``result``."""
+    def answer(self, code: int, result: GetMessageResult, broker_id: int = 0) -> None:
+        """Sends the response with the messages of ``result``, and the number of the broker to pull from next."""
         if self.state is _HELD or self.state is _DONE:
             raise TransitionError(self.state, "answer")
         remark = "FOUND" if result.status is _FOUND else result.status.value
-        header = encode_pull_header(self.opaque, self.serialize, code, remark, result)
+        header = encode_pull_header(self.opaque, self.serialize, code, remark, result, broker_id)
         if not result.views:
             self.channel.send(header)
         elif result.message_bytes < JOIN_BELOW_BYTES * len(result.views):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from rucola.broker.paced_work import NEW_QUEUES
 from rucola.broker.set_aside import destination, set_aside
@@ -100,6 +100,10 @@ class ScheduleMessageService:
                 levels=f"{self._former[0]} to {self._former[-1]}",
                 messages=waiting,
             )
+
+    def follow(self, version: DataVersion, offsets: Mapping[int, int]) -> None:
+        """Takes over a master's progress, which may be ahead of the queues here. Writes nothing."""
+        self._data_version, self._offsets = version, dict(offsets)
 
     def progress(self, level: int) -> int:
         """Queue offset of the first undelivered message of ``level``."""

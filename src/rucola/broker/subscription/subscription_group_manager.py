@@ -8,7 +8,7 @@ waits for the write, because the next use after a crash creates the group again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from rucola.broker.topic.topic_validator import is_group_name
 from rucola.common.data_version import DataVersion
@@ -79,6 +79,30 @@ class SubscriptionGroupManager:
             loaded = decode_subscription_groups(text)
             self.data_version, self.forbidden = loaded.data_version, loaded.forbidden
             self.table.update(loaded.groups)
+
+    def is_same(
+        self,
+        version: DataVersion,
+        table: Mapping[str, SubscriptionGroupConfig],
+        forbidden: Mapping[str, Mapping[str, int]],
+    ) -> bool:
+        """Whether a master's table is the one that is here. On a slave, a thread may ask."""
+        return version == self.data_version and table == self.table and forbidden == self.forbidden
+
+    def follow(
+        self,
+        version: DataVersion,
+        table: Mapping[str, SubscriptionGroupConfig],
+        forbidden: Mapping[str, Mapping[str, int]],
+    ) -> None:
+        """Replaces the whole table by a master's."""
+        self.data_version = version
+        self.forbidden = {group: dict(masks) for group, masks in forbidden.items()}
+        self.table.clear()
+        self.table.update(table)
+        for listener in self._listeners:
+            listener()
+        self._kept.changed()
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Calls ``listener`` after every change."""

@@ -13,6 +13,7 @@ from rucola.broker.paced_work import PacedWork
 from rucola.broker.timer.timer_message_service import TimerMessageService
 from rucola.broker.timer.timer_rewrite import TimerRewriter
 from rucola.errors import DiskError
+from rucola.formats.timer import TimerCheckpoint
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.server import Channel
@@ -71,6 +72,14 @@ class TimerDelivery:
             DiskError: the operating system refused an operation.
         """
         self.service.load()
+
+    def follow(self, checkpoint: TimerCheckpoint) -> None:
+        """See ``TimerStore.follow``."""
+        self._timers.follow(checkpoint)
+
+    def forget(self) -> None:
+        """See ``TimerStore.forget``. Call it instead of ``load``."""
+        self._timers.forget()
 
     def start(self, loop: asyncio.AbstractEventLoop, cold_reads: ColdReads) -> None:
         """Starts the work. The messages that became due while the broker was down are delivered first."""

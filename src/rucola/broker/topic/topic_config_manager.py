@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -108,6 +108,19 @@ class TopicConfigManager:
         else:
             self.table.pop(AUTO_CREATE_TOPIC_KEY_TOPIC, None)
 
+    def is_same(self, version: DataVersion, table: Mapping[str, TopicConfig]) -> bool:
+        """Whether a master's table is the one that is here. On a slave, a thread may ask."""
+        return version == self.data_version and table == self.table
+
+    def follow(self, version: DataVersion, table: Mapping[str, TopicConfig]) -> None:
+        """Replaces the whole table by a master's. Name servers are told with the next registration."""
+        self.data_version = version
+        self.table.clear()
+        self.table.update(table)
+        for listener in self._listeners:
+            listener()
+        self._kept.changed()
+
     def on_change(self, listener: Callable[[], None]) -> None:
         """Calls ``listener`` after every change."""
         self._listeners.append(listener)
@@ -161,6 +174,18 @@ class TopicConfigManager:
     def registering(self, topic: str) -> asyncio.Future[None] | None:
         """The future of the topic's last change; None once this future is done."""
         return self._registering.get(topic)
+
+    def version_of_part(self, parts_left: int) -> DataVersion:
+        """Returns the data version of one part of the table, which is registered in several parts.
+
+        A slave's table has its master's version, so its parts count up to it.
+
+        Args:
+            parts_left: number of parts after this one.
+        """
+        if not self._config.is_slave:
+            return self.raise_version()
+        return replace(self.data_version, counter=self.data_version.counter - parts_left)
 
     def raise_version(self) -> DataVersion:
         """Raises the data version although no topic changed, because name servers ignore data with a version that they
@@ -223,6 +248,8 @@ class TopicConfigManager:
         if known is not None:
             return known, self._registering.get(topic)
         config = TopicConfig(topic, queue_nums, queue_nums, _READ_WRITE)
+        if self._config.is_slave:  # its master creates the topic, and the table is that of the master
+            return config, None
         return config, self._put([config])
 
     def _put(self, configs: Sequence[TopicConfig]) -> asyncio.Future[None]:

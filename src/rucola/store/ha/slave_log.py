@@ -6,7 +6,8 @@ one begins.
 
 A damaged record ends the connection, and its bytes are asked for again. If they come again unchanged, the master's disk
 has them so: the record becomes a gap of the log. Its bytes go to ``quarantine/``, a record without message takes its
-place (``recovery.repair``), and the copy goes on behind it. This needs a record before it and a next record that fits.
+place (``recovery.repair``), and the copy goes on behind it. This needs a record before it and a next record that fits,
+and a copy that may differ from its master: one that may become the master stops there.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class SlaveLog:
         start: makes an empty log begin at a physical offset, and prepares it for appends.
         wake: called when the end of the log has moved.
         flushed_offset: returns the physical offset up to which the log is synced.
+        passes_damage: whether the copy goes on behind a record that its master has damaged.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class SlaveLog:
         start: Callable[[int], None],
         wake: Callable[[], None],
         flushed_offset: Callable[[], int],
+        passes_damage: bool = True,
     ) -> None:
         self.received_offset = log.max_offset
         self.damage: Damage | None = None
@@ -96,6 +99,7 @@ class SlaveLog:
         self._start = start
         self._wake = wake
         self._flushed_offset = flushed_offset
+        self._passes_damage = passes_damage
         self._asked = 0
         self._table = new_table(ROWS_MAX)
 
@@ -250,7 +254,7 @@ class SlaveLog:
                 sha256=damage.sha256,
             )
             return CopyVerdict.STUCK if self._asked > _ASKED_MAX else CopyVerdict.ASK_AGAIN
-        if damage.size < FILLER_BYTES_MIN or self._last_record < 0:
+        if not self._passes_damage or damage.size < FILLER_BYTES_MIN or self._last_record < 0:
             return CopyVerdict.STUCK
         position = damage.physical_offset - file.start + damage.size
         following = file.map.view[position : min(self.received_offset - file.start, position + HEAD_BYTES)]

@@ -110,6 +110,7 @@ class TimerStore:
         self.metrics = TimerMetrics()
         self._files = files
         self._config_directory = f"{root}/config"
+        self._derived = f"{root}/timerlog", f"{root}/timerwheel"
         self._checkpoint_path = f"{self._config_directory}/timercheck"
         self._metrics_path = f"{self._config_directory}/timermetrics"
         self._log = TimerLog(files, f"{root}/timerlog", geometry.log_segment_bytes)
@@ -162,6 +163,23 @@ class TimerStore:
             queue_offset=self.queue_offset,
             log_end=self._log.end,
         )
+
+    def follow(self, checkpoint: TimerCheckpoint) -> None:
+        """Takes over a master's checkpoint, for those who ask for it. Writes nothing."""
+        self._written = checkpoint
+
+    def forget(self) -> None:
+        """Removes timer log and wheel before ``load``: they are those of a former master, and the progress of another
+        one does not fit them. The next ``load`` makes them again from the commit log.
+
+        Raises:
+            DiskError: they cannot be removed.
+        """
+        there = [path for path in self._derived if self._files.exists(path)]
+        for path in there:
+            self._files.remove_tree(path)
+        if there:
+            self._files.sync_parent(there[0])
 
     # -- waiting messages ----------------------------------------------------------------------------------------------
 

@@ -108,6 +108,18 @@ def test_an_official_slave_got_the_same_headers_and_its_reports_are_believed() -
     assert (transfers, reports) == (6, 6)
 
 
+def test_a_new_slave_of_a_log_without_records_waits_for_the_first(tmp_path: Path) -> None:
+    """It asks for byte 1, because byte 0 cannot be asked for."""
+    store = opened(tmp_path)
+    link = MasterLink(store.sent_log(), BATCH)
+    link.receive(encode_report(FIRST_BYTE))
+    assert (link.reason, link.transfer(), decode_header(link.heartbeat()).physical_offset) == ("", None, FIRST_BYTE)
+    fill(store, 1)
+    transfer = link.transfer()
+    assert transfer is not None and bytes(transfer.content) == log_bytes(store)[1:]
+    store.shutdown()
+
+
 @pytest.mark.parametrize("start", [FIRST_BYTE, NEWEST_SEGMENT])
 @pytest.mark.parametrize("sync", [False, True])
 def test_a_slave_of_ours_gets_the_log_byte_by_byte(tmp_path: Path, start: int, sync: bool) -> None:

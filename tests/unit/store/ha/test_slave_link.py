@@ -11,11 +11,14 @@ import pytest
 from tests.masters import BATCH, MasterLog, Slave, a_log, header, log_bytes
 from tests.unit.store.stores import SEGMENT, crashed, everything, fill, message, opened, with_topics
 
+from rucola.common.columns import FrameColumn, new_table
 from rucola.formats.ha import FIRST_BYTE, NEWEST_SEGMENT, encode_report
-from rucola.formats.message import BLANK
+from rucola.formats.message import BLANK, fill_row
 from rucola.store.config import FlushDiskType
 from rucola.store.ha.overlap import OVERLAP_BYTES
 from rucola.store.ha.slave_state import SlaveState
+from rucola.store.results import PutMessageStatus
+from rucola.store.row_run import RowRun
 from rucola.store.verify.check import verify
 from rucola.store.verify.findings import FindingKind
 
@@ -370,6 +373,33 @@ def test_a_record_damaged_on_the_master_is_passed_over(slave: Slave, master: Mas
     report = verify(with_topics(slave.path))
     assert report.counts == {FindingKind.QUEUE_HOLE: 1}
     assert [note for note in report.notes if f"{at} to {at + size}" in note]
+
+
+def test_a_log_that_may_become_the_masters_stops_before_a_damaged_record(tmp_path: Path, master: MasterLog) -> None:
+    at, _ = records(master)[300]
+    bad = damaged(master, 300, 130, b"\xff")
+    slave = Slave(tmp_path, passes_damage=False)
+    slave.follow(bad)
+    link = slave.follow(bad)
+    assert (link.state, slave.log.end_offset, slave.store.gaps) == (SlaveState.REFUSED, at, [])
+    assert slave.bytes == master.content[:at] and not (tmp_path / "quarantine").exists()
+    slave.follow(master)
+    assert slave.bytes == master.content
+    slave.store.shutdown()
+
+
+def test_the_store_of_a_slave_refuses_messages(slave: Slave, master: MasterLog) -> None:
+    slave.follow(master)
+    assert slave.store.put_message(message(1)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    assert slave.store.put_copy(message(1)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    illegal = message(1, b"x" * 200)
+    assert slave.store.put_message(illegal).status is PutMessageStatus.SERVICE_NOT_AVAILABLE, "it is not looked at"
+    table, one = new_table(1), message(1)
+    source = bytearray(one.body + one.properties)
+    fill_row(table, 0, one, 0)
+    status = slave.store.append_rows(RowRun(source, memoryview(source), table, 0, 1), one.topic, one.born_host)
+    assert status is PutMessageStatus.SERVICE_NOT_AVAILABLE and table[FrameColumn.PHYSICAL_OFFSET] == -1
+    assert slave.bytes == master.content
 
 
 def test_a_copy_goes_on_behind_a_record_that_was_passed_over(tmp_path: Path, master: MasterLog) -> None:
