@@ -180,7 +180,7 @@ def _power(pair: Pair, random: Random, names: list[str]) -> None:
 
 
 def _lose(pair: Pair, random: Random) -> None:
-    """The master sends something, loses all that was not synced, and writes on; the new records are as long."""
+    """The master sends something, loses all that was not synced, and writes on; the new records may be as long."""
     if pair.master is not None:
         size = random.choice((200, 200, 3000))
         pair.work(pair.master, 1, None)
@@ -198,8 +198,9 @@ def _lose(pair: Pair, random: Random) -> None:
             for direction in pair.network.directions():
                 direction.end(0)
             pair.start_master()
-            for _ in range(4):
-                pair.put(size)
+            again = random.choice((size, 800))
+            for _ in range(6):
+                pair.put(again)
 
 
 def _transfer_bytes(direction: Direction) -> int:

@@ -91,7 +91,7 @@ class Pair:
             if any(end > len(ledger.log) for end in ahead.values()):
                 raise Broken(f"the master's log ends at {len(ledger.log)} after its start, those of slaves at {ahead}")
         self.master = master
-        self.network.power_returns("master")
+        self.network.restore_power("master")
 
     def start_slave(self, name: str) -> None:
         """Starts a slave."""
@@ -106,7 +106,7 @@ class Pair:
         self.slaves[name] = slave
         self.lost_power.discard(name)
         self._check_slave(slave)
-        self.network.power_returns(name)
+        self.network.restore_power(name)
 
     def end(self, name: str, image: CrashState | None = None) -> None:
         """Ends a process: kills it, or with ``image`` cuts its power."""

@@ -291,7 +291,7 @@ class SimulatedNetwork:
             elif direction.target.loop is loop:
                 direction.is_lost = True
 
-    def power_returns(self, host: str) -> None:
+    def restore_power(self, host: str) -> None:
         """A host is back: who writes to a connection that it does not know any more learns that it has ended."""
         for there, back in self.connections:
             for direction, answer in ((there, back), (back, there)):

@@ -126,7 +126,7 @@ def test_after_a_power_cut_a_peer_learns_nothing_until_it_writes(net: Net) -> No
     net.here.kill()
     for direction in (net.out, net.back):
         direction.deliver(100)
-    net.network.power_returns("client")
+    net.network.restore_power("client")
     net.run()
     assert net.server.events == []
     net.server.transport.write(b"hello")
