@@ -15,7 +15,7 @@ from tests.crash.workloads import config
 
 from rucola.broker.dispatch_scheduler import DispatchScheduler
 from rucola.broker.flush_waiters import Confirmation, FlushWaiters
-from rucola.broker.ha.master import HaServer
+from rucola.broker.ha.master import HaPort, HaServer
 from rucola.broker.ha.master_broker import LogBounds, MasterTables
 from rucola.broker.ha.replica import Replica, ReplicaOptions
 from rucola.broker.ha.replication import Replication
@@ -120,9 +120,9 @@ class MasterProcess:
             self.store = store = MessageStore(store_config(options.sync_flush), files_on(disk), clock)
         store.load()
         self.supervisor = supervisor = Supervisor()
-        self.replication = copies = Replication(options.replicas, clock.monotonic, SLAVE_TIMEOUT_MS, loop.call_later)
+        self.replication = copies = Replication(options.replicas, 1, clock.monotonic, SLAVE_TIMEOUT_MS, loop.call_later)
         self.server = copies.server = HaServer(
-            store.sent_log(), *MASTER, SlaveAccess("", True), self._fetch, copies.changed, supervisor
+            store.sent_log(), HaPort(*MASTER, SlaveAccess("", True)), self._fetch, copies, supervisor
         )
         self.closed: list[tuple[str, str]] = []
         self.server._log = cast(Any, SimpleNamespace(closed=lambda peer, why: self.closed.append((peer, why))))
@@ -140,7 +140,9 @@ class MasterProcess:
         self.confirmation: Confirmation | None = then if self.waiters is None else self.waiters
         self.sender = Sender(answered)
         services = SimpleNamespace(store=store, supervisor=supervisor, pops=SimpleNamespace(waiting=0))
-        running = SimpleNamespace(services=services, loop=loop, replication=copies, waiters=self.waiters, hold=())
+        running = SimpleNamespace(
+            services=services, loop=loop, replication=copies, slave=None, waiters=self.waiters, hold=()
+        )
         scheduler = DispatchScheduler(cast(Any, running), [])
         store.listen(on_append=scheduler.appended, on_flushed=scheduler.flushed_in_thread)
         store.start()
@@ -236,12 +238,12 @@ class SlaveProcess:
     @property
     def log(self) -> SlaveLog:
         """Its log."""
-        return self._replica._log
+        return self._replica._copying._log
 
     @property
     def link(self) -> SlaveLink | None:
         """Its connection; None if it has none."""
-        connection = self._replica._client._connection
+        connection = self._replica._copying.client._connection
         return None if connection is None else connection.link
 
     def look(self) -> None:
@@ -273,12 +275,13 @@ class Liar(asyncio.BufferedProtocol):
 
     Attributes:
         loop: its event loop.
-        lied: whether it has said what no slave says.
+        lied: whether it has said what no slave says. Whoever begins with too much is only told where the log ends.
     """
 
     def __init__(self, clock: ManualClock, network: SimulatedNetwork) -> None:
         self.loop = SimulatedLoop("liar", clock, network)
         self.lied = False
+        self._has_begun = False
         self._buffer = bytearray(4096)
         self._transport = self.loop.complete(self.loop.create_connection(lambda: self, *MASTER))[0]
 
@@ -291,14 +294,16 @@ class Liar(asyncio.BufferedProtocol):
 
     def report(self, value: int) -> None:
         """Reports any number; above 1, it is a lie."""
-        self.lied = not 0 <= value <= 1
+        self.lied = value < 0 or (value > 1 and self._has_begun)
+        self._has_begun = True
         self._transport.write(SLAVE_REPORT.pack(value))
 
     @property
     def is_believed(self) -> bool:
         """Whether the master has heard a lie, and keeps the connection."""
         out = self._transport.out
-        return self.lied and not out.waiting and not out.target.is_closing()
+        is_heard = not out.waiting and not out.is_ended  # what is written after a cut reaches nobody
+        return self.lied and is_heard and not out.target.is_closing()
 
 
 @cache

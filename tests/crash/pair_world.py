@@ -299,7 +299,8 @@ class Pair:
         content, log = data[TRANSFER_HEADER.size :], self.ledger.log
         if length != len(content) or content != log[start : start + length]:
             self._found.append(f"the master sends {length} bytes from {start}, which are not those of its log")
-        if self.options.sync_flush and synced_to(self.disks["master"], SEGMENT, log[: start + length]) < start + length:
+        end = start + length
+        if length and self.options.sync_flush and synced_to(self.disks["master"], SEGMENT, log[:end]) < end:
             self._found.append(f"the master sends {length} bytes from {start} that are not synced")
         if self.corrupts and length > 200:
             self.corrupts = False

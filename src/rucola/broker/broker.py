@@ -126,7 +126,12 @@ class Broker:
     @property
     def ready(self) -> bool:
         """Whether messages are accepted and delivered; on a slave, whether they are taken from the master."""
-        return not self._closed
+        return not (self._closed or self._refusal)
+
+    @property
+    def trouble(self) -> str:
+        """Why messages are not accepted or not delivered, or why a slave is not in sync; empty if nothing is wrong."""
+        return self._closed or self._refusal or self.not_in_sync
 
     @property
     def _closed(self) -> str:
@@ -136,12 +141,10 @@ class Broker:
         return "" if is_open and not self._serving.scheduler.failed else f"store {state.value}"
 
     @property
-    def trouble(self) -> str:
-        """Why messages are not accepted or not delivered, or why a slave is not in sync; empty if nothing is wrong."""
-        running = self.running
-        if self._closed or running.slave is not None:
-            return self._closed or self.not_in_sync
-        return "" if running.replication is None else running.replication.trouble
+    def _refusal(self) -> str:
+        """Why messages are refused, if too few slaves are the reason."""
+        replication = self.running.replication
+        return "" if replication is None else replication.trouble
 
     @property
     def remark(self) -> str:

@@ -68,7 +68,7 @@ def test_what_nobody_waits_for_is_gathered(tmp_path: Path, monkeypatch: pytest.M
         async with Cluster(tmp_path, ha_listen_port=0) as cluster:
             slave = await ScriptedSlave.connect(cluster)
             slave.report(0)
-            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            await until(lambda: ha_server(cluster).reported_offset(1) >= 0)
             for number in range(10):
                 await cluster.send("T", b"%d" % number)
             assert await slave.transfer() == cluster.broker.store.max_offset
@@ -87,7 +87,7 @@ def test_what_senders_wait_for_is_not(tmp_path: Path, sync_flush: bool, monkeypa
     async def play() -> None:
         async with Cluster(tmp_path, sync_flush, **SYNC) as cluster:
             slave, serving = await following(cluster)
-            await until(lambda: ha_server(cluster).held_offset(1) >= 0)
+            await until(lambda: ha_server(cluster).reported_offset(1) >= 0)
             assert (await cluster.send("T", b"x")).code == OK
             slave.close()
             await serving

@@ -67,7 +67,7 @@ def test_a_copy_goes_back_and_on(tmp_path: Path, logs: tuple[MasterLog, MasterLo
             async with running(tmp_path, ha, broker, rejoin=True) as (replica, task):
                 await until(lambda: replica.end_offset == second.end or task.done())
                 assert not task.done()
-                assert replica._client.is_copying
+                assert replica._copying.client.is_copying
                 assert asyncio.get_running_loop().time() - began_s < 2  # no pauses between questions
                 assert ha.requests[-1] < common <= ha.requests[-1] + 65536
                 await until(lambda: not replica.store.dispatch_behind_bytes)
@@ -190,7 +190,7 @@ def test_a_master_of_ours_that_lost_its_newest_messages(tmp_path: Path, more: in
         task = asyncio.ensure_future(replica.run())
         try:
             while not task.done() and not (
-                replica._client.is_copying and replica.end_offset == cluster.broker.store.max_offset
+                replica._copying.client.is_copying and replica.end_offset == cluster.broker.store.max_offset
             ):
                 await asyncio.sleep(0.02)
             if task.done():
