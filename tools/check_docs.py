@@ -46,7 +46,7 @@ BUDGETS = {
     "docs/performance.md": 2070,
     "docs/recovery.md": 1300,
     "docs/replay.md": 700,
-    "docs/replica.md": 1550,
+    "docs/replica.md": 1450,
     "docs/reference/known_defects.md": 1100,
     "docs/reference/protocol.md": 20560,
     "docs/reference/reliability.md": 2000,
