@@ -25,7 +25,7 @@ from typing import Any
 from tests.conformance.store.contents import GEOMETRY
 from tests.conformance.store.run import Case, OfficialError, official
 from tools.peers.packages import SERVER_VERSION, PeerError, java_program, need
-from tools.peers.servers import OURS, JavaServers, Servers
+from tools.peers.servers import OURS, JavaServers, Servers, port_of
 
 from rucola import (
     LocalTransactionState,
@@ -73,12 +73,18 @@ class Decides:
 class Master(JavaServers):
     """The official servers of any version."""
 
+    def __init__(self, version: str, store: Path) -> None:
+        super().__init__(version=version, settings=SETTINGS, store=store)
+        self._is_4 = version < "5"
+
     def _start(self) -> None:
         folder = self._temporary / "home" / "conf"
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("namesrv", "broker"):  # servers before 5.0 do not start without logging files
             (folder / f"logback_{name}.xml").write_text("<configuration/>\n")
         super()._start()
+        if self._is_4:
+            self.ha = f"127.0.0.1:{port_of(self.broker) + 1}"  # whatever haListenPort says
 
 
 async def produce(namesrv: str, count: int, pops: bool = True) -> None:
@@ -162,10 +168,10 @@ def main(arguments: list[str]) -> int:
             print(f"a master of {version}", flush=True)
             with TemporaryDirectory(prefix="rucola-replica-") as name:
                 directory = Path(name)
-                with Master(version=version, settings=SETTINGS, store=directory / "master") as servers:
+                with Master(version, directory / "master") as servers:
                     end = copied(checks, servers, directory, options.messages, pops=version >= "5")
                 count = compare(checks, directory, version, end)
-                with Master(version=version, settings=SETTINGS, store=directory / "copy") as servers:
+                with Master(version, directory / "copy") as servers:
                     checks.check("an official broker on the copy: messages consumed", consumed(servers), count)
     except PeerError as error:
         print(f"conformance: {error}", file=sys.stderr)
