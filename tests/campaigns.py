@@ -78,7 +78,7 @@ CAMPAIGNS = {
         (
             "tests.conformance.store.run",
             "tests.conformance.store.pending",
-            "tests.conformance.replica",
+            "tests.conformance.replica --version 4.9.7 --version 5.3.3 --version 5.5.0",
             "tests.conformance.analytics --seconds {CALM}",
             "tests.conformance.rejoin",
             "tests.conformance.ha_master",
