@@ -129,6 +129,23 @@ def test_configured_addresses_count_more_than_those_of_name_servers(tmp_path: Pa
     run_virtual(scene())
 
 
+def test_one_name_server_that_knows_the_master_is_enough(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Pair(tmp_path) as pair:
+            other = NameServer(NamesrvConfig(listen_port=0))
+            await other.start()
+            await pair.send("T", b"x")
+            await pair.start_slave(namesrv_addr=f"{other.address};{pair.namesrv.address};127.0.0.1:1")
+            await until(pair.same_log)
+            for _ in range(3):
+                await pair.slave.running.registration.register()
+                assert pair.link._master is not None, "tables are copied"
+            await pair.stop_slave()
+            await other.shutdown()
+
+    run_virtual(scene())
+
+
 def test_a_new_address_ends_the_pause_before_the_next_attempt(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path) as pair:
