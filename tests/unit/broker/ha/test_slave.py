@@ -377,11 +377,17 @@ def test_no_request_puts_a_record_into_a_slaves_log(tmp_path: Path) -> None:
             raw = await pair.connect()
             raw.send(pair.send_command(), 1, FLAG_ONEWAY)
             raw.close()
+            member = {
+                "consumeType": "CONSUME_PASSIVELY",
+                "messageModel": "CLUSTERING",
+                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                "subscriptionDataSet": [],
+            }
             heartbeat = {
-                "clientID": "c", "producerDataSet": [{"groupName": "pg"}],
-                "consumerDataSet": [{"groupName": "unknown", "consumeType": "CONSUME_PASSIVELY", "messageModel":
-                "CLUSTERING", "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": []}],
-            }  # fmt: skip
+                "clientID": "c",
+                "producerDataSet": [{"groupName": "pg"}],
+                "consumerDataSet": [member | {"groupName": name} for name in ("unknown", "cg")],
+            }
             await pair.ask_slave(RequestCode.HEART_BEAT, body=json.dumps(heartbeat).encode())
             status = pair.slave.store.put_message(message(1)).status
             assert status is PutMessageStatus.SERVICE_NOT_AVAILABLE
