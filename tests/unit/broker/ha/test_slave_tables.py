@@ -201,6 +201,63 @@ def test_a_topic_that_is_made_again_at_once_loses_nothing(tmp_path: Path) -> Non
     run_virtual(scene())
 
 
+def test_a_deletion_waits_until_the_log_is_here(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Pair(tmp_path) as pair:
+            await pair.send("Old", b"old")
+            await pair.start_slave()
+            await pair.in_step()
+            await asyncio.sleep(TABLES_S)
+            tables = pair.link._tables
+            synced = tables._synced
+
+            async def never(physical_offset: int) -> bool:
+                return False
+
+            tables._synced = never
+            await pair.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Old"})
+            await asyncio.sleep(4 * TABLES_S)
+            assert pair.slave.store.queue_ids(b"Old") == [0] and pair.slave.topics.get("Old") is None
+            tables._synced = synced
+            await until(lambda: not pair.slave.store.queue_ids(b"Old"))
+
+    run_virtual(scene())
+
+
+def test_queues_with_messages_of_the_next_topic_are_kept(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Pair(tmp_path, {"slave_read_enable": True}) as pair:
+            await make_group(pair, groupName="cg")
+            await pair.send("T", b"old")
+            end = pair.broker.store.max_offset
+            await pair.send("T", b"new")
+            await pair.start_slave()
+            await pair.in_step()
+            pair.link._tables._remove("T", end)
+            assert await pair.bodies_at_slave() == [b"old", b"new"]
+            pair.link._tables._remove("T", pair.broker.store.max_offset)
+            assert not pair.slave.store.queue_ids(b"T")
+
+    run_virtual(scene())
+
+
+def test_a_table_that_a_restart_has_changed_is_the_masters_again(tmp_path: Path) -> None:
+    """The slave's own options decide about TBW102 when it reads its file, and leave the version as it is."""
+
+    async def scene() -> None:
+        async with Pair(tmp_path) as pair:
+            await make_topic(pair, "T")
+            await pair.start_slave()
+            await pair.in_step()
+            await pair.stop_slave()
+            await pair.start_slave(auto_create_topic_enable=False)
+            assert pair.slave.topics.get("TBW102") is None
+            await pair.in_step()
+            assert pair.slave.topics.table == pair.broker.topics.table
+
+    run_virtual(scene())
+
+
 # -- progress ----------------------------------------------------------------------------------------------------------
 
 
