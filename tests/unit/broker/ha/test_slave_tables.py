@@ -18,10 +18,11 @@ from rucola.broker import Broker
 from rucola.broker.ha.master_broker import MasterBroker
 from rucola.broker.ha.slave import TABLES_S
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.pop.request_mode import RequestMode, RequestModeManager
 from rucola.broker.registration import TOGETHER_MAX
 from rucola.common.data_version import DataVersion
 from rucola.common.topic_config import TopicConfig
-from rucola.errors import BrokerError, RemotingTimeoutError
+from rucola.errors import BrokerError, FormatError, RemotingTimeoutError
 from rucola.formats.tables import decode_consumer_offsets, decode_delay_offsets
 from rucola.formats.timer import TimerCheckpoint
 from rucola.protocol.codes import RequestCode, ResponseCode
@@ -138,6 +139,21 @@ def test_modes_follow(tmp_path: Path) -> None:
             assert bytes(again.body) == bytes(modes[1].body)
 
     run_virtual(scene())
+
+
+def test_modes_that_cannot_be_read_change_nothing() -> None:
+    written: list[bytes] = []
+    tables = Tables(written.append)
+    modes = RequestModeManager(tables.keep)
+    text = b'{"messageRequestModeMap":{"T":{"cg":{"mode":"POP","popShareQueueNum":2}}}}'
+    modes.follow(text)
+    modes.follow(text)
+    tables.write()
+    with pytest.raises(FormatError):
+        modes.follow(b'{"messageRequestModeMap":{"U":[]}}')
+    assert modes.table == {"T": {"cg": RequestMode("POP", 2)}} and len(written) == 1
+    modes.follow(b'{"messageRequestModeMap":{}}')
+    assert modes.table == {}
 
 
 def test_forbidden_reads_follow(tmp_path: Path) -> None:
