@@ -49,7 +49,7 @@ class Pair(Cluster):
 
     async def start_slave(self, store: dict[str, Any] | None = None, **options: Any) -> Broker:
         """Starts the slave, or what it has become."""
-        config = BrokerConfig(namesrv_addr=self.namesrv.address, **(self._slave_options | options))
+        config = BrokerConfig(**({"namesrv_addr": self.namesrv.address} | self._slave_options | options))
         store_config = replace(self._store_config, store_path_root_dir=str(self.slave_root), **(store or {}))
         self.slave = Broker(config, store_config, None, self._clock)
         await self.slave.start()

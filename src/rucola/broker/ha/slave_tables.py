@@ -98,6 +98,7 @@ class SlaveTables:
                 await self._took(code, body)
             for name, end in gone.items():
                 self._remove(name, end)
+                await asyncio.sleep(0)  # a removal syncs directories
             gone = {}
         if is_known:
             self._gone = gone | dict.fromkeys(self._vanished, bounds.max_offset)

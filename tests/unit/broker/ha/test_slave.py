@@ -129,6 +129,23 @@ def test_configured_addresses_count_more_than_those_of_name_servers(tmp_path: Pa
     run_virtual(scene())
 
 
+def test_one_name_server_that_knows_the_master_is_enough(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Pair(tmp_path) as pair:
+            other = NameServer(NamesrvConfig(listen_port=0))
+            await other.start()
+            await pair.send("T", b"x")
+            await pair.start_slave(namesrv_addr=f"{other.address};{pair.namesrv.address};127.0.0.1:1")
+            await until(pair.same_log)
+            for _ in range(3):
+                await pair.slave.running.registration.register()
+                assert pair.link._master is not None, "tables are copied"
+            await pair.stop_slave()
+            await other.shutdown()
+
+    run_virtual(scene())
+
+
 def test_a_new_address_ends_the_pause_before_the_next_attempt(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path) as pair:
@@ -236,6 +253,10 @@ def test_status_of_a_slave(tmp_path: Path) -> None:
             end = pair.broker.store.max_offset
             assert (status.master, link.master_addr, link.max_offset) == (False, pair.broker.ha_address, end)
             assert link.master_flush_offset == end and link.last_read_timestamp and link.last_write_timestamp
+            await pair.send("T", b"x" * 10_000)
+            await asyncio.sleep(2)
+            status = HARuntimeInfo.decode((await pair.ask_slave(RequestCode.GET_BROKER_HA_STATUS)).body)
+            assert status.ha_client_runtime_info.transferred_byte_in_second > 1000
             config = await pair.ask_slave(RequestCode.GET_BROKER_CONFIG)
             assert b"brokerRole=SLAVE\n" in config.body and b"brokerId=1\n" in config.body
 
@@ -360,11 +381,17 @@ def test_no_request_puts_a_record_into_a_slaves_log(tmp_path: Path) -> None:
             raw = await pair.connect()
             raw.send(pair.send_command(), 1, FLAG_ONEWAY)
             raw.close()
+            member = {
+                "consumeType": "CONSUME_PASSIVELY",
+                "messageModel": "CLUSTERING",
+                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                "subscriptionDataSet": [],
+            }
             heartbeat = {
-                "clientID": "c", "producerDataSet": [{"groupName": "pg"}],
-                "consumerDataSet": [{"groupName": "unknown", "consumeType": "CONSUME_PASSIVELY", "messageModel":
-                "CLUSTERING", "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": []}],
-            }  # fmt: skip
+                "clientID": "c",
+                "producerDataSet": [{"groupName": "pg"}],
+                "consumerDataSet": [member | {"groupName": name} for name in ("unknown", "cg")],
+            }
             await pair.ask_slave(RequestCode.HEART_BEAT, body=json.dumps(heartbeat).encode())
             status = pair.slave.store.put_message(message(1)).status
             assert status is PutMessageStatus.SERVICE_NOT_AVAILABLE
@@ -502,10 +529,15 @@ def test_other_options_that_dispatch_obeys_are_named(tmp_path: Path, caplog: pyt
             await pair.send("T", b"x")
             await pair.start_slave({"message_delay_level": "1s 2s"})
             await pair.in_step()
+            client = pair.link._copying.client
+            assert client._connection is not None
+            client._connection.close()
+            await until(lambda: client.connections == 2 and client.is_copying)
 
     with caplog.at_level(logging.WARNING, "rucola.broker.ha.slave"):
         run_virtual(scene())
-    assert [vars(record)["rucola_fields"]["keys"] for record in caplog.records] == ["messageDelayLevel"]
+    fields = [vars(record)["rucola_fields"] for record in caplog.records]
+    assert [each["keys"] for each in fields if "keys" in each] == ["messageDelayLevel"], "said once for each master"
 
 
 def test_another_log_is_refused_and_the_slave_serves_on(tmp_path: Path) -> None:
@@ -646,6 +678,22 @@ def test_a_lagging_slave_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             assert bounds is not None
             pair.link._copying.bounds = bounds._replace(max_offset=bounds.max_offset + (1 << 28) + 1)
             assert pair.slave.not_in_sync == f"not in sync: {(1 << 28) + 1} bytes behind the master"
+
+    run_virtual(scene())
+
+
+def test_a_wait_for_the_log_ends_with_the_link(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Pair(tmp_path) as pair:
+            await pair.send("T", b"x")
+            await pair.start_slave()
+            await pair.in_step()
+            waiting = asyncio.ensure_future(pair.link._synced(pair.broker.store.max_offset + 1))
+            await asyncio.sleep(30)
+            assert not waiting.done()
+            await pair.stop_broker()
+            async with asyncio.timeout(60):
+                assert not await waiting
 
     run_virtual(scene())
 

@@ -18,10 +18,11 @@ from rucola.broker import Broker
 from rucola.broker.ha.master_broker import MasterBroker
 from rucola.broker.ha.slave import TABLES_S
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.pop.request_mode import RequestMode, RequestModeManager
 from rucola.broker.registration import TOGETHER_MAX
 from rucola.common.data_version import DataVersion
 from rucola.common.topic_config import TopicConfig
-from rucola.errors import BrokerError, RemotingTimeoutError
+from rucola.errors import BrokerError, FormatError, RemotingTimeoutError
 from rucola.formats.tables import decode_consumer_offsets, decode_delay_offsets
 from rucola.formats.timer import TimerCheckpoint
 from rucola.protocol.codes import RequestCode, ResponseCode
@@ -140,6 +141,21 @@ def test_modes_follow(tmp_path: Path) -> None:
     run_virtual(scene())
 
 
+def test_modes_that_cannot_be_read_change_nothing() -> None:
+    written: list[bytes] = []
+    tables = Tables(written.append)
+    modes = RequestModeManager(tables.keep)
+    text = b'{"messageRequestModeMap":{"T":{"cg":{"mode":"POP","popShareQueueNum":2}}}}'
+    modes.follow(text)
+    modes.follow(text)
+    tables.write()
+    with pytest.raises(FormatError):
+        modes.follow(b'{"messageRequestModeMap":{"U":[]}}')
+    assert modes.table == {"T": {"cg": RequestMode("POP", 2)}} and len(written) == 1
+    modes.follow(b'{"messageRequestModeMap":{}}')
+    assert modes.table == {}
+
+
 def test_forbidden_reads_follow(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path) as pair:
@@ -197,6 +213,63 @@ def test_a_topic_that_is_made_again_at_once_loses_nothing(tmp_path: Path) -> Non
             await pair.send("Old", b"new")
             await asyncio.sleep(4 * TABLES_S)
             assert (await pair.bodies_at_slave("Old"))[-1:] == [b"new"]
+
+    run_virtual(scene())
+
+
+def test_a_deletion_waits_until_the_log_is_here(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Pair(tmp_path) as pair:
+            await pair.send("Old", b"old")
+            await pair.start_slave()
+            await pair.in_step()
+            await asyncio.sleep(TABLES_S)
+            tables = pair.link._tables
+            synced = tables._synced
+
+            async def never(physical_offset: int) -> bool:
+                return False
+
+            tables._synced = never
+            await pair.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Old"})
+            await asyncio.sleep(4 * TABLES_S)
+            assert pair.slave.store.queue_ids(b"Old") == [0] and pair.slave.topics.get("Old") is None
+            tables._synced = synced
+            await until(lambda: not pair.slave.store.queue_ids(b"Old"))
+
+    run_virtual(scene())
+
+
+def test_queues_with_messages_of_the_next_topic_are_kept(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Pair(tmp_path, {"slave_read_enable": True}) as pair:
+            await make_group(pair, groupName="cg")
+            await pair.send("T", b"old")
+            end = pair.broker.store.max_offset
+            await pair.send("T", b"new")
+            await pair.start_slave()
+            await pair.in_step()
+            pair.link._tables._remove("T", end)
+            assert await pair.bodies_at_slave() == [b"old", b"new"]
+            pair.link._tables._remove("T", pair.broker.store.max_offset)
+            assert not pair.slave.store.queue_ids(b"T")
+
+    run_virtual(scene())
+
+
+def test_a_table_that_a_restart_has_changed_is_the_masters_again(tmp_path: Path) -> None:
+    """The slave's own options decide about TBW102 when it reads its file, and leave the version as it is."""
+
+    async def scene() -> None:
+        async with Pair(tmp_path) as pair:
+            await make_topic(pair, "T")
+            await pair.start_slave()
+            await pair.in_step()
+            await pair.stop_slave()
+            await pair.start_slave(auto_create_topic_enable=False)
+            assert pair.slave.topics.get("TBW102") is None
+            await pair.in_step()
+            assert pair.slave.topics.table == pair.broker.topics.table
 
     run_virtual(scene())
 
