@@ -170,7 +170,8 @@ class SlaveClient:
                 progress, progress_s = link.progress, now
             elif now - progress_s > SILENCE_S:
                 link.lost(f"the master was silent for {SILENCE_S:.0f} s")
-            if now - self._reported_s >= REPORT_S:
+            is_more = self.is_copying and self._held_offset() > self._reported  # after the comparison
+            if is_more or now - self._reported_s >= REPORT_S:
                 self._report(connection)
             if link.state is SlaveState.ASKING and link.heartbeats > heartbeats:
                 heartbeats = link.heartbeats

@@ -244,6 +244,22 @@ def test_reports_tell_what_is_synced_and_keep_the_connection(tmp_path: Path, mas
     run_virtual(scenario())
 
 
+def test_a_copy_that_is_back_says_at_once_what_it_has(tmp_path: Path, master: MasterLog) -> None:
+    """Its request asked for less, so the master cannot count on it before: senders would wait, and be refused."""
+
+    async def scenario() -> None:
+        async with HaPort(master) as ha, running(tmp_path, ha, KnownBroker(ha)) as (replica, _):
+            await until(lambda: replica.end_offset == master.end == replica.store.flushed_offset)
+        async with HaPort(master) as ha, running(tmp_path, ha, KnownBroker(ha)):
+            await until(lambda: bool(ha.requests))
+            back_s = asyncio.get_running_loop().time()
+            await until(lambda: bool(ha.reports))
+            assert ha.requests[0] < master.end
+            assert ha.reports[0][1] == master.end and ha.reports[0][0] - back_s < 1
+
+    run_virtual(scenario())
+
+
 def test_a_silent_master_is_left_after_20_s(tmp_path: Path, master: MasterLog) -> None:
     async def scenario() -> None:
         async with HaPort(master) as ha, running(tmp_path, ha, KnownBroker(ha)) as (replica, _):
