@@ -85,7 +85,7 @@ def _any_report_is_believed(patch: pytest.MonkeyPatch) -> None:
 
 def _one_copy_counts_for_all(patch: pytest.MonkeyPatch) -> None:
     held = HaServer.held_offset
-    patch.setattr(HaServer, "held_offset", lambda server, _: held(server, 1))
+    patch.setattr(HaServer, "held_offset", lambda server, _, oldest: held(server, 1, oldest))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Protocol
 
 from rucola.remoting.channel import Channel
@@ -80,6 +81,11 @@ class FlushWaiters:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def oldest_end(self) -> float:
+        """Physical offset at which the message ends that has waited longest; infinite if none waits."""
+        return self._waiting[0][0] if self._waiting else inf
 
     def passed(self, end_physical_offset: int) -> bool:
         """Whether everything below ``end_physical_offset`` is as safe as it must be."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import Final, NamedTuple, Protocol, cast
 
 from rucola.broker.ha.slave_access import SlaveAccess
@@ -294,9 +295,13 @@ class HaServer:
         for slave in self.slaves:
             slave.send_soon()
 
-    def held_offset(self, count: int) -> int:
-        """Physical offset up to which ``count`` slaves have confirmed the log; -1 if there are fewer. At least 1."""
-        return _nth((slave.link.confirmed for slave in self.slaves), count)
+    def held_offset(self, count: int, oldest_end: float = inf) -> int:
+        """Physical offset up to which ``count`` slaves have confirmed the log; -1 if there are fewer. At least 1.
+
+        Args:
+            oldest_end: end of the first message in question: a slave that began behind it will never have it.
+        """
+        return _nth((one.link.confirmed for one in self.slaves if one.link.start < oldest_end), count)
 
     def reported_offset(self, count: int) -> int:
         """The same by what slaves report, which is more as long as one has only asked for what follows."""

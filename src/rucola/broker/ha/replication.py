@@ -100,7 +100,7 @@ class Replication:
     def acknowledged(self) -> None:
         """See ``SlaveWatcher``."""
         if self._needed:
-            self._held = self.server.held_offset(self._needed)
+            self._held = self.server.held_offset(self._needed, self.waiters.oldest_end)
             self._reported = self.server.reported_offset(self._needed)
         if self.in_sync is not None:
             self.in_sync.acknowledged()

@@ -38,6 +38,8 @@ class MasterLink:
     Attributes:
         acknowledged: physical offset up to which the slave says it has the log; ``NO_REPORT`` before its first report.
         next_offset: physical offset of the byte that is sent next; ``NO_REPORT`` before the first report.
+        start: physical offset before which the slave will never have the log, because it begins at the newest segment;
+            else 0.
         reason: why the connection must be closed; empty as long as it may stay.
         cold: what must be fetched from the disk before ``transfer`` can go on; call ``fetched`` then.
 
@@ -58,6 +60,7 @@ class MasterLink:
         "cold",
         "next_offset",
         "reason",
+        "start",
     )
 
     def __init__(self, log: SentLog, transfer_bytes: int) -> None:
@@ -69,6 +72,7 @@ class MasterLink:
         self._begun = self._farewell = b""
         self._is_told = False
         self._asked = NO_REPORT
+        self.start = 0
 
     @property
     def confirmed(self) -> int:
@@ -144,7 +148,7 @@ class MasterLink:
         end = log.sendable_offset
         if report == NEWEST_SEGMENT:
             newest = max(end - 1, 0)
-            self.next_offset = max(newest - newest % log.segment_bytes, log.min_offset)
+            self.start = self.next_offset = max(newest - newest % log.segment_bytes, log.min_offset)
             self.acknowledged = 0
         elif report < 0:
             self.reason = f"the slave asks for {report}; allowed is an offset of 0 or more"

@@ -305,3 +305,8 @@ def test_before_the_first_report_nothing_is_sent() -> None:
     link = MasterLink(ScriptedLog(0, SEGMENT), 1000)
     assert link.transfer() is None and link.heartbeat() == b"" and link.acknowledged == NO_REPORT
     assert decode_header(asked(ScriptedLog(0, 100), 100).heartbeat()[: TRANSFER_HEADER.size]) == (100, 0)
+
+
+def test_a_slave_that_begins_at_the_newest_segment_lacks_the_others() -> None:
+    assert asked(ScriptedLog(0, 3 * SEGMENT + 10), NEWEST_SEGMENT).start == 3 * SEGMENT
+    assert asked(ScriptedLog(0, 3 * SEGMENT + 10), FIRST_BYTE).start == 0
