@@ -228,7 +228,7 @@ def played(checks: Checks, pair: SlavePair, messages: int) -> None:
         pair.kill_master()
         checks.check(f"the consumer has read {before} of {total}", before < total, True)
         while (count := consumer.count) < total:
-            wait(f"the consumer reads the rest at the slave, {count} of {total}", lambda: consumer.count > count)  # noqa: B023
+            wait(f"the consumer reads the rest at the slave, {count} of {total}", lambda: consumer.count > count)
         checks.check("it has read every message", consumer.count, total)
     checks.check("the slave serves when the master is gone", maximums(pair.slave_address), had)
     checks.check("SIGTERM ends the slave", pair.stop_slave(), "0")
