@@ -89,7 +89,7 @@ class SlavePair(JavaServers):
 
     def start_slave(self, **values: Any) -> None:
         """Starts the slave, or what it becomes."""
-        slave = {"brokerRole": "SLAVE", "brokerId": 1, "slaveReadEnable": "true", "haListenPort": 0} | values
+        slave = {"brokerRole": "SLAVE", "brokerId": 1, "slaveReadEnable": "true", "haListenPort": free_port()} | values
         self._slave = self._broker("slave.conf", self.slave_store, self.slave_address, **slave)
 
     def kill_master(self) -> None:
