@@ -89,7 +89,7 @@ class SlavePair(JavaServers):
 
     def start_slave(self, **values: Any) -> None:
         """Starts the slave, or what it becomes."""
-        slave = {"brokerRole": "SLAVE", "brokerId": 1, "slaveReadEnable": "true", "haListenPort": 0} | values
+        slave = {"brokerRole": "SLAVE", "brokerId": 1, "slaveReadEnable": "true", "haListenPort": free_port()} | values
         self._slave = self._broker("slave.conf", self.slave_store, self.slave_address, **slave)
 
     def kill_master(self) -> None:
@@ -227,7 +227,8 @@ def played(checks: Checks, pair: SlavePair, messages: int) -> None:
         before, total = consumer.count, sum(had)
         pair.kill_master()
         checks.check(f"the consumer has read {before} of {total}", before < total, True)
-        wait("the consumer reads the rest at the slave", lambda: consumer.count >= total)
+        while (count := consumer.count) < total:
+            wait(f"the consumer reads the rest at the slave, {count} of {total}", lambda: consumer.count > count)
         checks.check("it has read every message", consumer.count, total)
     checks.check("the slave serves when the master is gone", maximums(pair.slave_address), had)
     checks.check("SIGTERM ends the slave", pair.stop_slave(), "0")

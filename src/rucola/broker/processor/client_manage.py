@@ -156,9 +156,11 @@ class ClientManageProcessor:
             producer = new_client()
             for group in data.producer_data_set:
                 self._producers.register(group.group_name, producer)
+        is_whole = True
         for consumer in members.values():
             retry = self._prepare_group(consumer)
-            if retry is None:
+            if retry is None:  # the group may exist when the same heartbeat comes again
+                is_whole = False
                 continue
             registrations.append(self._topics.registering(retry))
             self._consumers.register(
@@ -175,7 +177,8 @@ class ClientManageProcessor:
             info = self._consumers.group(consumer.group_name)
             if info is not None:
                 groups.append((info, info.changes, retry))
-        channel.attributes[LAST_HEARTBEAT] = _Heartbeat(_digest(command.body), account, clients, groups)
+        if is_whole:
+            channel.attributes[LAST_HEARTBEAT] = _Heartbeat(_digest(command.body), account, clients, groups)
         return answer_when_told(success(command, _ANSWER), registrations)
 
     def unregister(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:

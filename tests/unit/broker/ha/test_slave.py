@@ -484,6 +484,28 @@ def test_suggestions_of_a_master_and_a_slave(tmp_path: Path) -> None:
     run_virtual(scene())
 
 
+def test_a_consumer_that_came_before_its_group_was_copied_is_known_afterwards(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Pair(tmp_path, READS) as pair:
+            await pair.start_slave()
+            member = {
+                "groupName": "cg",
+                "consumeType": "CONSUME_PASSIVELY",
+                "messageModel": "CLUSTERING",
+                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                "subscriptionDataSet": [],
+            }
+            body = json.dumps({"clientID": "c", "producerDataSet": [], "consumerDataSet": [member]}).encode()
+            await pair.ask_slave(RequestCode.HEART_BEAT, body=body)
+            assert pair.slave.services.consumers.group("cg") is None
+            await with_group(pair)
+            await until(lambda: "cg" in pair.slave.groups.table)
+            await pair.ask_slave(RequestCode.HEART_BEAT, body=body)
+            assert pair.slave.services.consumers.group("cg") is not None
+
+    run_virtual(scene())
+
+
 # -- masters that go, return, or must not be followed ------------------------------------------------------------------
 
 
