@@ -225,7 +225,7 @@ def test_bash_completes_commands_and_options(capsys: pytest.CaptureFixture[str])
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
     assert completed("rucola st", script) == ["store"]
-    assert completed("rucola store c", script) == ["cat"]
+    assert completed("rucola store c", script) == ["cat", "compare"]
     assert completed("rucola store verify --sp", script) == ["--spark"]
     assert completed("rucola store hexdump re", script) == ["record"]
     assert completed("rucola store hexdump index --sl", script) == ["--slot"]
