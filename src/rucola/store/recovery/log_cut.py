@@ -65,7 +65,10 @@ class CutPlan:
         """
         try:
             plan = json.loads(content)
-            return cls(int(plan["cut_offset"]), int(plan["kept_bytes_max"]), bool(plan["is_kept"]))
+            found = cls(int(plan["cut_offset"]), int(plan["kept_bytes_max"]), plan["is_kept"] is True)
+            if min(found.cut_offset, found.kept_bytes_max) < 0:
+                raise ValueError("a number below 0")
+            return found
         except UNREADABLE_JSON as error:
             raise StoreDamagedError(path, 0, f"not the plan of a cut ({error})", "restore the file") from None
 
