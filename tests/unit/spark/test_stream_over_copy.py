@@ -51,6 +51,17 @@ class Master:
         return MasterLog(log_bytes(self.store))
 
 
+_readers: list[RocketMQStreamReader] = []
+
+
+@pytest.fixture(autouse=True)
+def _close_files() -> Iterator[None]:
+    """Closes what readers have open, as Spark does when a query ends."""
+    yield
+    while _readers:
+        _readers.pop().stop()
+
+
 class Follower:
     """A stream. Each ``read`` is a micro-batch of a query that runs on; after ``restart`` it goes on at its checkpoint,
     as a query that was killed does.
@@ -69,6 +80,7 @@ class Follower:
         self._clock = ManualClock()
         catalog = StoreCatalog(self._options, self._clock)
         self._reader = RocketMQStreamReader(self._options, source_schema(self._options, ["body"]), catalog)
+        _readers.append(self._reader)
 
     def read(self) -> list[int]:
         """The numbers of the messages in the next micro-batch, by number."""

@@ -208,7 +208,7 @@ def test_a_topic_deleted_while_its_parked_queues_are_synced_does_not_end_the_syn
     store._keeper._retention.remove()
     assert not list(tmp_path.glob("deleted-queues/*"))
     assert (store._queues._held_count, store._queues._held) == (0, {})
-    assert not [path for path in open_files() if "deleted-queues" in path]
+    assert not [path for path in open_files() if path.startswith(f"{tmp_path}/deleted-queues")]
     store.shutdown()
     assert not (tmp_path / "abort").exists()
 
