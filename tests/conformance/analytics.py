@@ -106,7 +106,9 @@ class Stream:
         def reached() -> bool:
             load.check()
             if self.process is None or self.process.poll() is not None:
-                raise PeerError(f"the stream ended: {(self._directory / 'stream.log').read_text()[-3000:]}")
+                lines = (self._directory / "stream.log").read_text().splitlines()
+                told = [line for line in lines if not line.lstrip().startswith("at ")]
+                raise PeerError("the stream ended: " + "\n".join(line[:500] for line in told[-60:]))
             time.sleep(0.5)
             return newest_stored_s(self.table) > time.time() - BEHIND_S
 
