@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,9 @@ from tests.masters import log_bytes
 from rucola.broker import Broker, BrokerConfig
 from rucola.broker.ha.slave import Slave
 from rucola.formats.message import decode_messages
+from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.admin import CreateTopicRequestHeader
 
 
 class Pair(Cluster):
@@ -28,7 +31,7 @@ class Pair(Cluster):
     slave: Broker
 
     def __init__(self, directory: Path, slave: dict[str, Any] | None = None, **master: Any) -> None:
-        super().__init__(directory / "master", ha_listen_port=0, **master)
+        super().__init__(directory / "master", **({"ha_listen_port": 0} | master))
         self.slave_root = directory / "slave"
         self._slave_options: dict[str, Any] = {
             "listen_port": 0,
@@ -55,6 +58,30 @@ class Pair(Cluster):
         await self.slave.start()
         self._slave_runs = True
         return self.slave
+
+    async def make_topic(self, topic: str, attributes: str = "") -> None:
+        header = CreateTopicRequestHeader(topic, "TBW102", 4, 4, 6, "SINGLE_TAG", 0, False, attributes)
+        answer = await self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext_fields())
+        assert answer.code == 0, answer.remark
+
+    async def make_group(self, name: str = "cg", at_slave: bool = False, **values: object) -> None:
+        body = json.dumps({"groupName": name, **values}).encode()
+        ask = self.ask_slave if at_slave else self.ask
+        answer = await ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        assert answer.code == 0, answer.remark
+
+    async def begin(self, *bodies: bytes) -> None:
+        """Sends the bodies, or ``x``, to topic ``T`` and starts the slave; returns when it is in step."""
+        for body in bodies or (b"x",):
+            await self.send("T", body)
+        await self.start_slave()
+        await self.in_step()
+
+    async def promote(self) -> Broker:
+        """Stops both, and starts the slave as the master."""
+        await self.stop_slave()
+        await self.stop_broker()
+        return await self.start_slave(broker_role="ASYNC_MASTER", broker_id=0)
 
     async def stop_slave(self) -> None:
         if self._slave_runs:

@@ -18,6 +18,7 @@ from tests.attack.grpc_peers import MIB
 from tests.attack.guarded import certificate
 from tests.brokers import Cluster, run, run_virtual
 from tests.masters import HaPort, MasterLog, log_bytes
+from tests.pairs import Pair
 from tests.slaves import ScriptedSlave, ha_server
 from tests.unit.broker.ha.test_replica import running
 from tests.unit.broker.test_disk_trouble import until
@@ -42,6 +43,7 @@ def pems(tmp_path_factory: pytest.TempPathFactory) -> Path:
     certificate(folder, "broker", authority="servers")
     certificate(folder, "elsewhere", authority="servers", host="10.1.1.1")
     certificate(folder, "slave", authority="slaves")
+    certificate(folder, "member", authority="slaves")
     certificate(folder, "client", authority="clients")
     certificate(folder, "stranger")
     expired(folder)
@@ -303,3 +305,36 @@ def test_files_that_are_missing(tmp_path: Path, pems: Path, missing: str) -> Non
         assert refused.value.key == key
 
     run(start())
+
+
+def member_of(pems: Path, name: str = "member", trusts: str = "slaves") -> dict[str, Any]:
+    """Options of a broker that may be master or slave."""
+    return with_tls(pems, "enforcing", name) | {"ha_tls_trust_cert_path": str(pems / f"{trusts}.pem")}
+
+
+def test_s77_a_broker_as_a_slave_shows_its_certificate(
+    tmp_path: Path, pems: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SlaveAccess, "allows", lambda self, host: False)
+
+    async def play() -> None:
+        async with Pair(tmp_path, member_of(pems), **member_of(pems)) as pair:
+            await pair.begin(b"x" * 50_000)
+            assert pair.same_log() and not pair.slave.not_in_sync
+
+    run_virtual(play())
+
+
+@pytest.mark.parametrize(("shown", "trusts"), [("stranger", "slaves"), ("member", "clients")])
+def test_s77_a_broker_as_a_slave_and_a_master_that_do_not_trust_each_other(
+    tmp_path: Path, pems: Path, shown: str, trusts: str
+) -> None:
+    async def play() -> None:
+        async with Pair(tmp_path, member_of(pems, shown, trusts), **member_of(pems)) as pair:
+            await pair.send("T", b"secret")
+            await pair.start_slave()
+            await asyncio.sleep(60)
+            assert pair.slave.not_in_sync and pair.slave.store.max_offset == 0
+            assert not pair.broker.slaves
+
+    run_virtual(play())

@@ -15,7 +15,8 @@ from random import Random
 import pytest
 from tests.brokers import run_virtual
 from tests.masters import HaPort, MasterLog, a_log, header, log_bytes
-from tests.unit.broker.ha.test_replica import KnownBroker, running, until
+from tests.pairs import until
+from tests.unit.broker.ha.test_replica import KnownBroker, running
 from tests.unit.store.stores import SEGMENT
 
 from rucola.broker import Broker, BrokerConfig

@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.conformance.replica import QUEUES, SETTINGS, TOPIC, Checks, compare, consumed, produce, wait
-from tools.peers.packages import ROOT, PeerError, need
+from tests.conformance.replica import QUEUES, SETTINGS, TOPIC, Checks, compare, consumed, exit_status, produce, wait
+from tools.peers.packages import ROOT, SERVER_VERSION, PeerError, need
 from tools.peers.servers import (
     JAVA_OPTIONS,
     JavaServers,
@@ -190,9 +190,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--messages", type=int, default=3000, help="number of messages")
     parser.add_argument("--version", action="append", choices=VERSIONS, help="only this version of the slave")
     options = parser.parse_args(arguments)
-    checks = Checks()
-    try:
-        for version in options.version or ("5.3.3",):
+
+    def play(checks: Checks) -> None:
+        for version in options.version or (SERVER_VERSION,):
             with TemporaryDirectory(prefix="rucola-pair-") as directory:
                 with Pair(Path(directory), version) as pair:
                     try:
@@ -202,10 +202,8 @@ def main(arguments: list[str]) -> int:
                 count = compare(checks, Path(directory))
                 with RucolaServers(settings=SETTINGS, store=Path(directory) / "copy") as moved:
                     checks.check("a broker of ours on the slave's directory: messages consumed", consumed(moved), count)
-    except PeerError as error:
-        print(f"conformance: {error}", file=sys.stderr)
-        return 2
-    return 1 if checks.failed else 0
+
+    return exit_status(play)
 
 
 if __name__ == "__main__":

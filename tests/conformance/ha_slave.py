@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.conformance.ha_master import ask, maximums
-from tests.conformance.replica import QUEUES, SETTINGS, TOPIC, Checks, compare, produce, wait
+from tests.conformance.replica import QUEUES, SETTINGS, TOPIC, Checks, compare, exit_status, produce, wait
 from tools.peers.packages import ROOT, SERVER_VERSION, PeerError, need, server_classpath
 from tools.peers.servers import (
     OURS,
@@ -281,8 +281,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--messages", type=int, default=3000, help="number of messages")
     parser.add_argument("--master", action="append", choices=MASTERS, help="only this master")
     options = parser.parse_args(arguments)
-    checks = Checks()
-    try:
+
+    def play(checks: Checks) -> None:
         for master in options.master or MASTERS:
             print(f"a slave of {master}", flush=True)
             with TemporaryDirectory(prefix="rucola-slave-") as name, SlavePair(Path(name), master) as pair:
@@ -292,10 +292,8 @@ def main(arguments: list[str]) -> int:
                     promoted(checks, pair)
                 except PeerError as error:
                     raise PeerError(f"{error}\n{pair.log()}") from None
-    except PeerError as error:
-        print(f"conformance: {error}", file=sys.stderr)
-        return 2
-    return 1 if checks.failed else 0
+
+    return exit_status(play)
 
 
 if __name__ == "__main__":

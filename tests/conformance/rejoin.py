@@ -22,9 +22,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.conformance.replica import PROCESSES, SETTINGS, WAIT_S, Checks, Copy, compare, log_of, produce, wait
+from tests.conformance.replica import SETTINGS, WAIT_S, Checks, Copy, compare, exit_status, log_of, produce, wait
 from tests.conformance.store.run import Case, OfficialError, official
-from tools.peers.packages import SERVER_VERSION, PeerError
+from tools.peers.packages import SERVER_VERSION
 from tools.peers.servers import OURS, JavaServers
 
 from rucola.runtime.files import Files
@@ -36,17 +36,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.rejoin", description=__doc__)
     parser.add_argument("--messages", type=int, default=600, help="number of messages")
     options = parser.parse_args(arguments)
-    checks = Checks()
-    try:
+
+    def play(checks: Checks) -> None:
         with TemporaryDirectory(prefix="rucola-rejoin-") as directory:
             run(checks, Path(directory), options.messages)
-    except PeerError as error:
-        print(f"conformance: {error}", file=sys.stderr)
-        return 2
-    finally:
-        for process in PROCESSES:
-            process.kill()
-    return 1 if checks.failed else 0
+
+    return exit_status(play)
 
 
 def run(checks: Checks, directory: Path, messages: int) -> None:
@@ -89,8 +84,10 @@ def run(checks: Checks, directory: Path, messages: int) -> None:
         checks.check("the official store opens a directory whose cut is planned", "opened", "refused")
     except OfficialError as error:
         # It has opened this directory before the plan was there.
-        refused = "load() is false" in str(error)
-        checks.check(f"the official store opens no directory whose cut is planned ({str(error)[:80]!r})", refused, True)
+        is_refused = "load() is false" in str(error)
+        checks.check(
+            f"the official store opens no directory whose cut is planned ({str(error)[:80]!r})", is_refused, True
+        )
 
 
 def check_quarantine(checks: Checks, place: Path, lost: bytes, common: int) -> None:

@@ -156,14 +156,28 @@ class Checks:
         print("" if found == expected else f": found {str(found)[:300]}, expected {str(expected)[:300]}", flush=True)
 
 
+def exit_status(play: Callable[[Checks], None]) -> int:
+    """Plays scenarios, and ends all replicas; returns 0 if all checks passed, 1 if one failed, 2 without a set-up."""
+    checks = Checks()
+    try:
+        play(checks)
+    except PeerError as error:
+        print(f"conformance: {error}", file=sys.stderr)
+        return 2
+    finally:
+        for process in PROCESSES:
+            process.kill()
+    return 1 if checks.failed else 0
+
+
 def main(arguments: list[str]) -> int:
     """Runs the scenario."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.replica", description=__doc__)
     parser.add_argument("--messages", type=int, default=3000, help="number of messages")
     parser.add_argument("--version", action="append", choices=VERSIONS, help="only this version of the master")
     options = parser.parse_args(arguments)
-    checks = Checks()
-    try:
+
+    def play(checks: Checks) -> None:
         for version in options.version or (SERVER_VERSION,):
             print(f"a master of {version}", flush=True)
             with TemporaryDirectory(prefix="rucola-replica-") as name:
@@ -173,13 +187,8 @@ def main(arguments: list[str]) -> int:
                 count = compare(checks, directory, version, end)
                 with Master(version, directory / "copy") as servers:
                     checks.check("an official broker on the copy: messages consumed", consumed(servers), count)
-    except PeerError as error:
-        print(f"conformance: {error}", file=sys.stderr)
-        return 2
-    finally:
-        for process in PROCESSES:
-            process.kill()
-    return 1 if checks.failed else 0
+
+    return exit_status(play)
 
 
 def copied(checks: Checks, servers: JavaServers, directory: Path, messages: int, pops: bool) -> int:

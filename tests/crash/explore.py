@@ -9,15 +9,13 @@ leads to the same run of a workload. The exit code is 1 at the first violation.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 import time
-from functools import partial
 from random import Random
 
 from tests.crash.faults import FAULTS, FULL_DISK, calls, calls_of, plan
-from tests.crash.jobs import Round, Tally, default_jobs, explore_rows
+from tests.crash.jobs import Round, RowReport
 from tests.crash.workloads import CONFIGS, WORKLOADS
 
 from rucola.store.config import MessageStoreConfig
@@ -27,8 +25,13 @@ from rucola.testing.fault_plan import FaultPlan
 SAMPLE = 5
 COMPOUND_EVERY = 1000
 FAULTS_PER_ROUND = 3
-COLUMNS = "{:<14} {:<5} {:>6} {:>8} {:>9} {:>9} {:>9} {:>7} {:>8}"
-_STATES_AT = 1
+REPORT = RowReport(
+    "tests.crash.explore",
+    "{:<14} {:<5} {:>6} {:>8} {:>9} {:>9} {:>9} {:>7} {:>8}",
+    ("steps", "states", "compound", "switches", "faults"),
+    1,
+    "flush",
+)
 
 
 def explore_round(workload: str, config: MessageStoreConfig, seed: int) -> tuple[CrashExplorer, int]:
@@ -63,40 +66,14 @@ def _round(first_seed: int, row: tuple[str, str], number: int) -> Round:
     return Round(seen, seconds=time.process_time() - begin)
 
 
-def _tell(row: tuple[str, str], tally: Tally) -> None:
-    print(COLUMNS.format(*row, tally.rounds, *tally.counts, f"{tally.seconds:.1f}"), flush=True)
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.crash.explore", description="Explores crash states.")
-    parser.add_argument("--states", type=int, default=100_000, help="least number of states, over all workloads")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the first round of each workload")
+    parser = REPORT.arguments(100_000)
     parser.add_argument("--workload", choices=WORKLOADS, help="only this workload")
     parser.add_argument("--flush", choices=CONFIGS, help="only this configuration of the log")
-    parser.add_argument("--jobs", type=int, default=default_jobs(), help="processes; they do not change the outcome")
     options = parser.parse_args()
     names = [options.workload] if options.workload else list(WORKLOADS)
     rows = [(name, flush) for name in names for flush in ([options.flush] if options.flush else CONFIGS)]
-    print(f"crash explorer: seed {options.seed}, at least {options.states} states, {options.jobs} processes")
-    columns = ("workload", "flush", "rounds", "steps", "states", "compound", "switches", "faults", "cpu s")
-    print(COLUMNS.format(*columns), flush=True)
-    begin, sums = time.perf_counter(), Tally(0, _STATES_AT)
-
-    def on_row(row: tuple[str, str], tally: Tally) -> None:
-        _tell(row, tally)
-        sums.add(tally)
-
-    explore = partial(_round, options.seed)
-    broken = explore_rows(rows, explore, -(-options.states // len(rows)), _STATES_AT, options.jobs, on_row)
-    if broken is not None and broken[1].violation is not None:
-        (name, flush), (number, violation) = broken[0], broken[1].violation
-        print(f"VIOLATION in {name}, {flush}: {violation}")
-        again = f"--workload {name} --flush {flush} --seed {options.seed + number} --states 1"
-        print(f"again: python -m tests.crash.explore {again}")
-        return 1
-    _tell(("all", ""), sums)
-    print(f"no violation, {sums.counts[_STATES_AT] / (time.perf_counter() - begin):.0f} states a second")
-    return 0
+    return REPORT.run(rows, _round, options)
 
 
 if __name__ == "__main__":

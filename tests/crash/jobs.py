@@ -7,13 +7,15 @@ that do not count, even if they were begun in advance.
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import os
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 Row = TypeVar("Row")
 _REPORT_S = 20.0
@@ -155,6 +157,76 @@ def _begin_rounds(
             under_way[pool.submit(explore, row, number)] = at, number
         if tally.violation:
             return  # rows after the violation are not reported
+
+
+class RowReport(NamedTuple):
+    """Explores rows of workloads and configurations, and prints a table.
+
+    Attributes:
+        program: the module, as its command line names it.
+        layout: format of a line.
+        counts: heads of the columns with counts.
+        states_at: index of the count of states.
+        option: name of the option with the configuration.
+        no_option: the configuration of rows that have none.
+    """
+
+    program: str
+    layout: str
+    counts: tuple[str, ...]
+    states_at: int
+    option: str
+    no_option: str | None = None
+
+    def arguments(self, states: int) -> argparse.ArgumentParser:
+        """Returns a parser with the options that all explorers have.
+
+        Args:
+            states: default of ``--states``.
+        """
+        parser = argparse.ArgumentParser(prog=f"python -m {self.program}", description="Explores crash states.")
+        parser.add_argument("--states", type=int, default=states, help="least number of states, over all workloads")
+        parser.add_argument("--seed", type=int, default=1, help="seed of the first round of each workload")
+        parser.add_argument(
+            "--jobs", type=int, default=default_jobs(), help="processes; they do not change the outcome"
+        )
+        return parser
+
+    def run(
+        self,
+        rows: list[tuple[str, str]],
+        explore: Callable[[int, tuple[str, str], int], Round],
+        options: argparse.Namespace,
+    ) -> int:
+        """Explores the rows, as the parsed ``options`` say; returns the exit status: 1 if a promise is broken.
+
+        Args:
+            explore: runs a round, given the first seed, the row and the number of the round.
+        """
+        print(f"{self.program}: seed {options.seed}, at least {options.states} states, {options.jobs} processes")
+        print(self.layout.format("workload", self.option, "rounds", *self.counts, "cpu s"), flush=True)
+        begin, sums = time.perf_counter(), Tally(0, self.states_at)
+
+        def on_row(row: tuple[str, str], tally: Tally) -> None:
+            self._tell(row, tally)
+            sums.add(tally)
+
+        share = -(-options.states // len(rows))
+        broken = explore_rows(rows, partial(explore, options.seed), share, self.states_at, options.jobs, on_row)
+        if broken is not None and broken[1].violation is not None:
+            (name, value), (number, violation) = broken[0], broken[1].violation
+            print(f"VIOLATION in {name}, {value}: {violation}")
+            chosen = "" if value == self.no_option else f" --{self.option} {value}"
+            again = f"--workload {name}{chosen} --seed {options.seed + number} --states 1"
+            print(f"again: python -m {self.program} {again}")
+            return 1
+        self._tell(("all", ""), sums)
+        rate = sums.counts[self.states_at] / (time.perf_counter() - begin)
+        print(f"no violation, {rate:.0f} states a second")
+        return 0
+
+    def _tell(self, row: tuple[str, str], tally: Tally) -> None:
+        print(self.layout.format(*row, tally.rounds, *tally.counts, f"{tally.seconds:.1f}"), flush=True)
 
 
 def default_jobs() -> int:

@@ -15,7 +15,7 @@ from tests.crash.workloads import config
 
 from rucola.broker.dispatch_scheduler import DispatchScheduler
 from rucola.broker.flush_waiters import Confirmation, FlushWaiters
-from rucola.broker.ha.master import HaPort, HaServer
+from rucola.broker.ha.master import HaServer, HaServerOptions
 from rucola.broker.ha.master_broker import LogBounds, MasterTables
 from rucola.broker.ha.replica import Replica, ReplicaOptions
 from rucola.broker.ha.replication import Replication
@@ -122,7 +122,7 @@ class MasterProcess:
         self.supervisor = supervisor = Supervisor()
         self.replication = copies = Replication(options.replicas, 1, clock.monotonic, SLAVE_TIMEOUT_MS, loop.call_later)
         self.server = copies.server = HaServer(
-            store.sent_log(), HaPort(*MASTER, SlaveAccess("", True)), self._fetch, copies, supervisor
+            store.sent_log(), HaServerOptions(*MASTER, SlaveAccess("", True)), self._fetch, copies, supervisor
         )
         self.closed: list[tuple[str, str]] = []
         self.server._log = cast(Any, SimpleNamespace(closed=lambda peer, why: self.closed.append((peer, why))))

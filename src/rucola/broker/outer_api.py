@@ -73,6 +73,7 @@ class BrokerOuterApi:
         self._api = NameServerApi(self._client)
         self._master_found = master_found
         self._answers: list[RegisterBrokerResponseHeader] = []
+        """On a slave, what the name servers have answered since ``register_all`` was last called."""
         self._failing: set[str] = set()
         self._missed: set[str] = set()
         """Name servers that may not know all topics, because a registration failed."""
@@ -189,7 +190,8 @@ class BrokerOuterApi:
         self, name_server: str, header: RegisterBrokerRequestHeader, body: bytes, timeout_ms: int
     ) -> None:
         answer, _ = await self._api.register_broker(name_server, header, body, timeout_ms)
-        self._answers.append(answer)
+        if self._master_found is not None:
+            self._answers.append(answer)
 
     async def _tell(self, name_server: str, call: Awaitable[object], may_be_refused: bool = False) -> bool:
         """Calls a name server. Returns False if ``may_be_refused`` is set and the name server refuses the call.

@@ -121,7 +121,7 @@ def _slave(services: BrokerServices, loop: asyncio.AbstractEventLoop) -> Slave:
 
 def _replication(services: BrokerServices, loop: asyncio.AbstractEventLoop) -> Replication:
     # Imported only here, because most brokers have no slaves.
-    from rucola.broker.ha.master import HaPort, HaServer
+    from rucola.broker.ha.master import HaServer, HaServerOptions
     from rucola.broker.ha.replication import Replication
     from rucola.broker.ha.slave_access import SlaveAccess
 
@@ -134,10 +134,10 @@ def _replication(services: BrokerServices, loop: asyncio.AbstractEventLoop) -> R
         loop.call_later,
     )
     access = SlaveAccess(config.ha_allowed_slaves, config.insecure)
-    port = HaPort(config.bind_address, config.ha_port, access, _ha_tls(config))
+    options = HaServerOptions(config.bind_address, config.ha_port, access, _ha_tls(config))
     made.server = HaServer(
         services.store.sent_log(),
-        port,
+        options,
         services.cold_reads.fetch,
         made,
         services.supervisor,

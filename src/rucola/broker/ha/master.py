@@ -46,7 +46,7 @@ _LOOK_S = 1.0
 _BACKLOG = 64
 
 
-class HaPort(NamedTuple):
+class HaServerOptions(NamedTuple):
     """Where a master listens for slaves.
 
     Attributes:
@@ -213,7 +213,7 @@ class HaServer:
 
     Args:
         log: as given.
-        port: where to listen, and who may connect.
+        options: where to listen, and who may connect.
         fetch: reads from the disk in a thread.
         watcher: is told what slaves have.
         supervisor: supervises the periodic work.
@@ -224,16 +224,16 @@ class HaServer:
     def __init__(
         self,
         log: SentLog,
-        port: HaPort,
+        options: HaServerOptions,
         fetch: Callable[[Callable[[], None]], asyncio.Future[None]],
         watcher: SlaveWatcher,
         supervisor: Supervisor,
     ) -> None:
-        self.log, self.port = log, port.port
+        self.log, self.port = log, options.port
         self.slaves: set[HaChannel] = set()
         self.connections = 0
         self.fetch, self.watcher = fetch, watcher
-        self._settings, self._supervisor = port, supervisor
+        self._options, self._supervisor = options, supervisor
         self._log = PeerLog()
         self._server: asyncio.Server | TlsListener | None = None
         self._looking: PeriodicWork | None = None
@@ -250,10 +250,10 @@ class HaServer:
         try:
             self._server = await listen(
                 lambda: HaChannel(self),
-                self._settings.host,
+                self._options.host,
                 self.port,
                 _BACKLOG,
-                self._settings.tls,
+                self._options.tls,
                 self._log.closed,
                 self._supervisor,
             )
@@ -315,7 +315,7 @@ class HaServer:
         Args:
             certificate: the slave's checked certificate; None without TLS.
         """
-        if not certificate and not self._settings.access.allows(host):
+        if not certificate and not self._options.access.allows(host):
             return "only loopback, the addresses in haAllowedSlaves and, over TLS, certificates may copy the log"
         if len(self.slaves) >= SLAVES_MAX:
             return f"there are {SLAVES_MAX} slaves already"

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 
 from rucola.broker.flush_waiters import Answers, FlushWaiters
-from rucola.broker.ha.in_sync import InSyncReplicas
+from rucola.broker.ha.in_sync import IN_SYNC_BYTES, InSyncReplicas
 from rucola.broker.ha.master import HaServer
 from rucola.broker.processor.send_response import not_confirmed
 from rucola.protocol.bodies.ha import HAConnectionRuntimeInfo, HARuntimeInfo
@@ -21,8 +21,6 @@ from rucola.protocol.codes import ResponseCode
 from rucola.remoting.channel import Channel
 
 _LOOK_S = 0.01
-_IN_SYNC_BYTES = 256 * 1024 * 1024
-"""``haMaxGapNotInSync``, and ``haSlaveFallbehindMax`` of 4.9: a slave that lacks more is not in sync."""
 
 
 class Replication:
@@ -161,7 +159,7 @@ class Replication:
             HAConnectionRuntimeInfo(
                 slave.address,
                 max_offset - slave.link.acknowledged,
-                slave.link.acknowledged >= 0 and max_offset - slave.link.acknowledged < _IN_SYNC_BYTES,
+                slave.link.acknowledged >= 0 and max_offset - slave.link.acknowledged < IN_SYNC_BYTES,
                 slave.link.acknowledged,
                 slave.link.next_offset,
                 slave.rate_bytes,
@@ -176,14 +174,14 @@ class Replication:
 
     def _lacks_slaves(self) -> bool:
         """Whether too few slaves are in sync for a confirmation in time."""
-        return self._reported < max(self.server.log.sendable_offset - _IN_SYNC_BYTES, 0)
+        return self._reported < max(self.server.log.sendable_offset - IN_SYNC_BYTES, 0)
 
     def _lacks(self) -> str:
         return f"but {self._available()} slaves are in sync, and {self._needed} must have it"
 
     def _available(self) -> int:
         """Number of slaves that can confirm soon; one that has just connected says what it has within 5 s."""
-        enough = max(self.server.log.sendable_offset - _IN_SYNC_BYTES, 0)
+        enough = max(self.server.log.sendable_offset - IN_SYNC_BYTES, 0)
         return sum(slave.link.acknowledged >= enough for slave in self.server.slaves)
 
     def _refused(self, answers: Answers, remark: str) -> bytes:

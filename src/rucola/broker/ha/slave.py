@@ -17,6 +17,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Final
 
 from rucola.broker.ha.copying import Copying, CopyRules
+from rucola.broker.ha.in_sync import IN_SYNC_BYTES
 from rucola.broker.ha.master_broker import MasterBroker
 from rucola.broker.ha.slave_tables import SlaveTables
 from rucola.broker.outer_api import peer_options
@@ -39,8 +40,6 @@ AGAIN_S: Final = 60.0
 _DISK_AGAIN_S = 10.0
 _TICK_S = 0.05
 _LAST_WORK = "last work of a slave"
-IN_SYNC_BYTES: Final = 256 * 1024 * 1024
-"""``haMaxGapNotInSync``: a slave that lacks more is not in sync."""
 _SAME_OPTIONS = ("messageDelayLevel", "enableLmq", "enableMultiDispatch")
 """Options that decide what dispatch makes of a record."""
 

@@ -65,7 +65,7 @@ class SlaveLink:
         else:
             self.state = SlaveState.SEARCHING
             self._overlap = common.comparison()
-            self.request = self._next = log.end_offset if self._overlap is None else self._overlap.start
+            self.request = log.end_offset if self._overlap is None else self._overlap.start
             if self._overlap is None:
                 self._nothing_common(common)
         self._next = self.request
@@ -160,8 +160,8 @@ class SlaveLink:
                 SlaveEvent.NOTHING_THERE,
                 self._next,
                 f"the master has no bytes from there on, and the copy has some up to {self._log.end_offset}",
-                "the master lost its newest messages, or what follows has expired there; this copy stays as it is: go "
-                "back to the last common record with --rejoin, or start another copy in an empty directory",
+                "the master lost its newest messages, or what follows has expired there; nothing was changed: go back "
+                "to the last common record with rucola replica --rejoin, or start another copy in an empty directory",
             )
 
     def _parted(self) -> bool:
@@ -258,7 +258,7 @@ class SlaveLink:
             overlap.start,
             f"the bytes up to {overlap.end} differ: SHA-256 {ours} here, {theirs} on the master",
             "this is another log, or the master lost messages and wrote on; nothing was changed: go back to the last "
-            "common record with --rejoin, or start another copy in an empty directory",
+            "common record with rucola replica --rejoin, or start another copy in an empty directory",
         )
 
     def _damaged(self, verdict: CopyVerdict) -> None:

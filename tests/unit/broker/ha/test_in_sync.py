@@ -142,7 +142,7 @@ def test_the_first_message_of_all_is_on_two_brokers(tmp_path: Path, sync_flush: 
 
 
 def test_a_slave_that_lacks_too_much_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replication, "_IN_SYNC_BYTES", 1000)
+    monkeypatch.setattr(replication, "IN_SYNC_BYTES", 1000)
 
     async def play() -> None:
         async with Cluster(tmp_path, slave_timeout_ms=100, **STRICT) as cluster:
@@ -274,7 +274,7 @@ def test_the_state_is_seen_though_nobody_sends_or_reports(
             await in_sync(cluster)
             await asyncio.sleep(2)
             serving.cancel()
-            monkeypatch.setattr(replication, "_IN_SYNC_BYTES", 1000)
+            monkeypatch.setattr(replication, "IN_SYNC_BYTES", 1000)
             caplog.clear()
             await cluster.send("T", b"x" * 2000, NO_WAIT)
             await asyncio.sleep(2)

@@ -192,7 +192,7 @@ def test_a_slave_that_has_not_reported_or_lacks_too_much_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slave of RocketMQ says up to 5 s after it has connected what it has; one that catches up may take hours."""
-    monkeypatch.setattr(replication, "_IN_SYNC_BYTES", 1000)
+    monkeypatch.setattr(replication, "IN_SYNC_BYTES", 1000)
 
     async def play() -> None:
         async with Cluster(tmp_path, slave_timeout_ms=60_000, **SYNC) as cluster:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from tests.brokers import Cluster, run, run_virtual
 from tests.masters import HaPort, MasterLog, log_bytes
+from tests.pairs import until
 from tests.slaves import ha_server
-from tests.unit.broker.ha.test_replica import KnownBroker, log_of, running, until
+from tests.unit.broker.ha.test_replica import KnownBroker, log_of, running
 from tests.unit.store.stores import fill, opened
 
 from rucola.broker.ha.master_broker import LogBounds

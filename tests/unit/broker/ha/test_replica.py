@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.brokers import Cluster, run, run_virtual
 from tests.masters import HaPort, MasterLog, a_log, log_bytes
+from tests.pairs import until
 from tests.unit.store.stores import SEGMENT, fill, opened
 
 from rucola.broker.ha.master_broker import LogBounds, MasterBroker, MasterTables
@@ -87,14 +88,6 @@ async def running(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await replica.stop()
-
-
-async def until(reached: Callable[[], bool]) -> None:
-    for _ in range(20_000):
-        if reached():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("not reached")
 
 
 def log_of(path: Path, length: int) -> bytes:

@@ -1,46 +1,35 @@
-"""A broker as a slave: finding the master, the log, what it serves and refuses, promotion."""
+"""A broker as a slave: finding the master, the log, and masters that go, return, or must not be followed."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.brokers import SUBSCRIPTION, SUSPEND, run_virtual
+from tests.brokers import run_virtual
 from tests.masters import HaPort, a_log, log_bytes
 from tests.pairs import Pair, until
 from tests.slaves import ha_server
 from tests.unit.broker.ha.test_replica import KnownBroker
-from tests.unit.broker.test_pop import pop_fields
 from tests.unit.store.stores import SEGMENT, message
 
 from rucola.broker import Broker, BrokerConfig
-from rucola.broker.ha.slave import AGAIN_S, TABLES_S, Slave
-from rucola.broker.ha.slave_refusals import refusals
-from rucola.broker.requests import REQUESTS
+from rucola.broker.ha.slave import AGAIN_S, Slave
 from rucola.cli.broker_server import health_of
 from rucola.errors import BrokerError, RemotingConnectError, StoreDamagedError
-from rucola.formats.message import decode_messages
 from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.protocol.bodies.ha import HARuntimeInfo
 from rucola.protocol.bodies.route import TopicRouteData
 from rucola.protocol.codes import RequestCode, ResponseCode
-from rucola.protocol.command import FLAG_ONEWAY
 from rucola.store.config import FlushDiskType, MessageStoreConfig
 from rucola.store.log.flush import FlushService
 from rucola.store.message_store import MessageStore
-from rucola.store.results import PutMessageStatus, StoreState
+from rucola.store.results import StoreState
 
 READS: dict[str, Any] = {"slave_read_enable": True}
-GROUP = {"groupName": "cg"}
-
-
-async def with_group(pair: Pair) -> None:
-    await pair.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=json.dumps(GROUP).encode())
 
 
 # -- copying and serving -----------------------------------------------------------------------------------------------
@@ -49,7 +38,7 @@ async def with_group(pair: Pair) -> None:
 def test_a_slave_copies_the_log_and_serves_reads(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path, READS) as pair:
-            await with_group(pair)
+            await pair.make_group()
             for number in range(20):
                 await pair.send("T", b"%d" % number)
             await pair.start_slave()
@@ -168,7 +157,7 @@ def test_options_of_a_slaves_store(tmp_path: Path) -> None:
 
     async def scene() -> None:
         async with Pair(tmp_path, READS, enabled_append_prop_crc=False) as pair:
-            await with_group(pair)
+            await pair.make_group()
             await pair.send("T", b"x")
             options = {"enabled_append_prop_crc": True, "transient_store_pool_enable": True}
             for _ in range(2):
@@ -226,9 +215,7 @@ def test_the_progress_of_transactions_stays_the_masters(tmp_path: Path) -> None:
 def test_a_slave_feeds_a_slave(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path) as pair, Pair(tmp_path / "second") as second:
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
+            await pair.begin()
             await second.start_slave(
                 ha_master_address=pair.slave.ha_address or "", master_broker_address=pair.slave.address
             )
@@ -245,9 +232,7 @@ def test_a_slave_feeds_a_slave(tmp_path: Path) -> None:
 def test_status_of_a_slave(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path) as pair:
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
+            await pair.begin()
             status = HARuntimeInfo.decode((await pair.ask_slave(RequestCode.GET_BROKER_HA_STATUS)).body)
             link = status.ha_client_runtime_info
             end = pair.broker.store.max_offset
@@ -306,215 +291,13 @@ def test_a_slave_with_sync_flush_confirms_only_what_it_has_synced(
     run_virtual(scene())
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
-
-
-SERVED = """
-GET_ALL_TOPIC_CONFIG GET_TOPIC_CONFIG GET_SYSTEM_TOPIC_LIST_FROM_BROKER GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-GET_SUBSCRIPTIONGROUP_CONFIG HEART_BEAT UNREGISTER_CLIENT CHECK_CLIENT_CONFIG QUERY_CONSUMER_OFFSET
-UPDATE_CONSUMER_OFFSET GET_CONSUMER_LIST_BY_GROUP LOCK_BATCH_MQ UNLOCK_BATCH_MQ QUERY_MESSAGE VIEW_MESSAGE_BY_ID
-SEARCH_OFFSET_BY_TIMESTAMP GET_MAX_OFFSET GET_MIN_OFFSET GET_EARLIEST_MSG_STORETIME GET_ALL_CONSUMER_OFFSET
-GET_ALL_DELAY_OFFSET QUERY_CORRECTION_OFFSET INVOKE_BROKER_TO_GET_CONSUMER_STATUS GET_CONSUMER_CONNECTION_LIST
-GET_PRODUCER_CONNECTION_LIST GET_ALL_PRODUCER_INFO QUERY_TOPIC_CONSUME_BY_WHO QUERY_TOPICS_BY_CONSUMER
-QUERY_SUBSCRIPTION_BY_CONSUMER GET_CONSUMER_RUNNING_INFO CONSUME_MESSAGE_DIRECTLY GET_TOPIC_STATS_INFO
-GET_CONSUME_STATS QUERY_CONSUME_TIME_SPAN VIEW_BROKER_STATS_DATA GET_BROKER_CONSUME_STATS QUERY_CONSUME_QUEUE
-UPDATE_BROKER_CONFIG GET_BROKER_CONFIG GET_BROKER_RUNTIME_INFO GET_BROKER_HA_STATUS UPDATE_COLD_DATA_FLOW_CTR_CONFIG
-REMOVE_COLD_DATA_FLOW_CTR_CONFIG GET_COLD_DATA_FLOW_CTR_INFO SET_COMMITLOG_READ_MODE CLEAN_EXPIRED_CONSUMEQUEUE
-DELETE_EXPIRED_COMMITLOG QUERY_ASSIGNMENT GET_ALL_MESSAGE_REQUEST_MODE GET_TIMER_CHECK_POINT GET_TIMER_METRICS
-""".split()  # noqa: SIM905 - names read best as a list of words
-
-
-def test_each_request_is_decided_on() -> None:
-    """A new request must be refused by a slave, or be entered here."""
-    assert {RequestCode(code).name for code in REQUESTS.keys() - refusals(reads=False).keys()} == set(SERVED)
-
-
-def test_what_a_slave_refuses(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with Pair(tmp_path) as pair:
-            await with_group(pair)
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
-            for code, refusal in refusals(reads=False).items():
-                answer = await pair.ask_slave(code, {"topic": "T", "consumerGroup": "cg"})
-                assert (answer.code, answer.remark) == refusal, code
-            for command in (pair.send_command(), pair.send_command(batch=True), pair.pull_command()):
-                answer = await pair.client.invoke(pair.slave.address, command, 5000)
-                assert (answer.code, answer.remark) == refusals(reads=False)[command.code]
-            assert pair.same_log()
-
-    run_virtual(scene())
-
-
-def test_no_request_puts_a_record_into_a_slaves_log(tmp_path: Path) -> None:
-    fields = {
-        "topic": "T", "a": "T", "b": "T", "queueId": "0", "e": "0", "consumerGroup": "cg", "group": "cg",
-        "producerGroup": "pg", "offset": "0", "commitLogOffset": "0", "commitOrRollback": "8", "fromTransactionCheck":
-        "false", "tranStateTableOffset": "0", "msgId": "7F00000100002A9F0000000000000000", "delayLevel": "3",
-        "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "sysFlag": "0", "bornTimestamp": "1", "flag": "0",
-        "readQueueNums": "4", "writeQueueNums": "4", "perm": "6", "topicFilterType": "SINGLE_TAG", "order": "false",
-        "maxMsgNums": "1", "invisibleTime": "1000", "pollTime": "0", "bornTime": "1", "initMode": "0", "extraInfo":
-        "0 1 1000 0 0 broker-a 0 0", "topicSysFlag": "0", "timestamp": "0", "isForce": "true", "attempts": "1",
-        "recallHandle": "x", "srcGroup": "cg", "destGroup": "cg2", "isC": "false", "groupName": "cg3",
-    }  # fmt: skip
-
-    async def scene() -> None:
-        async with Pair(tmp_path, READS) as pair:
-            await with_group(pair)
-            await pair.send("T", b"delayed", "DELAY\x011\x02UNIQ_KEY\x01K\x02")
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
-            before, topics, groups = (
-                log_bytes(pair.slave.store),
-                dict(pair.slave.topics.table),
-                dict(pair.slave.groups.table),
-            )
-            codes = pair.slave._serving.processors.codes
-            assert codes > set(refusals(reads=True))
-            for code in sorted(codes):
-                for body in (b"", b"{}", json.dumps({"groupName": "new", "topic": "new", "mode": "POP"}).encode()):
-                    await pair.ask_slave(code, fields, body)
-            for command in (pair.send_command(), pair.send_command(batch=True), pair.send_command("New")):
-                await pair.client.invoke(pair.slave.address, command, 5000)
-            raw = await pair.connect()
-            raw.send(pair.send_command(), 1, FLAG_ONEWAY)
-            raw.close()
-            member = {
-                "consumeType": "CONSUME_PASSIVELY",
-                "messageModel": "CLUSTERING",
-                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-                "subscriptionDataSet": [],
-            }
-            heartbeat = {
-                "clientID": "c",
-                "producerDataSet": [{"groupName": "pg"}],
-                "consumerDataSet": [member | {"groupName": name} for name in ("unknown", "cg")],
-            }
-            await pair.ask_slave(RequestCode.HEART_BEAT, body=json.dumps(heartbeat).encode())
-            status = pair.slave.store.put_message(message(1)).status
-            assert status is PutMessageStatus.SERVICE_NOT_AVAILABLE
-            await asyncio.sleep(600)  # delays and checks become due
-            assert log_bytes(pair.slave.store)[: len(before)] == before and pair.same_log()
-            assert pair.slave.topics.table == topics | pair.broker.topics.table
-            assert pair.slave.groups.table.keys() == groups.keys() | pair.broker.groups.table.keys()
-
-    run_virtual(scene())
-
-
-# -- pulls -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_pull_that_finds_nothing_is_sent_to_the_master(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with Pair(tmp_path, READS) as pair:
-            await with_group(pair)
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
-            loop = asyncio.get_running_loop()
-            for queue_offset, queue_id in ((1, 0), (7, 0), (3, 2)):
-                began_s = loop.time()
-                answer = await pair.pull_from_slave(
-                    "T", queue_id, queue_offset, sys_flag=SUBSCRIPTION | SUSPEND, suspend_ms=15_000
-                )
-                fields = answer.ext_fields
-                assert (answer.code, fields["suggestWhichBrokerId"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "0")
-                assert fields["nextBeginOffset"] == str(queue_offset), "the slave may lag: the offset stays"
-                assert loop.time() - began_s < 0.5
-
-    run_virtual(scene())
-
-
-def test_offset_check_in_slave_moves_the_offset(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with Pair(tmp_path, READS | {"offset_check_in_slave": True}) as pair:
-            await with_group(pair)
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
-            answer = await pair.pull_from_slave("T", 0, 7)
-            assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "1")
-
-    run_virtual(scene())
-
-
-def test_without_the_master_a_pull_waits_a_second_and_gets_what_is_there(tmp_path: Path) -> None:
-    """RocketMQ's slave answers at once, and the consumer asks again at once, for as long as the master is away."""
-
-    async def scene() -> None:
-        async with Pair(tmp_path, READS) as pair:
-            await with_group(pair)
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
-            await pair.stop_broker()
-            await until(lambda: pair.slave.not_in_sync)
-            assert await pair.bodies_at_slave() == [b"x"]
-            loop = asyncio.get_running_loop()
-            began_s = loop.time()
-            answer = await pair.pull_from_slave("T", 0, 1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_ms=15_000)
-            assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
-            assert 0.9 < loop.time() - began_s < 2
-            assert health_of(pair.slave).trouble() == "not in sync: not connected to the master"
-
-    run_virtual(scene())
-
-
-def test_suggestions_of_a_master_and_a_slave(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with Pair(tmp_path, READS, slave_read_enable=True) as pair:
-            group = {"groupName": "cg", "brokerId": 4, "whichBrokerWhenConsumeSlowly": 5}
-            await pair.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=json.dumps(group).encode())
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
-
-            async def suggested(broker: Broker) -> str:
-                answer = await pair.client.invoke(broker.address, pair.pull_command(), 5000)
-                assert answer.code == 0
-                return answer.ext_fields["suggestWhichBrokerId"]
-
-            assert [await suggested(broker) for broker in (pair.broker, pair.slave)] == ["4", "0"]
-            for broker in (pair.broker, pair.slave):
-                broker.store._reader._in_memory_bytes = -(1 << 40)
-            assert [await suggested(broker) for broker in (pair.broker, pair.slave)] == ["5", "5"]
-
-    run_virtual(scene())
-
-
-def test_a_consumer_that_came_before_its_group_was_copied_is_known_afterwards(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with Pair(tmp_path, READS) as pair:
-            await pair.start_slave()
-            member = {
-                "groupName": "cg",
-                "consumeType": "CONSUME_PASSIVELY",
-                "messageModel": "CLUSTERING",
-                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-                "subscriptionDataSet": [],
-            }
-            body = json.dumps({"clientID": "c", "producerDataSet": [], "consumerDataSet": [member]}).encode()
-            await pair.ask_slave(RequestCode.HEART_BEAT, body=body)
-            assert pair.slave.services.consumers.group("cg") is None
-            await with_group(pair)
-            await until(lambda: "cg" in pair.slave.groups.table)
-            await pair.ask_slave(RequestCode.HEART_BEAT, body=body)
-            assert pair.slave.services.consumers.group("cg") is not None
-
-    run_virtual(scene())
-
-
 # -- masters that go, return, or must not be followed ------------------------------------------------------------------
 
 
 def test_a_master_that_returns_is_followed_again(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path) as pair:
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
+            await pair.begin()
             await pair.stop_broker()
             await until(lambda: pair.slave.not_in_sync)
             again = Broker(pair.broker.config, pair._store_config)
@@ -565,10 +348,8 @@ def test_other_options_that_dispatch_obeys_are_named(tmp_path: Path, caplog: pyt
 def test_another_log_is_refused_and_the_slave_serves_on(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path, READS) as pair, Pair(tmp_path / "other") as other:
-            await with_group(pair)
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
+            await pair.make_group()
+            await pair.begin()
             before = log_bytes(pair.slave.store)
             await pair.stop_slave()
             for number in range(30):
@@ -614,9 +395,7 @@ def test_a_damaged_record_of_the_master_stops_the_copy(tmp_path: Path, monkeypat
 def test_a_full_disk_stops_the_copy_until_there_is_space(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path) as pair:
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
+            await pair.begin()
             pair.slave.store._condition.space_is_gone("segment")
             await until(lambda: "no space left" in pair.slave.not_in_sync)
             connections = pair.link._copying.client.connections
@@ -671,9 +450,7 @@ def test_a_slave_whose_records_cannot_be_dispatched_still_stops(
 ) -> None:
     async def scene() -> None:
         async with Pair(tmp_path) as pair:
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
+            await pair.begin()
 
             def fail(*_: object) -> int:
                 raise StoreDamagedError("/copy", 5, "a record cannot be read", "run rucola store verify")
@@ -692,9 +469,7 @@ def test_a_slave_whose_records_cannot_be_dispatched_still_stops(
 def test_a_lagging_slave_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         async with Pair(tmp_path) as pair:
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
+            await pair.begin()
             assert pair.slave.master_behind_bytes == 0
             bounds = pair.link._copying.bounds
             assert bounds is not None
@@ -707,9 +482,7 @@ def test_a_lagging_slave_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_wait_for_the_log_ends_with_the_link(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path) as pair:
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
+            await pair.begin()
             waiting = asyncio.ensure_future(pair.link._synced(pair.broker.store.max_offset + 1))
             await asyncio.sleep(30)
             assert not waiting.done()
@@ -749,146 +522,5 @@ def test_a_master_whose_broker_port_is_closed_is_asked_again(tmp_path: Path, mon
                 assert not pair.slave.store.max_offset
                 pair.link._copying._check_master = None
             await until(pair.same_log)
-
-    run_virtual(scene())
-
-
-# -- promotion ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_promoted_slave_goes_on_where_the_master_was(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with Pair(tmp_path, READS) as pair:
-            await with_group(pair)
-            for number in range(9):
-                await pair.send("T", b"%d" % number, queue_id=number % 3)
-            await pair.ask(
-                RequestCode.UPDATE_CONSUMER_OFFSET,
-                {"consumerGroup": "cg", "topic": "T", "queueId": "0", "commitOffset": "2"},
-            )
-            await pair.start_slave()
-            await pair.in_step()
-            newest_ms = pair.broker.store.now_ms()
-            await pair.stop_slave()
-            await pair.stop_broker()
-            promoted = await pair.start_slave(broker_role="ASYNC_MASTER", broker_id=0)
-            assert promoted.store.now_ms() >= newest_ms - 1000
-            for queue_id in range(3):
-                sent = await pair.client.invoke(
-                    promoted.address, pair.send_command("T", b"new", queue_id=queue_id), 5000
-                )
-                assert (sent.code, sent.ext_fields["queueOffset"]) == (0, "3")
-            offset = await pair.ask_slave(
-                RequestCode.QUERY_CONSUMER_OFFSET, {"consumerGroup": "cg", "topic": "T", "queueId": "0"}
-            )
-            assert offset.ext_fields["offset"] == "2"
-            answer = await pair.pull_from_slave("T", 0, 0)
-            found = list(decode_messages(answer.body))
-            assert [bytes(one.body) for one in found] == [b"0", b"3", b"6", b"new"]
-            times = [one.store_timestamp_ms for one in found]
-            assert times == sorted(times)
-
-    run_virtual(scene())
-
-
-def test_store_time_does_not_go_back_at_a_promotion(tmp_path: Path) -> None:
-    """The clock of the old master was ahead."""
-
-    async def scene() -> None:
-        async with Pair(tmp_path) as pair:
-            ahead = pair.broker.store.now_ms() + 3_600_000
-            pair.broker.store.not_before(ahead)
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
-            await pair.stop_slave()
-            await pair.stop_broker()
-            promoted = await pair.start_slave(broker_role="ASYNC_MASTER", broker_id=0)
-            assert promoted.store.now_ms() >= ahead
-
-    run_virtual(scene())
-
-
-def test_waiting_messages_are_delivered_once_by_the_promoted_slave(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with Pair(tmp_path, message_delay_level="2s 300s") as pair:
-            await pair.send("T", b"short", "DELAY\x011\x02UNIQ_KEY\x01A\x02WAIT\x01true\x02")
-            due_ms = pair.broker.store.now_ms() + 3000
-            await pair.send("T", b"timed", f"TIMER_DELIVER_MS\x01{due_ms}\x02UNIQ_KEY\x01B\x02")
-            await pair.send("T", b"long", "DELAY\x012\x02UNIQ_KEY\x01C\x02")
-            later_ms = due_ms + 300_000
-            await pair.send("T", b"timed later", f"TIMER_DELIVER_MS\x01{later_ms}\x02UNIQ_KEY\x01D\x02")
-            await pair.start_slave()
-            await asyncio.sleep(60)  # the first two are delivered; progress is written
-            await pair.in_step()
-            await pair.stop_slave()
-            await pair.stop_broker()
-            assert (pair.slave_root / "config" / "timercheck").stat().st_size == 4096
-            await pair.start_slave(broker_role="ASYNC_MASTER", broker_id=0)
-            await with_group_at(pair)
-            await asyncio.sleep(400)
-            assert sorted(await pair.bodies_at_slave()) == [b"long", b"short", b"timed", b"timed later"]
-
-    run_virtual(scene())
-
-
-async def with_group_at(pair: Pair) -> None:
-    body = json.dumps(GROUP).encode()
-    await pair.ask_slave(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-
-
-def test_undecided_transactions_and_pops_survive_a_promotion(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with Pair(tmp_path, transaction_timeout_ms=1000, transaction_check_interval_ms=1000) as pair:
-            half = "TRAN_MSG\x01true\x02UNIQ_KEY\x01H\x02PGROUP\x01pg\x02"
-            sent = await pair.send("T", b"half", half, sys_flag=4)
-            assert sent.code == 0, sent.remark
-            await pair.send("Popped", b"p", "UNIQ_KEY\x01P\x02WAIT\x01true\x02")
-            await with_group(pair)
-            popped = await pair.ask(
-                RequestCode.POP_MESSAGE, pop_fields(consumerGroup="cg", topic="Popped", queueId="0", initMode="0")
-            )
-            assert popped.code == 0, popped.remark
-            await pair.start_slave()
-            await pair.in_step()
-            await asyncio.sleep(TABLES_S)
-            await pair.stop_slave()
-            await pair.start_slave()
-            assert pair.slave.services.pops.started is None, "nothing is revived on a slave"
-            await pair.stop_slave()
-            await pair.stop_broker()
-            promoted = await pair.start_slave(broker_role="ASYNC_MASTER", broker_id=0)
-            assert [one.topic for one in promoted.services.halves.pending.values()] == ["T"]
-            ended = {
-                "producerGroup": "pg", "tranStateTableOffset": "0", "commitOrRollback": "8",
-                "commitLogOffset": str(promoted.store.queue_unit(b"RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)[0]),
-                "transactionId": "H", "msgId": "H", "topic": "T",
-            }  # fmt: skip
-            answer = await pair.ask_slave(RequestCode.END_TRANSACTION, ended)
-            assert answer.code == 0, answer.remark
-            assert await pair.bodies_at_slave() == [b"half"]
-            await asyncio.sleep(120)  # the invisible time ends
-            again = await pair.ask_slave(
-                RequestCode.POP_MESSAGE, pop_fields(consumerGroup="cg", topic="Popped", queueId="0", initMode="0")
-            )
-            assert again.code == 0, again.remark
-
-    run_virtual(scene())
-
-
-def test_a_former_master_comes_back_as_a_slave(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with Pair(tmp_path) as pair:
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
-            await pair.stop_broker()
-            await pair.stop_slave()
-            promoted = await pair.start_slave(broker_role="ASYNC_MASTER", broker_id=0)
-            await pair.client.invoke(promoted.address, pair.send_command("T", b"new"), 5000)
-            former = Broker(replace(pair.broker.config, broker_role="SLAVE", broker_id=1), pair._store_config)
-            await former.start()
-            await until(lambda: log_bytes(former.store) == log_bytes(promoted.store))
-            await former.shutdown()
 
     run_virtual(scene())

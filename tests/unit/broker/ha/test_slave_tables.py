@@ -26,22 +26,10 @@ from rucola.errors import BrokerError, FormatError, RemotingTimeoutError
 from rucola.formats.tables import decode_consumer_offsets, decode_delay_offsets
 from rucola.formats.timer import TimerCheckpoint
 from rucola.protocol.codes import RequestCode, ResponseCode
-from rucola.protocol.headers.admin import CreateTopicRequestHeader
 from rucola.remoting.fairness.steps import at_once
 from rucola.store.log.flush import FlushService
 
 Offsets = Mapping[str, Mapping[int, int]]
-
-
-async def make_topic(pair: Pair, topic: str, attributes: str = "") -> None:
-    header = CreateTopicRequestHeader(topic, "TBW102", 4, 4, 6, "SINGLE_TAG", 0, False, attributes)
-    answer = await pair.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext_fields())
-    assert answer.code == 0, answer.remark
-
-
-async def make_group(pair: Pair, **values: object) -> None:
-    answer = await pair.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=json.dumps(values).encode())
-    assert answer.code == 0, answer.remark
 
 
 async def commit(pair: Pair, offset: int, at_slave: bool = False, group: str = "cg", topic: str = "T") -> None:
@@ -67,9 +55,9 @@ def test_topics_and_groups_become_the_masters_with_their_versions(tmp_path: Path
 
     async def scene() -> None:
         async with Pair(tmp_path) as pair:
-            await make_topic(pair, "Batches", "+queue.type=BatchCQ")
-            await make_topic(pair, "Plain")
-            await make_group(pair, groupName="cg", retryMaxTimes=3)
+            await pair.make_topic("Batches", "+queue.type=BatchCQ")
+            await pair.make_topic("Plain")
+            await pair.make_group("cg", retryMaxTimes=3)
             await pair.start_slave()
             await pair.in_step()
             master, slave = pair.broker, pair.slave
@@ -93,9 +81,9 @@ def test_topics_and_groups_become_the_masters_with_their_versions(tmp_path: Path
 def test_tables_that_stay_the_same_are_not_written(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path) as pair:
-            await make_topic(pair, "T", "+message.type=NORMAL")
+            await pair.make_topic("T", "+message.type=NORMAL")
             await pair.send("T", b"x")
-            await make_group(pair, groupName="cg")
+            await pair.make_group("cg")
             await commit(pair, 1)
             await pair.start_slave()
             await pair.in_step()
@@ -120,8 +108,8 @@ def test_tables_that_stay_the_same_are_not_written(tmp_path: Path) -> None:
 def test_modes_follow(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path) as pair:
-            await make_topic(pair, "T")
-            await make_group(pair, groupName="cg")
+            await pair.make_topic("T")
+            await pair.make_group("cg")
             await pair.start_slave()
             await pair.in_step()
             assert pair.slave.services.pops.started is None
@@ -159,8 +147,8 @@ def test_modes_that_cannot_be_read_change_nothing() -> None:
 def test_forbidden_reads_follow(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path) as pair:
-            await make_topic(pair, "T")
-            await make_group(pair, groupName="cg")
+            await pair.make_topic("T")
+            await pair.make_group("cg")
             await pair.start_slave()
             await pair.in_step()
             await pair.broker.groups.set_readable("cg", "T", False)
@@ -178,7 +166,7 @@ def test_a_deleted_topic_loses_its_queues_and_may_be_made_again(tmp_path: Path) 
 
     async def scene() -> None:
         async with Pair(tmp_path, {"slave_read_enable": True}) as pair:
-            await make_group(pair, groupName="cg")
+            await pair.make_group("cg")
             for number in range(3):
                 await pair.send("Old", b"old %d" % number)
             await pair.start_slave()
@@ -203,7 +191,7 @@ def test_a_deleted_topic_loses_its_queues_and_may_be_made_again(tmp_path: Path) 
 def test_a_topic_that_is_made_again_at_once_loses_nothing(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path, {"slave_read_enable": True}) as pair:
-            await make_group(pair, groupName="cg")
+            await pair.make_group("cg")
             await pair.send("Old", b"old")
             await pair.start_slave()
             await pair.in_step()
@@ -243,7 +231,7 @@ def test_a_deletion_waits_until_the_log_is_here(tmp_path: Path) -> None:
 def test_queues_with_messages_of_the_next_topic_are_kept(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path, {"slave_read_enable": True}) as pair:
-            await make_group(pair, groupName="cg")
+            await pair.make_group("cg")
             await pair.send("T", b"old")
             end = pair.broker.store.max_offset
             await pair.send("T", b"new")
@@ -262,7 +250,7 @@ def test_a_table_that_a_restart_has_changed_is_the_masters_again(tmp_path: Path)
 
     async def scene() -> None:
         async with Pair(tmp_path) as pair:
-            await make_topic(pair, "T")
+            await pair.make_topic("T")
             await pair.start_slave()
             await pair.in_step()
             await pair.stop_slave()
@@ -283,7 +271,7 @@ def test_progress_waits_for_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     async def scene() -> None:
         async with Pair(tmp_path, message_delay_level="1s") as pair:
             await pair.send("T", b"x")
-            await make_group(pair, groupName="cg")
+            await pair.make_group("cg")
             await pair.start_slave()
             await pair.in_step()
             with monkeypatch.context() as patched:
@@ -307,7 +295,7 @@ def test_offsets_committed_at_the_slave_stay_if_they_are_larger(tmp_path: Path) 
         async with Pair(tmp_path, {"slave_read_enable": True}) as pair:
             for _ in range(5):
                 await pair.send("T", b"x")
-            await make_group(pair, groupName="cg")
+            await pair.make_group("cg")
             await commit(pair, 1)
             await pair.start_slave()
             await pair.in_step()
@@ -358,9 +346,7 @@ def test_which_offset_counts(before: int | None, own: int | None, now: int | Non
 def test_offsets_beyond_the_slaves_queues_are_moved_when_it_ends(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path) as pair:
-            await pair.send("T", b"x")
-            await pair.start_slave()
-            await pair.in_step()
+            await pair.begin()
             pair.slave.offsets.commit("cg", "T", 0, 7)
             await pair.stop_slave()
             assert decode_consumer_offsets(content(pair.slave, "consumerOffset.json"))[1]["T@cg"] == {0: 1}
@@ -414,7 +400,7 @@ def test_a_table_that_cannot_be_copied_is_said_once_and_the_others_follow(
     async def scene() -> None:
         async with Pair(tmp_path) as pair:
             await pair.send("T", b"x")
-            await make_group(pair, groupName="cg")
+            await pair.make_group("cg")
             await commit(pair, 1)
             monkeypatch.setattr(MasterBroker, "table", some)
             await pair.start_slave()
@@ -471,5 +457,24 @@ def test_many_topics_are_registered_with_the_masters_version(tmp_path: Path) -> 
             pair.link._ha_address = ""
             await registration.register()
             assert pair.link.master == pair.broker.ha_address, "told although all topics are known"
+
+    run_virtual(scene())
+
+
+def test_a_topic_that_is_made_again_between_two_copies_of_the_tables_begins_anew(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Pair(tmp_path, {"slave_read_enable": True}) as pair:
+            await pair.make_group()
+            await pair.begin(b"old", b"older", b"oldest")
+            assert (await pair.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
+            await pair.make_topic("T")
+            await pair.send("T", b"new")
+            await until(lambda: pair.same_log() and not pair.slave.store.dispatch_behind_bytes)
+            assert await pair.bodies_at_slave() == [b"new"]
+            await asyncio.sleep(3 * TABLES_S)
+            assert await pair.bodies_at_slave() == [b"new"]
+            promoted = await pair.promote()
+            sent = await pair.client.invoke(promoted.address, pair.send_command("T", b"next"), 5000)
+            assert (sent.code, sent.ext_fields["queueOffset"]) == (0, "1")
 
     run_virtual(scene())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.masters import MasterLog, Slave, header, log_bytes
-from tests.unit.store.stores import SEGMENT, fill, opened, with_topics
+from tests.unit.store.stores import SEGMENT, crashed, fill, message, opened, with_topics
 
 from rucola.formats.message import BLANK, MAGIC_BLANK
 from rucola.formats.tables import decode_consumer_offsets, decode_delay_offsets
@@ -396,3 +396,25 @@ def test_a_second_cut_at_the_same_place_keeps_both(parted: Parted) -> None:
     parted.cut(parted.search()[1])
     assert len(kept(parted.path)) == 2
     parted.follow()
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_offsets_of_a_topic_that_only_the_copy_had_go_to_zero(tmp_path: Path, is_killed: bool) -> None:
+    """Otherwise the group would miss the first messages of a topic of that name."""
+    parted = Parted(tmp_path, 300, 1, 1)
+    parted.slave.store.shutdown()
+    store = opened(parted.path)
+    for number in range(5):
+        store.put_message(message(number, b"Late"))
+    store.dispatch()
+    (parted.path / "config").mkdir(exist_ok=True)
+    (parted.path / "config/consumerOffset.json").write_text('{"offsetTable":{"Late@g":{0:5}}}')
+    if is_killed:
+        parted.path = crashed(store, parted.path, tmp_path / "killed")
+    else:
+        store.shutdown()
+    parted.slave = Slave(parted.path)
+    parted.cut(parted.search()[1])
+    _, offsets = decode_consumer_offsets((parted.path / "config/consumerOffset.json").read_bytes())
+    assert offsets == {"Late@g": {0: 0}}
+    parted.slave.store.shutdown()
