@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from tests import campaigns
 
+# Parsers that several programs share: the start of a module's name, and the file that defines their options.
+SHARED = {"tests.attack.": "tests/attack/directories.py", "tests.crash.": "tests/crash/jobs.py"}
+
 
 @pytest.mark.parametrize("name", campaigns.CAMPAIGNS)
 def test_every_step_is_a_program_that_knows_its_options(name: str) -> None:
@@ -19,7 +22,7 @@ def test_every_step_is_a_program_that_knows_its_options(name: str) -> None:
         assert found is not None and found.origin is not None, step
         if module.startswith(("tests.", "bench.", "tools.")) and module != "tests.fallbacks":
             text = Path(found.origin).read_text()
-            text += Path("tests/attack/directories.py").read_text() if "attack" in module else ""
+            text += "".join(Path(file).read_text() for start, file in SHARED.items() if module.startswith(start))
             assert all(f'"{one}"' in text for one in arguments if one.startswith("--")), step
 
 
