@@ -82,6 +82,7 @@ CAMPAIGNS = {
             "tests.conformance.analytics --seconds {CALM}",
             "tests.conformance.rejoin",
             "tests.conformance.ha_master --version 4.9.7 --version 5.3.3 --version 5.5.0",
+            "tests.conformance.ha_master --control",
             "tests.conformance.ha_slave",
             "tests.conformance.run",
             "tests.conformance.cluster",

@@ -21,6 +21,7 @@ from tests.conformance.replica import QUEUES, SETTINGS, TOPIC, Checks, compare, 
 from tools.peers.packages import ROOT, SERVER_VERSION, PeerError, need
 from tools.peers.servers import (
     JAVA_OPTIONS,
+    START_TIMEOUT_S,
     JavaServers,
     RucolaServers,
     environment_of,
@@ -29,6 +30,7 @@ from tools.peers.servers import (
     port_of,
     python_of,
 )
+from tools.peers.wire import wait_for_route
 
 from rucola.protocol.bodies.ha import HARuntimeInfo
 from rucola.protocol.codes import RequestCode
@@ -121,6 +123,23 @@ class Pair(JavaServers):
         self._processes.remove(self._slave)
 
 
+class Control(Pair):
+    """The same scenario with an official master: it must pass without any part of ours."""
+
+    def __init__(self, directory: Path, version: str) -> None:
+        super().__init__(directory, version)
+        # Without ``inSyncReplicas`` the official SYNC_MASTER waits for no slave.
+        self.settings = {"brokerRole": "SYNC_MASTER", **SETTINGS}
+
+    def start_master(self) -> None:
+        """Starts name server and master; their ports stay the same."""
+        if not self.namesrv:
+            self.namesrv = self._start_namesrv()
+        self.broker = self._start_broker("broker-a")
+        self._master = self._processes[-1]
+        wait_for_route(self.namesrv, "TBW102", START_TIMEOUT_S)
+
+
 async def ask(address: str, code: int, fields: dict[str, str] | None = None) -> RemotingCommand:
     """One request."""
     client = RemotingClient()
@@ -189,12 +208,13 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.ha_master", description=__doc__)
     parser.add_argument("--messages", type=int, default=3000, help="number of messages")
     parser.add_argument("--version", action="append", choices=VERSIONS, help="only this version of the slave")
+    parser.add_argument("--control", action="store_true", help="the master is official, too, as a control")
     options = parser.parse_args(arguments)
 
     def play(checks: Checks) -> None:
         for version in options.version or (SERVER_VERSION,):
             with TemporaryDirectory(prefix="rucola-pair-") as directory:
-                with Pair(Path(directory), version) as pair:
+                with (Control if options.control else Pair)(Path(directory), version) as pair:
                     try:
                         played(checks, pair, options.messages)
                     except PeerError as error:

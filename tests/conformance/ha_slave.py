@@ -42,7 +42,8 @@ from rucola.remoting.name_server_api import NameServerApi
 
 MASTERS = ("rucola", "5.3.3", "4.9.7", "5.5.0")
 GROUP = "following"
-PAUSE_MS = 20
+PAUSES_S = 60
+"""Seconds for which the consumer pauses, over all messages: so it is still reading when the master dies."""
 
 
 class SlavePair(JavaServers):
@@ -134,11 +135,11 @@ class SlavePair(JavaServers):
 class Consumer:
     """A consumer of the official client in a process of its own; use it as ``with``."""
 
-    def __init__(self, namesrv: str) -> None:
+    def __init__(self, namesrv: str, messages: int) -> None:
         java = need("java", "install Java 17")
         source = str(Path(__file__).with_name("ha") / "Following.java")
         command = [java, "-Xmx256m", "-Drocketmq.client.logLevel=ERROR", "-cp", server_classpath(SERVER_VERSION)]
-        command += [source, namesrv, TOPIC, GROUP, str(PAUSE_MS)]
+        command += [source, namesrv, TOPIC, GROUP, str(PAUSES_S * 1_000_000 // messages)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.count = -1
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -219,7 +220,7 @@ def played(checks: Checks, pair: SlavePair, messages: int) -> None:
     wait("the slave finds the master again", lambda: is_in_step(pair))
     shown_by_tools(checks, pair)
     had = maximums(pair.broker)
-    with Consumer(pair.namesrv) as consumer:
+    with Consumer(pair.namesrv, sum(had)) as consumer:
         wait("the consumer begins", lambda: consumer.count > 0)
         wait("the slave knows its group", lambda: GROUP in groups_of(pair.slave_address)[1])
         wait("the slave dispatches", lambda: maximums(pair.slave_address) == had)

@@ -7,12 +7,12 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 
 /**
  * A slow consumer with few messages in its memory. Prints how many different messages it has consumed, twice a second.
- * Arguments: name server, topic, group, pause per message in ms.
+ * Arguments: name server, topic, group, pause per message in us.
  */
 public class Following {
     public static void main(String[] arguments) throws Exception {
         Set<String> consumed = ConcurrentHashMap.newKeySet();
-        long pauseMs = Long.parseLong(arguments[3]);
+        long pauseUs = Long.parseLong(arguments[3]);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments[2]);
         consumer.setNamesrvAddr(arguments[0]);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -25,7 +25,7 @@ public class Following {
         consumer.subscribe(arguments[1], "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             try {
-                Thread.sleep(pauseMs * messages.size());
+                Thread.sleep(pauseUs * messages.size() / 1000);
             } catch (InterruptedException end) {
                 return ConsumeConcurrentlyStatus.RECONSUME_LATER;
             }
