@@ -306,7 +306,7 @@ class Pair:
         for slave in list(self.slaves.values()):
             slave.look()
             self._check_slave(slave)
-            if slave.failed is not None:
+            if slave.failed is not None and not self._works:  # a stop waits for the threads
                 self._must_have_failed(slave.name, slave.failed)
                 self.stop(slave.name)
 
