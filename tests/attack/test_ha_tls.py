@@ -209,6 +209,26 @@ def test_s77_a_refused_peer_that_stays_is_closed(tmp_path: Path, pems: Path, mon
     run(play())
 
 
+def test_s77_a_refused_peer_that_floods_is_closed(tmp_path: Path, pems: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls_listener, "_LAST_WORDS_S", 600)
+
+    async def play() -> None:
+        async with Cluster(tmp_path, **with_tls(pems, "enforcing")) as cluster:
+            listener: Any = ha_server(cluster)._server
+            with socket.create_connection(("127.0.0.1", ha_server(cluster).port), timeout=30) as floods:
+
+                def flood() -> None:
+                    floods.sendall(b"\x16\x03\x01\x00\x05\xff\xff\xff\xff\xff")
+                    for _ in range(200):  # more than the system takes by itself
+                        floods.sendall(bytes(MIB))
+
+                with pytest.raises(ConnectionError):
+                    await asyncio.to_thread(flood)
+                await until(lambda: not listener._tasks)
+
+    run(play())
+
+
 def test_s77_a_plain_slave_at_a_port_for_tls_only(tmp_path: Path, pems: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
         async with Cluster(tmp_path / "a", **with_tls(pems, "enforcing")) as cluster:

@@ -29,7 +29,8 @@ _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_S = 1.0
 _LAST_WORDS_S = 1.0
 """How long a refused peer may go on sending: to close before would reset the connection, and lose the alert."""
-_READ_BYTES = 16 * 1024
+_READ_BYTES, _READS_MAX = 16 * 1024, 16
+"""What is read meanwhile at a time, and how often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,15 +157,17 @@ class TlsListener:
                 raise
 
     async def _refuse(self, kept: socket.socket, alert: bytes) -> None:
-        """Tells a peer why, and waits until it has closed."""
+        """Tells a peer why, and waits a moment until it has closed."""
         if not alert:
             return
         kept.setblocking(False)
         kept.send(alert)
         kept.shutdown(socket.SHUT_WR)
         async with asyncio.timeout(_LAST_WORDS_S):
-            while await self._loop.sock_recv(kept, _READ_BYTES):
-                pass
+            for _ in range(_READS_MAX):
+                if not await self._loop.sock_recv(kept, _READ_BYTES):
+                    return
+                await asyncio.sleep(0)  # what is there already is read in the same turn
 
     async def _made_context(self) -> ssl.SSLContext:
         context = self._tls.context
