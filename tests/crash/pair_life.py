@@ -26,7 +26,7 @@ from rucola.broker.ha.slave_access import SlaveAccess
 from rucola.broker.processor.send_response import flush_not_confirmed
 from rucola.common.hosts import join_address
 from rucola.common.message import StoreMessage
-from rucola.errors import CopyRefusedError, DiskError, RucolaError
+from rucola.errors import CopyRefusedError, DiskError, RucolaError, StoreDamagedError
 from rucola.formats.ha import SLAVE_REPORT
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand, decode_frame
@@ -126,7 +126,7 @@ class MasterProcess:
             self.store = store = MessageStore(store_config(options.sync_flush), files_on(disk), clock)
         try:
             store.load()
-        except DiskError:
+        except (DiskError, StoreDamagedError):
             loop.kill()
             raise
         self.supervisor = supervisor = Supervisor()
@@ -248,7 +248,7 @@ class SlaveProcess:
         self.loop = SimulatedLoop(name, clock, network)
         try:
             self._start(options, clock)
-        except DiskError:
+        except (DiskError, StoreDamagedError):
             self.loop.kill()
             raise
 

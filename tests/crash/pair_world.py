@@ -13,7 +13,7 @@ from tests.crash.workloads import HOST
 
 from rucola.broker.ha.master import SILENCE_S
 from rucola.common.message import StoreMessage
-from rucola.errors import DiskError
+from rucola.errors import DiskError, StoreDamagedError
 from rucola.formats.ha import TRANSFER_HEADER, decode_reports
 from rucola.formats.message import BLANK, MAGIC_V1, MAGIC_V2
 from rucola.protocol.codes import ResponseCode
@@ -94,7 +94,7 @@ class Pair:
         ledger = self.ledger
         try:
             master = MasterProcess(self.disks["master"], self.options, self.clock, self.network, self._answered)
-        except DiskError as error:
+        except (DiskError, StoreDamagedError) as error:
             self._must_have_failed("master", error)
             return
         ledger.recovered(master.store, "master" in self.lost_power)
@@ -111,7 +111,7 @@ class Pair:
         kind = SlaveBrokerProcess if self.options.are_brokers else SlaveProcess
         try:
             slave = kind(name, self.disks[name], self.options, self.clock, self.network)
-        except DiskError as error:
+        except (DiskError, StoreDamagedError) as error:
             self._must_have_failed(name, error)
             return
         end, reported = slave.log.end_offset, self.ledger.reported.get(name, 0)
@@ -184,7 +184,7 @@ class Pair:
 
     def _replace_disk(self, name: str, disk: SimulatedDisk) -> None:
         """Puts another disk in place of one. Whoever watches one watches the other, too; its faults go on."""
-        disk.observer, disk.faults = self.disks[name].observer, self.plans.get(name)
+        disk.observer, disk.faults = self.disks[name].observer, self.disks[name].faults
         self.disks[name] = disk
 
     def spoil(self, name: str, plan: FaultPlan) -> None:
@@ -195,16 +195,19 @@ class Pair:
 
     def mend(self) -> None:
         """From now on, no disk is full, and none fails. What has failed before is remembered by the processes."""
-        for plan in self.plans.values():
+        for name, plan in self.plans.items():
             plan.end()
+            self.disks[name].faults = None
 
     def _has_failed(self, name: str) -> bool:
         """Whether a call of a disk has ever failed."""
         return name in self._failed or (name in self.plans and self.plans[name].fired)
 
-    def _must_have_failed(self, name: str, error: DiskError) -> None:
-        """Raises an error of a disk if this disk has not failed."""
-        if not self._has_failed(name):
+    def _must_have_failed(self, name: str, error: DiskError | StoreDamagedError) -> None:
+        """Raises an error of a disk if this disk has not failed. What cannot be read counts as damaged, but not when
+        the disk is sound again.
+        """
+        if not self._has_failed(name) or (isinstance(error, StoreDamagedError) and self.disks[name].faults is None):
             raise Broken(f"the disk of {name} is sound: {error}") from error
 
     def needs_restart(self, name: str) -> bool:
