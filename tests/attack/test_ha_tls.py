@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
@@ -156,6 +157,78 @@ def test_s77_who_shows_no_valid_certificate_of_a_slave_gets_no_byte(
     run(play())
 
 
+ALERTS = {
+    "nothing": "CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE",
+    "stranger": "UNKNOWN_CA",
+    "expired": "CERTIFICATE_EXPIRED",
+}
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("shown", ALERTS)
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_s77_who_is_refused_is_told_so_by_an_alert(
+    tmp_path: Path, pems: Path, shown: str, version: ssl.TLSVersion, loop: str
+) -> None:
+    """By a client with a plain socket, whose reports are under way when its certificate is refused."""
+    tls = shows(pems, None if shown == "nothing" else shown)
+    tls.maximum_version = version
+    factory = None if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
+
+    def asks(port: int) -> None:
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=30) as plain,
+            tls.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
+        ):
+            for _ in range(1000):
+                secure.sendall(bytes(8))
+            secure.recv(1)
+
+    async def play() -> None:
+        async with Cluster(tmp_path, **with_tls(pems, "enforcing")) as cluster:
+            with pytest.raises(ssl.SSLError, match=ALERTS[shown]):
+                await asyncio.to_thread(asks, ha_server(cluster).port)
+            listener: Any = ha_server(cluster)._server
+            await until(lambda: not listener._tasks)
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(play())
+
+
+def test_s77_a_refused_peer_that_stays_is_closed(tmp_path: Path, pems: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls_listener, "_LAST_WORDS_S", 0.05)
+
+    async def play() -> None:
+        async with Cluster(tmp_path, **with_tls(pems, "enforcing")) as cluster:
+            listener: Any = ha_server(cluster)._server
+            with socket.create_connection(("127.0.0.1", ha_server(cluster).port), timeout=30) as stays:
+                stays.sendall(b"\x16\x03\x01\x00\x05\xff\xff\xff\xff\xff")  # a handshake that begins with nonsense
+                assert (await asyncio.to_thread(stays.recv, 1 << 16))[:1] == b"\x15"
+                await until(lambda: not listener._tasks)
+
+    run(play())
+
+
+def test_s77_a_refused_peer_that_floods_is_closed(tmp_path: Path, pems: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls_listener, "_LAST_WORDS_S", 600)
+
+    async def play() -> None:
+        async with Cluster(tmp_path, **with_tls(pems, "enforcing")) as cluster:
+            listener: Any = ha_server(cluster)._server
+            with socket.create_connection(("127.0.0.1", ha_server(cluster).port), timeout=30) as floods:
+
+                def flood() -> None:
+                    floods.sendall(b"\x16\x03\x01\x00\x05\xff\xff\xff\xff\xff")
+                    for _ in range(200):  # more than the system takes by itself
+                        floods.sendall(bytes(MIB))
+
+                with pytest.raises(ConnectionError):
+                    await asyncio.to_thread(flood)
+                await until(lambda: not listener._tasks)
+
+    run(play())
+
+
 def test_s77_a_plain_slave_at_a_port_for_tls_only(tmp_path: Path, pems: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
         async with Cluster(tmp_path / "a", **with_tls(pems, "enforcing")) as cluster:
@@ -199,7 +272,10 @@ def test_s77_a_slave_whose_certificate_is_refused_is_sent_to_the_masters_log(
             replica(tmp_path / "b", cluster, shows(pems, "expired")) as (_, task),
         ):
             await until(lambda: "before it sent anything; its log may say why" in caplog.text)
-            assert not task.done() and "handshake failed: CERTIFICATE_VERIFY_FAILED" in caplog.text
+            assert "ALERT_CERTIFICATE_EXPIRED" in caplog.text
+            wanted = 'peer=127.0.0.1 reason="handshake failed: CERTIFICATE_VERIFY_FAILED, certificate has expired"'
+            await until(lambda: wanted in caplog.text)
+            assert not task.done()
 
     run(play())
 

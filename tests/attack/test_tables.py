@@ -169,6 +169,7 @@ TABLES = {
     "remoting/response_future:ResponseTable.waiting": OWN,
     "remoting/server:RemotingServer.channels": CONNECTION,
     "remoting/server:RemotingServer._ended": CONNECTION,
+    "remoting/peer_log:AddressLog._lines": "256 addresses; all others share one line",
     "remoting/tls_listener:TlsListener._shaking": CONNECTION,
     "remoting/tls_listener:TlsListener._tasks": CONNECTION,
     "remoting/fairness/resumed:Resumed._held": WAITING,

@@ -7,24 +7,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 from tests.crash.workloads import config
 
+from rucola.broker.config import BrokerConfig
 from rucola.broker.dispatch_scheduler import DispatchScheduler
 from rucola.broker.flush_waiters import Confirmation, FlushWaiters
+from rucola.broker.ha.copying import Copying
 from rucola.broker.ha.master import HaServer, HaServerOptions
 from rucola.broker.ha.master_broker import LogBounds, MasterTables
 from rucola.broker.ha.replica import Replica, ReplicaOptions
 from rucola.broker.ha.replication import Replication
+from rucola.broker.ha.slave import Slave
 from rucola.broker.ha.slave_access import SlaveAccess
 from rucola.broker.processor.send_response import flush_not_confirmed
 from rucola.common.hosts import join_address
 from rucola.common.message import StoreMessage
-from rucola.errors import CopyRefusedError
+from rucola.errors import CopyRefusedError, DiskError, RucolaError, StoreDamagedError
 from rucola.formats.ha import SLAVE_REPORT
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand, decode_frame
 from rucola.runtime.supervision import Supervisor
 from rucola.store.config import MessageStoreConfig
@@ -57,12 +61,14 @@ class PairOptions:
         sync_flush: whether the master has SYNC_FLUSH.
         slaves: number of slaves.
         at_once: whether slaves sync, and report, at once.
+        are_brokers: whether slaves are brokers with SYNC_FLUSH, and not replicas.
     """
 
     replicas: int = 2
     sync_flush: bool = True
     slaves: int = 1
     at_once: bool = True
+    are_brokers: bool = False
 
 
 class Sender:
@@ -118,7 +124,11 @@ class MasterProcess:
         self.loop = loop = SimulatedLoop("master", clock, network)
         with manual_workers(*_WORKERS):
             self.store = store = MessageStore(store_config(options.sync_flush), files_on(disk), clock)
-        store.load()
+        try:
+            store.load()
+        except (DiskError, StoreDamagedError):
+            loop.kill()
+            raise
         self.supervisor = supervisor = Supervisor()
         self.replication = copies = Replication(options.replicas, 1, clock.monotonic, SLAVE_TIMEOUT_MS, loop.call_later)
         self.server = copies.server = HaServer(
@@ -145,14 +155,24 @@ class MasterProcess:
         )
         scheduler = DispatchScheduler(cast(Any, running), [])
         store.listen(on_append=scheduler.appended, on_flushed=scheduler.flushed_in_thread)
-        store.start()
+        try:
+            store.start()
+        except DiskError:
+            store.shutdown()
+            loop.kill()
+            raise
         loop.complete(self.server.start())
 
-    def put(self, message: StoreMessage) -> int:
-        """Appends a message; returns the end of its record, or -1."""
-        [result] = self.store.put_messages([message])
-        is_stored = result.status is PutMessageStatus.PUT_OK
-        return result.physical_offset + result.size if is_stored else -1
+    def put(self, message: StoreMessage) -> tuple[int, ResponseCode]:
+        """Appends a message; returns the end of its record, or -1 if its sender is refused, and the response."""
+        try:
+            [result] = self.store.put_messages([message])
+        except DiskError:  # a queue cannot be opened; the broker's request handler answers so
+            return -1, ResponseCode.SYSTEM_ERROR
+        if result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+            return -1, ResponseCode.SERVICE_NOT_AVAILABLE
+        assert result.status is PutMessageStatus.PUT_OK, result.status
+        return result.physical_offset + result.size, ResponseCode.SUCCESS
 
     def answer(self, number: int, end: int) -> None:
         """Answers a send, now or later."""
@@ -212,10 +232,11 @@ class SlaveBroker:
 
 
 class SlaveProcess:
-    """A process of a slave.
+    """A process of a slave: ``rucola replica``, which ends when the copy must not or cannot go on.
 
     Attributes:
-        refused: why it has ended by itself; None as long as it has not.
+        refused: why the copy must not go on with this master; None as long as it may.
+        failed: the error of the disk with which it has ended by itself; None as long as it has not.
     """
 
     def __init__(
@@ -223,9 +244,17 @@ class SlaveProcess:
     ) -> None:
         self.name, self.disk = name, disk
         self.refused: CopyRefusedError | None = None
+        self.failed: DiskError | None = None
         self.loop = SimulatedLoop(name, clock, network)
+        try:
+            self._start(options, clock)
+        except (DiskError, StoreDamagedError):
+            self.loop.kill()
+            raise
+
+    def _start(self, options: PairOptions, clock: ManualClock) -> None:
         what = ReplicaOptions(join_address(*MASTER), ROOT, flush_at_once=options.at_once)
-        self._replica = Replica(what, cast(Any, SlaveBroker()), files_on(disk), clock)
+        self._replica = Replica(what, cast(Any, SlaveBroker()), files_on(self.disk), clock)
         with manual_workers(*_WORKERS):
             self.loop.complete(self._replica.start())
         self._running = self.loop.create_task(self._replica.run())
@@ -236,27 +265,40 @@ class SlaveProcess:
         return self._replica.store
 
     @property
+    def copying(self) -> Copying:
+        """Its copy."""
+        return self._replica._copying
+
+    @property
     def log(self) -> SlaveLog:
         """Its log."""
-        return self._replica._copying._log
+        return self.copying._log
 
     @property
     def link(self) -> SlaveLink | None:
         """Its connection; None if it has none."""
-        connection = self._replica._copying.client._connection
+        connection = self.copying.client._connection
         return None if connection is None else connection.link
 
+    @property
+    def trouble(self) -> str:
+        """Why it says that it does not copy; empty if it does not say so."""
+        return "" if self.failed is None else str(self.failed)
+
     def look(self) -> None:
-        """Notes a refusal.
+        """Notes that it has ended.
 
         Raises:
             Exception: what has ended the process otherwise.
         """
-        if self._running.done() and self.refused is None and self.loop.alive:
+        if self._running.done() and self.refused is None and self.failed is None and self.loop.alive:
             error = self._running.exception()
-            if not isinstance(error, CopyRefusedError):
+            if isinstance(error, CopyRefusedError):
+                self.refused = error
+            elif isinstance(error, DiskError):
+                self.failed = error
+            else:
                 raise error or AssertionError("the slave has ended")
-            self.refused = error
 
     def stop(self) -> None:
         """Stops it cleanly."""
@@ -268,6 +310,97 @@ class SlaveProcess:
     def workers(self) -> list[ManualWorker]:
         """The threads that allocate, flush and keep."""
         return store_workers(self.store)
+
+
+class SlaveBrokerProcess(SlaveProcess):
+    """A process of a slave: a broker with ``brokerRole=SLAVE``, which stays, and tries again."""
+
+    def _start(self, options: PairOptions, clock: ManualClock) -> None:
+        loop, files = self.loop, files_on(self.disk)
+        with manual_workers(*_WORKERS):
+            self._store = store = MessageStore(store_config(True), files, clock, is_copy=True)
+        store.load()
+        self._supervisor = Supervisor()
+        writer = SimpleNamespace(table=lambda *_: None)
+        services = SimpleNamespace(
+            config=BrokerConfig(ha_master_address=join_address(*MASTER)),
+            store=store,
+            files=files,
+            clock=clock,
+            supervisor=self._supervisor,
+            writer=writer,
+            pops=SimpleNamespace(waiting=0),
+            clamp_offsets=lambda: None,
+        )
+        self._slave = slave = loop.complete(_made(partial(_CopyingSlave, services, loop)))
+        running = SimpleNamespace(services=services, loop=loop, replication=None, slave=slave, waiters=None, hold=())
+        scheduler = DispatchScheduler(cast(Any, running), [])
+        store.listen(scheduler.appended, scheduler.flushed_in_thread)
+        slave.appended = scheduler.appended
+        try:
+            if not slave.is_empty:
+                store.start()
+        except DiskError:
+            store.shutdown()
+            raise
+        slave.start()
+
+    @property
+    def store(self) -> MessageStore:
+        """Its store."""
+        return self._store
+
+    @property
+    def copying(self) -> Copying:
+        """Its copy."""
+        return self._slave._copying
+
+    @property
+    def trouble(self) -> str:
+        """See ``SlaveProcess``."""
+        return self._slave._trouble
+
+    def look(self) -> None:
+        """Notes why the copy does not go on.
+
+        Raises:
+            AssertionError: it does not say so.
+        """
+        failures, slave = {work: count for work, count in self._supervisor.failures.items() if count}, self._slave
+        assert not failures, f"failures of {self.name}: {failures}"
+        error = slave.error if slave._trouble else None
+        assert not slave._trouble or slave.not_in_sync.endswith(slave._trouble)
+        self.refused = error if isinstance(error, CopyRefusedError) else None
+
+    def stop(self) -> None:
+        """Stops it cleanly."""
+        self.loop.complete(self._slave.stop())
+        self._store.shutdown()
+        self.loop.kill()
+
+
+class _CopyingSlave(Slave):
+    """A slave that copies the log, and no tables.
+
+    Attributes:
+        error: why the copy was refused last.
+    """
+
+    error: RucolaError | None = None
+
+    def start(self) -> None:
+        """Begins to copy."""
+        self._master = cast(Any, SlaveBroker())
+        self._run(self._copy())
+
+    def _note(self, error: RucolaError) -> None:
+        self.error = error
+        super()._note(error)
+
+
+async def _made(make: Callable[[], _CopyingSlave]) -> _CopyingSlave:
+    """Makes it while the loop runs."""
+    return make()
 
 
 class Liar(asyncio.BufferedProtocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 from random import Random
 
@@ -12,6 +13,7 @@ from rucola.common.numbers import INT64_MAX
 from rucola.formats.ha import NEWEST_SEGMENT, TRANSFER_HEADER
 from rucola.store.ha.slave_link import FIRST_BYTE
 from rucola.testing.crash_states import crash_states
+from rucola.testing.fault_plan import ANY_CALL, NEEDS_SPACE, FaultPlan
 from rucola.testing.simulated_network import Direction
 
 TURNS = 60
@@ -25,8 +27,11 @@ CONFIGS = {
     "sync-later": PairOptions(at_once=False),
     "one-of-two": PairOptions(slaves=2),
     "two-of-two": PairOptions(replicas=3, slaves=2, sync_flush=False),
+    "broker": PairOptions(are_brokers=True),
 }
-"""SYNC_MASTER or, where it is alone, ASYNC_MASTER; SYNC_FLUSH or ASYNC_FLUSH; slaves that sync at once, or later."""
+"""SYNC_MASTER or, where it is alone, ASYNC_MASTER; SYNC_FLUSH or ASYNC_FLUSH; slaves that sync at once, or later.
+Slaves are replicas, or brokers.
+"""
 _CALM = {"put": 30, "deliver": 40, "flush": 14, "sync": 14, "work": 12, "wait": 8}
 WORKLOADS: Mapping[str, Mapping[str, int]] = {
     "calm": _CALM,
@@ -41,6 +46,30 @@ WORKLOADS: Mapping[str, Mapping[str, int]] = {
         "lose": 3,
         "start": 14,
         "long wait": 1,
+    },
+    "full": {**_CALM, "full": 5, "room": 3, "kill slave": 1, "start": 10, "cut": 2, "wait": 12, "trouble": 1},
+    "errors": {
+        **_CALM,
+        "error": 4,
+        "room": 1,
+        "start": 10,
+        "restart": 4,
+        "stop": 2,
+        "cut": 2,
+        "wait": 12,
+        "trouble": 1,
+    },
+    "outages": {
+        **_CALM,
+        "full": 3,
+        "room": 3,
+        "error": 3,
+        "restart": 3,
+        "power of master": 3,
+        "power of slave": 3,
+        "power of all": 1,
+        "start": 14,
+        "cut": 2,
     },
     "disks": {**_CALM, "promote": 2, "new slave": 2, "kill slave": 2, "power of master": 2, "start": 12, "cut": 2},
 }
@@ -67,6 +96,10 @@ def rest(pair: Pair, random: Random) -> None:
     for direction in held_directions(pair):
         direction.is_held = False
     pair.corrupts = pair.disks["master"].is_cold = False
+    if pair.plans:
+        pair.stay_in_trouble()
+    pair.mend()
+    _restart(pair, random)
     _start(pair)
     for _ in range(random.randint(1, 4)):
         _put(pair, random)
@@ -87,6 +120,30 @@ def _start(pair: Pair, random: Random | None = None) -> None:
             pair.start_master()
         else:
             pair.start_slave(name)
+
+
+def _restart(pair: Pair, random: Random) -> None:
+    """Ends, in any way, what only a restart helps."""
+    for name in ("master", *pair.names):
+        if pair.needs_restart(name):
+            random.choice((pair.stop, pair.end))(name)
+
+
+def _full(pair: Pair, random: Random) -> None:
+    """A disk is full; some file systems can still write where a file has blocks."""
+    kinds = random.choice((NEEDS_SPACE, NEEDS_SPACE - {"write"}))
+    pair.spoil(_any_disk(pair, random), FaultPlan(random.choice((1, 1, 2, 5)), True, errno.ENOSPC, kinds))
+
+
+def _error(pair: Pair, random: Random) -> None:
+    """A disk will fail: once, or until it is repaired."""
+    kinds = random.choice((("sync",), ("sync",), ("write", "allocate", "create"), ANY_CALL))
+    plan = FaultPlan(random.randint(1, 6), random.random() < 0.4, errno.EIO, kinds)
+    pair.spoil(_any_disk(pair, random), plan)
+
+
+def _any_disk(pair: Pair, random: Random) -> str:
+    return random.choice(("master", random.choice(pair.names)))
 
 
 def _put(pair: Pair, random: Random) -> None:
@@ -228,6 +285,11 @@ _TURNS: dict[str, Callable[[Pair, Random], None]] = {
     "hold": _hold,
     "release": _release,
     "corrupt": _corrupt,
+    "full": _full,
+    "error": _error,
+    "room": lambda pair, _: pair.mend(),
+    "restart": _restart,
+    "trouble": lambda pair, _: pair.stay_in_trouble() if pair.plans else None,
     "start": _start,
     "kill master": lambda pair, random: pair.end("master"),
     "kill slave": lambda pair, random: pair.end(random.choice(pair.names)),

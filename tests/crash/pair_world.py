@@ -8,27 +8,33 @@ from math import inf
 from random import Random
 
 from tests.crash.pair_ledger import CODES, OK, Broken, Ledger, Send, log_bytes, queue_files, synced_to
-from tests.crash.pair_life import SEGMENT, Liar, MasterProcess, PairOptions, SlaveProcess
+from tests.crash.pair_life import SEGMENT, Liar, MasterProcess, PairOptions, SlaveBrokerProcess, SlaveProcess
 from tests.crash.workloads import HOST
 
 from rucola.broker.ha.master import SILENCE_S
 from rucola.common.message import StoreMessage
+from rucola.errors import DiskError, StoreDamagedError
 from rucola.formats.ha import TRANSFER_HEADER, decode_reports
 from rucola.formats.message import BLANK, MAGIC_V1, MAGIC_V2
+from rucola.protocol.codes import ResponseCode
 from rucola.store.ha.slave_state import SlaveState
+from rucola.store.results import StoreState
 from rucola.testing.clock import ManualClock
 from rucola.testing.crash_states import NOTHING_LOST, CrashState
+from rucola.testing.fault_plan import FaultPlan
 from rucola.testing.manual_worker import ManualWorker
-from rucola.testing.simulated_disk import SimulatedDisk
+from rucola.testing.simulated_disk import Inode, SimulatedDisk
 from rucola.testing.simulated_loop import SimulatedLoop
 from rucola.testing.simulated_network import Direction, SimulatedNetwork, SimulatedTransport
-from rucola.testing.store_life import empty_disk
+from rucola.testing.store_life import ROOT, empty_disk
 
 _BODY_AT = 90
 """Position of a byte of the body in a record; each body has at least 30 bytes."""
 _TURNS_MAX = 60
 _ANSWERED_S = 8.01
 """``syncFlushTimeout`` and then ``slaveTimeout``, in seconds."""
+_TROUBLE_S = 60
+"""Seconds after which all have noticed trouble: a peer may be half dead for 20 s, and some pauses are 10 s."""
 _CALM_S = 25
 """Seconds after which silence would have ended a connection."""
 
@@ -46,6 +52,7 @@ class Pair:
         liars: who else is connected to the master.
         ledger: what was sent and heard.
         corrupts: whether the network changes a byte of the next transfer.
+        plans: how disks fail, by name.
 
     Args:
         random: source of messages.
@@ -71,6 +78,8 @@ class Pair:
         self.ledger = ledger or Ledger()
         self.lost_power: set[str] = set()
         self.corrupts = False
+        self.plans: dict[str, FaultPlan] = {}
+        self._failed: set[str] = set()
         self._flips = 0
         self._works = False
         self._random = random
@@ -81,9 +90,13 @@ class Pair:
     # -- processes -----------------------------------------------------------------------------------------------------
 
     def start_master(self) -> None:
-        """Starts the master."""
+        """Starts the master, if its disk lets it."""
         ledger = self.ledger
-        master = MasterProcess(self.disks["master"], self.options, self.clock, self.network, self._answered)
+        try:
+            master = MasterProcess(self.disks["master"], self.options, self.clock, self.network, self._answered)
+        except (DiskError, StoreDamagedError) as error:
+            self._must_have_failed("master", error)
+            return
         ledger.recovered(master.store, "master" in self.lost_power)
         self.lost_power.discard("master")
         if self.options.sync_flush:
@@ -94,8 +107,13 @@ class Pair:
         self.network.restore_power("master")
 
     def start_slave(self, name: str) -> None:
-        """Starts a slave."""
-        slave = SlaveProcess(name, self.disks[name], self.options, self.clock, self.network)
+        """Starts a slave, if its disk lets it."""
+        kind = SlaveBrokerProcess if self.options.are_brokers else SlaveProcess
+        try:
+            slave = kind(name, self.disks[name], self.options, self.clock, self.network)
+        except (DiskError, StoreDamagedError) as error:
+            self._must_have_failed(name, error)
+            return
         end, reported = slave.log.end_offset, self.ledger.reported.get(name, 0)
         if end < reported:
             raise Broken(f"the log of {name} ends at {end} after its start, and {reported} was reported")
@@ -118,9 +136,7 @@ class Pair:
         process.loop.kill()
         self._gone(name)
         if image is not None:
-            observer = self.disks[name].observer
-            self.disks[name] = SimulatedDisk.of(image.image)
-            self.disks[name].observer = observer
+            self._replace_disk(name, SimulatedDisk.of(image.image))
             if image.choice != NOTHING_LOST:
                 self.lost_power.add(name)
                 self.ledger.checked.pop(name, None)
@@ -133,14 +149,20 @@ class Pair:
         process.stop()
         if name == "master" and any(send.is_waiting and send.code is None for send in self.ledger.sends.values()):
             raise Broken("the master has stopped, and senders wait")
+        self._check_end(name, process.store.max_offset)
         self._gone(name)
+
+    def _check_end(self, name: str, end: int) -> None:
+        """Checks that nothing follows the log of a process that has stopped, or that the next start is to look."""
+        names = self.disks[name].names
+        file = names.get(f"{ROOT}/commitlog/{end - end % SEGMENT:020d}")
+        if isinstance(file, Inode) and f"{ROOT}/abort" not in names and any(file.data[end % SEGMENT :]):
+            raise Broken(f"{name} has stopped cleanly, and bytes follow the end of its log")
 
     def new_slave(self, name: str) -> None:
         """Gives a slave an empty disk."""
         self.end(name)
-        observer = self.disks[name].observer
-        self.disks[name] = empty_disk()
-        self.disks[name].observer = observer
+        self._replace_disk(name, empty_disk())
         self.ledger.reported.pop(name, None)
         self.ledger.checked.pop(name, None)
         self.ledger.copied_end = 0
@@ -155,13 +177,43 @@ class Pair:
         self.end("master")
         for each in self.names:
             self.end(each)
-        observer = self.disks["master"].observer
-        self.disks["master"] = self.disks[name]
+        self._replace_disk("master", self.disks[name])
         for each in self.names:
-            self.disks[each] = empty_disk()
-        for disk in self.disks.values():
-            disk.observer = observer
+            self._replace_disk(each, empty_disk())
         self.ledger.promoted(log)
+
+    def _replace_disk(self, name: str, disk: SimulatedDisk) -> None:
+        """Puts another disk in place of one. Whoever watches one watches the other, too; its faults go on."""
+        disk.observer, disk.faults = self.disks[name].observer, self.disks[name].faults
+        self.disks[name] = disk
+
+    def spoil(self, name: str, plan: FaultPlan) -> None:
+        """From now on, calls of a disk fail as planned."""
+        if self._has_failed(name):
+            self._failed.add(name)
+        self.plans[name] = self.disks[name].faults = plan
+
+    def mend(self) -> None:
+        """From now on, no disk is full, and none fails. What has failed before is remembered by the processes."""
+        for name, plan in self.plans.items():
+            plan.end()
+            self.disks[name].faults = None
+
+    def _has_failed(self, name: str) -> bool:
+        """Whether a call of a disk has ever failed."""
+        return name in self._failed or (name in self.plans and self.plans[name].fired)
+
+    def _must_have_failed(self, name: str, error: DiskError | StoreDamagedError) -> None:
+        """Raises an error of a disk if this disk has not failed. What cannot be read counts as damaged, but not when
+        the disk is sound again.
+        """
+        if not self._has_failed(name) or (isinstance(error, StoreDamagedError) and self.disks[name].faults is None):
+            raise Broken(f"the disk of {name} is sound: {error}") from error
+
+    def needs_restart(self, name: str) -> bool:
+        """Whether a process runs whose disk has failed so that only a restart helps."""
+        process = self._process(name)
+        return process is not None and process.store.state is StoreState.IO_ERROR
 
     def _gone(self, name: str) -> None:
         if name != "master":
@@ -201,10 +253,13 @@ class Pair:
         number = self._sent
         body = self._random.randbytes(size)
         sent = StoreMessage(b"T%d" % (number % 2), number % 3 % 2, body, b"UNIQ_KEY\x01%08x\x02" % number, 0, HOST)
-        end = master.put(sent)
+        end, code = master.put(sent)
         self.ledger.written(master.store)
         if end < 0:
-            raise Broken(f"the master refuses a message, it is {master.store.state}")
+            if not self._has_failed("master"):
+                raise Broken(f"the master refuses a message with {code.name}, it is {master.store.state}")
+            self.ledger.sends[number] = Send(-1, self.clock.monotonic(), int(code))
+            return
         self.ledger.sends[number] = Send(end, self.clock.monotonic())
         if not self._works and self._random.random() < 0.1:
             self.work(master, 1, None)  # the thread may be as fast as that
@@ -251,9 +306,12 @@ class Pair:
                 raise Broken(f"{process.loop.host}: {process.loop.unhandled}")
         if self.master is not None:
             self._check_master(self.master)
-        for slave in self.slaves.values():
+        for slave in list(self.slaves.values()):
             slave.look()
             self._check_slave(slave)
+            if slave.failed is not None and not self._works:  # a stop waits for the threads
+                self._must_have_failed(slave.name, slave.failed)
+                self.stop(slave.name)
 
     def _check_master(self, master: MasterProcess) -> None:
         if failures := {work: count for work, count in master.supervisor.failures.items() if count}:
@@ -374,6 +432,46 @@ class Pair:
             if self.ledger.sends[self._sent].code != OK:
                 raise Broken(f"at rest, a message is answered with {self.ledger.sends[self._sent].code}")
 
+    def stay_in_trouble(self) -> None:
+        """Lets time pass while disks are full or have failed.
+
+        Raises:
+            Broken: the master counts on slaves that do not copy, a slave does not say that it does not, or a sender is
+                not told.
+        """
+        for second in range(_TROUBLE_S):
+            self.advance(1000)
+            self._settle()
+            silent = [name for name, slave in self.slaves.items() if not slave.trouble and not self._is_copied(slave)]
+            if not silent and second >= _CALM_S:
+                break
+        if silent:
+            raise Broken(f"{silent} do not copy, and do not say so")
+        for slave in self.slaves.values():
+            failed = slave.store.state in (StoreState.IO_ERROR, StoreState.DISK_FULL)
+            if (failed and not slave.trouble) or (slave.trouble and slave.link is not None):
+                raise Broken(f"{slave.name} is {slave.store.state}, connected: {slave.link}, and says: {slave.trouble}")
+            if slave.store.state is StoreState.IO_ERROR and "restart" not in slave.trouble:
+                raise Broken(f"{slave.name} does not say that it needs a restart: {slave.trouble}")
+        master = self.master
+        if master is None:
+            return
+        linked = sum(slave.link is not None for slave in self.slaves.values())
+        if master.replication.in_sync_count > 1 + linked:
+            raise Broken(f"{master.replication.in_sync_count} brokers are in sync, and {linked} slaves are connected")
+        if linked < master.replication.needed:
+            self.put()
+            self._settle()
+            send = self.ledger.sends[self._sent]
+            wanted = ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_DISK_TIMEOUT
+            if send.end >= 0 and send.code not in wanted:
+                raise Broken(f"{linked} slaves are connected, and a message is answered with {send.code}")
+
+    def _is_copied(self, slave: SlaveProcess) -> bool:
+        """Whether a slave has all that its master gives, or is told by nobody what it lacks."""
+        master = self.master
+        return master is None or slave.refused is not None or slave.log.end_offset >= master.store.confirm_offset
+
     def stay_at_rest(self) -> None:
         """While nothing is sent, connections stay.
 
@@ -418,7 +516,9 @@ class Pair:
             if not moved and not any(process.loop.is_due for process in self.processes()):
                 break
         for process in self.processes():
-            self._run(process, process.workers()[1])
+            # Where there was no space, the threads try again from time to time.
+            for worker in process.workers() if process.store.state is StoreState.DISK_FULL else process.workers()[1:2]:
+                self._run(process, worker)
 
     def _unrest(self, opened: Counter[str]) -> str:
         """Returns what is not at rest; empty if all is."""
@@ -429,6 +529,8 @@ class Pair:
             return "senders wait"
         if master.store.dispatch_behind_bytes:
             return "the master does not dispatch"
+        if master.store.state is not StoreState.RUNNING:
+            return f"the master is {master.store.state}"
         forked, held = 0, sorted(channel.link.acknowledged for channel in master.server.slaves)
         for name, slave in self.slaves.items():
             if self.is_forked(name):

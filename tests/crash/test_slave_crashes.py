@@ -11,7 +11,8 @@ from tests.crash.slave_life import SEGMENT, SlaveExplorer, SlaveLife, master_log
 from tests.masters import MasterLog
 from tests.sizes import size
 
-from rucola.testing.store_life import empty_disk
+from rucola.testing.fault_plan import FaultPlan
+from rucola.testing.store_life import ROOT, empty_disk
 
 ONE_IN = size(15, 1)
 """The power fails at one in this many steps."""
@@ -119,3 +120,14 @@ def test_power_cuts_while_a_damaged_record_is_passed_over() -> None:
     print(explorer.steps, explorer.states)
     assert explorer.states > size(15, 50)
     assert life.log.end_offset == master.end
+
+
+def test_a_slave_whose_last_bytes_cannot_be_erased_has_not_stopped_cleanly() -> None:
+    life = SlaveLife(empty_disk(), master_log())
+    life.open()
+    life.follow(1500)
+    assert life.log.received_offset > life.log.end_offset > 0
+    life.disk.faults = plan = FaultPlan(1, kinds=("write",))
+    life.stop()
+    assert plan.fired
+    assert f"{ROOT}/abort" in life.disk.names

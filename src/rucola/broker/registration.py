@@ -73,10 +73,10 @@ class Registration:
         if len(topics) <= size and not self._config.enable_split_registration:
             await self._api.register_all(topics, self._topics.data_version)
             return
-        names = list(topics)
+        names, whole = list(topics), self._topics.data_version
         parts = [names[first : first + size] for first in range(0, len(names), size)]
         for number, part in enumerate(parts):
-            version = self._topics.version_of_part(len(parts) - 1 - number)
+            version = self._topics.version_of_part(whole, len(parts) - 1 - number)
             await self._api.register_all({name: topics[name] for name in part if name in topics}, version)
 
     async def close(self) -> None:

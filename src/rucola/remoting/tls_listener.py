@@ -2,6 +2,8 @@
 (RocketMQ 5.3.3, ``NettyRemotingServer.TlsModeHandler``; protocol.md 1.8).
 
 The first byte is read without being consumed, so both kinds of connection start from their first byte.
+
+A peer whose handshake is refused is told why, by an alert of TLS. Event loops close the connection without sending it.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rucola.errors import RucolaError
+from rucola.runtime.server_handshake import alert_in
 from rucola.runtime.supervision import Supervisor
 
 _TLS_HANDSHAKE = 0x16
@@ -23,6 +27,10 @@ HANDSHAKES_MAX = 32
 """Maximum number of unfinished handshakes of one address; a peer with more does not intend to finish them."""
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_S = 1.0
+_LAST_WORDS_S = 1.0
+"""How long a refused peer may go on sending: to close before would reset the connection, and lose the alert."""
+_READ_BYTES, _READS_MAX = 16 * 1024, 16
+"""What is read meanwhile at a time, and how often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +120,12 @@ class TlsListener:
                 if self._tls.permissive and await self._first_byte(accepted) != _TLS_HANDSHAKE:
                     await self._loop.connect_accepted_socket(self._protocol, accepted)
                 else:
-                    await self._loop.connect_accepted_socket(
-                        self._protocol,
-                        accepted,
-                        ssl=await self._made_context(),
-                        ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
-                    )
+                    await self._shake_hands(accepted)
             opened = True
         except TimeoutError:
             self._failed(host, f"no handshake within {HANDSHAKE_TIMEOUT_S:.0f} s")
         except OSError as error:  # ssl.SSLError is an OSError
-            self._failed(host, f"handshake failed: {getattr(error, 'reason', None) or error}")
+            self._failed(host, f"handshake failed: {_reason(error)}")
         except RucolaError as error:
             self._supervisor.failed("TLS context", error)
             self._context = None  # the next client tries again
@@ -132,6 +135,39 @@ class TlsListener:
                 del self._shaking[host]
             if not opened:
                 accepted.close()
+
+    async def _shake_hands(self, accepted: socket.socket) -> None:
+        """Gives a connection to its protocol after the handshake.
+
+        Raises:
+            OSError: the handshake has failed; the peer was told.
+        """
+        context = await self._made_context()
+        with accepted.dup() as kept:  # the loop closes its own
+            try:
+                await self._loop.connect_accepted_socket(
+                    self._protocol,
+                    accepted,
+                    ssl=context,
+                    ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+                )
+            except ssl.SSLError as error:
+                with suppress(OSError):  # including a timeout
+                    await self._refuse(kept, alert_in(error))
+                raise
+
+    async def _refuse(self, kept: socket.socket, alert: bytes) -> None:
+        """Tells a peer why, and waits a moment until it has closed."""
+        if not alert:
+            return
+        kept.setblocking(False)
+        kept.send(alert)
+        kept.shutdown(socket.SHUT_WR)
+        async with asyncio.timeout(_LAST_WORDS_S):
+            for _ in range(_READS_MAX):
+                if not await self._loop.sock_recv(kept, _READ_BYTES):
+                    return
+                await asyncio.sleep(0)  # what is there already is read in the same turn
 
     async def _made_context(self) -> ssl.SSLContext:
         context = self._tls.context
@@ -152,3 +188,9 @@ class TlsListener:
             self._loop.remove_reader(accepted.fileno())
         first = accepted.recv(1, socket.MSG_PEEK)
         return first[0] if first else -1
+
+
+def _reason(error: OSError) -> str:
+    """Returns why a handshake failed, in the words of OpenSSL."""
+    reason = str(getattr(error, "reason", None) or error) or type(error).__name__
+    return f"{reason}, {error.verify_message}" if isinstance(error, ssl.SSLCertVerificationError) else reason

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ssl
 
 from rucola.errors import ConfigError
+from rucola.runtime.server_handshake import ServerContext
 
 
 def server_context(
@@ -25,7 +26,7 @@ def server_context(
     Raises:
         ConfigError: a file cannot be used.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     _load_chain(context, cert_path, key_path, "tlsCertPath")

@@ -46,6 +46,10 @@ class FaultPlan:
         self._kinds = kinds
         self.count = 0
 
+    def end(self) -> None:
+        """From now on, no call fails: there is room again, or the disk was repaired."""
+        self._kinds = ()
+
     def __call__(self, kind: str, path: str) -> None:
         """Called before each system call; raises the error with which this call must fail, if any."""
         if kind not in self._kinds:

@@ -162,7 +162,9 @@ class Copying:
         store = self._store
         if store.state is StoreState.IO_ERROR:
             raise DiskError(
-                store.root, "sync", "the log or its queues cannot be written, see the log on standard error"
+                store.root,
+                "sync",
+                "the log or its queues cannot be written until a restart, see the log on standard error",
             )
         if store.lacks_space:
             raise DiskFullError(store.root, "write", "no space left for consume queues, index or the next segment")

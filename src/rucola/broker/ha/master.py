@@ -19,7 +19,7 @@ from rucola.broker.ha.slave_access import SlaveAccess
 from rucola.common.hosts import join_address
 from rucola.errors import AddressInUseError
 from rucola.remoting.listening import listen
-from rucola.remoting.peer_log import PeerLog
+from rucola.remoting.peer_log import AddressLog
 from rucola.remoting.tls_listener import ServerTls, TlsListener
 from rucola.runtime.logs import event
 from rucola.runtime.supervision import PeriodicWork, Supervisor
@@ -234,7 +234,7 @@ class HaServer:
         self.connections = 0
         self.fetch, self.watcher = fetch, watcher
         self._options, self._supervisor = options, supervisor
-        self._log = PeerLog()
+        self._log = AddressLog()
         self._server: asyncio.Server | TlsListener | None = None
         self._looking: PeriodicWork | None = None
         self._gathering: asyncio.TimerHandle | None = None

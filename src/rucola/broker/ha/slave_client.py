@@ -240,7 +240,7 @@ class _Connection(asyncio.BufferedProtocol):
             self._end()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # It does so with a slave that may not copy, or whose certificate it refuses. Asyncio sends no alert of TLS.
+        # It does so with a slave that may not copy, or whose certificate it refuses. A master of Rucola sends an alert.
         before = "" if self.link.progress else " before it sent anything; its log may say why"
         self.link.lost(f"the master closed the connection{before}{'' if exc is None else f': {exc}'}")
         self._end()

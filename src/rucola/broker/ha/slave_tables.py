@@ -7,8 +7,8 @@ slave has synced all that the master had when they were asked for. RocketMQ does
 A topic that the master has deleted loses its queues here, too, once two copies in a row lack it. Then the end of the
 master's log between them tells which records belong to the old topic, should it be made again.
 
-A table that is the same as before is neither decoded nor written. Every table is replaced as a whole. Event loop only;
-threads decode.
+A table that is the same as before is neither decoded nor written. Every table is replaced as a whole, and at once.
+Event loop only; threads decode and compare.
 """
 
 from __future__ import annotations
@@ -154,15 +154,17 @@ class SlaveTables:
     async def _take_topics(self, body: bytes) -> None:
         topics = self._services.topics
 
-        def changed() -> TopicConfigSerializeWrapper | None:
+        def changed() -> tuple[TopicConfigSerializeWrapper, set[str]] | None:
             table = TopicConfigSerializeWrapper.decode(body)
-            return None if topics.is_same(table.data_version, table.topic_config_table) else table
+            if topics.is_same(table.data_version, table.topic_config_table):
+                return None
+            return table, topics.table.keys() - table.topic_config_table.keys()
 
-        table = await asyncio.to_thread(changed)
-        if table is None:
+        if (found := await asyncio.to_thread(changed)) is None:
             return
+        table, vanished = found
         if RequestCode.GET_ALL_TOPIC_CONFIG in self._bodies:
-            self._vanished |= topics.table.keys() - table.topic_config_table.keys()
+            self._vanished |= vanished
         topics.follow(table.data_version, table.topic_config_table)
 
     async def _take_groups(self, body: bytes) -> None:

@@ -92,14 +92,13 @@ class SubscriptionGroupManager:
     def follow(
         self,
         version: DataVersion,
-        table: Mapping[str, SubscriptionGroupConfig],
-        forbidden: Mapping[str, Mapping[str, int]],
+        table: dict[str, SubscriptionGroupConfig],
+        forbidden: dict[str, dict[str, int]],
     ) -> None:
-        """Replaces the whole table by a master's."""
-        self.data_version = version
-        self.forbidden = {group: dict(masks) for group, masks in forbidden.items()}
-        self.table.clear()
-        self.table.update(table)
+        """Replaces the whole table by a master's, which becomes the manager's own. Whoever reads the old one in several
+        turns still has the whole of it.
+        """
+        self.data_version, self.table, self.forbidden = version, table, forbidden
         for listener in self._listeners:
             listener()
         self._kept.changed()

@@ -112,11 +112,11 @@ class TopicConfigManager:
         """Whether a master's table is the one that is here. On a slave, a thread may ask."""
         return version == self.data_version and table == self.table
 
-    def follow(self, version: DataVersion, table: Mapping[str, TopicConfig]) -> None:
-        """Replaces the whole table by a master's. Name servers are told with the next registration."""
-        self.data_version = version
-        self.table.clear()
-        self.table.update(table)
+    def follow(self, version: DataVersion, table: dict[str, TopicConfig]) -> None:
+        """Replaces the whole table by a master's, which becomes the manager's own. Whoever reads the old one in several
+        turns still has the whole of it. Name servers are told with the next registration.
+        """
+        self.data_version, self.table = version, table
         for listener in self._listeners:
             listener()
         self._kept.changed()
@@ -175,17 +175,18 @@ class TopicConfigManager:
         """The future of the topic's last change; None once this future is done."""
         return self._registering.get(topic)
 
-    def version_of_part(self, parts_left: int) -> DataVersion:
+    def version_of_part(self, whole: DataVersion, parts_left: int) -> DataVersion:
         """Returns the data version of one part of the table, which is registered in several parts.
 
         A slave's table has its master's version, so its parts count up to it.
 
         Args:
+            whole: version of the table when its registration began; a slave may have another table by now.
             parts_left: number of parts after this one.
         """
         if not self._config.is_slave:
             return self.raise_version()
-        return replace(self.data_version, counter=self.data_version.counter - parts_left)
+        return replace(whole, counter=whole.counter - parts_left)
 
     def raise_version(self) -> DataVersion:
         """Raises the data version although no topic changed, because name servers ignore data with a version that they

@@ -30,6 +30,7 @@ from rucola.errors import (
     StoreDamagedError,
     StoreLockedError,
 )
+from rucola.protocol.bodies.registration import TopicConfigSerializeWrapper
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 from rucola.store.keep_rule import KeepRule
@@ -408,6 +409,25 @@ def test_tables_of_a_broker(tmp_path: Path) -> None:
             assert b'"cg":{' in texts["subscriptionGroup.json"]
             assert b'"Flights@cg":{0:1}' in texts["consumerOffset.json"]
             assert b'"offsetTable":{' in texts["delayOffset.json"]
+            await broker.close()
+
+    run_virtual(scenario())
+
+
+def test_tables_of_a_broker_are_decoded_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode, threads = TopicConfigSerializeWrapper.decode, []
+
+    def decoded(body: bytes) -> TopicConfigSerializeWrapper:
+        threads.append(threading.current_thread())
+        return decode(body)
+
+    monkeypatch.setattr(TopicConfigSerializeWrapper, "decode", decoded)
+
+    async def scenario() -> None:
+        async with Cluster(tmp_path / "master") as cluster:
+            broker = MasterBroker(cluster.broker.address, ClientConfig(), SystemClock())
+            assert (await broker.tables()).topics
+            assert threads and threading.current_thread() not in threads
             await broker.close()
 
     run_virtual(scenario())

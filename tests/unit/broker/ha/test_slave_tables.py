@@ -461,6 +461,54 @@ def test_many_topics_are_registered_with_the_masters_version(tmp_path: Path) -> 
     run_virtual(scene())
 
 
+def test_a_table_that_comes_while_another_is_registered_in_parts_is_registered_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the name servers would take the last part of the old table for the new one, and never ask for it."""
+
+    async def scene() -> None:
+        async with Pair(tmp_path) as pair:
+            await pair.broker.topics.update_all([TopicConfig(f"T{number}") for number in range(2 * TOGETHER_MAX)])
+            await pair.start_slave()
+            await pair.in_step()
+            running, topics = pair.slave.running, pair.slave.topics
+            register_all, told = running.outer_api.register_all, []
+            newer = topics.data_version.next(0)
+
+            async def registered(part: Mapping[str, TopicConfig], version: DataVersion) -> None:
+                if not told:
+                    topics.follow(newer, topics.table | {"new": TopicConfig("new")})
+                told.append("new" in part)
+                await register_all(part, version)
+
+            monkeypatch.setattr(running.outer_api, "register_all", registered)
+            await running.registration._register(topics.table)
+            assert len(told) > 1 and not any(told)
+            assert not await running.outer_api.is_known(newer)
+            await running.registration.register()
+            assert any(told) and await running.outer_api.is_known(newer)
+
+    run_virtual(scene())
+
+
+def test_who_reads_a_table_in_several_turns_has_the_whole_of_one(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Pair(tmp_path) as pair:
+            await pair.make_topic("T")
+            await pair.make_group("cg")
+            await pair.start_slave()
+            await pair.in_step()
+            topics, groups = pair.slave.topics, pair.slave.groups
+            held = topics.table, groups.table, groups.forbidden
+            before = [dict(table) for table in held]
+            await pair.make_topic("U")
+            await pair.make_group("cg2")
+            await until(lambda: "U" in topics.table and "cg2" in groups.table)
+            assert [dict(table) for table in held] == before
+
+    run_virtual(scene())
+
+
 def test_a_topic_that_is_made_again_between_two_copies_of_the_tables_begins_anew(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Pair(tmp_path, {"slave_read_enable": True}) as pair:
