@@ -219,7 +219,7 @@ def main(arguments: list[str]) -> int:
                         played(checks, pair, options.messages)
                     except PeerError as error:
                         raise PeerError(f"{error}\n{pair.log()}") from None
-                count = compare(checks, Path(directory), ours=False)
+                count = compare(checks, Path(directory), copy_lacks_keys=True)
                 with RucolaServers(settings=SETTINGS, store=Path(directory) / "copy") as moved:
                     checks.check("a broker of ours on the slave's directory: messages consumed", consumed(moved), count)
 
