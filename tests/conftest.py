@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from tests.few import mark_more
 from tests.kernels import COMPILED, FORMS, KERNELS
 from tests.leavings import nothing_left
 from tests.places import use_memory
@@ -148,8 +149,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
     return Together(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)  # the option -m then knows the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Orders the tests for several processes: the files that take longest begin first."""
+    """Marks what is left for ``make test-more``, and lets the files that take longest begin first."""
+    mark_more(items)
     items.sort(key=lambda item: _order(item.nodeid.partition("::")[0].removeprefix("tests/")))
 
 

@@ -99,6 +99,7 @@ def bad_master() -> tuple[MasterLog, tuple[tuple[int, int], ...]]:
     return master.changed(start + 120, b"\xff\xfe"), ((start, end),)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 @pytest.mark.parametrize("workload", [whole, connections, kills, another_start])
 def test_power_cuts_leave_a_copy_that_goes_on(workload: Callable[[SlaveLife], None], sync: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -110,5 +111,13 @@ def test_a_signal_ends_all_and_the_runs_so_far_are_summed_up(
     assert not [child for child in children if Path(f"/proc/{child}").exists()]
 
 
-def test_it_runs_what_make_test_runs() -> None:
-    assert " ".join(repeat_tests.SUITE) in (repeat_tests.ROOT / "Makefile").read_text()
+def test_it_runs_what_make_test_and_make_test_more_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr(repeat_tests, "_repeat", lambda _runs, _times, given, _kept: ran.append(shlex.join(given)))
+    for part in ("all", "test", "more"):
+        assert repeat_tests.main(["--burn", "0", "--part", part], tmp_path) == 0
+    makefile = (repeat_tests.ROOT / "Makefile").read_text()
+    suite, *chosen = ran[0], ran[1].removeprefix(ran[0]), ran[2].removeprefix(ran[0])
+    assert suite in makefile
+    for target, one in zip(("test", "test-more"), chosen, strict=True):
+        assert f"\n{target}: $(VENV)/.dev\n\t$(RUN_TESTS){one}\n".replace("'", '"') in makefile

@@ -454,6 +454,7 @@ class Consumer:
         return found
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_no_queue_stays_blocked_however_often_doors_are_stuck(broker: SteppedBroker, seed: int) -> None:
     """Before the fix, queues stayed blocked for a minute."""

@@ -142,6 +142,7 @@ def test_waiting_pops_and_questions_end(broker: SteppedBroker) -> None:
 # -- clients that go on at an old offset ------------------------------------------------------------------------------
 
 
+@pytest.mark.few
 @EVENTS
 @pytest.mark.parametrize("old", [1, 2, 3, 5])
 def test_a_client_with_an_old_offset_is_told_once(broker: SteppedBroker, event: Event, old: int) -> None:
@@ -275,6 +276,7 @@ def everything(broker: SteppedBroker, topic: str = "N") -> list[bytes]:
 DELAYS: list[dict[str, str]] = [{"DELAY": "2"}, {"TIMER_DELAY_MS": "2000"}]
 
 
+@pytest.mark.few
 @EVENTS
 @pytest.mark.parametrize("delay", DELAYS, ids=["level", "timer"])
 @pytest.mark.parametrize("again", [True, False])

@@ -120,6 +120,7 @@ def test_only_sound_files_are_read(change: str, table: Path) -> None:
             LocalPlace(table).check()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("part", ["log", "config", "sizes"])
 def test_only_sound_files_are_restored(part: str, change: str, table: Path, tmp_path: Path) -> None:
@@ -150,6 +151,7 @@ def changed_state(**fields: Any) -> Callable[[Path], None]:
     return change
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "change",
     [

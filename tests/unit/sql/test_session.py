@@ -410,6 +410,7 @@ def test_columns_of_one_name_are_all_written(run: Run, tmp_path: Path) -> None:
     assert run(query, "--format", "csv")[1].splitlines() == ["a,a,a_1,a", "1,2,3,4"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("value", "text"),
     [

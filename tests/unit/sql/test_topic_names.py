@@ -127,6 +127,7 @@ def test_each_twin_is_read_by_its_exact_name(twins: Path) -> None:
         ]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     "query",
     [

@@ -194,6 +194,7 @@ def test_a_record_that_a_sender_put_into_a_body_never_replaces_another(
     assert bodies(new) == {name: body for name, body in before.items() if name[0] != "attacker"}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("phase", "ending"), [(SEARCH, ".rows"), (SEARCH, ".json"), (FILL, "")])
 @pytest.mark.parametrize("change", ["zeros", "shorter", "gone", "one bit"])
 def test_results_that_lost_their_bytes_do_not_count(
