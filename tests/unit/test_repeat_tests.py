@@ -87,6 +87,7 @@ def test_runs_that_pass_and_runs_that_do_not_begin(
     assert capsys.readouterr().out.endswith("failed without a failed test: 1 runs\n")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_all_and_the_runs_so_far_are_summed_up(
     arguments: list[str], tmp_path: Path, number: signal.Signals

@@ -175,6 +175,7 @@ def test_a_queue_that_was_popped_in_order_becomes_free(broker: SteppedBroker, st
     assert bodies(waiting) == [b"0"]
 
 
+@pytest.mark.few
 @all_steps
 def test_transactions_are_asked_about_once_in_an_interval(broker: SteppedBroker, step_ms: int) -> None:
     """They are not asked about at once, again and again, until they are given up."""

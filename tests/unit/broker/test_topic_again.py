@@ -360,6 +360,7 @@ def receipt_of(asked: Asked, queue_offset: int) -> dict[str, object]:
     return {**PLACE, "topic": "N", "offset": queue_offset, "extraInfo": receipt(asked, queue_offset)}
 
 
+@pytest.mark.few
 @EVENTS
 def test_pops_of_the_old_topic_do_not_touch_the_new_one(broker: SteppedBroker, event: Event) -> None:
     """Before, their checkpoints made messages of the new topic come twice, and a changed invisible time as well."""

@@ -242,6 +242,7 @@ def test_the_session_ends_with_the_command(
     assert fake.stopped == 1
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["verify", "find", "stats"])
 @pytest.mark.parametrize("json", [[], ["--json"]], ids=["text", "json"])
 def test_spark_gives_the_same_answers(

@@ -144,6 +144,7 @@ ATTACKS: dict[str, tuple[Callable[[Peer], Callable[[int], bytes]], tuple[int, in
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attacks_end_at_their_limit(form: str, name: str) -> None:
     attack, (least, most) = ATTACKS[name]

@@ -108,6 +108,7 @@ def test_a_physical_offset_does_not_end_the_log(name: str, number: int, tmp_path
     assert any("states another position" in line and f"position={place}" in line for line in lines)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("number", [3, 249])
 @pytest.mark.parametrize("digit", [0, -1])
 def test_the_base_of_a_batch_does_not_overwrite_a_sound_unit(number: int, digit: int, tmp_path: Path) -> None:
@@ -241,6 +242,7 @@ def test_verify_finds_a_store_time_of_zero(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize(
     ("entry", "position", "kind"),
@@ -289,6 +291,7 @@ def test_verify_leaves_no_descriptor_open(tmp_path: Path) -> None:
         assert [one.path for one in opened_by if one._descriptor >= 0] == []
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("queues", [("Orders/0", "Orders/1"), ("Orders/1", "Flights/1")])
 def test_exchanged_files_of_two_queues_serve_nothing_of_the_other(

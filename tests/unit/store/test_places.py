@@ -202,6 +202,7 @@ STRANGERS = [
 ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("name", STRANGERS)
 def test_files_of_others_are_passed_over(

@@ -169,6 +169,7 @@ def test_recovery_of_recovery_ends_in_the_same_bytes(image: Path, tmp_path: Path
     assert [name for name in ours if ours[name] != theirs[name] and not name.startswith("rucola")] == []
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("keep", [0, 1, 7, 8, 30, 100])
 def test_a_half_record_is_cut_and_zeroed_and_kept_aside(keep: int, image: Path) -> None:
     end, starts = log_end(image)
