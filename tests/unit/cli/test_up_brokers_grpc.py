@@ -160,6 +160,7 @@ def test_with_accounts_the_proxy_asks_clients_who_they_are(tmp_path: Path) -> No
     inner = json.dumps({"accessKey": "inner-account", "secretKey": secret.decode()})
     config = {"aclEnable": "true", "rocketmqHome": f"{tmp_path}/home", "brokerName": "broker"}
     config["innerClientAuthenticationCredentials"] = inner
+    config |= {"mappedFileSizeCommitLog": "4194304", "maxHashSlotNum": "1000", "maxIndexNum": "20000"}  # all are read
     signer = RequestSigner(*ADMIN, "", 1, SystemClock().wall_ms)
 
     async def work(addresses: Addresses) -> None:
