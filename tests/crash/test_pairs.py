@@ -26,6 +26,7 @@ RUNS = size(4, 40)
 """Number of runs without power cuts at each step; they take a fortieth of a second each."""
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("workload", "pair"),
     [
@@ -46,6 +47,7 @@ def test_nothing_acknowledged_is_lost_with_a_disk(workload: str, pair: str) -> N
     assert explorer.counts.promoted or explorer.counts.states < 8
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_pairs_come_to_rest_with_equal_logs(workload: str) -> None:
     for seed in range(RUNS):
@@ -88,6 +90,7 @@ def _one_copy_counts_for_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HaServer, "held_offset", lambda server, _, oldest: held(server, 1, oldest))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("defect", "workload", "pair", "seed", "found"),
     [
