@@ -182,12 +182,14 @@ def _module_leaves_nothing() -> Iterator[None]:
     """Fails a module whose fixtures leave a thread, task or process of the product, or an open store.
 
     What remains in memory after a module is in caches and remains for the rest of the run. It is frozen, too; otherwise
-    each ``gc.collect()`` of a test takes a second. Some tests thaw all objects or change the threshold.
+    each ``gc.collect()`` of a test takes a second. Small modules leave that to the next one. Some tests thaw all
+    objects or change the threshold.
     """
     with nothing_left(tasks=False):
         yield
-    gc.collect()
-    _freeze()
+    if any(gc.get_count()[1:]) or gc.get_threshold()[0] != _OBJECTS_BETWEEN_COLLECTIONS:
+        gc.collect()
+        _freeze()
 
 
 @pytest.fixture(autouse=True)

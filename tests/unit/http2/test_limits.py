@@ -197,6 +197,7 @@ def test_control_frames_that_go_with_requests(form: str) -> None:
         peer.sent()
 
 
+@pytest.mark.few(1)
 def test_late_updates_for_a_long_answer(form: str) -> None:
     peer = Peer(form, Http2Limits(control_frames=SMALL.control_frames))
     peer.feed(settings((Setting.INITIAL_WINDOW_SIZE, 1 << 30)) + word(WINDOW, 0, 1 << 30) + peer.request(1, True))

@@ -115,6 +115,7 @@ def with_bodies(path: Path, *bodies: bytes) -> Path:
     return path
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("large", [10**20, -(2**63) - 1, 10**30, 10**40, 10**300])
 def test_whole_numbers_of_any_size_are_not_rounded(large: int, tmp_path: Path) -> None:
     numbers = [large, large + 1, 2**53 + 1, 5]
