@@ -36,6 +36,11 @@ TINY = """
         @pytest.mark.parametrize("seed", range(5))
         def test_seeds(self, seed): pass
 
+    @pytest.mark.few
+    @pytest.mark.parametrize("one", [1, True])
+    @pytest.mark.parametrize("other", [1, True])
+    def test_alike(one, other): pass
+
     @pytest.mark.parametrize("seed", range(3))
     def test_all(seed): pass
 """
@@ -63,7 +68,7 @@ def collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list
 
 def test_both_targets_together_run_each_row_once(collected: dict[str, list[str]]) -> None:
     kept, rest = collected["not more"], collected["more"]
-    assert len({*kept, *rest}) == len(kept) + len(rest) == 12 + 5 + 5 + 3
+    assert len({*kept, *rest}) == len(kept) + len(rest) == 12 + 5 + 5 + 4 + 3
     combined = [re.findall(r"[\w]+", name.partition("[")[2]) for name in kept if name.startswith("test_combined")]
     assert len(combined) == 3
     assert {part for row in combined for part in row} == {
@@ -75,12 +80,20 @@ def test_both_targets_together_run_each_row_once(collected: dict[str, list[str]]
         "kill",
         "restart",
     }
-    assert kept[3:] == [
-        "test_seeds[0]",
-        "test_seeds[4]",
-        "TestInside::test_seeds[0]",
-        *(f"test_all[{n}]" for n in range(3)),
-    ]
+    seeds = ["test_seeds[0]", "test_seeds[4]", "TestInside::test_seeds[0]"]
+    alike = ["test_alike[1-1]", "test_alike[True-True]"]
+    assert kept[3:] == [*seeds, *alike, *(f"test_all[{seed}]" for seed in range(3))]
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("row", [0, 1])
+def test_rows_of_these_tests_are_marked_before_some_are_chosen(row: int, request: pytest.FixtureRequest) -> None:
+    assert (request.node.get_closest_marker("more") is not None) is (row == 1)
+    assert row == 0 or request.config.option.markexpr != "not more"
+
+
+def test_both_targets_run_before_a_change_lands() -> None:
+    assert {"make test", "make test-more"} <= set((ROOT / ".ci/run").read_text().splitlines())
 
 
 @pytest.mark.parametrize(
