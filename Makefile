@@ -1,6 +1,7 @@
 # make help         this list
 # make demo         the main job: 336,776 flights through broker, clients and Spark
 # make test         the tests, unless this tree has passed them (AGAIN=1: also then)
+# make test-more    more rows of the same tests: combinations, seeds and stores that make test leaves out
 # make check        everything a change must pass: lint, pages, tests
 # make lint         format, ruff, strict types, import contracts, generated files, citations, pages
 # make docs         rewrites what is generated: import graph, sync face, tables of access, options, formats, metrics, events
@@ -21,7 +22,7 @@ KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py src/rucola/*
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint docs site bench conformance crash faults lake campaign wheels clean
+.PHONY: help demo test test-more check lint docs site bench conformance crash faults lake campaign wheels clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -69,9 +70,14 @@ demo: $(VENV)/.demo
 
 # Files of bytecode are wanted: each of the processes would compile all tests, in half a minute.
 # Python 3.11 may fail to parse the source of a failed test while other threads run; --tb=native does not parse it.
+RUN_TESTS = @env -u PYTHONDONTWRITEBYTECODE $(BIN)/python tools/run_tests.py --name $@ $(if $(AGAIN),--again) \
+	$(BIN)/python -m pytest --tb=native --durations 10 --numprocesses 4 --dist loadfile --no-loadscope-reorder
+
 test: $(VENV)/.dev
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python tools/run_tests.py $(if $(AGAIN),--again) \
-		$(BIN)/python -m pytest --tb=native --durations 10 --numprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(RUN_TESTS) -m "not more"
+
+test-more: $(VENV)/.dev
+	$(RUN_TESTS) -m more
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

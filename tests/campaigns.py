@@ -168,9 +168,10 @@ CAMPAIGNS = {
         {"PROCESSES": 4},
     ),
     "repeat": Campaign(
-        "all tests, again and again while the machine is busy; names those that fail only sometimes",
-        ("tools.repeat_tests --times {TIMES} --burn {BURN}",),
-        {"TIMES": 20, "BURN": 1},
+        "make test and make test-more, again and again while the machine is busy; names what fails only sometimes; "
+        "PART=test or PART=more repeats one of both",
+        ("tools.repeat_tests --times {TIMES} --burn {BURN} --part {PART}",),
+        {"TIMES": 20, "BURN": 1, "PART": "all"},
     ),
     "fallbacks": Campaign(
         "tests of client, broker and offline reader where a system has nothing of what only Linux has",

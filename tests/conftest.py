@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from tests.few import mark_more
 from tests.kernels import COMPILED, FORMS, KERNELS
 from tests.leavings import nothing_left
 from tests.places import use_memory
@@ -32,15 +33,24 @@ _TOGETHER = ("tests/spark/", "tests/lake/")
 _LONGEST_FIRST = (
     "spark/test_stream",
     "lake/",
-    "scenario/test_sigkill_broker",
-    "unit/broker/test_pop.py",
+    "scenario/test_consumer_faults",
+    "fuzz/",
     "spark/",
-    "crash/test_defects",
-    "golden/test_exchanges",
     "crash/",
-    "attack/",
+    "golden/test_exchanges",
     "scenario/",
+    "unit/lab/",
     "unit/cli/",
+    "examples/",
+    "attack/",
+    "unit/testing/",
+    "unit/sql/",
+    "unit/test_",
+    "unit/sync/",
+    "unit/lake/",
+    "unit/demo/",
+    "golden/",
+    "unit/store/",
 )
 """Files that begin first, because they take longest: their tests wait for processes while others compute."""
 
@@ -148,8 +158,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
     return Together(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)  # the option -m then knows the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Orders the tests for several processes: the files that take longest begin first."""
+    """Marks what is left for ``make test-more``, and lets the files that take longest begin first."""
+    mark_more(items)
     items.sort(key=lambda item: _order(item.nodeid.partition("::")[0].removeprefix("tests/")))
 
 
@@ -170,12 +182,14 @@ def _module_leaves_nothing() -> Iterator[None]:
     """Fails a module whose fixtures leave a thread, task or process of the product, or an open store.
 
     What remains in memory after a module is in caches and remains for the rest of the run. It is frozen, too; otherwise
-    each ``gc.collect()`` of a test takes a second. Some tests thaw all objects or change the threshold.
+    each ``gc.collect()`` of a test takes a second. Small modules leave that to the next one. Some tests thaw all
+    objects or change the threshold.
     """
     with nothing_left(tasks=False):
         yield
-    gc.collect()
-    _freeze()
+    if any(gc.get_count()[1:]) or gc.get_threshold()[0] != _OBJECTS_BETWEEN_COLLECTIONS:
+        gc.collect()
+        _freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,9 @@
 """Runs the tests many times while the machine is busy, and names those that fail only sometimes:
-``python tools/repeat_tests.py [--times 20] [--burn 1] [PYTEST ARGUMENTS]``.
+``python tools/repeat_tests.py [--times 20] [--burn 1] [--part all] [PYTEST ARGUMENTS]``.
 
-Without arguments of pytest, it runs what ``make test`` runs. The output of a failed run is kept in ``build/repeat``.
-The exit status is 1 if a run failed. On Ctrl-C or SIGTERM, pytest and the busy processes end, and the runs so far are
-summed up.
+Without arguments of pytest, it runs what ``make test`` and ``make test-more`` run, or one of them. The output of a
+failed run is kept in ``build/repeat``. The exit status is 1 if a run failed. On Ctrl-C or SIGTERM, pytest and the busy
+processes end, and the runs so far are summed up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "build/repeat"
 SUITE = ("--numprocesses", "4", "--dist", "loadfile", "--no-loadscope-reorder")
-"""The arguments of pytest in ``make test``."""
+"""The arguments of pytest in ``make test`` and ``make test-more``."""
+PARTS = {"all": (), "test": ("-m", "not more"), "more": ("-m", "more")}
+"""What ``--part`` adds to them."""
 
 _GRACE_S = 30.0
 """Seconds that an interrupted pytest has to end its servers."""
@@ -55,12 +57,13 @@ def main(arguments: list[str] | None = None, kept: Path = KEPT) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0] if __doc__ else None, allow_abbrev=False)
     parser.add_argument("--times", type=int, default=20, help="number of runs (20)")
     parser.add_argument("--burn", type=int, default=1, help="number of cores that are kept busy meanwhile (1)")
+    parser.add_argument("--part", choices=PARTS, default="all", help="make test, make test-more, or both (all)")
     options, wanted = parser.parse_known_args(arguments)
     kept.mkdir(parents=True, exist_ok=True)
     runs: list[Run] = []
     try:
         with _terminated_like_interrupted(), _burning(options.burn):
-            _repeat(runs, options.times, wanted or SUITE, kept)
+            _repeat(runs, options.times, wanted or [*SUITE, *PARTS[options.part]], kept)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
         return 130

@@ -1,7 +1,7 @@
-"""Runs the tests, unless this very tree has passed them: ``python tools/run_tests.py [--again] COMMAND...``.
+"""Runs tests, unless this very tree has passed them: ``python tools/run_tests.py [--name NAME] [--again] COMMAND...``.
 
 A tree is its files but for what ``.gitignore`` names, the interpreter and the installed packages. What passed stands in
-``.venv/.tested``. ``make check`` runs the tests, so ``make test`` after it has nothing to do.
+``.venv/.passed-NAME``. ``make check`` runs the tests, so ``make test`` after it has nothing to do.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ ROOT = Path(__file__).resolve().parent.parent
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     """Returns the exit code of the tests."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--name", default="test", help="target of make: which of the tests the command runs (test)")
     parser.add_argument("--again", action="store_true", help="also if the tree has passed")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
-    passed = root / ".venv/.tested"
+    passed = root / f".venv/.passed-{options.name}"
     before = digest_of(root)
     known = passed.read_text().splitlines() if passed.exists() else []
     if known[:1] == [before] and not options.again:
-        print(f"make test: this tree passed at {known[1]}; to run the tests again: make test AGAIN=1")
+        print(f"make {options.name}: this tree passed at {known[1]}; again: make {options.name} AGAIN=1")
         return 0
     code = subprocess.run(options.command, cwd=root, check=False).returncode
     # With options from outside it may have been a part of the tests; a file changed meanwhile was not tested.

@@ -249,6 +249,7 @@ def test_s13_a_registration_is_unpacked_within_bounds(tmp_path: Path) -> None:
     run(scene())
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("number", ["1e300", "1e999", "9" * 30, '"' + "9" * 30 + '"', '"x"', "[]", "{}"])
 @pytest.mark.parametrize("name", ["readQueueNums", "perm", "timestamp", "counter"])
 def test_s15_numbers_that_nobody_could_be_told(name: str, number: str, tmp_path: Path) -> None:
@@ -522,6 +523,7 @@ def test_s62_a_defect_in_any_handler_costs_its_request_only(tmp_path: Path, monk
     run(scene())
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("born", ["-1", "9223372036854775807", "-9223372036854775808", "0"])
 @pytest.mark.parametrize("flags", [0, 0x10, 0x20, 0x30])
 def test_s63_times_and_address_flags_of_the_producer_are_not_believed(born: str, flags: int, tmp_path: Path) -> None:

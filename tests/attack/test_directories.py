@@ -11,6 +11,7 @@ from tests.sizes import size
 SEEDS = range(1, 1 + size(20, 100))
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(sys.platform != "linux", reason="needs fork, FIFOs and another user")
 @pytest.mark.parametrize("first", SEEDS[::10])
 def test_no_command_leaves_its_directory(first: int) -> None:

@@ -40,6 +40,7 @@ def test_s65_floods_of_frames(name: str) -> None:
     run_stepped(scene())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["PING", "SETTINGS"])
 def test_s65_answers_that_the_attacker_does_not_read(kind: str) -> None:
     """It sends requests, too, which earn it control frames, and reads nothing of all that comes."""

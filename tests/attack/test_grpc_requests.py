@@ -132,6 +132,7 @@ def changed(data: bytes, chance: random.Random) -> bytes:
     return bytes(made)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_s70_requests_that_are_nearly_right(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
     chance = random.Random(seed)

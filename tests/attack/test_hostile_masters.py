@@ -132,6 +132,7 @@ class HostilePort(HaPort):
             await asyncio.sleep(1)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("begun", [False, True], ids=["new", "begun"])
 @pytest.mark.parametrize("attack", ENDED, ids=lambda attack: attack.__name__)
 def test_s76_a_master_that_sends_what_no_master_sends(

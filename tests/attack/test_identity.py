@@ -500,6 +500,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_request_that_waits_reads_nothing_after_its_rights_have_ended(tmp_path: Path, code: int, change: str) -> None:

@@ -165,6 +165,7 @@ def test_a_key_that_others_could_read(tmp_path: Path) -> None:
         kept_tls(str(directory))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", [KEY_FILE, CERTIFICATE_FILE, "lock"])
 @pytest.mark.parametrize("kind", ["link", "FIFO", "directory"])
 def test_entries_that_lead_elsewhere(tmp_path: Path, name: str, kind: str) -> None:

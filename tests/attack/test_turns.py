@@ -322,6 +322,7 @@ def test_sends_that_are_no_work_of_a_kernel_end_with_their_turn(
     run(play())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("mapped", "turns"), [(True, (10, 40)), (False, (250, 300))])
 def test_sends_whose_queues_must_be_mapped_look_at_the_time(
     tmp_path: Path, postponed: list[int], mapped: bool, turns: tuple[int, int]

@@ -24,6 +24,7 @@ def test_power_cuts(kind: str) -> None:
     assert explorer.states > 60
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("number", "kinds"),
     [(0, ANY_CALL), (errno.EIO, ANY_CALL), (errno.ENOSPC, NEEDS_SPACE)],

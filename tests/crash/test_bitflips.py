@@ -16,6 +16,7 @@ SEEDS = [len(FIELDS) * (n % len(STORES)) + n % len(FIELDS) + _ROUND * (n // len(
 """Seeds that flip bits in each field once, and in each store two or three times; whole: three times as often."""
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_flipped_bit_costs_that_message_at_most(seed: int, tmp_path: Path) -> None:
     damaged = variant(seed)

@@ -27,6 +27,7 @@ def explore(name: str, sync: bool, every: int = 1, quick: bool = False) -> Broke
     return explorer
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_power_cuts(name: str, sync: bool) -> None:
@@ -140,6 +141,7 @@ DEFECTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, bool, int, str]] 
 """Each defect, its workload, whether syncs are waited for, n for a power cut at one in n steps, and what is noticed."""
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("defect", "name", "sync", "every", "what"), DEFECTS, ids=[each[0].__name__ for each in DEFECTS]
 )

@@ -66,6 +66,7 @@ def sweep(workload: str, fault: tuple[bool, int, frozenset[str]]) -> None:
         nth += 1
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", PLANTED)
 def test_power_cuts_notice(name: str) -> None:
     workload, defect = PLANTED[name]
@@ -90,6 +91,7 @@ def test_progress_ahead_of_the_disk_is_noticed_without_a_power_cut(
         explore(workload, sample=0)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", PLANTED_FAULTS)
 def test_faults_notice(name: str) -> None:
     workload, defect = PLANTED_FAULTS[name]
@@ -105,6 +107,7 @@ def test_power_cuts_notice_directories_that_are_not_synced() -> None:
         CrashExplorer(config(True), SEED, sample=4, prepare=prepare).run(WORKLOADS["put"])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", FOUND)
 def test_found_and_fixed(name: str) -> None:
     workload, defect = FOUND[name]
@@ -112,6 +115,7 @@ def test_found_and_fixed(name: str) -> None:
         explore(workload, every=ONE_IN.get(name, 1))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", FOUND_IN_RECOVERY)
 def test_found_in_recovery_and_fixed(name: str) -> None:
     workload, sample, compound_every, every, defect = FOUND_IN_RECOVERY[name]
@@ -119,6 +123,7 @@ def test_found_in_recovery_and_fixed(name: str) -> None:
         explore(workload, sample, compound_every, every)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", BETWEEN_THREADS)
 def test_turns_of_threads_notice(name: str) -> None:
     workload, seed, defect = BETWEEN_THREADS[name]
@@ -154,6 +159,7 @@ def test_unit_tests_notice(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
         test(tmp_path / "defect", monkeypatch)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", {**FOUND_BY_FAULTS, **MAPS_FAIL})
 def test_found_by_faults_and_fixed(name: str) -> None:
     workload, fault, defect = {**FOUND_BY_FAULTS, **MAPS_FAIL}[name]

@@ -28,6 +28,7 @@ FULL_ONE_IN = size(16, 1)
 FLUSH = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("workload", "sync"), [("put", True), ("roll", False), ("kill", True), ("kill", False)])
 def test_power_cuts_at_the_steps_of_a_run(workload: str, sync: bool) -> None:
     """The next test has the other workloads, and ``make crash`` all of them in both flush modes with random states."""
@@ -38,6 +39,7 @@ def test_power_cuts_at_the_steps_of_a_run(workload: str, sync: bool) -> None:
     assert explorer.counts.states > size(30, 50)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("workload", sorted({*WORKLOADS} - {"expired_and_deleted"}))  # it is long
 def test_power_cuts_while_the_threads_go_on_in_turns(workload: str) -> None:
     explorer = CrashExplorer(config(len(workload) % 2 == 0), SEED + 1, sample=0, interleaved=True, every=ONE_IN)
@@ -56,6 +58,7 @@ def test_turns_and_states_are_the_same_for_a_seed() -> None:
     assert counts[0].switches > 10
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("workload", "every", "sync"),
     [("put", 120, True), ("roll", 100, False), ("kill", 180, True), ("missing_queue", 100, False)],
@@ -81,6 +84,7 @@ def test_whole_segments_of_64_kib(sync: bool) -> None:
     assert explorer.counts.states > size(10, 60)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("fault", "workload", "sync"),
     [
@@ -98,6 +102,7 @@ def test_a_call_fails_or_the_process_is_killed(fault: str, workload: str, sync: 
     assert sum(fired) >= 1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("fault", ["EIO reading once", "EIO reading for ever"])
 def test_reads_fail_while_the_threads_go_on_in_turns(fault: str) -> None:
     """Reads fail in recovering and consuming threads, and in threads that read ahead for them."""
@@ -125,6 +130,7 @@ def test_consumers_wait_for_what_is_not_in_memory() -> None:
     assert lives[0].pulls["cold"] >= 2 <= lives[0].pulls["found"]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("workload", "sync"),
     [("put", True), ("put", False), ("roll", True), ("index_roll", False), ("queues", True), ("clean_stop", False)],

@@ -52,6 +52,7 @@ def live(store: Path, count: int, *, killed: bool = False) -> str:
 SMALL_BLOCKS = ("ext4", "-b", "1024", "-m", "0")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("disk_kind", "sparse"),
     [(("xfs",), False), (SMALL_BLOCKS, False), (SMALL_BLOCKS, True)],

@@ -27,6 +27,7 @@ flushDiskType=ASYNC_FLUSH
 """
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_start_serves_what_is_intact_or_refuses(seed: int, tmp_path: Path) -> None:
     damaged = variant(seed)
@@ -46,6 +47,7 @@ def test_a_lost_byte_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             check(variant(seed), tmp_path / str(seed))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", PROCESS_SEEDS)
 def test_the_command_serves_or_refuses_with_one_line(seed: int, tmp_path: Path) -> None:
     damaged = variant(seed, BROKER_CASES)

@@ -27,6 +27,7 @@ def told(jobs: int, broken: str = "") -> tuple[list[tuple[str, int, tuple[int, .
     return rows, None if found is None else found[1].violation
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("broken", ["", "b2", "c0"])
 def test_the_outcome_is_the_same_for_all_numbers_of_processes(broken: str) -> None:
     alone = told(1, broken)

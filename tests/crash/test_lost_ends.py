@@ -6,6 +6,7 @@ import pytest
 from tests.crash.lost_ends import base, variant
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("seed", range(24))
 def test_no_reader_delivers_wrong_bytes_of_a_stretch(seed: int) -> None:
     outcome = variant(seed)

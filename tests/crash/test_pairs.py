@@ -28,6 +28,7 @@ RUNS = size(2, 40)
 """Number of runs without power cuts at each step; they take a fortieth of a second each."""
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("workload", "pair"),
     [
@@ -49,6 +50,7 @@ def test_nothing_acknowledged_is_lost_with_a_disk(workload: str, pair: str) -> N
     assert explorer.counts.promoted or explorer.counts.states < 8
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_pairs_come_to_rest_with_equal_logs(workload: str) -> None:
     for seed in range(RUNS):
@@ -99,6 +101,7 @@ def _trouble_is_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Copying, "_check_disk", lambda _: None)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("defect", "workload", "pair", "seed", "found"),
     [

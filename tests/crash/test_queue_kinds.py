@@ -78,6 +78,7 @@ def recover(state: CrashState, sync: bool, acked_end: int) -> None:
     assert found == [], (state.choice, found)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("sync", [False, True])
 def test_all_kinds_of_queues_agree_with_the_log_after_a_power_cut(sync: bool) -> None:
     life, random, known = StoreLife(empty_disk(), kinds(sync)), Random(SEED), set()

@@ -89,6 +89,7 @@ def check(store: MessageStore, acknowledged: Acknowledged, index: bool) -> None:
         assert decode_message(view).physical_offset == acknowledged[number][3]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("mode", ["async", "sync"])
 @pytest.mark.parametrize(("index", "seed"), [("index", 11), ("plain", 12)])
 def test_nothing_acknowledged_is_lost(mode: str, index: str, seed: int, tmp_path: Path) -> None:

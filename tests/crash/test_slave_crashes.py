@@ -14,7 +14,7 @@ from tests.sizes import size
 from rucola.testing.fault_plan import FaultPlan
 from rucola.testing.store_life import ROOT, empty_disk
 
-ONE_IN = size(15, 1)
+ONE_IN = size(25, 1)
 """The power fails at one in this many steps."""
 ONE_IN_FEW = size(2, 1)
 """The same for short workloads."""
@@ -100,6 +100,7 @@ def bad_master() -> tuple[MasterLog, tuple[tuple[int, int], ...]]:
     return master.changed(start + 120, b"\xff\xfe"), ((start, end),)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 @pytest.mark.parametrize("workload", [whole, connections, kills, another_start])
 def test_power_cuts_leave_a_copy_that_goes_on(workload: Callable[[SlaveLife], None], sync: bool) -> None:
@@ -108,17 +109,17 @@ def test_power_cuts_leave_a_copy_that_goes_on(workload: Callable[[SlaveLife], No
     explorer.watch(life)
     workload(life)
     print(explorer.steps, explorer.states)
-    assert explorer.states > 15
+    assert explorer.states > size(8, 15)
 
 
 def test_power_cuts_while_a_damaged_record_is_passed_over() -> None:
     master, gaps = bad_master()
-    explorer = SlaveExplorer(7, SAMPLE, size(12, 1), gaps)
+    explorer = SlaveExplorer(7, SAMPLE, size(25, 1), gaps)
     life = SlaveLife(empty_disk(), master)
     explorer.watch(life)
     damaged(life)
     print(explorer.steps, explorer.states)
-    assert explorer.states > size(15, 50)
+    assert explorer.states > size(8, 50)
     assert life.log.end_offset == master.end
 
 

@@ -187,6 +187,7 @@ class Cuts:
             raise Broken("a manifest does not say whether its bytes are kept")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("common", "ours", "theirs"),
     [

@@ -20,6 +20,7 @@ from rucola.store.topic_deletion import TopicDeletion
 from rucola.testing.clock import ManualClock
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("config", ["sync", "pool"])
 def test_promises_are_kept_between_threads(config: str) -> None:
     life_s = size(8, 15) / 10

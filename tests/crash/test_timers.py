@@ -114,11 +114,13 @@ def explore(
     return explorer
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("number", "name"), list(enumerate(WORKLOADS)))
 def test_power_cuts(number: int, name: str) -> None:
     assert explore(WORKLOADS[name], number % 2 == 0, every=ONE_IN).states > 20
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_power_cuts_while_the_threads_go_on_in_turns(name: str) -> None:
     assert explore(WORKLOADS[name], len(name) % 2 == 0, interleaved=True, sample=0, every=ONE_IN).states > 20
@@ -152,6 +154,7 @@ def skip_what_was_due(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TimerStore, "_first_time", lambda self, _, __, now_ms: now_ms - now_ms % 1000)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("defect", "name", "sync"),
     [

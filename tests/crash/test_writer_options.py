@@ -67,6 +67,7 @@ def test_power_cut_between_calls(workload: str, sync: bool) -> None:
     assert explorer.counts.states > size(6, 40)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("fault", "options", "sync"),
     [
@@ -82,6 +83,7 @@ def test_a_call_fails_or_the_process_is_killed(fault: str, options: Options, syn
     assert sum(fired) > 3
 
 
+@pytest.mark.few(1)
 @FLUSH
 def test_a_disk_that_fails_from_the_first_segment_on(sync: bool) -> None:
     """A new segment is created under a temporary name. If the disk fails, this file may stay in any log directory."""

@@ -36,6 +36,7 @@ def places(path: Path, topic: str | None, *more: str) -> Any:
     return sorted(tuple(row.values()) for row in table.select(PLACE).to_pylist())
 
 
+@pytest.mark.few(25)
 @pytest.mark.parametrize(("directory", "name"), CASES, ids=[name for _, name in CASES])
 def test_queues_answer_as_messages_do(
     directory: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

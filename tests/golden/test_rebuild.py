@@ -41,6 +41,7 @@ REBUILT = [name for name in CASES if not name.startswith(SAME_LOG) or name in OT
 WITHOUT_LOG = "clean_stop_log_deleted"
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("name", REBUILT)
 def test_rebuilt_files_are_those_of_a_dispatch(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)

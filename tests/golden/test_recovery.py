@@ -192,6 +192,7 @@ def test_the_queues_hold_the_units_of_the_reference(case: Case, tmp_path: Path) 
             assert tags.get((physical_offset, queue_offset), tags_code) == tags_code, name
 
 
+@pytest.mark.few(20)
 def test_pulls_answer_what_the_reference_answers(case: Case, tmp_path: Path) -> None:
     unpack(case.name, tmp_path)
     store = opened(case, tmp_path)
@@ -228,6 +229,7 @@ def is_whole(store: MessageStore, entry: dict[str, Any]) -> bool:
     return store.message_at(entry["physicalOffset"]) is not None
 
 
+@pytest.mark.few(20)
 def test_queries_by_key_find_what_the_log_holds(case: Case, tmp_path: Path) -> None:
     unpack(case.name, tmp_path)
     store = opened(case, tmp_path)
@@ -281,6 +283,7 @@ def matching_ids(case: Case, asked: dict[str, Any]) -> list[str]:
     ]
 
 
+@pytest.mark.few(20)
 def test_searches_by_time_find_what_the_reference_finds(case: Case, tmp_path: Path) -> None:
     unpack(case.name, tmp_path)
     store = opened(case, tmp_path)
@@ -332,6 +335,7 @@ def test_the_checkpoint_says_what_the_reference_needs_to_know(case: Case, tmp_pa
     assert checkpoint.confirm_physical_offset == case.expect["store"]["maxPhyOffset"]
 
 
+@pytest.mark.few(20)
 def test_appends_go_on_and_everything_is_there_after_two_more_starts(case: Case, tmp_path: Path) -> None:
     unpack(case.name, tmp_path)
     next_offsets = ends_of_log(case) | {("Afterwards", 3): 0}

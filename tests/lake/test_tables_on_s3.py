@@ -129,6 +129,7 @@ def run_until_done(url: str, directory: Path, options: dict[str, str]) -> None:
     raise AssertionError("three runs failed")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("kind", "fault"),
     [

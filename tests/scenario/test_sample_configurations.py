@@ -64,6 +64,7 @@ def _masked(line: str, store: Path) -> str:
     return re.sub(r'(?<=\d:)\d+(?="[]}])', "PORT", re.sub(r'(?<="pid":)\d+', "PID", line))
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", blocks())
 def test_the_start_says_these_lines(name: str) -> None:
     entries, expected = blocks()[name]

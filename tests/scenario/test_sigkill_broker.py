@@ -99,6 +99,7 @@ async def read_all(server: Server) -> list[bytes]:
     return bodies
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("flush", ["async", "sync"])
 def test_nothing_acknowledged_is_lost(tmp_path, flush):
     servers: list[Server] = []

@@ -102,6 +102,7 @@ def test_tables_of_other_formats(spark: SparkSession, store: MessageStore, tmp_p
     assert same_rows(both(), left)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 def test_times_that_no_column_can_have(spark: SparkSession, tmp_path: Path, format: str) -> None:
     clock, table = ManualClock(), tmp_path / "table"

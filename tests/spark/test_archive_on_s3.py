@@ -52,6 +52,7 @@ def place(
     return found
 
 
+@pytest.mark.few(1)
 def test_archive_compact_topic_table_restore(
     spark: SparkSession,
     store: MessageStore,

@@ -57,6 +57,7 @@ def wait_until(condition: Callable[[], bool], query: StreamingQuery) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("place", ["broker", "directory"])
 def test_a_restart_takes_exactly_the_new_rows(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, place: str

@@ -109,6 +109,7 @@ def test_a_row_that_a_page_lacks_comes_back(page: str, row: str) -> None:
     assert generated_docs.rendered("".join(line for line in lines if not line.startswith(row))) == text
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [

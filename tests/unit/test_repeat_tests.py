@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -86,6 +87,7 @@ def test_runs_that_pass_and_runs_that_do_not_begin(
     assert capsys.readouterr().out.endswith("failed without a failed test: 1 runs\n")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_all_and_the_runs_so_far_are_summed_up(
     arguments: list[str], tmp_path: Path, number: signal.Signals
@@ -110,5 +112,13 @@ def test_a_signal_ends_all_and_the_runs_so_far_are_summed_up(
     assert not [child for child in children if Path(f"/proc/{child}").exists()]
 
 
-def test_it_runs_what_make_test_runs() -> None:
-    assert " ".join(repeat_tests.SUITE) in (repeat_tests.ROOT / "Makefile").read_text()
+def test_it_runs_what_make_test_and_make_test_more_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr(repeat_tests, "_repeat", lambda _runs, _times, given, _kept: ran.append(shlex.join(given)))
+    for part in ("all", "test", "more"):
+        assert repeat_tests.main(["--burn", "0", "--part", part], tmp_path) == 0
+    makefile = (repeat_tests.ROOT / "Makefile").read_text()
+    suite, *chosen = ran[0], ran[1].removeprefix(ran[0]), ran[2].removeprefix(ran[0])
+    assert suite in makefile
+    for target, one in zip(("test", "test-more"), chosen, strict=True):
+        assert f"\n{target}: $(VENV)/.dev\n\t$(RUN_TESTS){one}\n".replace("'", '"') in makefile

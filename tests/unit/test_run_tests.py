@@ -34,6 +34,12 @@ def test_a_tree_that_passed_is_not_tested_again(tree: Path, capsys: pytest.Captu
     assert "this tree passed at 2" in capsys.readouterr().out
 
 
+def test_each_target_is_remembered_by_itself(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = ("echo run >> runs", "--name", "test-more")
+    assert [run(tree), run(tree, *more), run(tree), run(tree, *more)] == [1, 2, 2, 2]
+    assert "make test-more: this tree passed at 2" in capsys.readouterr().out
+
+
 CHANGES: dict[str, Callable[[Path], object]] = {
     "content": lambda tree: (tree / "src/a.py").write_text("2\n"),
     "new": lambda tree: (tree / "src/b.py").write_text(""),

@@ -58,6 +58,7 @@ def places(path: Path, topic: str | None, *more: str, filter: Any = None, **opti
     return sorted(tuple(row.values()) for row in table.select(PLACE).to_pylist())
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("order", list(ScanOrder))
 @pytest.mark.parametrize("topic", ["flights", "größe", None])
 def test_no_message_is_read(
@@ -120,6 +121,7 @@ def files_of(path: Path) -> Iterator[Path]:
     yield from (file for file in sorted((path / "consumequeue").rglob("*")) if file.is_file())
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(size(6, 0), 12))  # 6 and 11 find entries that leave out records
 def test_damaged_queues_give_what_a_scan_gives(intact: Path, seed: int) -> None:
     rng = random.Random(seed)

@@ -81,6 +81,7 @@ def test_the_kernel_is_never_wrong(scan: ModuleType) -> None:
         assert outcome == (check_body(body, ANY_OBJECT).problem is None) or b"\\" in body, body
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("value", "shape"),
     [

@@ -145,6 +145,7 @@ def waiting() -> Iterator[Waiting]:
     yield Waiting()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 def test_accepted_messages_come(change: str, killed: bool, waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,7 @@ def begin(broker: SteppedBroker) -> None:
 # -- after a step back ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few
 @events
 @steps_back
 @pytest.mark.parametrize("delay", [{"TIMER_DELAY_MS": "5000"}, {"DELAY": "3"}], ids=["timer", "level"])
@@ -114,6 +115,7 @@ def test_the_same_with_a_restart(step_ms: int, event: Event) -> None:
     assert everything(broker) == [b"after"]
 
 
+@pytest.mark.few
 @events
 @steps_back
 def test_popped_messages_are_revived(broker: SteppedBroker, step_ms: int, event: Event) -> None:
@@ -173,6 +175,7 @@ def test_a_queue_that_was_popped_in_order_becomes_free(broker: SteppedBroker, st
     assert bodies(waiting) == [b"0"]
 
 
+@pytest.mark.few
 @all_steps
 def test_transactions_are_asked_about_once_in_an_interval(broker: SteppedBroker, step_ms: int) -> None:
     """They are not asked about at once, again and again, until they are given up."""
@@ -218,6 +221,7 @@ def wait(broker: SteppedBroker, connection: Connection, born_ms: int, poll_ms: i
     return broker.request(RequestCode.POP_MESSAGE, fields, connection=connection)
 
 
+@pytest.mark.few
 @events
 @all_steps
 @pytest.mark.parametrize("shared", [True, False])
@@ -252,6 +256,7 @@ def test_waiting_requests_end_in_time(broker: SteppedBroker, step_ms: int, event
 # -- after a step forward ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few
 @events
 @pytest.mark.parametrize("step_ms", FORWARD, ids=["1s", "1h", "26d", "70d"])
 def test_after_a_step_forward_nothing_is_lost(broker: SteppedBroker, step_ms: int, event: Event) -> None:

@@ -65,6 +65,7 @@ def scene(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Sc
     return Scene(monkeypatch, request.param)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("same", [True, False], ids=["same connection", "another"])
 @pytest.mark.parametrize("state", STATES)
 def test_the_repeated_pop_gets_the_message_and_the_older_one_nothing(scene: Scene, state: str, same: bool) -> None:
@@ -454,6 +455,7 @@ class Consumer:
         return found
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_no_queue_stays_blocked_however_often_doors_are_stuck(broker: SteppedBroker, seed: int) -> None:
     """Before the fix, queues stayed blocked for a minute."""

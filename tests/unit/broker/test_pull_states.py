@@ -396,6 +396,7 @@ _HEAD, *_ROWS = [re.split(r"  +", line.strip()) for line in OUTCOMES.strip("\n")
 CASES = [(row[0], happens, expected) for row in _ROWS for happens, expected in zip(_HEAD[1:], row[1:], strict=True)]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("state", "happens", "expected"), CASES)
 def test_every_event_in_every_state(state: str, happens: str, expected: str) -> None:
     scene = Scene()

@@ -94,6 +94,7 @@ def test_a_long_expression_is_compiled_in_many_short_steps() -> None:
     assert sum(1 for _ in compile_steps(between)) > 140, "instructions count, too"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ["pull", "heartbeat", "pop", "check"])
 def test_others_are_served_while_an_expression_is_compiled(tmp_path: Path, steps: Compiled, kind: str) -> None:
     async def scene() -> None:
@@ -134,6 +135,7 @@ def test_others_are_served_while_an_expression_is_compiled(tmp_path: Path, steps
     run(scene())
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ["pull", "heartbeat", "pop", "check"])
 def test_expressions_are_refused_when_too_many_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     async def scene() -> None:

@@ -283,6 +283,7 @@ def test_a_message_without_a_destination_is_skipped_and_not_counted_for_ever(lif
     assert counted is None or counted.count == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("prepared", [True, False])
 def test_very_many_withdrawals_of_one_time_are_read_in_pieces(life, clock, prepared):
     """Before the fix, 30,000 recalls of one time made a turn of the event loop last 0.4 s."""
@@ -583,6 +584,7 @@ def golden(ended: str, directory: Path) -> dict[str, object]:
     return case.expected
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_store_of_the_reference(tmp_path, ended):
     """Each delayed message in a store of RocketMQ is delivered once, when it is due. The recalled message is never
@@ -619,6 +621,7 @@ def test_store_of_the_reference(tmp_path, ended):
     life.stop()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_opening_the_reference_store_changes_no_unit(tmp_path, ended):
     """A store that RocketMQ wrote can be opened, and its slots and units stay the same, byte for byte."""
@@ -633,6 +636,7 @@ def test_opening_the_reference_store_changes_no_unit(tmp_path, ended):
     assert expected["ended"] == ended
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_same_bytes_as_the_reference(tmp_path, ended):
     """Timer log and wheel rebuilt from RocketMQ's commit log, at the times of its writes, equal RocketMQ's files."""

@@ -142,6 +142,7 @@ def test_waiting_pops_and_questions_end(broker: SteppedBroker) -> None:
 # -- clients that go on at an old offset ------------------------------------------------------------------------------
 
 
+@pytest.mark.few
 @EVENTS
 @pytest.mark.parametrize("old", [1, 2, 3, 5])
 def test_a_client_with_an_old_offset_is_told_once(broker: SteppedBroker, event: Event, old: int) -> None:
@@ -275,6 +276,7 @@ def everything(broker: SteppedBroker, topic: str = "N") -> list[bytes]:
 DELAYS: list[dict[str, str]] = [{"DELAY": "2"}, {"TIMER_DELAY_MS": "2000"}]
 
 
+@pytest.mark.few
 @EVENTS
 @pytest.mark.parametrize("delay", DELAYS, ids=["level", "timer"])
 @pytest.mark.parametrize("again", [True, False])
@@ -358,6 +360,7 @@ def receipt_of(asked: Asked, queue_offset: int) -> dict[str, object]:
     return {**PLACE, "topic": "N", "offset": queue_offset, "extraInfo": receipt(asked, queue_offset)}
 
 
+@pytest.mark.few
 @EVENTS
 def test_pops_of_the_old_topic_do_not_touch_the_new_one(broker: SteppedBroker, event: Event) -> None:
     """Before, their checkpoints made messages of the new topic come twice, and a changed invisible time as well."""

@@ -112,6 +112,7 @@ KINDS = pytest.mark.parametrize("send", [send_timed, send_delayed, send_half, se
 MOVED = pytest.mark.parametrize("send", [send_timed, send_half])
 
 
+@pytest.mark.few
 @EVENTS
 @KINDS
 def test_old_segments_stay_while_a_message_waits_in_them(
@@ -132,6 +133,7 @@ def test_old_segments_stay_while_a_message_waits_in_them(
     assert expire(broker, looks=2) >= 3 * SEGMENT, "nothing waits any more"
 
 
+@pytest.mark.few
 @EVENTS
 @MOVED
 def test_for_lack_of_space_waiting_messages_move_and_the_log_is_shortened(
@@ -234,6 +236,7 @@ def test_a_restart_after_the_move_delivers_nothing_twice(broker: SteppedBroker) 
     assert everything(broker) == [b"waits"]
 
 
+@pytest.mark.few
 @pytest.mark.usefixtures("movable")
 @pytest.mark.parametrize("moment", range(12))
 def test_a_kill_during_the_move_loses_nothing(broker: SteppedBroker, moment: int) -> None:
@@ -358,6 +361,7 @@ def test_messages_of_a_deleted_topic_are_not_moved(broker: SteppedBroker) -> Non
 # -- a full disk ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few
 @KINDS
 @pytest.mark.parametrize("forcibly", [True, False])
 def test_only_a_disk_on_which_nothing_can_be_stored_costs_waiting_messages(
@@ -389,6 +393,7 @@ def test_only_a_disk_on_which_nothing_can_be_stored_costs_waiting_messages(
 # -- costs and defects ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(1)
 def test_units_that_are_delivered_are_passed_once(broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The search for the oldest waiting message does not walk through all messages each time."""
     for _ in range(300):

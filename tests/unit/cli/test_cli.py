@@ -180,6 +180,7 @@ def test_a_person_gets_one_block_and_ready(tmp_path):
     assert all(line.split()[1] == "INFO" for line in log.splitlines())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("command", ["up", "namesrv", "broker"])
 def test_other_signals_do_not_end_a_server(command, tmp_path):
     """SIGQUIT writes the stacks, also when the event loop hangs; SIGUSR1 and SIGUSR2 do nothing."""
@@ -306,6 +307,7 @@ def test_slaves_that_up_cannot_run(
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "problem"), [("", "is a directory"), ("nope.conf", "no such file")])
 def test_a_configuration_that_cannot_be_read(tmp_path, name, problem):
     for command in (("broker", "-c"), ("namesrv", "-c"), ("up", "--config")):
@@ -313,6 +315,7 @@ def test_a_configuration_that_cannot_be_read(tmp_path, name, problem):
         assert (code, error) == (2, f"rucola: option --config: {tmp_path / name}: {problem}\n")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("which", ["--namesrv-port", "--broker-port", "--http-port", "--grpc-port"])
 def test_a_port_in_use(store, which):
     before = content(store)

@@ -74,6 +74,7 @@ def test_up_takes_the_usual_port_if_it_is_free(tmp_path: Path, monkeypatch: pyte
     up(tmp_path, work, brokers=brokers)
 
 
+@pytest.mark.few(1)
 @BROKERS
 def test_up_does_without_the_usual_port_if_it_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brokers: int
@@ -89,6 +90,7 @@ def test_up_does_without_the_usual_port_if_it_is_taken(
             up(tmp_path, work, grpc_port=port, brokers=brokers)
 
 
+@pytest.mark.few(1)
 @BROKERS
 def test_up_does_without_the_extra_unless_the_port_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], brokers: int

@@ -156,6 +156,7 @@ def test_name_servers(tmp_path: Path, capsys: Capture) -> None:
     scene(tmp_path, capsys, work)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("command", "said"),
     [

@@ -246,6 +246,7 @@ def test_bash_completes_commands_and_options(capsys: pytest.CaptureFixture[str])
     assert main(["completion", "tcsh"]) == 2
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no FIFOs")
 @pytest.mark.parametrize("command", [["up", "--ephemeral"], ["broker"], ["namesrv"]], ids=["up", "broker", "namesrv"])
 def test_a_signal_ends_a_command_that_waits_for_its_configuration(tmp_path: Path, command: list[str]) -> None:

@@ -570,6 +570,7 @@ def test_values_that_are_too_large_are_2(arguments: list[str], store: Path, caps
     assert "is not allowed" in capsys.readouterr().err
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("descriptor", [0, 1, 2])
 def test_a_closed_standard_stream_is_no_error(descriptor: int, store: Path) -> None:
     command = f"exec {sys.executable} -m rucola store verify {store} {descriptor}>&-"
@@ -577,6 +578,7 @@ def test_a_closed_standard_stream_is_no_error(descriptor: int, store: Path) -> N
     assert (found.returncode, found.stderr) == (0, "")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["rebuild", "salvage"])
 def test_workers_end_with_a_command_that_is_killed(name: str, store: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"

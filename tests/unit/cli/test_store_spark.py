@@ -116,6 +116,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return error
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_nothing_of_spark_is_imported_without_the_option(name: str, store: str, tmp_path: Path) -> None:
     names = {"DIR": store, "NEW": str(tmp_path / "new")}
@@ -128,6 +129,7 @@ def test_nothing_of_spark_is_imported_without_the_option(name: str, store: str, 
     assert ended.stdout.endswith("[]")
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     "master",
     [
@@ -148,6 +150,7 @@ def test_a_missing_master_is_refused(store: str, capsys: pytest.CaptureFixture[s
     assert "'--spark' requires an argument" in refused(capsys, "verify", store, "--spark")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "master",
     [
@@ -239,6 +242,7 @@ def test_the_session_ends_with_the_command(
     assert fake.stopped == 1
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["verify", "find", "stats"])
 @pytest.mark.parametrize("json", [[], ["--json"]], ids=["text", "json"])
 def test_spark_gives_the_same_answers(

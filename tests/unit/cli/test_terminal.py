@@ -157,6 +157,7 @@ def _all_of(descriptor: int) -> str:
     return content.decode("utf-8", "surrogateescape")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("form", [(), ("--json",)])
 @pytest.mark.parametrize("command", ["ls", "info", "cat", "verify", "grep", "find", "stats"])
 def test_commands_on_a_store_with_such_names(store: Path, command: str, form: tuple[str, ...]) -> None:

@@ -160,6 +160,7 @@ def test_with_accounts_the_proxy_asks_clients_who_they_are(tmp_path: Path) -> No
     inner = json.dumps({"accessKey": "inner-account", "secretKey": secret.decode()})
     config = {"aclEnable": "true", "rocketmqHome": f"{tmp_path}/home", "brokerName": "broker"}
     config["innerClientAuthenticationCredentials"] = inner
+    config |= {"mappedFileSizeCommitLog": "4194304", "maxHashSlotNum": "1000", "maxIndexNum": "20000"}  # all are read
     signer = RequestSigner(*ADMIN, "", 1, SystemClock().wall_ms)
 
     async def work(addresses: Addresses) -> None:
@@ -181,6 +182,7 @@ def test_with_accounts_the_proxy_asks_clients_who_they_are(tmp_path: Path) -> No
         text = ""
         async with asyncio.timeout(TIMEOUT_S):
             while not up <= set(text.splitlines()):  # on a busy machine, the first answers may come too late
+                await asyncio.sleep(0.1 if text else 0)
                 _, text = await asyncio.to_thread(get, {"http": addresses.http}, "/metrics")
         assert 'rucola_grpc_outcomes_total{broker="proxy",method="SendMessage",status="FORBIDDEN"} 1.0' in text
         assert 'rucola_broker_up{broker="proxy"}' not in text

@@ -127,6 +127,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("kind", "call"), PAIRS)
 def test_another_event_loop_is_refused_at_once(rocketmq, kind, call):
     rocketmq.create_topic("T", queues=1)

@@ -227,6 +227,7 @@ async def leave(way: Callable[[Any], Awaitable[Any]], stage: Stage) -> None:
         await asyncio.ensure_future(way(stage.loop() if in_block else Iterable(stage)))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", [Noted, NotedOrderly])
 @pytest.mark.parametrize("way", [*HANDLED, *FAILED])
 def test_a_way_out_of_a_loop(way, kind):

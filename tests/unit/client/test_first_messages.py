@@ -68,6 +68,7 @@ async def reading(
         yield pushed
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("others", [0, 1])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("kind", KINDS)
@@ -103,6 +104,7 @@ async def servers_alone() -> AsyncIterator[None]:
     yield
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("more", ["a topic that did not exist", "another queue"])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("kind", KINDS)

@@ -33,6 +33,7 @@ def test_the_package_imports_nothing_of_its_own() -> None:
     assert "asyncio" not in loaded
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("package", ["rucola", "rucola.sync"])
 @pytest.mark.parametrize("name", ["Producer", "PushConsumer"])
 def test_a_client_without_account_and_traces_imports_neither(name: str, package: str) -> None:

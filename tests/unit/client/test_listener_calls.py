@@ -118,6 +118,7 @@ def in_form(form: str, got: list[int], outcome: Callable[[int], object]) -> Call
 FORMS = ["coroutine", "at once", "function", "function that returns a coroutine"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("error", [*RAISED, KeyboardInterrupt])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", KINDS)
@@ -359,6 +360,7 @@ STATUSES = [
 ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("result", "good"), STATUSES, ids=str)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", KINDS)
@@ -448,6 +450,7 @@ UNFIT = {
 UNFIT_AWAITABLES = {"raises": RaisingAwait, "wrong": WrongAwait, "endless": EndlessAwait}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("result", [*UNFIT, *UNFIT_AWAITABLES])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", KINDS)
@@ -467,6 +470,7 @@ def test_results_that_cannot_be_inspected_end_no_worker(kind, form, result, capl
     run_stepped(scene())
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("result", [*UNFIT, *UNFIT_AWAITABLES])
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("kind", KINDS)

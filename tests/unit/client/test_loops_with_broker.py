@@ -438,6 +438,7 @@ def test_nothing_of_an_unsubscribed_topic_comes_after_unsubscribe(tmp_path, kind
     scene_of(tmp_path, work)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ["push", "listener", "lite", "poll"])
 def test_members_that_join_get_nothing_again(tmp_path, kind, monkeypatch):
     """The old owner of a queue stores how far it came before the new one looks, and a late offset changes nothing."""

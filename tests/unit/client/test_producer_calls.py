@@ -21,6 +21,7 @@ from rucola.testing.event_loop import advance, run_stepped, settle
 RAISED = [OSError("x"), SystemExit(1), asyncio.CancelledError(), StopIteration(), GeneratorExit(), BaseException("x")]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("known", [True, False], ids=["known route", "unknown route"])
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
 def test_every_exception_of_a_selector_fails_its_send_alone(run, broker, error, known):

@@ -32,6 +32,7 @@ def fails_once(monkeypatch: pytest.MonkeyPatch, owner: type[Any], name: str) -> 
     return calls
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", ["push", "orderly", "lite"])
 @pytest.mark.parametrize(
     ("owner", "name"),

@@ -53,6 +53,7 @@ class Raising:
         self.execute_local_transaction = self.check_local_transaction = functions[kind]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("error", [*RAISED, KeyboardInterrupt()], ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("kind", ["plain", "coroutine", "function that returns a coroutine"])
 def test_every_exception_of_a_listener_is_a_failed_call(broker, kind, error):

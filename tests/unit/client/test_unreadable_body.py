@@ -46,6 +46,7 @@ async def dead_letters(servers) -> list[MessageExt]:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("trace", [False, True])
 @pytest.mark.parametrize("form", ["coroutine", "function"])
 @pytest.mark.parametrize("orderly", [False, True])

@@ -25,6 +25,7 @@ KILLED = Measurements(
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seen", [KILLED, Measurements()], ids=["a whole run", "nothing observed"])
 def test_page_is_written(tmp_path: Path, seen: Measurements) -> None:
     page = tmp_path / "flights.png"

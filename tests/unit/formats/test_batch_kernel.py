@@ -194,6 +194,7 @@ WRONG = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
 def test_too_long_batches_are_refused(batches: ModuleType, form: str, change: Callable[[Message], None]) -> None:
     kinds = [PlanKind.INT32, PlanKind.INT64, PlanKind.TEXT, PlanKind.REPEATED]

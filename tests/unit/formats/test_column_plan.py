@@ -293,6 +293,7 @@ def test_invalid_plans(columns: ModuleType, fields: tuple[int, ...]) -> None:
             call()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", FILLED)
 @pytest.mark.parametrize(
     ("field", "value"),

@@ -345,6 +345,7 @@ def test_the_last_of_several_fields_counts(form: str) -> None:
     assert decoder(form).decode(block(*VALID, (b"x-id", b"1"), (b"x-id", b"2")))[b"x-id"] == b"2"
 
 
+@pytest.mark.few(1)
 def test_large_strings_are_read_to_their_end(form: str) -> None:
     one = decoder(form, [b"x-id"], list_max=200)
     long = hpack.Encoder().encode([("x", "y" * 50_000)])

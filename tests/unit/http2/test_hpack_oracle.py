@@ -132,6 +132,7 @@ def check_entry(ours: Decoded, name: bytes, text: bytes, table: list[tuple[bytes
         assert entry == -1
 
 
+@pytest.mark.few(1)
 @pytest.mark.timeout(size(600, 3600))
 @pytest.mark.parametrize("seed", range(3))
 def test_our_blocks_are_read_by_others(seed: int) -> None:

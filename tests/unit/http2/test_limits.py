@@ -144,6 +144,7 @@ ATTACKS: dict[str, tuple[Callable[[Peer], Callable[[int], bytes]], tuple[int, in
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attacks_end_at_their_limit(form: str, name: str) -> None:
     attack, (least, most) = ATTACKS[name]
@@ -196,6 +197,7 @@ def test_control_frames_that_go_with_requests(form: str) -> None:
         peer.sent()
 
 
+@pytest.mark.few(1)
 def test_late_updates_for_a_long_answer(form: str) -> None:
     peer = Peer(form, Http2Limits(control_frames=SMALL.control_frames))
     peer.feed(settings((Setting.INITIAL_WINDOW_SIZE, 1 << 30)) + word(WINDOW, 0, 1 << 30) + peer.request(1, True))

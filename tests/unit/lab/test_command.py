@@ -125,6 +125,7 @@ def test_files_in_memory_are_told(tmp_path: Path, capsys: Capture, monkeypatch: 
     assert "is a file system in memory" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_run_removes_its_files(tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(

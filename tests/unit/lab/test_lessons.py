@@ -10,12 +10,16 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tests.sizes import size
 
+from rucola.lab import readings as readings_module
+from rucola.lab import text as text_module
+from rucola.lab import workbench
 from rucola.lab.course import LESSONS, lesson_named, program_of, run_lesson
 from rucola.lab.lesson import Lesson, Size
 from rucola.lab.machine import has_no_disk
 from rucola.lab.picture import draw
-from rucola.lab.readings import REPETITIONS, Readings, Verdict
+from rucola.lab.readings import Readings, Verdict
 from rucola.lab.text import claim_text, filled, tables
 
 PROGRAM_LINES_MAX = 150
@@ -25,8 +29,17 @@ OF_A_DISK = {"warm-search", "expiry"}
 """Lessons that count pages; on a file system in memory, these counts mean nothing."""
 
 
+@pytest.fixture
+def repetitions(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Fewer repetitions than users have; one would make no difference between one number and the median of all."""
+    count = size(2, readings_module.REPETITIONS)
+    for module in (readings_module, text_module, workbench):
+        monkeypatch.setattr(module, "REPETITIONS", count)
+    return count
+
+
 @pytest.mark.parametrize("name", LESSONS)
-def test_lesson(name: str, tmp_path: Path) -> None:
+def test_lesson(name: str, tmp_path: Path, repetitions: int) -> None:
     told: list[str] = []
     done: list[int] = []
     readings = run_lesson(name, Size.SMALL, tmp_path, told.append, done.append)
@@ -34,16 +47,16 @@ def test_lesson(name: str, tmp_path: Path) -> None:
 
     assert list(tmp_path.iterdir()) == [], "temporary files are left"
     assert len(told) == 1 and str(tmp_path) in told[0] and "MiB" in told[0]
-    assert done == [*range(REPETITIONS), REPETITIONS]
+    assert done == [*range(repetitions), repetitions]
     assert {quantity for quantity, *_ in readings.cells()} == {quantity.name for quantity in lesson.quantities}
-    assert all(len(values) == REPETITIONS for *_, values in readings.cells())
+    assert all(len(values) == repetitions for *_, values in readings.cells())
     for claim in lesson.claims:
         text = claim_text(claim, readings)
         assert "{" not in text and "Measured: " in text
     for title, header, rows in tables(lesson, readings):
         assert rows and all(len(row) == len(header) for row in rows), title
     for place in () if name in OF_A_DISK and has_no_disk(tmp_path) else COUNTED.get(name, ()):
-        assert readings.verdict(lesson.claims[place]) == (Verdict.HOLDS, REPETITIONS), lesson.claims[place].text
+        assert readings.verdict(lesson.claims[place]) == (Verdict.HOLDS, repetitions), lesson.claims[place].text
     for seed in range(20):
         check_words(lesson, varied(readings, Random(seed)))
     picture = draw(lesson, readings)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
-from matplotlib.figure import Figure
 
 from rucola.lab.lesson import Quantity, X
 from rucola.lab.picture import Scale, draw_panels
 from rucola.lab.readings import Readings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 QUANTITY = Quantity("time", "Time of a write", "µs per record", "record size, bytes")
 
@@ -22,6 +26,8 @@ def panel(rows: dict[X, list[float]], quantity: Quantity = QUANTITY, series: tup
 
 
 def drawn(readings: Readings, *quantities: Quantity) -> Figure:
+    from matplotlib.figure import Figure  # not in each process that collects the tests
+
     figure = Figure(figsize=(10.8, 4), layout="constrained")
     draw_panels(figure, quantities, readings)
     figure.draw_without_rendering()

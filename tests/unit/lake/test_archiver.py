@@ -131,6 +131,7 @@ class KilledFiles(Files):
         return call
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_at_any_step_of_a_commit_loses_and_repeats_nothing(
     tmp_path: Path, store: MessageStore, after: bool

@@ -84,6 +84,7 @@ def test_commits_of_another_run_are_on_the_disk_before_the_next_commit(
     assert log.commit(log.snapshot(), add(table, 3)) == 2
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("left", [0, 1, 0.3, 0.9, "line", "zeros"])
 def test_a_torn_newest_commit_is_refused_with_the_way_out(
     tmp_path: Path, store: MessageStore, left: float | str

@@ -88,6 +88,7 @@ DEMANDS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("demand", DEMANDS)
 def test_a_demand_that_rucola_does_not_meet_is_named(tmp_path: Path, store: MessageStore, demand: str) -> None:
     table = tmp_path / "table"

@@ -83,6 +83,7 @@ def tail_rows(directory: Path, format: str = "delta") -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values())[1:] for row in found)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("count", [5, 10, 11, 40])
 def test_each_life_of_a_topic_is_archived_once(tmp_path: Path, store: MessageStore, format: str, count: int) -> None:
     """The new queue is shorter than the old one, as long, one longer, or much longer."""

@@ -77,6 +77,7 @@ def test_old_files_behind_a_link_are_not_deleted(table: Path, outside: Path) -> 
     assert contents(outside) == before
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("pattern", ["_delta_log", "_rucola", "topic=flights", "topic=flights/storeDay=*"])
 def test_nothing_is_written_through_a_link(pattern: str, table: Path, outside: Path, tmp_path: Path) -> None:
     path = max(table.glob(pattern))
@@ -108,6 +109,7 @@ CHANGES: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_only_sound_files_are_read(change: str, table: Path) -> None:
     path = data_file(table)
@@ -120,6 +122,7 @@ def test_only_sound_files_are_read(change: str, table: Path) -> None:
             LocalPlace(table).check()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("part", ["log", "config", "sizes"])
 def test_only_sound_files_are_restored(part: str, change: str, table: Path, tmp_path: Path) -> None:
@@ -150,6 +153,7 @@ def changed_state(**fields: Any) -> Callable[[Path], None]:
     return change
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "change",
     [

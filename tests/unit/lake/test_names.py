@@ -126,6 +126,7 @@ def test_brokers_of_a_cluster_are_archived_into_one_table(tmp_path: Path, store:
     assert archive(tmp_path / "table", store=tmp_path / "three", broker_name="three") == 20
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("also_gone", [False, True])
 def test_another_log_of_the_same_name_is_refused_without_a_common_topic(
     tmp_path: Path, store: MessageStore, format: str, also_gone: bool

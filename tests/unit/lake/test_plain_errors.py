@@ -27,6 +27,7 @@ def put_odd(store: MessageStore, *topics: str) -> None:
     store.dispatch()
 
 
+@pytest.mark.few(1)
 def test_topics_with_odd_names_are_archived(tmp_path: Path, store: MessageStore, format: str) -> None:
     put_odd(store, *ODD)
     place: Any = {"store": tmp_path / "store", "format": format}

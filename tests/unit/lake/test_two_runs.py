@@ -75,6 +75,7 @@ def new_queue(store: MessageStore) -> None:
     store.dispatch()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("old", [False, True], ids=["new table", "old table"])
 @pytest.mark.parametrize("when", ["snapshot", "commit"])
 def test_another_run_that_was_faster_is_no_data_loss(

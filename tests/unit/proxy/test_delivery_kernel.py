@@ -131,6 +131,7 @@ TAKEN = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", TAKEN)
 @pytest.mark.parametrize("times", [0, 126, 127, INT32_MAX - 1])
 def test_records_that_it_takes(name, times):

@@ -180,6 +180,7 @@ def test_a_priority():
 KINDS = [kind.value for kind in MessageKind]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", MessageKind)
 @pytest.mark.parametrize("expected", [*KINDS, "MIXED", "UNSPECIFIED", "normal", None])
 def test_the_kind_must_be_that_of_the_topic(kind, expected):
@@ -276,6 +277,7 @@ def test_outside_the_borders(name):
     assert code_of(sent) == getattr(messages, code)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("control", ["\0", "\1", "\2", "\x1f", "\x7f", "\x80", "\x9f"])
 @pytest.mark.parametrize(
     ("place", "code"),

@@ -77,6 +77,7 @@ STRANGERS: dict[str, Callable[[Path, Path], None]] = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", STRANGERS)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_only_files_are_opened(operation: str, kind: str, tree: tuple[Files, Path, Path]) -> None:
@@ -100,6 +101,7 @@ def test_only_files_are_opened(operation: str, kind: str, tree: tuple[Files, Pat
     assert files.exists(f"{root}/inside/it")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("way", ["../victim/precious", "inside/../../victim/precious", "inside/./file", "/inside/file"])
 def test_no_path_leads_out(way: str, operation: str, tree: tuple[Files, Path, Path]) -> None:

@@ -41,6 +41,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("order", ["log", "queue"])
 @pytest.mark.parametrize("expression", ["*", "UA", "nothing = 1", "TAGS = 'AA'"])
 def test_every_message_of_the_topic_is_counted_once(store: Path, order: str, expression: str) -> None:

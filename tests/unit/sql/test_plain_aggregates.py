@@ -109,6 +109,7 @@ BY_MESSAGES = [
 ]
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("query", BY_QUEUES)
 def test_no_message_is_read(directory: Path, read: list[Any], scanned: Any, query: str) -> None:
     with connect(directory) as session:
@@ -126,6 +127,7 @@ EMPTY = {query for query in BY_MESSAGES if query.endswith(("'orders'", "'none'",
 """Queries that need no message, whoever answers them."""
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize("query", BY_MESSAGES)
 def test_other_queries_read_messages(directory: Path, read: list[Any], scanned: Any, query: str) -> None:
     with connect(directory) as session:
@@ -166,6 +168,7 @@ def set_back(path: Path, part: float) -> None:
             output.write(timestamp_ms.to_bytes(8, "big"))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.99])
 def test_a_clock_that_stepped_back(tmp_path: Path, part: float, read: list[Any], scanned: Any) -> None:
     path = filled(tmp_path / "store")

@@ -115,6 +115,7 @@ def with_bodies(path: Path, *bodies: bytes) -> Path:
     return path
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("large", [10**20, -(2**63) - 1, 10**30, 10**40, 10**300])
 def test_whole_numbers_of_any_size_are_not_rounded(large: int, tmp_path: Path) -> None:
     numbers = [large, large + 1, 2**53 + 1, 5]
@@ -410,6 +411,7 @@ def test_columns_of_one_name_are_all_written(run: Run, tmp_path: Path) -> None:
     assert run(query, "--format", "csv")[1].splitlines() == ["a,a,a_1,a", "1,2,3,4"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("value", "text"),
     [

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from tests.sizes import size
 from tests.unit.arrow.records import message
 from tests.unit.arrow.stores import open_store
 
@@ -127,6 +128,7 @@ def test_each_twin_is_read_by_its_exact_name(twins: Path) -> None:
         ]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     "query",
     [
@@ -224,9 +226,10 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_odd_names(odd: Path) -> None:
     names = [name for name in ODD if "/" not in name]
     with connect(odd) as session:
-        for name in names:
+        for number, name in enumerate(names):
             assert column(session, f'select "of" from {quoted(name)}') == [name]
-            assert column(session, f"select topic from rucola.messages where topic = {literal(name)}") == [name]
+            if number % size(4, 1) == 0:
+                assert column(session, f"select topic from rucola.messages where topic = {literal(name)}") == [name]
         for name in names[::-4]:
             assert column(session, f"select topic from {quoted(name)}") == [name]
         assert column(session, 'select t."of" from duckdb_tables t join pg_class using (flag)') == []

@@ -50,6 +50,7 @@ def lengths(store: MessageStore) -> dict[tuple[bytes, int], int]:
     return {name: store.max_queue_offset(*name) for name in store.queue_names()}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("number", [0, MIDDLE, LAST])
 @pytest.mark.parametrize(
@@ -74,6 +75,7 @@ def test_a_queue_offset_moves_neither_the_message_nor_the_end_of_its_queue(
     assert any("record does not agree with its queue" in line for line in lines)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("mask", [0x80, 0x40, 1])
 def test_a_queue_id_leaves_the_message_where_its_unit_is(name: str, mask: int, tmp_path: Path) -> None:
@@ -88,6 +90,7 @@ def test_a_queue_id_leaves_the_message_where_its_unit_is(name: str, mask: int, t
     assert any("record is not put into the queue that it names" in line for line in lines)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("number", [0, MIDDLE, LAST])
 def test_a_physical_offset_does_not_end_the_log(name: str, number: int, tmp_path: Path) -> None:
@@ -105,6 +108,7 @@ def test_a_physical_offset_does_not_end_the_log(name: str, number: int, tmp_path
     assert any("states another position" in line and f"position={place}" in line for line in lines)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("number", [3, 249])
 @pytest.mark.parametrize("digit", [0, -1])
 def test_the_base_of_a_batch_does_not_overwrite_a_sound_unit(number: int, digit: int, tmp_path: Path) -> None:
@@ -186,6 +190,7 @@ def test_filled_records_are_not_delivered_for_their_place(tmp_path: Path) -> Non
     running.shutdown()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize(
     ("position", "mask", "kind"),
@@ -237,6 +242,7 @@ def test_verify_finds_a_store_time_of_zero(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize(
     ("entry", "position", "kind"),
@@ -285,6 +291,7 @@ def test_verify_leaves_no_descriptor_open(tmp_path: Path) -> None:
         assert [one.path for one in opened_by if one._descriptor >= 0] == []
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("queues", [("Orders/0", "Orders/1"), ("Orders/1", "Flights/1")])
 def test_exchanged_files_of_two_queues_serve_nothing_of_the_other(

@@ -67,7 +67,7 @@ def test_every_byte_in_use_is_looked_at(case: Case, tmp_path: Path) -> None:
             count = IndexHeader.decode(data).index_count
             first = INDEX_HEADER.size + 4 * case.config("maxHashSlotNum", 0)
             header = [at for at in range(INDEX_HEADER.size) if not slots_at <= at < slots_at + 4]
-            slots = range(INDEX_HEADER.size, first, size(29, 7))
+            slots = range(INDEX_HEADER.size, first, size(61, 7))
             # The step has no common divisor with the length of an entry, so each byte of an entry gets its turn.
             entries = range(first + INDEX_ENTRY.size, first + INDEX_ENTRY.size * count, size(53, 13))
             for at in (*header, *slots, *entries):

@@ -127,6 +127,7 @@ def a_salvage(path: Path) -> None:
 USES: list[Callable[[Path], None]] = [a_start, a_start_after_a_kill, a_repair, a_salvage]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize(
     "place",
@@ -201,6 +202,7 @@ STRANGERS = [
 ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("name", STRANGERS)
 def test_files_of_others_are_passed_over(
@@ -275,6 +277,7 @@ def test_salvage_does_not_use_a_working_directory_that_is_a_link(store: Path, vi
     assert seen(victim) == before
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "content",
     ["", "[]", "{", '{"torn": 1}', '{"units": 3, "keys": {}}', '{"units": "../../x", "queues": [[1]]}', "[" * 99999],

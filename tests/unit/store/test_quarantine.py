@@ -158,6 +158,7 @@ DAMAGES: list[Callable[[Path], None]] = [
 ]
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_everything_sound_is_served_and_offsets_are_never_used_again(
     damage: Callable[[Path], None], image: Path, whole: Path

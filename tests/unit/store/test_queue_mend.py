@@ -65,6 +65,7 @@ def before_the_log(path: Path, number: int) -> None:
     flip(path / QUEUE, 20 * number, 128)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("number", [0, 1, COUNT // 2, COUNT - 1])
 @pytest.mark.parametrize("damage", [zeroed, elsewhere, of_another_size, before_the_log])
 def test_an_entry_that_leads_nowhere_is_written_again(damage: Damage, number: int, image: Path) -> None:

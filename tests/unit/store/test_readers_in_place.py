@@ -192,6 +192,7 @@ def test_a_batch_with_a_message_that_cannot_be_stored_is_not_seen(options: dict[
     check(reader, store, tmp_path)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("room", [50, 250, 450, 950])
 def test_messages_written_by_one_call_that_finds_no_space_are_not_seen(room: int, tmp_path: Path) -> None:
     disk = Disk()

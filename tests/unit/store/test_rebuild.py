@@ -236,6 +236,7 @@ def test_a_restart_skips_finished_tasks(store: Path) -> None:
     assert contents(store) == before
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("phase", [SCAN, QUEUES, INDEX])
 def test_results_that_lost_their_bytes_do_not_count(phase: str, store: Path) -> None:
     """A power cut, a bad disk or somebody else changed what an interrupted rebuild had written."""

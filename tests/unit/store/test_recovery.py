@@ -169,6 +169,7 @@ def test_recovery_of_recovery_ends_in_the_same_bytes(image: Path, tmp_path: Path
     assert [name for name in ours if ours[name] != theirs[name] and not name.startswith("rucola")] == []
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("keep", [0, 1, 7, 8, 30, 100])
 def test_a_half_record_is_cut_and_zeroed_and_kept_aside(keep: int, image: Path) -> None:
     end, starts = log_end(image)
@@ -265,6 +266,7 @@ def test_missing_queues_and_index_are_rebuilt(clean: bool, killed: Path, stopped
     assert units(path) == whole
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("lost", [2000, 4000, 6000])
 def test_a_file_of_a_queue_lost_while_the_store_was_stopped_is_noticed(
     lost: int, stopped: Path, tmp_path: Path
@@ -309,6 +311,7 @@ def test_a_damaged_queue_is_repaired(image: Path) -> None:
     assert units(image) == whole
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("lost", [0, 1, 130, 349])
 def test_units_that_are_there_are_written_again_many_at_once(
     lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

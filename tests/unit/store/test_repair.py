@@ -49,6 +49,7 @@ CORRECTED = [
 ]
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("target", CORRECTED)
 def test_one_damage_is_repaired_and_the_repair_undone(target: str, tmp_path: Path) -> None:
     seed = damaged(target, tmp_path)

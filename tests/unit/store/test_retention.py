@@ -158,6 +158,7 @@ def test_a_removal_that_fails_is_tried_again_and_leaves_no_hole(life: Life) -> N
     life.store.shutdown()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("hour", "used", "hours", "gone"),
     [

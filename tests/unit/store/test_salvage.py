@@ -167,6 +167,7 @@ def test_an_interrupted_salvage_goes_on(store: Path, tmp_path: Path, monkeypatch
     assert sorted(path.name for path in tmp_path.iterdir()) == ["image", "new", "store", "whole"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("damage", ["magic", "body"])
 @pytest.mark.parametrize("longer", [0, 40, -40])
 def test_a_record_that_a_sender_put_into_a_body_never_replaces_another(
@@ -194,6 +195,7 @@ def test_a_record_that_a_sender_put_into_a_body_never_replaces_another(
     assert bodies(new) == {name: body for name, body in before.items() if name[0] != "attacker"}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("phase", "ending"), [(SEARCH, ".rows"), (SEARCH, ".json"), (FILL, "")])
 @pytest.mark.parametrize("change", ["zeros", "shorter", "gone", "one bit"])
 def test_results_that_lost_their_bytes_do_not_count(

@@ -49,6 +49,7 @@ def test_time_goes_on_more_slowly_than_the_clock(back_ms: int, per_s: int, store
     assert scene.after(200, stored) == per_s // 5
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("step_ms", [1, 1000])
 def test_it_ends_when_it_was_said_to_end(step_ms: int, stored: bool, caplog: pytest.LogCaptureFixture) -> None:

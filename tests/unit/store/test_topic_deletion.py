@@ -145,6 +145,7 @@ class Refusing(Files):
             raise DiskError(path, "change", "no")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("nth", range(1, 12))
 def test_a_disk_that_fails_on_the_way_loses_no_message_of_a_topic_made_again(tmp_path: Path, nth: int) -> None:
     files = Refusing()

@@ -442,6 +442,7 @@ def test_the_lock_of_another_process_is_seen_and_left_alone(tmp_path: Path) -> N
     Files().lock_directory(str(tmp_path)).release()
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("seed", range(30))
 def test_hostile_bytes_end_in_findings(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)

@@ -70,6 +70,7 @@ def keeper_pass(store: MessageStore) -> None:
     store._keeper._worker.run()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("flush", FlushDiskType)
 def test_the_bytes_are_those_written_through_a_map(flush: FlushDiskType, tmp_path: Path) -> None:
     places = []
@@ -137,6 +138,7 @@ class Refusing:
         patch.setattr(FileMap, "write", refuse)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("rolls", "passed"), [(False, 0), (True, 0), (True, 1)])
 def test_a_full_disk_refuses_and_ends_by_itself(
     rolls: bool, passed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -322,6 +322,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     run_program(code)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("what", ["clients", "loop in a thread", "send in a thread"])
 def test_the_interpreter_ends_with_open_clients(mq: RocketMQ, what: str) -> None:
     code = f"""

@@ -85,6 +85,7 @@ def sending(official: Any, rocketmq: RocketMQ) -> Iterator[Callable[[bytes], Non
     producer.shutdown()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "program",
     [_CLIENT + _SERVER + _USE, _SERVER + _FIRST_CONNECTION + _CLIENT + _USE],

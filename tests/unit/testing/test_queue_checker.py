@@ -442,6 +442,7 @@ def the_third_meets_the_first(h: History) -> None:
     h.ownerships += [Ownership("a", "ca", 10, 20), Ownership("a", "cc", 50, 60)]
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize(("kind", "alter"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
 def test_histories_that_break_a_promise(kind, alter):
     history = good()

@@ -115,6 +115,7 @@ def kept(path: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted((path / "quarantine").iterdir()) if file.suffix != ".json"}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("tells_end", [False, True])
 @pytest.mark.parametrize(
     ("common", "ours", "theirs"),

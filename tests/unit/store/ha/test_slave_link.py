@@ -62,6 +62,7 @@ def again(slave: Slave, **options: object) -> Slave:
 # -- a whole copy ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("pieces", [1 << 20, 1000, 7])
 @pytest.mark.parametrize("batch", [BATCH, 1500, 1])
 def test_a_copy_has_the_bytes_and_the_queues_of_its_master(tmp_path: Path, pieces: int, batch: int) -> None:
@@ -173,6 +174,7 @@ def test_with_sync_flush_what_was_taken_is_synced_at_once(tmp_path: Path, master
 # -- again: the overlap ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("stopped", [True, False])
 @pytest.mark.parametrize("cut", [700, 30_000, SEGMENT - 300, SEGMENT, SEGMENT + 10, SEGMENT + 5000, 2 * SEGMENT])
 def test_a_copy_goes_on_after_a_restart(tmp_path: Path, master: MasterLog, cut: int, stopped: bool) -> None:

@@ -150,6 +150,7 @@ def test_a_kill_before_the_new_topic_is_dispatched(tmp_path: Path, master: Maste
     assert verify(with_topics(tmp_path / "killed")).clean
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("seed", range(12))
 def test_topics_that_come_and_go(tmp_path: Path, master: Master, seed: int) -> None:
     choose = random.Random(seed)
