@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-from tests.conformance.lite.agents import JAVA_CLIENT, PYTHON_CLIENT
-from tests.conformance.lite.life import Step, play
+from tests.conformance.lite import by_hand, official
+from tests.conformance.lite.agents import JAVA_CLIENT, PYTHON_CLIENT, Admin, java_clients, python_clients
+from tests.conformance.lite.life import Life
 from tests.conformance.lite.recording import Recording, write
 from tests.conformance.lite.relays import Relays
 from tools.peers.packages import PeerError
@@ -35,52 +37,75 @@ SETTINGS: dict[str, object] = {
     "liteLagLatencyCollectEnable": "true",
     "enableLitePopLog": "true",
 }
-PROXY_SETTINGS = {"useEndpointPortFromRequest": True}
+PROXY_SETTINGS = {
+    "useEndpointPortFromRequest": True,
+    "grpcClientConsumerMaxLongPollingTimeoutMillis": 6000,
+    "defaultInvisibleTimeMills": 20000,
+}
+"""Shorter polls and leases than by default (20 s, 60 s) shorten the life."""
+SCENARIOS: dict[str, Callable[[Life], None]] = {
+    step.__name__: step
+    for step in (
+        official.setup, official.send, official.subscribe, official.python, official.dead, by_hand.quota,
+        official.exclusive, official.wildcard, official.reconnect, by_hand.ordered, by_hand.suspend, by_hand.admin,
+        by_hand.invalid, by_hand.restart, official.expire,
+    )
+}  # fmt: skip
+FIRST = ("setup", "send")
+"""Scenarios without which the others have nothing to play with."""
 
 
 def main(arguments: list[str]) -> int:
     """Records the life with one or both kinds of consume queues."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.lite.record", description=__doc__)
     parser.add_argument("--kind", action="append", choices=KINDS, help="kind of the consume queues; both by default")
+    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=[*SCENARIOS], help="only these")
     parser.add_argument("--to", type=Path, default=GOLDEN, help="folder of the recordings")
     options = parser.parse_args(arguments)
     try:
         for kind in options.kind or KINDS:
-            record(kind, options.to / kind)
+            record(kind, options.to / kind, options.scenarios)
     except PeerError as error:
         print(f"lite: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def record(kind: str, folder: Path) -> None:
-    """Plays the life with one kind of consume queues, and writes a file for each scenario."""
+def record(kind: str, folder: Path, names: Sequence[str]) -> None:
+    """Plays scenarios with one kind of consume queues, and writes a file for each."""
     recording = Recording()
     servers = ProxiedServers(VERSION, {**SETTINGS, "storeType": KINDS[kind]}, proxy_settings=PROXY_SETTINGS)
     port = free_port(neighbour=-2)
     servers.broker = f"127.0.0.1:{port}"
-    addresses = {"grpc": f"127.0.0.1:{free_port()}", "tool": f"127.0.0.3:{port}", "hand": f"127.0.0.4:{port}"}
-    with Relays(recording) as relays:
-        relays.remoting(f"127.0.0.2:{port}", servers.broker, "proxy", "broker")
-        relays.remoting(addresses["tool"], servers.broker, "mqadmin", "broker")
-        relays.remoting(addresses["hand"], servers.broker, "hand", "broker")
-        with servers:
-            relays.grpc(addresses["grpc"], servers.proxy)
-            recording.take()
-            play(servers, relays, recording, addresses, VERSION, partial(_keep, recording, folder, kind))
+    grpc, tool, hand = f"127.0.0.1:{free_port()}", f"127.0.0.3:{port}", f"127.0.0.4:{port}"
+    with ExitStack() as stack:
+        relays = stack.enter_context(Relays(recording))
+        for listen, near in ((f"127.0.0.2:{port}", "proxy"), (tool, "mqadmin"), (hand, "hand")):
+            relays.remoting(listen, servers.broker, near, "broker")
+        stack.enter_context(servers)
+        relays.grpc(grpc, servers.proxy)
+        recording.take()
+        mqadmin = stack.enter_context(Admin(tool, servers.namesrv, VERSION, recording))
+        java = stack.enter_context(java_clients(grpc, recording))
+        python = stack.enter_context(python_clients(grpc, recording))
+        life = Life(servers, relays, recording, grpc, hand, mqadmin, java, python)
+        for name, step in SCENARIOS.items():
+            if name in (*FIRST, *names):
+                step(life)
+                records = recording.take()
+                write(folder / f"{name}.jsonl.xz", records, _facts(kind, name, step.__doc__))
+                print(f"{kind}: {name}: {len(records)} records", flush=True)
 
 
-def _keep(recording: Recording, folder: Path, kind: str, name: str, step: Step) -> None:
-    facts = {
+def _facts(kind: str, name: str, does: str | None) -> dict[str, object]:
+    return {
         "scenario": name,
-        "does": step.__doc__,
+        "does": does,
         "servers": f"name server, broker and proxy {VERSION}, {kind} queues",
         "clients": f"rocketmq-client-java {JAVA_CLIENT}, rocketmq-python-client {PYTHON_CLIENT}, mqadmin {VERSION}",
         "settings": SETTINGS,
+        "proxy_settings": PROXY_SETTINGS,
     }
-    records = recording.take()
-    write(folder / f"{name}.jsonl.xz", records, facts)
-    print(f"{kind}: {name}: {len(records)} records", flush=True)
 
 
 if __name__ == "__main__":

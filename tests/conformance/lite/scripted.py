@@ -1,10 +1,11 @@
-"""Clients by hand, for what no official client asks: over gRPC with the official client's messages, and over remoting."""
+"""Clients by hand, for what no official client asks: over gRPC, with the official client's messages, and remoting."""
 
 from __future__ import annotations
 
 import json
 import queue
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -61,7 +62,7 @@ class Door:
             return None
         return self.commands[-1]
 
-    def heartbeat(self) -> int:
+    def heartbeat(self) -> Any:
         """Sends a heartbeat; returns the code of the response."""
         return self.call("Heartbeat", service_pb2.HeartbeatRequest(group=self.group, client_type=self._client_type))
 
@@ -155,6 +156,15 @@ class Door:
         ]  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Lease:
+    """What a batch was popped from."""
+
+    group: str
+    topic: str
+    lite_topic: str
+
+
 class Remote(Link):
     """A remoting connection that asks for lite things."""
 
@@ -166,19 +176,19 @@ class Remote(Link):
     def pop(self, client_id: str, group: str, topic: str, **changes: Any) -> dict[str, Any]:
         """Sends POP_LITE_MESSAGE; returns the header of the response."""
         fields = {"clientId": client_id, "consumerGroup": group, "topic": topic, "maxMsgNum": 16,
-                  "invisibleTime": 3000, "pollTime": 0, "bornTime": int(time.time() * 1000), "attemptId": None}  # fmt: skip
+                  "invisibleTime": 3000, "pollTime": 0, "bornTime": int(time.time() * 1000)}  # fmt: skip
         fields |= changes
         return self.request(POP_LITE, {key: value for key, value in fields.items() if value is not None})
 
-    def settle(
-        self, code: int, answer: dict[str, Any], group: str, topic: str, lite: str, offset: int, **changes: Any
-    ) -> int:
-        """Sends ACK_MESSAGE or CHANGE_MESSAGE_INVISIBLETIME for an offset of a pop's answer; returns the code."""
+    def settle(self, code: int, answer: dict[str, Any], lease: Lease, offset: int, **changes: Any) -> int:
+        """Sends ACK_MESSAGE or CHANGE_MESSAGE_INVISIBLETIME for an offset of a pop's answer; returns the code. A change
+        to None takes a field out.
+        """
         told = answer["extFields"]
         extra = f"{offset} {told['popTime']} {told['invisibleTime']} {told['reviveQid']} 0 broker-a 0"
-        fields = {"consumerGroup": group, "topic": topic, "queueId": 0, "extraInfo": extra, "offset": offset,
-                  "liteTopic": lite, **changes}  # fmt: skip
-        return int(self.request(code, fields)["code"])
+        fields = {"consumerGroup": lease.group, "topic": lease.topic, "queueId": 0, "extraInfo": extra,
+                  "offset": offset, "liteTopic": lease.lite_topic, **changes}  # fmt: skip
+        return int(self.request(code, {key: value for key, value in fields.items() if value is not None})["code"])
 
 
 def entry(action: str, client_id: str, group: str, topic: str, *lite_topics: str, **more: Any) -> dict[str, Any]:
