@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Coroutine
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import grpc
 import grpc.aio
 from tests.conformance.lite.recording import Recording
 
 PATIENCE_S = 30.0
+T = TypeVar("T")
 
 
 class Relays:
@@ -24,22 +25,35 @@ class Relays:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._servers: list[asyncio.Server] = []
         self._grpc: GrpcRelay | None = None
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._thread.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._grpc is not None:
-            self._do(self._grpc.stop())
+        self._do(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _stop(self) -> None:
+        if self._grpc is not None:
+            await self._grpc.stop()
+        for server in self._servers:
+            server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     def remoting(self, listen: str, target: str, near: str, far: str) -> None:
         """Passes connections to ``listen`` on to ``target``; ``near`` and ``far`` name the two sides."""
         relay = RemotingRelay(self._recording, target, near, far)
         host, _, port = listen.rpartition(":")
-        self._do(asyncio.start_server(relay.serve, host, int(port)))
+        self._servers.append(self._do(asyncio.start_server(relay.serve, host, int(port))))
 
     def grpc(self, listen: str, target: str) -> None:
         """Passes gRPC calls to ``listen`` on to ``target``."""
@@ -51,8 +65,8 @@ class Relays:
         assert self._grpc is not None
         self._do(self._grpc.restart())
 
-    def _do(self, work: Coroutine[Any, Any, object]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
 
 class RemotingRelay:
@@ -77,12 +91,14 @@ class RemotingRelay:
             asyncio.create_task(self._pass(conn, self._near, self._far, reader, far_writer)),
             asyncio.create_task(self._pass(conn, self._far, self._near, far_reader, writer)),
         ]
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        self._recording.add(wire="remoting", conn=conn, event="closed")
-        for end in (writer, far_writer):
-            end.close()
-        for way in ways:
-            way.cancel()
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._recording.add(wire="remoting", conn=conn, event="closed")
+            for end in (writer, far_writer):
+                end.close()
+            for way in ways:
+                way.cancel()
 
     async def _pass(
         self, conn: str, sender: str, receiver: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -156,22 +172,22 @@ class GrpcRelay(grpc.GenericRpcHandler):  # type: ignore[misc]
             while (message := await call.read()) is not grpc.aio.EOF:
                 self._recording.message(conn, number, method, "response", message)
                 await context.write(message)
-            code, details = await call.code(), await call.details()
-            context.set_code(code)
-            context.set_details(details or "")
-            self._recording.add(wire="grpc", conn=conn, call=number, method=method, kind="end", status=code.name)
+            self._ended(context, conn, number, method, await call.code(), await call.details())
         except grpc.RpcError as error:
-            context.set_code(error.code())
-            context.set_details(error.details() or "")
-            self._recording.add(
-                wire="grpc", conn=conn, call=number, method=method, kind="end", status=error.code().name
-            )
+            self._ended(context, conn, number, method, error.code(), error.details())
         except asyncio.CancelledError:
             call.cancel()
             self._recording.add(wire="grpc", conn=conn, call=number, method=method, kind="end", status="gone")
             raise
         finally:
             forwarding.cancel()
+
+    def _ended(self, context: Any, conn: str, number: int, method: str, code: Any, details: str | None) -> None:
+        context.set_code(code)
+        context.set_details(details or "")
+        self._recording.add(
+            wire="grpc", conn=conn, call=number, method=method, kind="end", status=code.name, details=details or ""
+        )
 
     def _channel(self, peer: str) -> tuple[str, Any]:
         if peer not in self._channels:
