@@ -198,3 +198,4 @@ def test_both_kinds_of_queues_have_the_same_scenarios() -> None:
         assert facts["scenario"] == rest and f"{kind} queues" in facts["servers"]
         assert [record["n"] for record in records] == [*range(len(records))]
     assert found.keys() == {*KINDS} and found["file"] == found["rocksdb"]
+    assert len(found["file"]) == 15

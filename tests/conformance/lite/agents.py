@@ -34,7 +34,7 @@ PYTHON_CLIENT = "5.1.2"
 LOG_LINE = re.compile(r"\d\d:\d\d:\d\d,\d+ \|-")
 """What the logging library of mqadmin prints of itself."""
 SEEN_PATIENCE_S = 40.0
-AT_A_BROKER = {"updateTopic", "updateSubGroup", "updateBrokerConfig", "getBrokerLiteInfo", "triggerLiteDispatch"}
+AT_A_BROKER = {"updateTopic", "updateSubGroup", "updateBrokerConfig", "getBrokerLiteInfo"}
 """Commands of mqadmin that are told the address of a broker; the others find it by the route."""
 
 

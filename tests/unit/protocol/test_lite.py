@@ -1,4 +1,4 @@
-"""Bodies of requests of lite topics: their bytes, and what is none."""
+"""Requests of lite topics: their codes, headers and bodies, and what is none."""
 
 from __future__ import annotations
 
@@ -17,6 +17,56 @@ from rucola.protocol.bodies.lite import (
     OffsetOptionType,
 )
 from rucola.protocol.bodies.statistics import OffsetWrapper, TopicOffset
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.headers.lite import GetLiteClientInfoRequestHeader, PopLiteMessageRequestHeader
+from rucola.protocol.headers.pop import AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader
+
+NAMES = {
+    200070: "POP_LITE_MESSAGE", 200071: "LITE_SUBSCRIPTION_CTL", 200072: "ACK_LITE_MESSAGE",
+    200073: "NOTIFY_UNSUBSCRIBE_LITE", 200074: "GET_BROKER_LITE_INFO", 200075: "GET_PARENT_TOPIC_INFO",
+    200076: "GET_LITE_TOPIC_INFO", 200077: "GET_LITE_CLIENT_INFO", 200078: "GET_LITE_GROUP_INFO",
+    200079: "TRIGGER_LITE_DISPATCH",
+}  # fmt: skip
+LEASE = {"consumerGroup": "g", "topic": "t", "queueId": "0", "extraInfo": "0 1 2 999 0 b 0", "offset": "3"}
+"""Fields of each acknowledgement."""
+
+
+def test_codes_are_those_of_the_reference() -> None:
+    assert {code: RequestCode(code).name for code in range(200070, 200080)} == NAMES
+    assert (ResponseCode.LMQ_QUOTA_EXCEEDED, ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED) == (2017, 2018)
+
+
+def test_names_are_in_the_order_of_javas_ordinals() -> None:
+    assert [*LiteSubscriptionAction] == ["PARTIAL_ADD", "PARTIAL_REMOVE", "COMPLETE_ADD", "COMPLETE_REMOVE"]
+    assert [*OffsetOptionType] == ["POLICY", "OFFSET", "TAIL_N", "TIMESTAMP"]
+
+
+def test_an_acknowledgement_names_a_lite_topic_only_if_there_is_one() -> None:
+    plain = AckMessageRequestHeader.from_ext_fields(LEASE)
+    assert plain.lite_topic is None and plain.to_ext_fields() == LEASE
+    lite = AckMessageRequestHeader.from_ext_fields({**LEASE, "liteTopic": "l"})
+    assert lite.lite_topic == "l" and lite.to_ext_fields() == {**LEASE, "liteTopic": "l"}
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False), (None, None)])
+def test_suspension(text: str | None, value: bool | None) -> None:
+    fields = {**LEASE, "invisibleTime": "500", "liteTopic": "l"} | ({"suspend": text} if text else {})
+    header = ChangeInvisibleTimeRequestHeader.from_ext_fields(fields)
+    assert header.suspend is value and header.to_ext_fields() == fields
+
+
+def test_what_a_pop_and_a_question_may_leave_out() -> None:
+    fields = {
+        "clientId": "c", "consumerGroup": "g", "topic": "t", "maxMsgNum": "16", "invisibleTime": "60000",
+        "pollTime": "9",
+    }  # fmt: skip
+    pop = PopLiteMessageRequestHeader.from_ext_fields(fields)
+    assert (pop.born_time, pop.attempt_id) == (0, None)
+    for name in fields:
+        with pytest.raises(FormatError, match=name):
+            PopLiteMessageRequestHeader.from_ext_fields({key: fields[key] for key in fields.keys() - {name}})
+    asked = GetLiteClientInfoRequestHeader.from_ext_fields({"parentTopic": "p", "group": "g", "clientId": "c"})
+    assert asked.max_count == 1000
 
 
 def entry(**changes: object) -> LiteSubscriptionDTO:
