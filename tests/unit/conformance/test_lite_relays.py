@@ -6,7 +6,8 @@ import asyncio
 import base64
 import socket
 import threading
-from collections.abc import Iterator
+import types
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ import grpc
 import pytest
 from rocketmq.grpc_protocol import definition_pb2, service_pb2, service_pb2_grpc
 from tests.conformance.lite.recording import Recording, write
-from tests.conformance.lite.relays import Relays
+from tests.conformance.lite.relays import FAREWELL_S, GrpcRelay, Relays
 from tests.golden.lite_records import read
 from tools.peers.servers import free_port
 
@@ -25,20 +26,13 @@ from rucola.protocol.command import RemotingCommand, decode_frame
 TIMEOUT_S = 10.0
 
 
-GONE = threading.Event()
-"""Whether the server has seen that a telemetry stream was cancelled."""
-
-
 class Proxy(service_pb2_grpc.MessagingServiceServicer):  # type: ignore[misc]
     """Answers telemetry twice per request, refuses heartbeats, and streams two items."""
 
     def Telemetry(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:  # noqa: N802
-        ended = threading.Event()
-        context.add_callback(lambda: None if ended.is_set() else GONE.set())
         for _ in requests:
             yield service_pb2.TelemetryCommand(status=definition_pb2.Status(code="OK", message="first"))
             yield service_pb2.TelemetryCommand(status=definition_pb2.Status(code="OK", message="second"))
-        ended.set()
 
     def Heartbeat(self, request: Any, context: Any) -> Any:  # noqa: N802
         context.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
@@ -99,20 +93,65 @@ def test_a_client_may_connect_again_after_its_connections_were_ended() -> None:
     assert {record["conn"] for record in recording.take() if "conn" in record} == {"client1", "client2"}
 
 
-def test_a_client_that_is_gone_says_no_farewell() -> None:
-    GONE.clear()
-    said = threading.Event()
-    with Relays(Recording()) as relays, relayed_stub(relays) as stub:
-        told = stub.Telemetry(said_once(said), metadata=[("x-mq-client-id", "c")], timeout=TIMEOUT_S)
-        assert next(told).status.message == "first"
-        told.cancel()
-        assert GONE.wait(TIMEOUT_S)
-        said.set()
+class Upstream:
+    """A channel with one call that never answers, and notes what the relay does with it."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    def stream_stream(self, path: str) -> Any:
+        return lambda **options: self
+
+    async def write(self, message: bytes) -> None:
+        self.did.append("write")
+
+    async def done_writing(self) -> None:
+        self.did.append("end")
+
+    async def read(self) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    def cancel(self) -> None:
+        self.did.append("cancel")
 
 
-def said_once(end: threading.Event) -> Iterator[Any]:
-    yield service_pb2.TelemetryCommand()
-    end.wait(TIMEOUT_S)
+class Context:
+    """The context of a call, as far as the relay asks it."""
+
+    def peer(self) -> str:
+        return "somebody"
+
+    def invocation_metadata(self) -> list[tuple[str, str]]:
+        return [("x-mq-client-id", "c"), ("user-agent", "u")]
+
+    def time_remaining(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize(("method", "wanted"), [("Telemetry", ["write", "cancel"]), ("Heartbeat", ["write", "end"])])
+def test_the_proxy_sees_a_client_that_is_gone_and_no_farewell(
+    method: str, wanted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The requests of a client that is gone end, and a moment later its call is cancelled."""
+    upstream = Upstream()
+    monkeypatch.setattr(grpc.aio, "insecure_channel", lambda target, options: upstream)
+
+    async def one_request() -> AsyncIterator[bytes]:
+        yield service_pb2.TelemetryCommand().SerializeToString()
+
+    async def work() -> None:
+        relay = GrpcRelay(Recording(), "", "")
+        details = types.SimpleNamespace(method=f"/apache.rocketmq.v2.MessagingService/{method}")
+        handling = asyncio.create_task(relay.service(details).stream_stream(one_request(), Context()))
+        await asyncio.sleep(FAREWELL_S / 4)
+        handling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await handling
+        await asyncio.sleep(FAREWELL_S * 2)
+
+    asyncio.run(work())
+    assert upstream.did[:2] == wanted
 
 
 def serve_frames(listener: socket.socket) -> None:
