@@ -1,8 +1,8 @@
 """Request, response and language codes of the remoting protocol.
 
 Source: RocketMQ 5.3.3, ``RequestCode``, ``ResponseCode``, ``RemotingSysResponseCode``, ``LanguageCode``; codes of lite
-topics (200070 to 200079, 2017, 2018) are those of 5.5.0. Codes missing here are legal: the response to an unknown request is ``REQUEST_CODE_NOT_SUPPORTED``, and an unknown response code stays
-a number.
+topics (200070 to 200079, 2017, 2018) are those of 5.5.0. Codes missing here are legal: the response to an unknown
+request is ``REQUEST_CODE_NOT_SUPPORTED``, and an unknown response code stays a number.
 
 """
 

@@ -30,8 +30,8 @@ class OffsetOptionType(StrEnum):
 
 @late_dataclass
 class OffsetOption(Body):
-    """Where a new subscription starts. ``value``: for a policy 0 = last, 1 = minimum, 2 = maximum; an offset; a number of
-    messages; or a time in ms.
+    """Where a new subscription starts. ``value``: for a policy 0 = last, 1 = minimum, 2 = maximum; an offset; a number
+    of messages; or a time in ms.
     """
 
     type: OffsetOptionType
@@ -129,7 +129,9 @@ class GetLiteClientInfoResponseBody(Body):
 
 @late_dataclass
 class LiteLagInfo(Body):
-    """How far a group is behind in one lite topic; the time is the store time in ms of the first message not consumed."""
+    """How far a group is behind in one lite topic; the time is the store time in ms of its first message that was not
+    consumed.
+    """
 
     lite_topic: str | None = None
     lag_count: int = 0

@@ -93,8 +93,8 @@ class GetLiteGroupInfoRequestHeader(CommandHeader):
 
 @late_dataclass
 class TriggerLiteDispatchRequestHeader(CommandHeader):
-    """Request 200079 (TRIGGER_LITE_DISPATCH): the broker looks through the lite topics of a client for messages; without
-    ``client_id``, of all clients of the group.
+    """Request 200079 (TRIGGER_LITE_DISPATCH): the broker looks through the lite topics of a client for messages;
+    without ``client_id``, of all clients of the group.
     """
 
     group: str
