@@ -12,7 +12,7 @@ from tests.conformance.lite.scripted import Door
 from tools.peers.servers import ProxiedServers
 
 PARENT, SHORT, PLAIN, TEMPORARY = "agents", "brief", "plain", "temporary"
-"""Topics: a parent, one whose lite topics expire after a minute, an ordinary topic, a parent that is deleted."""
+"""Topics: a parent, one whose lite topics expire after a minute, an ordinary one, a parent whose group is disabled."""
 SHARED, OWNER, RESETTING, ALL, SMALL, FAILING, BRIEF, ORDINARY = (
     "gateway", "owner", "resetting", "all", "small", "failing", "brief-group", "ordinary",
 )  # fmt: skip

@@ -252,7 +252,7 @@ def reconnect(life: Life) -> None:
 
 
 def expire(life: Life) -> None:
-    """A lite topic is gone after its time to live; then its name is used again; a parent is deleted."""
+    """A lite topic is gone after its time to live; then its name is used again."""
     life.java.tell("consumer", "E", BRIEF, SHORT)
     life.java.tell("subscribe", "E", "brief-2")
     life.send("brief-2", "first", "second", topic=SHORT)
