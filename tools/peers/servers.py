@@ -261,7 +261,6 @@ class JavaServers(Servers):
             brokerClusterName="DefaultCluster",
             brokerName=broker_name,
             brokerId=0,
-            brokerIP1="127.0.0.1",
             brokerIP2="127.0.0.1",
             bindAddress="127.0.0.1",
             listenPort=broker_port,
@@ -271,7 +270,7 @@ class JavaServers(Servers):
             transientStorePoolEnable="false",
             storePathRootDir=self.store,
             storePathCommitLog=self.store / "commitlog",
-            **{"brokerRole": "ASYNC_MASTER", **self.settings},
+            **{"brokerRole": "ASYNC_MASTER", "brokerIP1": "127.0.0.1", **self.settings},
         )
         self._run_broker()
         _wait_for_port(broker_port, self._processes[-1], self)

@@ -1,8 +1,8 @@
 """Request, response and language codes of the remoting protocol.
 
-Source: RocketMQ 5.3.3, ``RequestCode``, ``ResponseCode``, ``RemotingSysResponseCode``, ``LanguageCode``. Codes missing
-here are legal: the response to an unknown request is ``REQUEST_CODE_NOT_SUPPORTED``, and an unknown response code stays
-a number.
+Source: RocketMQ 5.3.3, ``RequestCode``, ``ResponseCode``, ``RemotingSysResponseCode``, ``LanguageCode``; codes of lite
+topics (200070 to 200079, 2017, 2018) are those of 5.5.0. Codes missing here are legal: the response to an unknown
+request is ``REQUEST_CODE_NOT_SUPPORTED``, and an unknown response code stays a number.
 
 """
 
@@ -143,6 +143,16 @@ class RequestCode(IntEnum):
     NOTIFICATION = 200054
     POLLING_INFO = 200055
     POP_ROLLBACK = 200056
+    POP_LITE_MESSAGE = 200070
+    LITE_SUBSCRIPTION_CTL = 200071
+    ACK_LITE_MESSAGE = 200072
+    NOTIFY_UNSUBSCRIBE_LITE = 200073
+    GET_BROKER_LITE_INFO = 200074
+    GET_PARENT_TOPIC_INFO = 200075
+    GET_LITE_TOPIC_INFO = 200076
+    GET_LITE_CLIENT_INFO = 200077
+    GET_LITE_GROUP_INFO = 200078
+    TRIGGER_LITE_DISPATCH = 200079
     BATCH_ACK_MESSAGE = 200151
 
 
@@ -192,6 +202,8 @@ class ResponseCode(IntEnum):
     NOT_LEADER_FOR_QUEUE = 501
     ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
+    LMQ_QUOTA_EXCEEDED = 2017
+    LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
     RPC_UNKNOWN = -1000
     RPC_ADDR_IS_NULL = -1002
     RPC_SEND_TO_CHANNEL_FAILED = -1004

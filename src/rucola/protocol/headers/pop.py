@@ -60,18 +60,24 @@ class PeekMessageRequestHeader(CommandHeader):
 
 @late_dataclass
 class AckMessageRequestHeader(CommandHeader):
-    """Request 200051 (ACK_MESSAGE)."""
+    """Request 200051 (ACK_MESSAGE). ``lite_topic``: the lite topic, if ``topic`` is the parent of one (5.5.0)."""
 
     consumer_group: str
     topic: str
     queue_id: Int
     extra_info: str
     offset: Long
+    lite_topic: str | None = None
 
 
 @late_dataclass
 class ChangeInvisibleTimeRequestHeader(CommandHeader):
-    """Request 200053 (CHANGE_MESSAGE_INVISIBLETIME)."""
+    """Request 200053 (CHANGE_MESSAGE_INVISIBLETIME).
+
+    Attributes:
+        lite_topic: the lite topic, if ``topic`` is the parent of one (5.5.0).
+        suspend: whether the next delivery does not count as an attempt (5.5.0).
+    """
 
     consumer_group: str
     topic: str
@@ -79,6 +85,8 @@ class ChangeInvisibleTimeRequestHeader(CommandHeader):
     extra_info: str
     offset: Long
     invisible_time: Long
+    lite_topic: str | None = None
+    suspend: bool | None = None
 
 
 @late_dataclass

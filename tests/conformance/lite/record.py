@@ -1,0 +1,122 @@
+"""Records one life of lite topics: official servers, official clients, and relays between them, into
+``tests/golden/lite/``: ``python -m tests.conformance.lite.record``.
+
+The broker registers the address of a relay, so the proxy reaches it only through that. Clients know only the gRPC
+relay. ``--kind`` is the kind of the consume queues. A scenario that breaks off is not written; the others are played.
+Exit status: 0 if everything was played, 1 if something broke off, 2 if the set-up failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.conformance.lite import by_hand, official
+from tests.conformance.lite.agents import JAVA_CLIENT, PYTHON_CLIENT, Admin, java_clients, python_clients
+from tests.conformance.lite.life import Life
+from tests.conformance.lite.recording import Recording, write
+from tests.conformance.lite.relays import Relays
+from tools.peers.packages import PeerError
+from tools.peers.servers import ProxiedServers, free_port
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "lite"
+VERSION = "5.5.0"
+KINDS = {"file": "default", "rocksdb": "defaultRocksDB"}
+SETTINGS: dict[str, object] = {
+    "enableLmq": "true",
+    "enableMultiDispatch": "true",
+    "brokerIP1": "127.0.0.2",
+    "autoCreateTopicEnable": "true",
+    "autoCreateSubscriptionGroup": "false",
+    "minLiteTTl": 10000,
+    "liteTtlCheckInterval": 5000,
+    "liteLagCountMetricsEnable": "true",
+    "liteLagLatencyMetricsEnable": "true",
+    "liteLagLatencyCollectEnable": "true",
+    "enableLitePopLog": "true",
+}
+PROXY_SETTINGS = {
+    "useEndpointPortFromRequest": True,
+    "grpcClientConsumerMaxLongPollingTimeoutMillis": 6000,
+    "defaultInvisibleTimeMills": 20000,
+}
+"""Shorter polls and leases than by default (20 s, 60 s) shorten the life."""
+SCENARIOS: dict[str, Callable[[Life], None]] = {
+    step.__name__: step
+    for step in (
+        official.setup, official.send, official.subscribe, official.python, official.dead, by_hand.quota,
+        official.exclusive, official.wildcard, official.reconnect, by_hand.ordered, by_hand.suspend, by_hand.admin,
+        by_hand.invalid, by_hand.restart, official.expire,
+    )
+}  # fmt: skip
+FIRST = ("setup", "send")
+"""Scenarios without which the others have nothing to play with."""
+
+
+def main(arguments: list[str]) -> int:
+    """Records the life with one or both kinds of consume queues."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.lite.record", description=__doc__)
+    parser.add_argument("--kind", action="append", choices=KINDS, help="kind of the consume queues; both by default")
+    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=[*SCENARIOS], help="only these")
+    parser.add_argument("--to", type=Path, default=GOLDEN, help="folder of the recordings")
+    options = parser.parse_args(arguments)
+    try:
+        broken = [record(kind, options.to / kind, options.scenarios) for kind in options.kind or KINDS]
+    except PeerError as error:
+        print(f"lite: {error}", file=sys.stderr)
+        return 2
+    return int(any(broken))
+
+
+def record(kind: str, folder: Path, names: Sequence[str]) -> list[str]:
+    """Plays scenarios with one kind of consume queues, and writes a file for each; returns those that broke off."""
+    recording = Recording()
+    servers = ProxiedServers(VERSION, {**SETTINGS, "storeType": KINDS[kind]}, proxy_settings=PROXY_SETTINGS)
+    port = free_port(neighbour=-2)
+    servers.broker = f"127.0.0.1:{port}"
+    grpc, tool, hand = f"127.0.0.1:{free_port()}", f"127.0.0.3:{port}", f"127.0.0.4:{port}"
+    with ExitStack() as stack:
+        relays = stack.enter_context(Relays(recording))
+        for listen, near in ((f"127.0.0.2:{port}", "proxy"), (tool, "mqadmin"), (hand, "hand")):
+            relays.remoting(listen, servers.broker, near, "broker")
+        stack.enter_context(servers)
+        relays.grpc(grpc, servers.proxy)
+        mqadmin = stack.enter_context(Admin(tool, servers.namesrv, VERSION, recording))
+        java = stack.enter_context(java_clients(grpc, recording))
+        python = stack.enter_context(python_clients(grpc, recording))
+        life = Life(servers, relays, recording, grpc, hand, mqadmin, java, python)
+        return [name for name in SCENARIOS if name in (*FIRST, *names) and not _play(life, kind, name, folder)]
+
+
+def _play(life: Life, kind: str, name: str, folder: Path) -> bool:
+    began_s, step = time.monotonic(), SCENARIOS[name]
+    life.recording.take()
+    try:
+        step(life)
+    except Exception:  # noqa: BLE001  # whatever it is, the other scenarios are played
+        traceback.print_exc()
+        return False
+    records = life.recording.take()
+    write(folder / f"{name}.jsonl.xz", records, _facts(kind, name, step.__doc__))
+    print(f"{kind}: {name}: {len(records)} records in {time.monotonic() - began_s:.0f} s", flush=True)
+    return True
+
+
+def _facts(kind: str, name: str, does: str | None) -> dict[str, object]:
+    return {
+        "scenario": name,
+        "does": does,
+        "servers": f"name server, broker and proxy {VERSION}, {kind} queues",
+        "clients": f"rocketmq-client-java {JAVA_CLIENT}, rocketmq-python-client {PYTHON_CLIENT}, mqadmin {VERSION}",
+        "settings": SETTINGS,
+        "proxy_settings": PROXY_SETTINGS,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
