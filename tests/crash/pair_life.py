@@ -15,10 +15,11 @@ from tests.crash.workloads import config
 
 from rucola.broker.dispatch_scheduler import DispatchScheduler
 from rucola.broker.flush_waiters import Confirmation, FlushWaiters
+from rucola.broker.ha.acting_config import IN_SYNC_BYTES
 from rucola.broker.ha.master import HaServer, HaServerOptions
 from rucola.broker.ha.master_broker import LogBounds, MasterTables
 from rucola.broker.ha.replica import Replica, ReplicaOptions
-from rucola.broker.ha.replication import Replication
+from rucola.broker.ha.replication import ReplicaRule, Replication
 from rucola.broker.ha.slave_access import SlaveAccess
 from rucola.broker.processor.send_response import flush_not_confirmed
 from rucola.common.hosts import join_address
@@ -120,7 +121,9 @@ class MasterProcess:
             self.store = store = MessageStore(store_config(options.sync_flush), files_on(disk), clock)
         store.load()
         self.supervisor = supervisor = Supervisor()
-        self.replication = copies = Replication(options.replicas, 1, clock.monotonic, SLAVE_TIMEOUT_MS, loop.call_later)
+        self.replication = copies = Replication(
+            ReplicaRule(options.replicas, 1, IN_SYNC_BYTES), clock.monotonic, SLAVE_TIMEOUT_MS, loop.call_later
+        )
         self.server = copies.server = HaServer(
             store.sent_log(), HaServerOptions(*MASTER, SlaveAccess("", True)), self._fetch, copies, supervisor
         )
