@@ -173,19 +173,14 @@ class BrokerOuterApi:
             version: of its topics.
         """
         config = self._config
-        names = config.broker_cluster_name, self._address, config.broker_name, config.broker_id
-        for name in config.namesrv_addresses:
-            if config.compatible_with_old_name_srv:
-                header = QueryDataVersionRequestHeader(names[2], names[1], names[0], names[3])
-                command = RemotingCommand(
-                    RequestCode.QUERY_DATA_VERSION,
-                    ext_fields=header.to_ext_fields(),
-                    body=fastjson.dumps(version.to_dict()),
-                )
-            else:
-                fields = BrokerHeartbeatRequestHeader(*names).to_ext_fields()
-                command = RemotingCommand(RequestCode.BROKER_HEARTBEAT, ext_fields=fields)
-            self._client.invoke_oneway(name, command)
+        cluster, name, broker_id = config.broker_cluster_name, config.broker_name, config.broker_id
+        code, body = RequestCode.BROKER_HEARTBEAT, b""
+        fields = BrokerHeartbeatRequestHeader(cluster, self._address, name, broker_id).to_ext_fields()
+        if config.compatible_with_old_name_srv:
+            code, body = RequestCode.QUERY_DATA_VERSION, fastjson.dumps(version.to_dict())
+            fields = QueryDataVersionRequestHeader(name, self._address, cluster, broker_id).to_ext_fields()
+        for name_server in config.namesrv_addresses:
+            self._client.invoke_oneway(name_server, RemotingCommand(code, ext_fields=fields, body=body))
 
     async def members(self) -> dict[int, str]:
         """Returns the addresses of the live brokers of this name, by their numbers, as far as a name server knows them.
