@@ -309,7 +309,7 @@ def test_a_damaged_table_never_counts_as_an_empty_one(tmp_path):
 
 
 def offset_manager(version_step: int = 500) -> ConsumerOffsetManager:
-    return ConsumerOffsetManager(keep_nothing, lambda: 1_700_000_000_000, version_step=version_step)
+    return ConsumerOffsetManager(keep_nothing(), lambda: 1_700_000_000_000, version_step=version_step)
 
 
 def test_larger_offsets_of_a_slave_are_taken_over():
