@@ -468,3 +468,11 @@ def test_groups_without_acting_master_are_not_told(routes):
         routes.register(broker, topics("T", "U"), V1, broker.address)
     routes.channel_closed(MASTER.address)
     assert told == []
+
+
+def test_a_topic_that_can_be_written_has_no_acting_master(clock):
+    """Producers would take the slave for a master. Such a topic was changed by an administrator."""
+    routes = acting_routes(clock)
+    routes.channel_closed(MASTER.address)
+    routes.register_topic("T", [QueueData("broker-a", 4, 4, 6, 0)])
+    assert routes.route("T").broker_datas[0].broker_addrs == {1: FIRST.address, 2: SECOND.address}

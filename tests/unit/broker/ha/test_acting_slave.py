@@ -21,6 +21,7 @@ from rucola.cli.broker_server import health_of
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError, ConfigError
 from rucola.formats.message import decode_messages
+from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.protocol.bodies.lock import LockBatchRequestBody, LockBatchResponseBody
 from rucola.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
 from rucola.protocol.codes import RequestCode, ResponseCode
@@ -181,6 +182,27 @@ def test_name_servers_that_are_gone_or_know_nobody_change_nothing(
 
     with caplog.at_level(logging.WARNING):
         run_virtual(scene())
+
+
+@pytest.mark.parametrize("old_requests", [True, False])
+def test_a_master_that_one_name_server_knows_lives(tmp_path: Path, old_requests: bool) -> None:
+    async def scene() -> None:
+        async with ActingPair(tmp_path, {"compatible_with_old_name_srv": old_requests}) as pair:
+            other = NameServer(NamesrvConfig(listen_port=0))
+            await other.start()
+            await pair.send("T", b"0")
+            await pair.start_slave(namesrv_addr=f"{other.address};{pair.namesrv.address};127.0.0.1:1")
+            await pair.in_step()
+            await asyncio.sleep(20)
+            api = NameServerApi(pair.client)
+            route = await api.route_info(other.address, "T")
+            assert route.broker_datas[0].broker_addrs == {1: pair.slave.address}
+            assert pair.acting._acting.duty is Duty.FOLLOWS
+            await pair.left_alone()
+            await pair.stop_slave()
+            await other.shutdown()
+
+    run_virtual(scene())
 
 
 def test_a_second_slave_stands_by_and_takes_over(tmp_path: Path) -> None:
