@@ -117,16 +117,32 @@ class Replication:
 
     def acknowledged(self) -> None:
         """See ``SlaveWatcher``."""
+        self._measure()
         if self._rule.adapts:
-            self._needed = max(min(self._rule.needed, self.in_sync_count), self._rule.least) - 1
-            self._held = self._reported = _EVERYTHING  # if nobody need have it
-        if self._needed:
-            self._held = self.server.held_offset(self._needed, self.waiters.oldest_end)
-            self._reported = self.server.reported_offset(self._needed)
+            self._adapt()
         if self.in_sync is not None:
             self.in_sync.acknowledged()
         if len(self.waiters):
             self.waiters.release(self._held)
+
+    def _measure(self) -> None:
+        """Asks how far as many slaves as needed have the log."""
+        if self._needed:
+            self._held = self.server.held_offset(self._needed, self.waiters.oldest_end)
+            self._reported = self.server.reported_offset(self._needed)
+
+    def _adapt(self) -> None:
+        """Waits from now on for as many slaves as are in sync, within the rule. What was stored for more slaves than
+        there are is answered so: it may be on this broker only.
+        """
+        needed = max(min(self._rule.needed, self.in_sync_count), self._rule.least) - 1
+        if needed < self._needed:
+            self.waiters.release(self._held)
+            self.waiters.fail_all(self._lacks())
+        if needed != self._needed:
+            self._needed = needed
+            self._held = self._reported = _EVERYTHING  # if nobody need have it
+            self._measure()
 
     def look(self) -> None:
         """See ``SlaveWatcher``."""

@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.brokers import SUSPEND, run_virtual
 from tests.masters import log_bytes
 from tests.pairs import Pair, until
+from tests.slaves import ScriptedSlave
 
 from rucola.broker import Broker, BrokerConfig
 from rucola.broker.ha import pre_online
-from rucola.broker.ha.acting import Duty
+from rucola.broker.ha.acting import Duty, MasterAddresses
 from rucola.broker.ha.acting_slave import ActingSlave
+from rucola.broker.ha.group_watch import GroupWatch
+from rucola.broker.ha.master import HaServer
+from rucola.broker.ha.pre_online import PreOnline
+from rucola.broker.outer_api import BrokerOuterApi
 from rucola.cli.broker_server import health_of
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import BrokerError, ConfigError
+from rucola.errors import BrokerError, ConfigError, RemotingConnectError
 from rucola.formats.message import decode_messages
 from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.protocol.bodies.lock import LockBatchRequestBody, LockBatchResponseBody
@@ -27,6 +34,7 @@ from rucola.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.headers.route import ExchangeHAInfoRequestHeader
 from rucola.remoting.name_server_api import NameServerApi
+from rucola.runtime.supervision import Supervisor
 from rucola.store.results import StoreState
 
 ACTS: dict[str, Any] = {"enable_slave_acting_master": True}
@@ -54,9 +62,13 @@ class ActingPair(Pair):
         await self.stop_broker()
         await until(lambda: self.acting.acts)
 
-    async def back(self) -> Broker:
-        """Starts the master again, at another port; returns when it is started, perhaps not online yet."""
-        self.broker = Broker(self.broker.config, self._store_config, None, self._clock)
+    async def back(self, same_ports: bool = False) -> Broker:
+        """Starts the master again; returns when it is started, perhaps not online yet."""
+        config = self.broker.config
+        if same_ports:
+            ports = [int(address.rpartition(":")[2]) for address in (self.broker.address, self.link.master)]
+            config = replace(config, listen_port=ports[0], ha_listen_port=ports[1])
+        self.broker = Broker(config, self._store_config, None, self._clock)
         await self.broker.start()
         self._stopped = False
         return self.broker
@@ -90,6 +102,7 @@ def test_a_slave_acts_while_there_is_no_master(tmp_path: Path) -> None:
             assert refused.code == ResponseCode.SYSTEM_BUSY
             assert "acts" not in pair.slave.role_text
             await pair.left_alone()
+            assert pair.link._master is None, "tables are not followed"
             assert await pair.bodies_at_slave() == [b"0", b"1"]
             assert await pair.addresses() == ({0: pair.slave.address}, 4), "shown as the master, read-only"
             assert pair.slave.role_text.endswith("acts for it")
@@ -264,15 +277,19 @@ def test_a_held_pull_is_sent_to_the_master_that_is_back(tmp_path: Path) -> None:
             pull = asyncio.ensure_future(pair.pull_from_slave("T", 0, 1, sys_flag=SUSPEND | 4, suspend_ms=50_000))
             await asyncio.sleep(30)
             assert not pull.done()
+            loop = asyncio.get_running_loop()
             await pair.back()
+            began_s = loop.time()
             answer = await pull
+            assert loop.time() - began_s < 5
             assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
             assert answer.ext_fields["nextBeginOffset"] == "1"
 
     run_virtual(scene())
 
 
-def test_the_slave_connects_at_once_to_the_master_that_is_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("same_ports", [True, False])
+def test_the_slave_connects_at_once_to_the_master_that_is_back(tmp_path: Path, same_ports: bool) -> None:
     """It is told the addresses: name servers do not know a master that is not online."""
 
     async def scene() -> None:
@@ -282,7 +299,7 @@ def test_the_slave_connects_at_once_to_the_master_that_is_back(tmp_path: Path) -
             await asyncio.sleep(100)  # the pauses have grown to 10 s
             loop = asyncio.get_running_loop()
             began_s = loop.time()
-            await pair.back()
+            await pair.back(same_ports)
             await until(lambda: pair.broker.ready)
             assert loop.time() - began_s < 2
             assert pair.link.master == pair.broker.ha_address
@@ -306,6 +323,9 @@ def test_a_master_waits_for_its_slave_before_it_registers(tmp_path: Path, caplog
             assert health_of(pair.broker).trouble() == pair.broker.trouble
             assert await pair.addresses() == ({0: pair.slave.address}, 4)
             assert pair.acting.acts
+            await pair.make_topic("New")
+            await asyncio.sleep(2)
+            assert await pair.addresses() == ({0: pair.slave.address}, 4), "a new topic registers nobody"
             slave.slave.told = told  # type: ignore[method-assign]
             await until(lambda: pair.broker.ready)
             assert not pair.broker.trouble
@@ -581,6 +601,90 @@ def test_a_sync_master_that_adapts_waits_for_those_that_live(tmp_path: Path) -> 
             await pair.stop_slave()
             assert (await pair.send("T", b"2")).code == 0
             assert pair.broker.ready
+
+    run_virtual(scene())
+
+
+@pytest.mark.parametrize("least", [1, 2])
+def test_what_waits_for_a_slave_that_leaves_is_not_confirmed(tmp_path: Path, least: int) -> None:
+    async def scene() -> None:
+        adapts = {"enable_auto_in_sync_replicas": True, "min_in_sync_replicas": least, "in_sync_replicas": 2}
+        options = {"broker_role": "SYNC_MASTER", "slave_timeout_ms": 60_000}
+        async with ActingPair(tmp_path, **adapts, **options) as pair:
+            slave = await ScriptedSlave.connect(pair)
+            slave.report(0)
+            replication = pair.broker.running.replication
+            assert replication is not None
+            replication.alive = lambda: 2  # name servers do not know a scripted slave
+            await until(lambda: replication.in_sync_count == 2 and replication.waits)
+            sending = asyncio.ensure_future(pair.send("T", b"0"))
+            await asyncio.sleep(2)
+            assert not sending.done()
+            slave.close()
+            assert (await sending).code == ResponseCode.SLAVE_NOT_AVAILABLE
+            answer = await pair.send("T", b"1")
+            assert answer.code == (0 if least == 1 else ResponseCode.SYSTEM_ERROR)
+
+    run_virtual(scene())
+
+
+# -- the parts ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_slave_that_was_asked_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    outcomes = {"a": [True], "b": [False, RemotingConnectError("b", "gone"), ValueError("a defect"), True]}
+
+    async def ask(_self: PreOnline, address: str) -> bool:
+        asked.append(address)
+        outcome = outcomes[address].pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return bool(outcome)
+
+    class Api:
+        async def members(self) -> dict[int, str]:
+            return {0: "m", 2: "b", 1: "a"}
+
+    async def scene() -> None:
+        monkeypatch.setattr(PreOnline, "_ask", ask)
+        services: Any = SimpleNamespace(supervisor=Supervisor())
+        api, server = cast("BrokerOuterApi", Api()), cast("HaServer", None)
+        made = PreOnline(services, api, server, lambda: MasterAddresses("", ""))
+        await made.run()
+        assert asked == ["a", "b", "b", "b", "b"] and not made.waits_for
+        assert sum(services.supervisor.failures.values()) == 1
+
+    run_virtual(scene())
+
+
+def test_a_broker_that_is_not_registered_yet_counts_itself() -> None:
+    changes: list[int] = []
+
+    class Api:
+        answers = ({1: "a"}, {}, {0: "m", 1: "a"}, {0: "m"})
+
+        async def members(self) -> dict[int, str]:
+            self.answers, answer = self.answers[1:], self.answers[0]
+            return answer
+
+    async def scene() -> None:
+        config = BrokerConfig(enable_slave_acting_master=True, total_replicas=3, namesrv_addr="127.0.0.1:1")
+        topics: Any = None
+        watch = GroupWatch(config, cast("BrokerOuterApi", Api()), topics, None, lambda: changes.append(watch.alive))
+        assert watch.alive == 3, "until it is known"
+        for _ in range(4):
+            await watch.look()
+        assert changes == [2, 1]
+
+    run_virtual(scene())
+
+
+def test_how_long_name_servers_remember_a_silent_broker(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with ActingPair(tmp_path) as pair, Pair(tmp_path / "other") as other:
+            for one, seconds in ((pair, 10), (other, 120)):
+                assert one.namesrv.routes._live[one.broker.address].timeout_s == seconds
 
     run_virtual(scene())
 
