@@ -233,12 +233,14 @@ def played(checks: Checks, servers: Group, messages: int) -> None:
             lambda: all(total(offsets_of(slave), g) for g in (PLAIN, ORDERLY)),
             TABLES_S,
         )
+        checks.check("more messages are sent", asyncio.run(send(servers.namesrv, messages)), messages)
+        wait("the slave has them", lambda: end_of(slave) == end_of(servers.broker), 90)
         at_kill = offsets_of(servers.broker)
         servers.kill("master")
         acting = ({0: slave}, 4)
         wait("the slave is shown as the master", lambda: asyncio.run(route_of(servers.namesrv)) == acting)
         before = consumers.counts()
-        checks.check(f"{before} of {messages} are consumed", max(before) < messages, True)
+        checks.check(f"{before} of {2 * messages} are consumed", max(before) < 3 * messages // 2, True)
         checks.check("sends are refused", asyncio.run(send(servers.namesrv, 1)), 0)
         more = messages // 5
         wait("the plain consumer goes on", lambda: consumers.counts()[0] >= before[0] + more, 120)
@@ -253,11 +255,13 @@ def played(checks: Checks, servers: Group, messages: int) -> None:
     taken = asyncio.run(send(servers.namesrv, messages // 10))
     checks.check("sends work again", taken, messages // 10)
     with Consumers(servers.namesrv) as consumers:
-        wait("everything is consumed", lambda: len(done | set(consumers.consumed)) == 2 * (1 + messages + taken), 240)
+        wait(
+            "everything is consumed", lambda: len(done | set(consumers.consumed)) == 2 * (1 + 2 * messages + taken), 240
+        )
     again = [one for one in consumers.consumed if one[2] < committed[one[0]].get(one[1], 0)]
     checks.check("nothing that was committed came again", again, [])
     twice = len(done & set(consumers.consumed))
-    print(f"     {twice} of {2 * (1 + messages)} came again that were not committed", flush=True)
+    print(f"     {twice} of {2 * (1 + 2 * messages)} came again that were not committed", flush=True)
     wait("the slave has the log again", lambda: end_of(slave) == end_of(servers.broker), 90)
     checks.check("queues are numbered from 0", {one[1] for one in done}, set(range(QUEUES)))
 
@@ -265,7 +269,7 @@ def played(checks: Checks, servers: Group, messages: int) -> None:
 def main(arguments: list[str]) -> int:
     """Runs the scenario once for each group."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.acting", description=__doc__)
-    parser.add_argument("--messages", type=int, default=2000, help="number of messages")
+    parser.add_argument("--messages", type=int, default=1500, help="number of messages")
     parser.add_argument("--group", action="append", choices=GROUPS, help="only this group")
     options = parser.parse_args(arguments)
 

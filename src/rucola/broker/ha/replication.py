@@ -132,10 +132,10 @@ class Replication:
             self._reported = self.server.reported_offset(self._needed)
 
     def _adapt(self) -> None:
-        """Waits from now on for as many slaves as are in sync, within the rule. What was stored for more slaves than
-        there are is answered so: it may be on this broker only.
+        """Waits from now on for as many slaves as are in sync; if these are too few, sends are refused. What was stored
+        for more slaves than there are is answered so: it may be on this broker only.
         """
-        needed = max(min(self._rule.needed, self.in_sync_count), self._rule.least) - 1
+        needed = min(self._rule.needed, self.in_sync_count) - 1
         if needed < self._needed:
             self.waiters.release(self._held)
             self.waiters.fail_all(self._lacks())
