@@ -58,8 +58,7 @@ class ActingSlave:
             return
         event(logger, logging.INFO, "duty of this slave changed", now=change.duty.value, before=change.before.value)
         self._refusals.act(self.acts)
-        if self.acts:
-            self._offsets.lead()
+        self._offsets.lead(self.acts)
         if change.duty is Duty.FOLLOWS:
             self.hold.end_all()
             await self._follow(change)

@@ -20,7 +20,7 @@ from rucola.broker.ha.master import HaServer
 from rucola.broker.outer_api import BrokerOuterApi
 from rucola.broker.services import BrokerServices
 from rucola.common.hosts import split_address
-from rucola.errors import BrokerError, RucolaError
+from rucola.errors import BrokerError, FormatError, RucolaError
 from rucola.formats.tables import decode_consumer_offsets, decode_delay_offsets
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.headers.route import ExchangeHAInfoRequestHeader
@@ -89,10 +89,10 @@ class PreOnline:
             try:
                 if not await self._ask(address):
                     return f"slave {broker_id} at {address} has not connected within {CONNECT_S:.0f} s"
-            except BrokerError as error:
-                if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            except (BrokerError, FormatError) as error:
+                if isinstance(error, BrokerError) and error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     raise
-                # It is of a version in which no slave acts.
+                # It is of a version in which no slave acts, or its tables cannot be read. Neither will change.
                 event(logger, logging.WARNING, "slave cannot tell what it did", address=address, error=error)
             self._asked.add(broker_id)
         return ""

@@ -123,9 +123,9 @@ class ConsumerOffsetManager:
                 ours[queue_id] = offset
                 self._changed = True
 
-    def lead(self) -> None:
-        """Makes the table newer than the master's at the next commit, because this slave begins to act."""
-        self._leads = True
+    def lead(self, acts: bool) -> None:
+        """Makes the table newer than the master's at the next commit, if this slave begins to act; else no longer."""
+        self._leads = acts
 
     def take(self, version: DataVersion, table: Mapping[str, Mapping[int, int]]) -> Steps[bool]:
         """Takes over what a slave has that may have acted, in steps: of each offset the larger one. RocketMQ takes

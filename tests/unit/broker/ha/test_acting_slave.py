@@ -26,7 +26,7 @@ from rucola.broker.ha.pre_online import PreOnline
 from rucola.broker.outer_api import BrokerOuterApi
 from rucola.cli.broker_server import health_of
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import BrokerError, ConfigError, RemotingConnectError
+from rucola.errors import BrokerError, ConfigError, FormatError, RemotingConnectError
 from rucola.formats.message import decode_messages
 from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.protocol.bodies.lock import LockBatchRequestBody, LockBatchResponseBody
@@ -463,6 +463,13 @@ def test_the_table_of_a_slave_that_acted_is_newer_than_its_masters(tmp_path: Pat
             await pair.back()
             await until(lambda: pair.broker.ready)
             assert pair.broker.offsets.data_version.age == leapt
+            await until(lambda: pair.acting._acting.duty is Duty.FOLLOWS)
+            await pair.left_alone()
+            await pair.back()
+            await until(lambda: pair.acting._acting.duty is Duty.FOLLOWS)
+            await pair.in_step()
+            await pair.commit(1)
+            assert await version_at_slave() == leapt, "not when it has ceased to act"
 
     run_virtual(scene())
 
@@ -636,7 +643,11 @@ def test_what_waits_for_a_slave_that_leaves_is_not_confirmed(tmp_path: Path, lea
 
 def test_a_slave_that_was_asked_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    outcomes = {"a": [True], "b": [False, RemotingConnectError("b", "gone"), ValueError("a defect"), True]}
+    outcomes = {
+        "a": [True],
+        "b": [FormatError("offsets", 0, "a table", "nonsense")],
+        "c": [False, RemotingConnectError("c", "gone"), BrokerError(1, "not now"), ValueError("a defect"), True],
+    }
 
     async def ask(_self: PreOnline, address: str) -> bool:
         asked.append(address)
@@ -647,7 +658,7 @@ def test_a_slave_that_was_asked_is_not_asked_again(monkeypatch: pytest.MonkeyPat
 
     class Api:
         async def members(self) -> dict[int, str]:
-            return {0: "m", 2: "b", 1: "a"}
+            return {0: "m", 2: "b", 3: "c", 1: "a"}
 
     async def scene() -> None:
         monkeypatch.setattr(PreOnline, "_ask", ask)
@@ -655,7 +666,7 @@ def test_a_slave_that_was_asked_is_not_asked_again(monkeypatch: pytest.MonkeyPat
         api, server = cast("BrokerOuterApi", Api()), cast("HaServer", None)
         made = PreOnline(services, api, server, lambda: MasterAddresses("", ""))
         await made.run()
-        assert asked == ["a", "b", "b", "b", "b"] and not made.waits_for
+        assert asked == ["a", "b", "c", "c", "c", "c", "c"] and not made.waits_for
         assert sum(services.supervisor.failures.values()) == 1
 
     run_virtual(scene())
