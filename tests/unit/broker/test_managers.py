@@ -317,12 +317,16 @@ def test_larger_offsets_of_a_slave_are_taken_over():
     offsets.commit("g", "T", 0, 5)
     offsets.commit("g", "T", 1, 5)
     version = offsets.data_version
-    theirs = {"T@g": {0: 7, 1: 4, 2: 0}, "U@h": {0: 1}}
+    theirs = {"T@g": {0: 7, 1: 4, 2: 0}, "U@h": {0: 1}, "U@unknown": {0: 1}, "nonsense": {0: 1}}
     older = DataVersion(0, version.timestamp_ms - 1, version.counter)
-    assert not at_once(offsets.take(older, theirs))
+
+    def exists(topic: str, group: str) -> bool:
+        return (topic, group) == ("U", "h")
+
+    assert not at_once(offsets.take(older, theirs, exists))
     assert offsets.table == {"T@g": {0: 5, 1: 5}}
     for newer in (version, DataVersion(0, 0, version.counter + 1), DataVersion(1, 0, 0)):
-        assert at_once(offsets.take(newer, theirs))
+        assert at_once(offsets.take(newer, theirs, exists))
         assert offsets.table == {"T@g": {0: 7, 1: 5, 2: 0}, "U@h": {0: 1}}
         assert offsets.data_version == newer
 

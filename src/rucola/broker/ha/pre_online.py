@@ -108,7 +108,7 @@ class PreOnline:
         delays = await self._api.table(address, RequestCode.GET_ALL_DELAY_OFFSET)
         version, table = await asyncio.to_thread(decode_consumer_offsets, offsets)
         services.store.dispatch()
-        taken = await in_turns(services.offsets.take(version, table))
+        taken = await in_turns(services.offsets.take(version, table, self._exist))
         services.clamp_offsets()
         services.offsets.persist()
         delays_taken = services.schedule.take(*decode_delay_offsets(delays)) if delays else False
@@ -121,6 +121,9 @@ class PreOnline:
             delays="taken over" if delays_taken else "older than here",
         )
         return True
+
+    def _exist(self, topic: str, group: str) -> bool:
+        return group in self._services.groups.table and self._services.topics.get(topic) is not None
 
     async def _connects(self, host: str, before: int) -> bool:
         """Waits until the slave has connected; returns False if it takes too long.

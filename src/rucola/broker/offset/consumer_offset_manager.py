@@ -127,13 +127,16 @@ class ConsumerOffsetManager:
         """Makes the table newer than the master's at the next commit, if this slave begins to act; else no longer."""
         self._leads = acts
 
-    def take(self, version: DataVersion, table: Mapping[str, Mapping[int, int]]) -> Steps[bool]:
+    def take(
+        self, version: DataVersion, table: Mapping[str, Mapping[int, int]], exists: Callable[[str, str], bool]
+    ) -> Steps[bool]:
         """Takes over what a slave has that may have acted, in steps: of each offset the larger one. RocketMQ takes
         smaller ones, too.
 
         Args:
             version: the slave's version of the table.
             table: the slave's offsets by ``topic@group`` and queue.
+            exists: returns whether there are a topic and a group; a slave has no others than its master.
 
         Returns:
             Whether the table was taken over: False if it is older, and may lack a reset.
@@ -141,14 +144,18 @@ class ConsumerOffsetManager:
         if version.age < self.data_version.age:
             return False
         for key, theirs in table.items():
-            ours = self.table.setdefault(key, {})
-            for queue_id, offset in theirs.items():
-                if offset > ours.get(queue_id, -1):
-                    ours[queue_id] = offset
-                    self._changed = True
+            topic, _, group = key.rpartition("@")
+            if key in self.table or exists(topic, group):
+                self._take_larger(self.table.setdefault(key, {}), theirs)
             yield
         self.data_version = version
         return True
+
+    def _take_larger(self, ours: dict[int, int], theirs: Mapping[int, int]) -> None:
+        for queue_id, offset in theirs.items():
+            if offset > ours.get(queue_id, -1):
+                ours[queue_id] = offset
+                self._changed = True
 
     def on_commit(self, listener: Callable[[], None]) -> None:
         """Calls ``listener`` after every commit."""

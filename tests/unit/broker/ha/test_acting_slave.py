@@ -252,8 +252,11 @@ def test_offsets_committed_at_an_acting_slave_reach_the_master(tmp_path: Path) -
             await pair.commit(8, at_slave=False, group="still")  # the slave knows 7
             await pair.left_alone()
             await pair.commit(9)
+            pair.slave.offsets.commit("cg", "Unknown", 0, 1)
+            pair.slave.offsets.commit("unknown", "T", 0, 1)
             await pair.back()
             await until(lambda: pair.broker.ready)
+            assert pair.offset("unknown") is None and pair.broker.offsets.query("cg", "Unknown", 0) is None
             assert pair.offset() == 9 and pair.offset("still") == 8, "no smaller offset is taken"
             assert await pair.addresses() == ({0: pair.broker.address, 1: pair.slave.address}, 6)
             await until(lambda: pair.acting._acting.duty is Duty.FOLLOWS)
