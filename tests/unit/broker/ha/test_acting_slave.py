@@ -271,6 +271,40 @@ def test_offsets_committed_at_an_acting_slave_reach_the_master(tmp_path: Path) -
     run_virtual(scene())
 
 
+def test_a_slave_that_restarts_acts_again(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with ActingPair(tmp_path) as pair:
+            await pair.make_group()
+            await pair.begin(b"0", b"1")
+            await pair.left_alone()
+            await pair.commit(2)
+            await pair.stop_slave()
+            await pair.start_slave()
+            await until(lambda: pair.acting.acts)
+            assert await pair.addresses() == ({0: pair.slave.address}, 4)
+            assert await pair.bodies_at_slave() == [b"0", b"1"]
+            await pair.back()
+            await until(lambda: pair.broker.ready)
+            assert pair.offset() == 2
+
+    run_virtual(scene())
+
+
+@pytest.mark.parametrize("same_ports", [True, False])
+def test_a_master_that_returns_before_its_slave_acts(tmp_path: Path, same_ports: bool) -> None:
+    async def scene() -> None:
+        async with ActingPair(tmp_path, {"sync_broker_member_group_period_ms": 60_000}, namesrv={}) as pair:
+            await pair.begin(b"0")
+            await pair.stop_broker()
+            await pair.back(same_ports)
+            await until(lambda: pair.broker.ready)
+            await pair.send("T", b"1")
+            await pair.in_step()
+            assert pair.same_log() and not pair.acting.acts
+
+    run_virtual(scene())
+
+
 def test_a_held_pull_is_sent_to_the_master_that_is_back(tmp_path: Path) -> None:
     async def scene() -> None:
         async with ActingPair(tmp_path) as pair:
