@@ -588,7 +588,7 @@ class BrokerConfig(ActingConfig, TlsConfig):
                 "",
                 "name servers (here or as --namesrv) that tell the master; or haMasterAddress and masterBrokerAddress",
             )
-        if self.enable_slave_acting_master and not self.namesrv_addr:
+        if self.is_slave and self.enable_slave_acting_master and not self.namesrv_addr:
             raise ConfigError("namesrvAddr", "", "name servers: with enableSlaveActingMaster=true, they say who lives")
 
     def _check_addresses(self) -> None:

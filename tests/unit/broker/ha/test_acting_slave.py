@@ -747,7 +747,8 @@ def test_options_that_are_refused() -> None:
     with pytest.raises(ConfigError, match="lost or delivered twice"):
         BrokerConfig(enable_remote_escape=True)
     with pytest.raises(ConfigError, match="namesrvAddr"):
-        BrokerConfig(enable_slave_acting_master=True)
+        addresses = {"ha_master_address": "127.0.0.1:1", "master_broker_address": "127.0.0.1:2"}
+        BrokerConfig(enable_slave_acting_master=True, broker_role="SLAVE", broker_id=1, **addresses)
 
 
 def test_messages_can_be_decoded_at_an_acting_slave(tmp_path: Path) -> None:
