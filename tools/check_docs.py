@@ -65,7 +65,7 @@ BUDGETS = {
     "docs/testing-java-go.md": 300,
     "docs/testing.md": 940,
     "docs/tutorial.md": 700,
-    "docs/two-copies.md": 1870,
+    "docs/two-copies.md": 1890,
 }
 """Largest number of words that each page may have."""
 GENERATED = {"docs/lab/README.md", "docs/promises.md"}
