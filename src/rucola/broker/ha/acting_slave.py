@@ -62,7 +62,7 @@ class ActingSlave:
         if change.duty is Duty.FOLLOWS:
             self.hold.end_all()
             await self._follow(change)
-        elif change.before is Duty.FOLLOWS:
+        else:
             self._slave.found("", "")
 
     async def _follow(self, change: DutyChange) -> None:
