@@ -84,6 +84,7 @@ CAMPAIGNS = {
             "tests.conformance.ha_master --version 4.9.7 --version 5.3.3 --version 5.5.0",
             "tests.conformance.ha_master --control",
             "tests.conformance.ha_slave",
+            "tests.conformance.acting",
             "tests.conformance.run",
             "tests.conformance.cluster",
             "tests.conformance.python_client",

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "README.md": 700,
     "docs/acknowledgements.md": 900,
-    "docs/ARCHITECTURE.md": 3130,
+    "docs/ARCHITECTURE.md": 3300,
     "docs/bodies.md": 1450,
     "docs/changing.md": 250,
     "docs/client.md": 1540,
@@ -66,7 +66,7 @@ BUDGETS = {
     "docs/testing-java-go.md": 300,
     "docs/testing.md": 940,
     "docs/tutorial.md": 700,
-    "docs/two-copies.md": 1200,
+    "docs/two-copies.md": 1910,
 }
 """Largest number of words that each page may have."""
 GENERATED = {"docs/lab/README.md", "docs/promises.md"}

@@ -16,11 +16,12 @@ from tests.crash.workloads import config
 from rucola.broker.config import BrokerConfig
 from rucola.broker.dispatch_scheduler import DispatchScheduler
 from rucola.broker.flush_waiters import Confirmation, FlushWaiters
+from rucola.broker.ha.acting_config import IN_SYNC_BYTES
 from rucola.broker.ha.copying import Copying
 from rucola.broker.ha.master import HaServer, HaServerOptions
 from rucola.broker.ha.master_broker import LogBounds, MasterTables
 from rucola.broker.ha.replica import Replica, ReplicaOptions
-from rucola.broker.ha.replication import Replication
+from rucola.broker.ha.replication import ReplicaRule, Replication
 from rucola.broker.ha.slave import Slave
 from rucola.broker.ha.slave_access import SlaveAccess
 from rucola.broker.processor.send_response import flush_not_confirmed
@@ -130,7 +131,9 @@ class MasterProcess:
             loop.kill()
             raise
         self.supervisor = supervisor = Supervisor()
-        self.replication = copies = Replication(options.replicas, 1, clock.monotonic, SLAVE_TIMEOUT_MS, loop.call_later)
+        self.replication = copies = Replication(
+            ReplicaRule(options.replicas, 1, IN_SYNC_BYTES), clock.monotonic, SLAVE_TIMEOUT_MS, loop.call_later
+        )
         self.server = copies.server = HaServer(
             store.sent_log(), HaServerOptions(*MASTER, SlaveAccess("", True)), self._fetch, copies, supervisor
         )
@@ -332,7 +335,7 @@ class SlaveBrokerProcess(SlaveProcess):
             pops=SimpleNamespace(waiting=0),
             clamp_offsets=lambda: None,
         )
-        self._slave = slave = loop.complete(_made(partial(_CopyingSlave, services, loop)))
+        self._slave = slave = loop.complete(_made(partial(_CopyingSlave, cast(Any, services), loop)))
         running = SimpleNamespace(services=services, loop=loop, replication=None, slave=slave, waiters=None, hold=())
         scheduler = DispatchScheduler(cast(Any, running), [])
         store.listen(scheduler.appended, scheduler.flushed_in_thread)

@@ -121,17 +121,22 @@ class Broker:
     def role_text(self) -> str:
         """What the broker is among those of its name, for people: a slave with its number and its master."""
         slave = self.running.slave
-        return "" if slave is None else f"{self.config.broker_id} of {slave.master or 'a master not found yet'}"
+        if slave is None:
+            return ""
+        acts = ", acts for it" if self._acts else ""
+        return f"{self.config.broker_id} of {slave.master or 'a master not found yet'}{acts}"
 
     @property
     def ready(self) -> bool:
-        """Whether messages are accepted and delivered; on a slave, whether they are taken from the master."""
-        return not (self._closed or self._refusal)
+        """Whether messages are accepted and delivered, and clients find the broker; on a slave, whether messages are
+        taken from the master.
+        """
+        return not (self._closed or self._refusal or self._offline)
 
     @property
     def trouble(self) -> str:
         """Why messages are not accepted or not delivered, or why a slave is not in sync; empty if nothing is wrong."""
-        return self._closed or self._refusal or self.not_in_sync
+        return self._closed or self._refusal or self._offline or ("" if self._acts else self.not_in_sync)
 
     @property
     def _closed(self) -> str:
@@ -147,8 +152,20 @@ class Broker:
         return "" if replication is None else replication.trouble
 
     @property
+    def _acts(self) -> bool:
+        """Whether this slave acts for its master."""
+        return self.running.acting is not None and self.running.acting.acts
+
+    @property
+    def _offline(self) -> str:
+        """Why the broker has not registered yet, if it asks its slaves first; else empty."""
+        return "" if self.running.pre_online is None else self.running.pre_online.waits_for
+
+    @property
     def remark(self) -> str:
         """What is wrong although messages are accepted and delivered; empty if nothing is."""
+        if self._acts:
+            return f"acts for its master, {self.not_in_sync or 'in sync'}"
         replication = self.running.replication
         return "" if replication is None else replication.remark
 
@@ -294,7 +311,8 @@ class Broker:
             self.store.shutdown()
             await self._server.close()
             raise
-        await self.running.registration.begin()
+        if self.running.pre_online is None:
+            await self.running.registration.begin()
         services.loop_watch.start(loop)
         self._server.turn.on_reads(services.loop_watch.expect_work)
         self._serving.start()

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rucola.broker.ha.acting_config import ActingConfig
 from rucola.broker.reference_keys import REFERENCE_KEYS, without_effect
 from rucola.common.hosts import check_bind_address, is_loopback, join_address, split_address
 from rucola.common.json_library import orjson
@@ -25,7 +26,7 @@ SLAVE = "SLAVE"
 
 
 @dataclass(frozen=True)
-class BrokerConfig(TlsConfig):
+class BrokerConfig(ActingConfig, TlsConfig):
     """The options; each field has its own description. An invalid option raises ``ConfigError``, which names the key,
     the value and what is allowed.
     """
@@ -162,7 +163,8 @@ class BrokerConfig(TlsConfig):
         "minInSyncReplicas",
         1,
         "With `SYNC_MASTER`: number of brokers that must be in sync before a message is stored, this one included; "
-        "otherwise it is refused. 1 refuses none. RocketMQ obeys it only with a controller.",
+        "otherwise it is refused. 1 refuses none. RocketMQ obeys it only with a controller, or as least of "
+        "`enableAutoInSyncReplicas`.",
         minimum=1,
         maximum=64,
     )
@@ -562,6 +564,7 @@ class BrokerConfig(TlsConfig):
             )
 
     def _check_role(self) -> None:
+        self.check_acting()
         if self.is_slave and not self.broker_id:
             raise ConfigError("brokerId", "0", "1 or more with brokerRole=SLAVE; 0 is the master")
         if self.broker_id and not self.is_slave:
@@ -585,6 +588,8 @@ class BrokerConfig(TlsConfig):
                 "",
                 "name servers (here or as --namesrv) that tell the master; or haMasterAddress and masterBrokerAddress",
             )
+        if self.is_slave and self.enable_slave_acting_master and not self.namesrv_addr:
+            raise ConfigError("namesrvAddr", "", "name servers: with enableSlaveActingMaster=true, they say who lives")
 
     def _check_addresses(self) -> None:
         check_bind_address(self.bind_address, self.insecure or (self.guarded and self.tls_mode != "disabled"))
@@ -637,7 +642,16 @@ class BrokerConfig(TlsConfig):
     @property
     def replicas_least(self) -> int:
         """Number of brokers that must be in sync before a message is stored, this one included."""
-        return self.min_in_sync_replicas if self.broker_role == "SYNC_MASTER" else 1
+        if self.broker_role != "SYNC_MASTER":
+            return 1
+        if self.enable_slave_acting_master and not self.enable_auto_in_sync_replicas:
+            return max(self.replicas_needed, self.min_in_sync_replicas)
+        return self.min_in_sync_replicas
+
+    @property
+    def replicas_adapt(self) -> bool:
+        """Whether a message waits for fewer brokers while fewer are in sync."""
+        return self.enable_slave_acting_master and self.enable_auto_in_sync_replicas
 
     @property
     def namesrv_addresses(self) -> list[str]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rucola.broker.pop_services import PopServices
     from rucola.broker.processor.acl import AclProcessor
     from rucola.broker.processor.auth import AuthProcessor
+    from rucola.broker.processor.broker_group import BrokerGroupProcessor
     from rucola.broker.processor.broker_manage import BrokerManageProcessor
     from rucola.broker.processor.client_manage import ClientManageProcessor
     from rucola.broker.processor.cold_data import ColdDataProcessor
@@ -158,6 +159,9 @@ broker: LazyProcessor[BrokerManageProcessor] = LazyProcessor(
     "BrokerManageProcessor",
     lambda made, it: made(it.services, it.sends_waiting, it.ha_status),
 )
+group_of_brokers: LazyProcessor[BrokerGroupProcessor] = LazyProcessor(
+    "processor.broker_group", "BrokerGroupProcessor", lambda made, it: made(it)
+)
 accounts: LazyProcessor[AclProcessor] = LazyProcessor(
     "processor.acl", "AclProcessor", lambda made, it: made(it.services.config, it.services.control.accounts, it.address)
 )
@@ -193,6 +197,7 @@ ALL = (
     connections,
     statistics,
     broker,
+    group_of_brokers,
     accounts,
     users,
     timers,

@@ -15,14 +15,20 @@ from typing import TYPE_CHECKING
 
 from rucola.broker.config import BrokerConfig, credentials
 from rucola.common.data_version import DataVersion
+from rucola.common.key_builder import MEMBER_TOPIC_PREFIX
 from rucola.common.message_queue import MessageQueue
 from rucola.common.sysflag import PermName
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError, RemotingError, RucolaError
+from rucola.protocol import fastjson
 from rucola.protocol.bodies.registration import RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
 from rucola.protocol.bodies.route import QueueData, TopicRouteData
-from rucola.protocol.codes import ResponseCode
+from rucola.protocol.codes import RequestCode, ResponseCode, response_name
+from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.route import (
+    BrokerHeartbeatRequestHeader,
+    BrokerMemberGroupRequestHeader,
+    ExchangeHAInfoRequestHeader,
     QueryDataVersionRequestHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
@@ -158,6 +164,88 @@ class BrokerOuterApi:
         """Closes the connections."""
         await self._client.close()
 
+    # -- the brokers of the same name ----------------------------------------------------------------------------------
+
+    def heartbeat(self, version: DataVersion) -> None:
+        """Shows every name server that the broker lives.
+
+        Args:
+            version: of its topics.
+        """
+        config = self._config
+        cluster, name, broker_id = config.broker_cluster_name, config.broker_name, config.broker_id
+        code, body = RequestCode.BROKER_HEARTBEAT, b""
+        fields = BrokerHeartbeatRequestHeader(cluster, self._address, name, broker_id).to_ext_fields()
+        if config.compatible_with_old_name_srv:
+            code, body = RequestCode.QUERY_DATA_VERSION, fastjson.dumps(version.to_dict())
+            fields = QueryDataVersionRequestHeader(name, self._address, cluster, broker_id).to_ext_fields()
+        for name_server in config.namesrv_addresses:
+            self._client.invoke_oneway(name_server, RemotingCommand(code, ext_fields=fields, body=body))
+
+    async def members(self) -> dict[int, str]:
+        """Returns the addresses of the live brokers of this name, by their numbers, as far as a name server knows them.
+
+        Raises:
+            RucolaError: no name server answers.
+        """
+        answers = await asyncio.gather(
+            *[self._members_at(name) for name in self._config.namesrv_addresses], return_exceptions=True
+        )
+        found = [answer for answer in answers if isinstance(answer, dict)]
+        if not found:
+            for answer in answers:
+                if isinstance(answer, BaseException):
+                    raise answer
+        together: dict[int, str] = {}
+        for members in found:
+            together = members | together
+        return together
+
+    async def _members_at(self, name_server: str) -> dict[int, str]:
+        config = self._config
+        if not config.compatible_with_old_name_srv:
+            header = BrokerMemberGroupRequestHeader(config.broker_cluster_name, config.broker_name)
+            return await self._api.member_group(name_server, header, CHANGE_TIMEOUT_MS)
+        try:
+            topic = MEMBER_TOPIC_PREFIX + config.broker_name
+            route = await self._api.route_info(name_server, topic, CHANGE_TIMEOUT_MS)
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return {}
+            raise
+        whose = config.broker_name, config.broker_cluster_name
+        groups = [data for data in route.broker_datas if (data.broker_name, data.cluster) == whose]
+        return dict(groups[0].broker_addrs) if groups else {}
+
+    async def exchange(self, address: str, told: ExchangeHAInfoRequestHeader) -> ExchangeHAInfoRequestHeader:
+        """Tells a slave the addresses of its master, or asks a master for its own (request 906).
+
+        Args:
+            address: the other broker.
+            told: the master's addresses; without any, they are asked for.
+
+        Raises:
+            RemotingError, BrokerError, FormatError: it does not answer, it refuses, or its answer is not understood.
+        """
+        answer = await self._ask(address, RequestCode.EXCHANGE_BROKER_HA_INFO, told.to_ext_fields())
+        return ExchangeHAInfoRequestHeader.from_ext_fields(answer.ext_fields)
+
+    async def table(self, address: str, code: RequestCode) -> bytes:
+        """Returns the body of another broker's answer to a request for a whole table.
+
+        Raises:
+            RemotingError, BrokerError: it does not answer, or it refuses.
+        """
+        return bytes((await self._ask(address, code, {})).body)
+
+    async def _ask(self, address: str, code: RequestCode, fields: dict[str, str]) -> RemotingCommand:
+        answer = await self._client.invoke(address, RemotingCommand(code, ext_fields=fields), CHANGE_TIMEOUT_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.code, answer.remark, address, response_name(answer.code))
+        return answer
+
+    # -- internals -----------------------------------------------------------------------------------------------------
+
     def _body(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> bytes:
         permission = self._config.broker_permission
         table = dict(topics)
@@ -181,7 +269,8 @@ class BrokerOuterApi:
             config.broker_cluster_name,
             f"{self._host}:{self._ha_port() or self._port + 1}",
             config.broker_id,
-            enable_acting_master=False,
+            heartbeat_timeout_millis=config.broker_not_active_timeout_ms if config.enable_slave_acting_master else None,
+            enable_acting_master=config.enable_slave_acting_master,
             body_crc32=body_crc32(body),
         )
         return await self._tell(name_server, self._answered(name_server, header, body, timeout_ms), may_be_refused)

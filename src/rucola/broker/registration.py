@@ -27,7 +27,9 @@ event-loop time in the broker and in the name server. A frame of 16 MiB holds ab
 
 
 class Registration:
-    """Registrations of one broker. Call ``begin``, then ``register`` repeatedly, and ``close`` at the end."""
+    """Registrations of one broker. Call ``begin``, then ``register`` repeatedly, and ``close`` at the end. Before
+    ``begin``, nothing is registered.
+    """
 
     def __init__(
         self,
@@ -58,7 +60,7 @@ class Registration:
         this, or if there are more than ``TOGETHER_MAX``. More than ``TOGETHER_MAX`` topics are registered only if at
         least one name server does not know their version.
         """
-        if self._first is not None and not self._first.done():
+        if self._first is None or not self._first.done():
             return
         topics = self._topics
         if len(topics.table) > TOGETHER_MAX and await self._api.is_known(topics.data_version):
@@ -84,7 +86,8 @@ class Registration:
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
-        await self._api.unregister()
+        if self._first is not None:
+            await self._api.unregister()
         await self._api.close()
 
     def _topics_changed(self, changed: Sequence[TopicConfig]) -> asyncio.Future[None]:
@@ -98,6 +101,8 @@ class Registration:
 
     async def _tell(self, changed: Sequence[TopicConfig]) -> None:
         topics = self._topics
+        if self._first is None:
+            return
         for first in range(0, len(changed), TOGETHER_MAX):
             version = topics.data_version if first == 0 else topics.raise_version()
             unknown = await self._api.register_topics(changed[first : first + TOGETHER_MAX], version)

@@ -44,6 +44,7 @@ _SAME_TOPIC = int(FrameColumn.SAME_TOPIC)
 _PLAIN = int(FrameKind.PLAIN)
 _SEND = int(FrameKind.SEND)
 _PULL = int(FrameKind.PULL)
+_PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 _UNASKED_ROWS = 16
 """Number of sends that are served before the time is checked. Cython kernels serve sends quickly. If the file of a
 queue must be mapped first, the time is checked earlier.
@@ -64,7 +65,8 @@ class RequestHandler:
         waiting_max: maximum of this number; further sends are refused.
         cold_reads: reads messages that the guard needs and that are not in memory.
         guard: checks the permissions of a batch's rows; None without access control.
-        refusals: code and remark of the answer to each request code that is refused; those of a slave.
+        refusals: code and remark of the answer to each request code that is refused; those of a slave. The entries of
+            pulls may come and go.
 
     Attributes:
         stopping: whether everything is refused; set when the broker stops.
@@ -97,11 +99,12 @@ class RequestHandler:
         self._table = table
         for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
             table.register(code, self._send_command)
-        for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+        for code in _PULLS:
             table.register(code, self._pull_command)
         self._refusals = refusals
         for refused, refusal in refusals.items():
-            table.register(refused, partial(_refuse, refusal))
+            if refused not in _PULLS:
+                table.register(refused, partial(_refuse, refusal))
 
     def serve_rows(self, channel: Channel, batch: FrameBatch, first: int) -> None:
         """Serves the frames of one read in their order, beginning with row ``first``, as many as fit into one iteration
@@ -179,6 +182,8 @@ class RequestHandler:
         self._send.process_command(channel, command)
 
     def _pull_command(self, channel: Channel, command: RemotingCommand) -> None:
+        if refusal := self._refusals.get(command.code):
+            raise BrokerError(*refusal)
         self._pull.process_command(channel, command)
 
 

@@ -105,6 +105,8 @@ REQUESTS: Mapping[int, Request] = {
     RequestCode.GET_BROKER_CONFIG: by(lazy_processors.broker, lambda it: it.config),
     RequestCode.GET_BROKER_RUNTIME_INFO: by(lazy_processors.broker, lambda it: it.runtime_info),
     RequestCode.GET_BROKER_HA_STATUS: by(lazy_processors.broker, lambda it: it.ha_status),
+    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: by(lazy_processors.group_of_brokers, lambda it: it.min_id_changed),
+    RequestCode.EXCHANGE_BROKER_HA_INFO: by(lazy_processors.group_of_brokers, lambda it: it.exchange),
     RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: by(
         lazy_processors.cold_data, lambda it: it.update_thresholds, logged=True
     ),

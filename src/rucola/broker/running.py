@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from rucola.broker.broker_stats import SAMPLE_INTERVAL_S
 from rucola.broker.client.client_channel import SCAN_INTERVAL_S
-from rucola.broker.config import BrokerConfig
 from rucola.broker.dispatch_scheduler import DispatchScheduler
 from rucola.broker.processor.send import SendMessageProcessor
 from rucola.broker.processor.send_rewrite import Rewriter
 from rucola.broker.pull.request import RECHECK_INTERVAL_S
 from rucola.broker.registration import REGISTER_AGAIN_S
-from rucola.broker.request_handler import NOTHING_REFUSED, RequestHandler
+from rucola.broker.request_handler import RequestHandler
 from rucola.broker.requests import register_requests
 from rucola.broker.running_services import RunningServices
 from rucola.broker.services import BrokerServices
@@ -28,6 +27,9 @@ from rucola.remoting.processors import ProcessorTable
 from rucola.runtime.machine import process_id
 from rucola.runtime.supervision import Pause, PeriodicWork
 from rucola.store.retention import LogHolder
+
+if TYPE_CHECKING:
+    from rucola.broker.ha.pre_online import PreOnline
 
 IDLE_LOOK_S, IDLE_SHARES = 5.0, 12
 """Seconds between two checks for unused queues, and number of checks that together cover all queues. The files of a
@@ -72,7 +74,7 @@ class RunningBroker:
             services.clock.monotonic,
             services.cold_reads,
             services.access.guard if services.access is not None else None,
-            _refusals(config),
+            running.refusals,
         )
         store.listen(self.scheduler.appended, self.scheduler.flushed_in_thread)
         if running.slave is not None:
@@ -86,14 +88,29 @@ class RunningBroker:
         for holder in holders if running.slave is None else (running.slave,):
             store.add_holder(holder)
         self._periodic: list[PeriodicWork] = []
+        self._delivers = False
+        self._going_online: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Starts the work at intervals, and the deliveries."""
-        running, services = self.running, self.running.services
+        running = self.running
         self.work_periodically()
         if running.slave is not None:  # what delivers messages stores them, and that is the master's business
             running.slave.start()
-            return
+        elif running.pre_online is None:
+            self._deliver()
+        else:
+            self._going_online = running.loop.create_task(self._go_online(running.pre_online))
+
+    async def _go_online(self, pre_online: PreOnline) -> None:
+        await pre_online.run()
+        self._deliver()
+        await self.running.registration.begin()
+
+    def _deliver(self) -> None:
+        """Starts the deliveries."""
+        running, services = self.running, self.running.services
+        self._delivers = True
         running.delivery.start()
         services.timers.start(running.loop, services.cold_reads)
         running.transaction_checks.start(running.transactions, services.cold_reads)
@@ -103,7 +120,7 @@ class RunningBroker:
         """Does everything that became due because the wall clock was moved forward."""
         running, services = self.running, self.running.services
         self.scheduler.dispatch_scheduled()
-        if running.slave is not None:
+        if not self._delivers:
             return
         await running.delivery.catch_up()
         await services.timers.catch_up()
@@ -129,6 +146,10 @@ class RunningBroker:
             running.registration.register,
             REGISTER_AGAIN_S,
         )
+        if running.group is not None:
+            beat_s, ask_s = config.broker_heartbeat_interval_ms / 1000, config.sync_broker_member_group_period_ms / 1000
+            every("signs of life to the name servers", lambda: beat_s, running.group.heartbeat)
+            every("question who of the group lives", lambda: ask_s, running.group.look)
         every("writing of consumer offsets", lambda: config.flush_consumer_offset_interval_ms / 1000, services.persist)
         every("search for silent clients", lambda: SCAN_INTERVAL_S, self._close_silent_clients)
         every("recheck of held pulls", lambda: RECHECK_INTERVAL_S, running.hold.recheck)
@@ -141,7 +162,10 @@ class RunningBroker:
             every("removal of former members", access.reload_interval_s, lambda: in_turns(members.remove()))
 
     async def stop_periodic(self) -> None:
-        """Ends the work that ``work_periodically`` has started."""
+        """Ends the work that ``start`` has begun, except the deliveries."""
+        if self._going_online is not None:
+            self._going_online.cancel()
+            await asyncio.gather(self._going_online, return_exceptions=True)
         await asyncio.gather(*[work.stop() for work in self._periodic])
 
     def _close_silent_clients(self) -> None:
@@ -149,15 +173,6 @@ class RunningBroker:
         limit = services.clock.monotonic() - services.config.channel_expired_timeout_ms / 1000
         for channel in {*services.producers.silent_since(limit), *services.consumers.silent_since(limit)}:
             channel.close()
-
-
-def _refusals(config: BrokerConfig) -> Mapping[int, tuple[int, str]]:
-    if not config.is_slave:
-        return NOTHING_REFUSED
-    # Imported only here, because most brokers are masters.
-    from rucola.broker.ha.slave_refusals import refusals
-
-    return refusals(config.slave_read_enable)
 
 
 def _rewriter(services: BrokerServices) -> Rewriter:

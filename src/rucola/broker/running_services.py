@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rucola.broker.client.group_changes import GroupChanges
 from rucola.broker.config import BrokerConfig
 from rucola.broker.flush_waiters import Confirmation, FlushWaiters
+from rucola.broker.ha.acting import MasterAddresses
 from rucola.broker.outer_api import BrokerOuterApi
 from rucola.broker.processor.send_response import flush_not_confirmed
 from rucola.broker.pull.processor import PullMessageProcessor
@@ -24,6 +26,9 @@ from rucola.remoting.tls_listener import ServerTls
 from rucola.runtime.tls import server_context
 
 if TYPE_CHECKING:
+    from rucola.broker.ha.acting_slave import ActingSlave
+    from rucola.broker.ha.group_watch import GroupWatch
+    from rucola.broker.ha.pre_online import PreOnline
     from rucola.broker.ha.replication import Replication
     from rucola.broker.ha.slave import Slave
 
@@ -39,6 +44,10 @@ class RunningServices:
     Attributes:
         replication: the slaves; None if there cannot be any.
         slave: follows the master; None on a master.
+        refusals: code and remark of the answer to each request code that is refused; those of a slave.
+        acting: the duty of a slave that may act for its master; None on others.
+        group: the brokers of the same name; None without ``enableSlaveActingMaster``.
+        pre_online: what a master does before it registers; None if it registers at once.
         waiters: the responses that wait for a sync; None without SYNC_FLUSH.
         confirmation: what responses wait for; None without SYNC_FLUSH and SYNC_MASTER.
         when_safe: sends single responses when they are safe.
@@ -58,8 +67,10 @@ class RunningServices:
             self.replication = _replication(services, loop)
         copies = self.replication if self.replication is not None and self.replication.needed else None
         self.slave: Slave | None = None
+        self.refusals: Mapping[int, tuple[int, str]] = {}
+        self.acting: ActingSlave | None = None
         if config.is_slave:
-            self.slave = _slave(services, loop)
+            self._follow(services, loop)
         self.waiters: FlushWaiters | None = None
         if options.sync_flush:
             self.waiters = FlushWaiters(
@@ -85,9 +96,15 @@ class RunningServices:
         self.transactions = _transactions(services, self.transaction_checks)
         rule: ReadRule | None = None
         if config.slave_read_enable or self.slave is not None:
-            rule = ReadRule(config, services.groups, None if self.slave is None else self._is_linked)
+            rule = ReadRule(config, services.groups, None if self.slave is None else self._is_linked, self._acts)
         self.pull = PullMessageProcessor(services, loop.call_later, rule)
         self.hold = self.pull.hold
+        self.group: GroupWatch | None = None
+        if config.enable_slave_acting_master:
+            self.group = self._watch()
+        self.pre_online: PreOnline | None = None
+        if config.comes_online_late and self.slave is None and self.replication is not None:
+            self.pre_online = self._late(self.replication)
         self.delivery = DelayedDelivery(services.schedule, loop, services.cold_reads, services.supervisor)
         changes = GroupChanges(config, services.topics, services.groups, services.filters, loop)
         services.consumers.on_change(changes.tell)
@@ -105,6 +122,47 @@ class RunningServices:
             status.master, status.ha_client_runtime_info = False, self.slave.status()
         return status
 
+    def master_addresses(self) -> MasterAddresses:
+        """Returns where this master is reached; the port for slaves is empty if there is none."""
+        port = self._ha_port()
+        return MasterAddresses(self.address, "" if port is None else f"{self.address.rpartition(':')[0]}:{port}")
+
+    def _follow(self, services: BrokerServices, loop: asyncio.AbstractEventLoop) -> None:
+        """Creates what a slave has, and a master has not."""
+        # Imported only here, because most brokers are masters.
+        from rucola.broker.ha.acting_slave import ActingSlave
+        from rucola.broker.ha.slave import Slave
+        from rucola.broker.ha.slave_refusals import SlaveRefusals
+
+        config = services.config
+        self.slave = Slave(services, loop)
+        refusals = SlaveRefusals(config.slave_read_enable, config.enable_slave_acting_master)
+        self.refusals = refusals.table
+        if config.enable_slave_acting_master:
+            self.acting = ActingSlave(config.broker_id, self.slave, refusals, services.offsets)
+
+    def _watch(self) -> GroupWatch:
+        from rucola.broker.ha.group_watch import GroupWatch
+
+        if self.acting is not None:
+            self.acting.api, self.acting.hold = self.outer_api, self.hold
+        changed: Callable[[], None] = lambda: None  # noqa: E731 - a slave has nobody to tell
+        if self.replication is not None:
+            changed = self.replication.changed
+        services = self.services
+        watch = GroupWatch(services.config, self.outer_api, services.topics, self.acting, changed)
+        if self.replication is not None:
+            self.replication.alive = lambda: watch.alive
+        return watch
+
+    def _late(self, replication: Replication) -> PreOnline:
+        from rucola.broker.ha.pre_online import PreOnline
+
+        return PreOnline(self.services, self.outer_api, replication.server, self.master_addresses)
+
+    def _acts(self) -> bool:
+        return self.acting is not None and self.acting.acts
+
     def _is_linked(self) -> bool:
         return self.slave is not None and self.slave.is_linked
 
@@ -112,23 +170,17 @@ class RunningServices:
         return None if self.replication is None else self.replication.server.port
 
 
-def _slave(services: BrokerServices, loop: asyncio.AbstractEventLoop) -> Slave:
-    # Imported only here, because most brokers are masters.
-    from rucola.broker.ha.slave import Slave
-
-    return Slave(services, loop)
-
-
 def _replication(services: BrokerServices, loop: asyncio.AbstractEventLoop) -> Replication:
     # Imported only here, because most brokers have no slaves.
     from rucola.broker.ha.master import HaServer, HaServerOptions
-    from rucola.broker.ha.replication import Replication
+    from rucola.broker.ha.replication import ReplicaRule, Replication
     from rucola.broker.ha.slave_access import SlaveAccess
 
     config = services.config
     made = Replication(
-        config.replicas_needed,
-        config.replicas_least,
+        ReplicaRule(
+            config.replicas_needed, config.replicas_least, config.ha_max_gap_not_in_sync, config.replicas_adapt
+        ),
         services.clock.monotonic,
         config.slave_timeout_ms,
         loop.call_later,

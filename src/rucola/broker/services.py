@@ -26,7 +26,7 @@ from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rucola.broker.filter.sql_expressions import SqlExpressions
 from rucola.broker.lazy_pop_services import LazyPopServices, Pops
 from rucola.broker.offset import offset_resets
-from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.offset.consumer_offset_manager import VERSION_STEP, ConsumerOffsetManager
 from rucola.broker.offset.offset_resets import OffsetResets
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
 from rucola.broker.senders import Senders
@@ -117,7 +117,8 @@ class BrokerServices:
         self.checked_topics = CheckedTopics(config, self.topics, self.groups, self.random_below)
         light = store.config.enable_lmq
         self._offsets_name = "lmqConsumerOffset.json" if light else _CONSUMER_OFFSETS
-        self.offsets = ConsumerOffsetManager(self.keep(self._offsets_name), wall_ms, light)
+        version_step = 0 if config.enable_slave_acting_master and not config.is_slave else VERSION_STEP
+        self.offsets = ConsumerOffsetManager(self.keep(self._offsets_name), wall_ms, light, version_step)
         self.resets = OffsetResets(self.keep(offset_resets.FILE_NAME))
         self.expressions = SqlExpressions(lambda: self.senders)
         self.filters = ConsumerFilterManager(

@@ -27,6 +27,11 @@ class DataVersion:
         """Returns the version after one more change."""
         return DataVersion(state_version, timestamp_ms, self.counter + 1)
 
+    @property
+    def age(self) -> tuple[int, int, int]:
+        """What versions of one table are compared by: the newer one has the larger value."""
+        return self.state_version, self.counter, self.timestamp_ms
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the members of RocketMQ's JSON, sorted by name."""
         return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp_ms}

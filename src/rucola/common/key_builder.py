@@ -24,6 +24,7 @@ REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 """The cluster's name and this suffix form the topic of replies."""
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
+MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 """This prefix and the cluster's name form the topic of the broker's POP checkpoints and acknowledgements."""
 
 SYSTEM_TOPICS: Final = frozenset(

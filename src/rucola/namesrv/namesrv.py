@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rucola.common.columns import ROW_WIDTH
 from rucola.common.hosts import check_bind_address, is_loopback
@@ -29,6 +30,9 @@ from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.runtime.supervision import PeriodicWork, Supervisor
 from rucola.runtime.table_writer import KeptTable, Pieces, TableWriter
+
+if TYPE_CHECKING:
+    from rucola.namesrv.min_broker_id import MinBrokerIdNotices
 
 logger = logging.getLogger(__name__)
 READING = frozenset(
@@ -82,6 +86,18 @@ class NamesrvConfig(TlsConfig):
         "kvConfigPath", "", "File of the key-value configuration. Empty: the configuration is kept in memory only."
     )
 
+    support_acting_master: bool = option(
+        "supportActingMaster",
+        False,
+        "Whether routes show the slave with the smallest number as the master, for reading only, while a group without "
+        "master has `enableSlaveActingMaster`.",
+    )
+    notify_min_broker_id_changed: bool = option(
+        "notifyMinBrokerIdChanged",
+        False,
+        "Whether the brokers of such a group are told at once that the smallest number has changed. They also ask for "
+        "it every second.",
+    )
     brokers_max: int = option(
         "brokersMax",
         1000,
@@ -141,7 +157,7 @@ class NameServer:
         self._files = files or Files()
         self.supervisor = Supervisor()
         self._monotonic = (clock or SystemClock()).monotonic
-        self.routes = RouteInfoManager(self._monotonic)
+        self.routes = RouteInfoManager(self._monotonic, config.support_acting_master)
         self._kv_config = KVConfigManager()
         self._processors = ProcessorTable()
         limits = RouteLimits(config.brokers_max, config.brokers_per_connection_max, config.topics_max)
@@ -155,6 +171,7 @@ class NameServer:
         if config.kv_config_path:
             name = config.kv_config_path.rpartition("/")[2]
             self._kept = self._writer.table(name, self._replace, self._kv_config.pieces, lambda _error: None)
+        self._notices: MinBrokerIdNotices | None = None
         self._scan: PeriodicWork | None = None
         self._removing: asyncio.Handle | None = None
 
@@ -175,6 +192,12 @@ class NameServer:
         if text is not None:
             self._kv_config.load(text, path)
         self.routes.on_left = self._remove_soon
+        if self._config.notify_min_broker_id_changed:
+            # Imported only here, because few name servers call brokers.
+            from rucola.namesrv.min_broker_id import MinBrokerIdNotices
+
+            self._notices = MinBrokerIdNotices()
+            self.routes.on_min_id = self._notices.send
         self._writer.start(asyncio.get_running_loop())
         await self._server.start()
         self._scan = self.supervisor.every(
@@ -192,6 +215,8 @@ class NameServer:
         self._writer.write()
         await self._server.close()
         await self._processors.close()
+        if self._notices is not None:
+            await self._notices.close()
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
         """Serves all frames that one read delivered."""

@@ -178,12 +178,13 @@ class NamesrvProcessor:
         return success(command, answer, KVTable(ordered) if ordered is not None else None)
 
     def query_data_version(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 322: whether a broker's topics have changed."""
+        """Request 322: whether a broker's topics have changed. The broker shows that it lives, whatever the answer:
+        with ``enableSlaveActingMaster``, this is its heartbeat.
+        """
         header = headers.QueryDataVersionRequestHeader.from_ext_fields(command.ext_fields)
         theirs = DataVersion.from_dict(fastjson.load_object(command.body, "DataVersion"))
         ours = self._routes.data_version(header.cluster_name, header.broker_addr)
-        if ours == theirs:
-            self._routes.refresh(header.cluster_name, header.broker_addr)
+        self._routes.refresh(header.cluster_name, header.broker_addr)
         answer = success(command, headers.QueryDataVersionResponseHeader(ours != theirs))
         if ours is not None:
             answer.body = fastjson.dumps(ours.to_dict())

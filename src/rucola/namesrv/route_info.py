@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rucola.common.data_version import DataVersion
+from rucola.common.key_builder import MEMBER_TOPIC_PREFIX
 from rucola.common.sysflag import PermName
 from rucola.common.topic_config import TopicConfig
 from rucola.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
@@ -77,6 +78,26 @@ class _Group:
     """Whether routes show this name without the permission to write, whatever its topics say."""
 
 
+class MinBrokerIdChange(NamedTuple):
+    """The smallest id in a group of brokers is another, and who must be told.
+
+    Attributes:
+        broker_name: name of the group.
+        min_broker_id: the smallest id now.
+        min_broker_address: address of this broker.
+        offline_address: the broker that has gone; empty if one has come.
+        ha_address: port for slaves of the broker that has come; empty if one has gone.
+        told: addresses of the brokers to tell.
+    """
+
+    broker_name: str
+    min_broker_id: int
+    min_broker_address: str
+    offline_address: str
+    ha_address: str
+    told: tuple[str, ...]
+
+
 class RouteLimits(NamedTuple):
     """Largest numbers of brokers and topics that may be registered."""
 
@@ -90,10 +111,12 @@ class RouteInfoManager:
 
     Args:
         monotonic: returns monotonic seconds.
+        supports_acting_master: whether routes show the smallest slave of a group without master as its master, if the
+            group wants that.
     """
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
+    def __init__(self, monotonic: Callable[[], float], supports_acting_master: bool = False) -> None:
+        self._monotonic, self._supports_acting = monotonic, supports_acting_master
         self._groups: dict[str, _Group] = {}
         self._clusters: dict[str, dict[str, None]] = {}
         self._live: dict[str, BrokerLive] = {}
@@ -107,6 +130,8 @@ class RouteInfoManager:
         """
         self.on_left: Callable[[], None] = lambda: None
         """Called when a removed broker served more topics than one step removes; ``drop_left`` removes the rest."""
+        self.on_min_id: Callable[[MinBrokerIdChange], None] = lambda _: None
+        """Called when the smallest id changes in a group that has an acting master if its master goes."""
 
     # -- brokers -------------------------------------------------------------------------------------------------------
 
@@ -145,6 +170,7 @@ class RouteInfoManager:
         new_id = broker.broker_id not in addresses
         if new_id and len(topics) == 1:
             return None
+        is_smallest = broker.broker_id < min(addresses, default=MASTER_ID)
         group = self._place(broker, former_ids)
         timeout_ms = BROKER_TIMEOUT_MS if broker.timeout_ms is None else broker.timeout_ms
         live = BrokerLive(
@@ -169,6 +195,8 @@ class RouteInfoManager:
                     if self._live.get(broker.address) is not live:
                         return RegistrationResult()  # The broker was removed while this generator was suspended.
         live.data_version = version
+        if is_smallest:
+            self._min_id_changed(broker.broker_name, group, ha_address=broker.ha_address)
         return self._master_of(group, broker)
 
     def unregister(self, cluster: str, address: str, broker_name: str, broker_id: int) -> None:
@@ -183,10 +211,13 @@ class RouteInfoManager:
         group = self._groups.get(broker_name)
         if group is None or group.addresses.get(broker_id) != address:
             return
+        was_smallest = broker_id == min(group.addresses)
         del group.addresses[broker_id]
         if broker_id == MASTER_ID and group.enable_acting_master:
             self._take_write(broker_name)
         if group.addresses:
+            if was_smallest:
+                self._min_id_changed(broker_name, group, offline_address=address)
             return
         del self._groups[broker_name]
         self._leave_cluster(group.cluster, broker_name)
@@ -272,9 +303,10 @@ class RouteInfoManager:
         names = [name for name in queues if name in self._groups and self._in_zone(self._groups[name], zone_name)]
         if not names and not zone_name:
             return None
+        acting = self._supports_acting and not topic.startswith(MEMBER_TOPIC_PREFIX)
         return TopicRouteData(
             queue_datas=[_without_write(queues[name]) if self._groups[name].wiped else queues[name] for name in names],
-            broker_datas=[self._broker_data(name) for name in names],
+            broker_datas=[self._broker_data(name, acting and not queues[name].perm & _WRITE) for name in names],
         )
 
     def members(self, broker_name: str) -> BrokerData | None:
@@ -445,9 +477,27 @@ class RouteInfoManager:
             return True
         return (group.zone_name or "").lower() == zone_name.lower()
 
-    def _broker_data(self, name: str) -> BrokerData:
+    def _broker_data(self, name: str, acting: bool = False) -> BrokerData:
+        """The addresses of a group.
+
+        Args:
+            acting: whether its smallest slave is shown as the master, if there is no master and the group wants that.
+        """
         group = self._groups[name]
-        return BrokerData(group.cluster, name, dict(group.addresses), group.enable_acting_master, group.zone_name)
+        addresses = dict(group.addresses)
+        if acting and group.enable_acting_master and MASTER_ID not in addresses:
+            addresses[MASTER_ID] = addresses.pop(min(addresses))
+        return BrokerData(group.cluster, name, addresses, group.enable_acting_master, group.zone_name)
+
+    def _min_id_changed(self, broker_name: str, group: _Group, offline_address: str = "", ha_address: str = "") -> None:
+        """Tells of a new smallest id: all brokers if one has gone, otherwise those that were there before."""
+        if not group.enable_acting_master:
+            return
+        smallest = min(group.addresses)
+        everybody = bool(offline_address) or len(group.addresses) == 1
+        told = tuple(address for number, address in group.addresses.items() if everybody or number != smallest)
+        change = MinBrokerIdChange(broker_name, smallest, group.addresses[smallest], offline_address, ha_address, told)
+        self.on_min_id(change)
 
 
 def _without_write(data: QueueData) -> QueueData:

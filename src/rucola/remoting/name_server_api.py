@@ -8,12 +8,13 @@ from rucola.common.data_version import DataVersion
 from rucola.errors import BrokerError
 from rucola.protocol import fastjson
 from rucola.protocol.bodies.kv_table import KVTable
-from rucola.protocol.bodies.route import TopicRouteData
+from rucola.protocol.bodies.route import BrokerMemberGroupBody, TopicRouteData
 from rucola.protocol.codes import LanguageCode, RequestCode, ResponseCode, response_name
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.header import CommandHeader
 from rucola.protocol.headers.namesrv_admin import RegisterTopicRequestHeader
 from rucola.protocol.headers.route import (
+    BrokerMemberGroupRequestHeader,
     GetRouteInfoRequestHeader,
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
@@ -78,6 +79,14 @@ class NameServerApi:
         body = fastjson.dumps(version.to_dict())
         answer = await self._call(address, RequestCode.QUERY_DATA_VERSION, header, body, timeout_ms)
         return not QueryDataVersionResponseHeader.from_ext_fields(answer.ext_fields).changed
+
+    async def member_group(
+        self, address: str, header: BrokerMemberGroupRequestHeader, timeout_ms: int = TIMEOUT_MS
+    ) -> dict[int, str]:
+        """GET_BROKER_MEMBER_GROUP (901): the addresses of the live brokers with one name, by their numbers."""
+        answer = await self._call(address, RequestCode.GET_BROKER_MEMBER_GROUP, header, timeout_ms=timeout_ms)
+        group = BrokerMemberGroupBody.decode(answer.body).broker_member_group if answer.body else None
+        return {} if group is None else group.broker_addrs
 
     async def register_topic(
         self, address: str, topic: str, route: TopicRouteData, timeout_ms: int = TIMEOUT_MS

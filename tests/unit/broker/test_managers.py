@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.brokers import Unconnected
-from tests.tables import Tables
+from tests.tables import Tables, keep_nothing
 
 from rucola.broker.client import rebalance_lock
 from rucola.broker.client.client_channel import ClientChannel
@@ -18,9 +18,11 @@ from rucola.broker.shares import Shares
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager, describe
 from rucola.broker.topic.topic_validator import validate_topic
+from rucola.common.data_version import DataVersion
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError, FormatError, StoreDamagedError
 from rucola.protocol.bodies.heartbeat import SubscriptionData
+from rucola.remoting.fairness.steps import at_once
 from rucola.runtime.files import Files
 from rucola.testing.clock import ManualClock
 
@@ -304,3 +306,40 @@ def test_a_damaged_table_never_counts_as_an_empty_one(tmp_path):
     (tmp_path / "config/topics.json.bak").write_bytes(b"spare")
     tables.load("topics.json", take)
     assert taken[-1] == b"spare"
+
+
+def offset_manager(version_step: int = 500) -> ConsumerOffsetManager:
+    return ConsumerOffsetManager(keep_nothing(), lambda: 1_700_000_000_000, version_step=version_step)
+
+
+def test_larger_offsets_of_a_slave_are_taken_over():
+    offsets = offset_manager()
+    offsets.commit("g", "T", 0, 5)
+    offsets.commit("g", "T", 1, 5)
+    version = offsets.data_version
+    theirs = {"T@g": {0: 7, 1: 4, 2: 0}, "U@h": {0: 1}, "U@unknown": {0: 1}, "nonsense": {0: 1}}
+    older = DataVersion(0, version.timestamp_ms - 1, version.counter)
+
+    def exists(topic: str, group: str) -> bool:
+        return (topic, group) == ("U", "h")
+
+    assert not at_once(offsets.take(older, theirs, exists))
+    assert offsets.table == {"T@g": {0: 5, 1: 5}}
+    for newer in (version, DataVersion(0, 0, version.counter + 1), DataVersion(1, 0, 0)):
+        assert at_once(offsets.take(newer, theirs, exists))
+        assert offsets.table == {"T@g": {0: 7, 1: 5, 2: 0}, "U@h": {0: 1}}
+        assert offsets.data_version == newer
+
+
+@pytest.mark.parametrize(("version_step", "steps"), [(500, 2), (0, 0)])
+def test_versions_of_consumer_offsets(version_step: int, steps: int):
+    """Behind a master that fetches from its slaves, the version tells whether a slave knows the last reset."""
+    offsets = offset_manager(version_step)
+    for number in range(1000):
+        offsets.commit("g", "T", 0, number)
+    assert offsets.data_version.counter == steps
+    offsets.reset("g", "T", 0, 1)
+    assert offsets.data_version.counter > steps
+    before = offsets.data_version.counter
+    offsets.remove_group("g")
+    assert offsets.data_version.counter == before + 1

@@ -249,3 +249,14 @@ def test_a_stop_resumes_those_too_that_were_woken_and_wait_for_their_turn(scene)
     scene.hold.release_all()
     assert scene.resumed == requests
     assert scene.passes(60_000) == []
+
+
+def test_a_slave_that_ceases_to_act_ends_every_wait(scene):
+    count = AT_ONCE_MAX + 10
+    requests = [scene.held(queue_id=number % 3) for number in range(count)]
+    scene.hold.end_all()
+    assert len(scene.resumed) == AT_ONCE_MAX
+    scene.turns()
+    assert set(scene.resumed) == set(requests)
+    assert all(request.state is WaitState.FINAL for request in requests)
+    assert not scene.hold.stopped, "later pulls may wait"

@@ -214,7 +214,7 @@ def test_requests_that_are_not_served_are_listed(tmp_path: Path) -> None:
         (Path(__file__).parents[3] / "docs/operations.md").read_text().partition("## Requests that are not served")[2]
     )
     listed = {int(code): name for code, name in re.findall(r"^\| (\d+) \| `(\w+)` \| \w", text, re.MULTILINE)}
-    assert set(listed) == {354, 355, 513, 905, 906, 908, 1007, 1008}
+    assert set(listed) == {354, 355, 513, 908, 1007, 1008}
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

@@ -9,6 +9,7 @@ from tests.tables import Tables, keep_nothing
 
 from rucola.broker.paced_work import NEW_QUEUES
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
+from rucola.common.data_version import DataVersion
 from rucola.common.java import parse_properties
 from rucola.common.message import StoreMessage
 from rucola.formats.message import decode_messages
@@ -309,3 +310,21 @@ def test_store_of_the_reference(tmp_path, ended):
         assert count == 2
     finally:
         store.shutdown()
+
+
+def test_the_progress_of_a_slave_is_taken_over_if_it_is_larger(life):
+    for number in range(3):
+        life.delay(b"%d" % number, 1)
+        life.delay(b"%d" % number, 2)
+    own = decode_delay_offsets(life.service.encode())[0]
+    older = DataVersion(0, own.timestamp_ms - 1, own.counter)
+    assert not life.service.take(older, {1: 3})
+    assert life.service.progress(1) == 0
+    assert life.service.take(own, {1: 2, 2: 99, 7: 1})
+    assert (life.service.progress(1), life.service.progress(2)) == (2, 3), "nothing beyond the queues"
+    assert life.service.take(own, {1: 1})
+    assert life.service.progress(1) == 2, "no smaller one"
+    assert 7 not in decode_delay_offsets(life.service.encode())[1]
+    life.service.persist()
+    life.tables.write()
+    assert decode_delay_offsets(life.written[-1])[1] == {1: 2, 2: 3}

@@ -196,6 +196,20 @@ def test_other_requests_are_answered():
     run_stepped(scene())
 
 
+@pytest.mark.parametrize("version", [VERSION, DataVersion(0, 1, 9)])
+def test_request_322_is_a_sign_of_life_whatever_the_version(version: DataVersion):
+    async def scene() -> None:
+        async with asking() as asker:
+            await asker.register()
+            (live,) = asker.server.routes._live.values()
+            live.last_update_s = 0.0
+            broker = {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:10911", "clusterName": "C", "brokerId": "0"}
+            await asker.ask(322, orjson.dumps(version.to_dict()), **broker)
+            assert live.last_update_s > 0
+
+    run_stepped(scene())
+
+
 def test_a_closed_connection_unregisters_its_broker():
     async def scene() -> None:
         async with asking() as asker:

@@ -395,3 +395,84 @@ def test_a_broker_that_lost_its_id_to_another_address_is_unknown(routes):
     assert routes.data_version("C", MASTER.address) is None
     assert routes.channel_closed("old") == []
     assert routes.members("broker-a").broker_addrs == {0: moved.address}
+
+
+# -- a group without master --------------------------------------------------------------------------------------------
+
+ACTING_MASTER = MASTER._replace(enable_acting_master=True)
+FIRST = SLAVE._replace(enable_acting_master=True)
+SECOND = FIRST._replace(broker_id=2, address="10.0.0.4:10911", ha_address="10.0.0.4:10912")
+MEMBERS = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
+
+
+def acting_routes(clock: ManualClock, supports: bool = True) -> RouteInfoManager:
+    routes = RouteInfoManager(clock.monotonic, supports)
+    for broker in (ACTING_MASTER, FIRST, SECOND):
+        routes.register(broker, topics("T", MEMBERS), V1, broker.address)
+    return routes
+
+
+def test_the_smallest_slave_is_shown_as_the_master(clock):
+    routes = acting_routes(clock)
+    everybody = {0: MASTER.address, 1: FIRST.address, 2: SECOND.address}
+    assert routes.route("T").broker_datas[0].broker_addrs == everybody
+    assert routes.route("T").queue_datas[0].perm == 6
+    routes.channel_closed(MASTER.address)
+    assert routes.route("T").broker_datas[0].broker_addrs == {0: FIRST.address, 2: SECOND.address}
+    assert routes.route("T").queue_datas[0].perm == 4
+    real = {1: FIRST.address, 2: SECOND.address}
+    assert routes.route(MEMBERS).broker_datas[0].broker_addrs == real
+    assert routes.members("broker-a").broker_addrs == real
+    assert routes.brokers()["broker-a"].broker_addrs == real
+    routes.channel_closed(FIRST.address)
+    assert routes.route("T").broker_datas[0].broker_addrs == {0: SECOND.address}
+    routes.register(ACTING_MASTER, topics("T", MEMBERS), V1, "new")
+    assert routes.route("T").broker_datas[0].broker_addrs == {0: MASTER.address, 2: SECOND.address}
+    assert routes.route("T").queue_datas[0].perm == 6
+
+
+def test_no_slave_is_shown_as_the_master_unless_both_sides_want_it(clock):
+    routes = acting_routes(clock, supports=False)
+    routes.channel_closed(MASTER.address)
+    assert routes.route("T").broker_datas[0].broker_addrs == {1: FIRST.address, 2: SECOND.address}
+    routes = RouteInfoManager(clock.monotonic, True)
+    for broker in (MASTER, SLAVE._replace(enable_acting_master=False)):
+        routes.register(broker, topics("T", "U"), V1, broker.address)
+    routes.channel_closed(MASTER.address)
+    assert routes.route("T").broker_datas[0].broker_addrs == {1: SLAVE.address}
+
+
+def test_who_is_told_of_a_new_smallest_id(clock):
+    routes, told = acting_routes(clock), []
+    routes.on_min_id = told.append
+    routes.channel_closed(SECOND.address)
+    assert told == [], "the smallest one is still there"
+    routes.channel_closed(MASTER.address)
+    assert told.pop() == ("broker-a", 1, FIRST.address, MASTER.address, "", (FIRST.address,))
+    routes.register(SECOND, topics("T", MEMBERS), V1, "new")
+    assert told == []
+    routes.register(ACTING_MASTER, topics("T", MEMBERS), V1, "new")
+    others = FIRST.address, SECOND.address
+    assert told.pop() == ("broker-a", 0, MASTER.address, "", MASTER.ha_address, others)
+    routes.register(ACTING_MASTER, topics("T", MEMBERS), V1, "new")
+    assert told == [], "nothing new"
+    for address in (MASTER.address, *others):
+        routes.unregister("C", address, "broker-a", {MASTER.address: 0, FIRST.address: 1, SECOND.address: 2}[address])
+    assert [change.min_broker_id for change in told] == [1, 2], "the last one leaves nobody to tell"
+
+
+def test_groups_without_acting_master_are_not_told(routes):
+    told = []
+    routes.on_min_id = told.append
+    for broker in (MASTER, SLAVE):
+        routes.register(broker, topics("T", "U"), V1, broker.address)
+    routes.channel_closed(MASTER.address)
+    assert told == []
+
+
+def test_a_topic_that_can_be_written_has_no_acting_master(clock):
+    """Producers would take the slave for a master. Such a topic was changed by an administrator."""
+    routes = acting_routes(clock)
+    routes.channel_closed(MASTER.address)
+    routes.register_topic("T", [QueueData("broker-a", 4, 4, 6, 0)])
+    assert routes.route("T").broker_datas[0].broker_addrs == {1: FIRST.address, 2: SECOND.address}

@@ -12,8 +12,6 @@ from enum import Enum
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
-IN_SYNC_BYTES = 256 * 1024 * 1024
-"""``haMaxGapNotInSync``, and ``haSlaveFallbehindMax`` of 4.9: a slave that lacks more is not in sync."""
 
 
 class SyncState(Enum):

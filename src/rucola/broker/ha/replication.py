@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 from rucola.broker.flush_waiters import Answers, FlushWaiters
-from rucola.broker.ha.in_sync import IN_SYNC_BYTES, InSyncReplicas
+from rucola.broker.ha.in_sync import InSyncReplicas
 from rucola.broker.ha.master import HaServer
 from rucola.broker.processor.send_response import not_confirmed
 from rucola.protocol.bodies.ha import HAConnectionRuntimeInfo, HARuntimeInfo
@@ -21,20 +22,37 @@ from rucola.protocol.codes import ResponseCode
 from rucola.remoting.channel import Channel
 
 _LOOK_S = 0.01
+_EVERYTHING = (1 << 63) - 1
+
+
+class ReplicaRule(NamedTuple):
+    """How many brokers must have a message. All numbers include this broker.
+
+    Attributes:
+        needed: number of brokers that must have it before its sender is told that it is stored; 1 if nobody waits.
+        least: number of brokers that must be in sync before it is stored; 1 if none need be.
+        gap_bytes: a slave that lacks more is not in sync.
+        adapts: whether a message waits for fewer brokers while fewer are in sync, but not for fewer than ``least``.
+    """
+
+    needed: int
+    least: int
+    gap_bytes: int
+    adapts: bool = False
 
 
 class Replication:
     """The slaves of one broker, and the responses that wait for them.
 
     Args:
-        in_sync_replicas: number of brokers that must have a message, this one included; 1 or less waits for none.
-        least: number of brokers that must be in sync before a message is stored, this one included; 1 or less for any.
+        rule: how many brokers must have a message.
         monotonic: returns monotonic seconds.
         timeout_ms: ``slaveTimeout``.
         call_later: the loop's method.
 
     Attributes:
         server: the HA port; set before anything else is called.
+        alive: returns the number of brokers of the group that live; set if name servers tell it.
         waiters: the responses that wait.
         in_sync: the brokers that are in sync; None if nobody needs them.
     """
@@ -43,21 +61,23 @@ class Replication:
 
     def __init__(
         self,
-        in_sync_replicas: int,
-        least: int,
+        rule: ReplicaRule,
         monotonic: Callable[[], float],
         timeout_ms: int,
         call_later: Callable[[float, Callable[[], None]], object],
     ) -> None:
-        self._needed = max(in_sync_replicas - 1, 0)
+        self._rule = rule
+        self.alive: Callable[[], int] = lambda: _EVERYTHING
+        self._needed = max(rule.needed - 1, 0)
         self._held = self._reported = -1
         """Physical offset up to which as many slaves as needed have confirmed the log, and up to which they report it;
         -1 if there are not as many.
         """
         self.in_sync: InSyncReplicas | None = None
-        if max(in_sync_replicas, least) > 1:
-            self.in_sync = InSyncReplicas(in_sync_replicas, least, self._available)
-        self.refuses = self.in_sync.refuses if self.in_sync is not None and least > 1 else None
+        confirming = rule.least if rule.adapts else rule.needed
+        if max(confirming, rule.least) > 1:
+            self.in_sync = InSyncReplicas(confirming, rule.least, self._available)
+        self.refuses = self.in_sync.refuses if self.in_sync is not None and rule.least > 1 else None
         """Whether sends must be refused now; None if they never are."""
         self._monotonic, self._timeout_s = monotonic, timeout_ms / 1000
         self.waiters = FlushWaiters(
@@ -97,16 +117,37 @@ class Replication:
 
     def acknowledged(self) -> None:
         """See ``SlaveWatcher``."""
-        if self._needed:
-            self._held = self.server.held_offset(self._needed, self.waiters.oldest_end)
-            self._reported = self.server.reported_offset(self._needed)
+        self._measure()
+        if self._rule.adapts:
+            self._adapt()
         if self.in_sync is not None:
             self.in_sync.acknowledged()
         if len(self.waiters):
             self.waiters.release(self._held)
 
+    def _measure(self) -> None:
+        """Asks how far as many slaves as needed have the log."""
+        if self._needed:
+            self._held = self.server.held_offset(self._needed, self.waiters.oldest_end)
+            self._reported = self.server.reported_offset(self._needed)
+
+    def _adapt(self) -> None:
+        """Waits from now on for as many slaves as are in sync; if these are too few, sends are refused. What was stored
+        for more slaves than there are is answered so: it may be on this broker only.
+        """
+        needed = min(self._rule.needed, self.in_sync_count) - 1
+        if needed < self._needed:
+            self.waiters.release(self._held)
+            self.waiters.fail_all(self._lacks())
+        if needed != self._needed:
+            self._needed = needed
+            self._held = self._reported = _EVERYTHING  # if nobody need have it
+            self._measure()
+
     def look(self) -> None:
         """See ``SlaveWatcher``."""
+        if self._rule.adapts:
+            self.changed()
         if self.in_sync is not None:
             self.in_sync.look()
 
@@ -159,7 +200,7 @@ class Replication:
             HAConnectionRuntimeInfo(
                 slave.address,
                 max_offset - slave.link.acknowledged,
-                slave.link.acknowledged >= 0 and max_offset - slave.link.acknowledged < IN_SYNC_BYTES,
+                slave.link.acknowledged >= 0 and max_offset - slave.link.acknowledged < self._rule.gap_bytes,
                 slave.link.acknowledged,
                 slave.link.next_offset,
                 slave.rate_bytes,
@@ -174,15 +215,15 @@ class Replication:
 
     def _lacks_slaves(self) -> bool:
         """Whether too few slaves are in sync for a confirmation in time."""
-        return self._reported < max(self.server.log.sendable_offset - IN_SYNC_BYTES, 0)
+        return self._reported < max(self.server.log.sendable_offset - self._rule.gap_bytes, 0)
 
     def _lacks(self) -> str:
         return f"but {self._available()} slaves are in sync, and {self._needed} must have it"
 
     def _available(self) -> int:
         """Number of slaves that can confirm soon; one that has just connected says what it has within 5 s."""
-        enough = max(self.server.log.sendable_offset - IN_SYNC_BYTES, 0)
-        return sum(slave.link.acknowledged >= enough for slave in self.server.slaves)
+        enough = max(self.server.log.sendable_offset - self._rule.gap_bytes, 0)
+        return min(sum(slave.link.acknowledged >= enough for slave in self.server.slaves), self.alive() - 1)
 
     def _refused(self, answers: Answers, remark: str) -> bytes:
         code = ResponseCode.SLAVE_NOT_AVAILABLE if self._lacks_slaves() else ResponseCode.FLUSH_SLAVE_TIMEOUT

@@ -17,7 +17,6 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Final
 
 from rucola.broker.ha.copying import Copying, CopyRules
-from rucola.broker.ha.in_sync import IN_SYNC_BYTES
 from rucola.broker.ha.master_broker import MasterBroker
 from rucola.broker.ha.slave_tables import SlaveTables
 from rucola.broker.outer_api import peer_options
@@ -130,7 +129,7 @@ class Slave:
             return f"not in sync: {self._trouble}"
         if not self._is_in_touch:
             return "not in sync: not connected to the master"
-        if self.behind_bytes > IN_SYNC_BYTES:
+        if self.behind_bytes > self._config.ha_max_gap_not_in_sync:
             return f"not in sync: {self.behind_bytes} bytes behind the master"
         return ""
 
@@ -194,6 +193,12 @@ class Slave:
             self._ha_address = ha_address
             self._changed.set()
             self._copying.client.connect_soon()
+
+    def told(self, ha_address: str, broker_address: str) -> None:
+        """Like ``found``, but from a broker of the group: the master has just come, so the slave connects at once."""
+        self.found(ha_address, broker_address)
+        self._changed.set()
+        self._copying.client.connect_soon()
 
     def grew(self) -> None:
         """Called when more of the log is synced."""

@@ -20,6 +20,10 @@ class Refusal(NamedTuple):
 
 
 _BUSY = Refusal(ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while")
+_NO_SENDS = Refusal(
+    ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now, a slave stores nothing, its master does"
+)
+_NO_SEND_BACKS = Refusal(ResponseCode.SYSTEM_ERROR, "no master available, the message cannot be sent back")
 _NO_TRANSACTIONS = Refusal(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave ends no transaction, its master does")
 _NO_RECALL = Refusal(ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available")
 _NO_POP = Refusal(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave serves no POP, its master does")
@@ -59,13 +63,37 @@ _REFUSALS: Mapping[int, Refusal] = {
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _NO_RESET,
     RequestCode.CLONE_GROUP_OFFSET: _NO_RESET,
 }
-_PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+_PULLS: Mapping[int, Refusal] = {RequestCode.PULL_MESSAGE: _BUSY, RequestCode.LITE_PULL_MESSAGE: _BUSY}
+_MAY_ACT: Mapping[int, Refusal] = {
+    RequestCode.SEND_MESSAGE: _NO_SENDS,
+    RequestCode.SEND_MESSAGE_V2: _NO_SENDS,
+    RequestCode.SEND_BATCH_MESSAGE: _NO_SENDS,
+    RequestCode.SEND_REPLY_MESSAGE: _NO_SENDS,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _NO_SENDS,
+    RequestCode.CONSUMER_SEND_MSG_BACK: _NO_SEND_BACKS,
+}
 
 
-def refusals(reads: bool) -> Mapping[int, Refusal]:
-    """Returns the refusal of each request that a slave refuses.
+class SlaveRefusals:
+    """What a slave refuses now.
+
+    Attributes:
+        table: the refusal of each request; changes when the slave begins or ceases to act.
 
     Args:
         reads: ``slaveReadEnable``.
+        may_act: ``enableSlaveActingMaster``; clients are then told other codes, as in RocketMQ.
     """
-    return _REFUSALS if reads else {**_REFUSALS, **dict.fromkeys(_PULLS, _BUSY)}
+
+    def __init__(self, reads: bool, may_act: bool) -> None:
+        self._reads = reads
+        self.table: dict[int, Refusal] = {**_REFUSALS, **(_MAY_ACT if may_act else {})}
+        self.act(False)
+
+    def act(self, acts: bool) -> None:
+        """Serves pulls whatever ``slaveReadEnable`` says, or no longer."""
+        if acts or self._reads:
+            for code in _PULLS:
+                self.table.pop(code, None)
+        else:
+            self.table.update(_PULLS)

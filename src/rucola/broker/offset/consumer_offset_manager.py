@@ -21,8 +21,12 @@ from rucola.runtime.table_writer import Keep, Pieces
 
 logger = logging.getLogger(__name__)
 
-_VERSION_STEP = 500
+VERSION_STEP = 500
 """``consumerOffsetUpdateVersionStep``: number of commits between two versions."""
+_LEAD = 1_000_000
+"""By how much the version of an acting master grows at the first commit: the master that returns has taken more steps
+since its table was copied, and RocketMQ's takes only a table that is not older than its own.
+"""
 
 
 class ConsumerOffsetManager:
@@ -32,13 +36,19 @@ class ConsumerOffsetManager:
         keep: creates the writer of ``consumerOffset.json``.
         wall_ms: the wall clock, in ms, which dates changes.
         light: whether the file has the separate table for ``%LMQ%`` groups.
+        version_step: number of commits between two versions; 0 if only resets and removals make a new one. Then the
+            version tells whether a slave knows the last of these (``take``).
     """
 
-    def __init__(self, keep: Keep, wall_ms: Callable[[], int], light: bool = False) -> None:
+    def __init__(
+        self, keep: Keep, wall_ms: Callable[[], int], light: bool = False, version_step: int = VERSION_STEP
+    ) -> None:
         self._kept = keep(self._snapshot, self._written)
         self._wall_ms = wall_ms
         self._light = light
-        self._commits = 0
+        self._commits, self._version_step = 0, version_step
+        self._leads = False
+        """Whether the next commit is the first one at an acting master."""
         self._listeners: list[Callable[[], None]] = []
         self._changed = False
         self._followed: Mapping[str, Mapping[int, int]] = {}
@@ -68,8 +78,12 @@ class ConsumerOffsetManager:
         queues[queue_id] = consumer_offset
         self._changed = True
         self._commits += 1
-        if self._commits % _VERSION_STEP == 0:
+        if self._version_step and self._commits % self._version_step == 0:
             self.data_version = self.data_version.next(self._wall_ms())
+        if self._leads:
+            self._leads = False
+            version = self.data_version
+            self.data_version = DataVersion(version.state_version, self._wall_ms(), version.counter + _LEAD)
         for listener in self._listeners:
             listener()
 
@@ -109,6 +123,40 @@ class ConsumerOffsetManager:
                 ours[queue_id] = offset
                 self._changed = True
 
+    def lead(self, acts: bool) -> None:
+        """Makes the table newer than the master's at the next commit, if this slave begins to act; else no longer."""
+        self._leads = acts
+
+    def take(
+        self, version: DataVersion, table: Mapping[str, Mapping[int, int]], exists: Callable[[str, str], bool]
+    ) -> Steps[bool]:
+        """Takes over what a slave has that may have acted, in steps: of each offset the larger one. RocketMQ takes
+        smaller ones, too.
+
+        Args:
+            version: the slave's version of the table.
+            table: the slave's offsets by ``topic@group`` and queue.
+            exists: returns whether there are a topic and a group; a slave has no others than its master.
+
+        Returns:
+            Whether the table was taken over: False if it is older, and may lack a reset.
+        """
+        if version.age < self.data_version.age:
+            return False
+        for key, theirs in table.items():
+            topic, _, group = key.rpartition("@")
+            if key in self.table or exists(topic, group):
+                self._take_larger(self.table.setdefault(key, {}), theirs)
+            yield
+        self.data_version = version
+        return True
+
+    def _take_larger(self, ours: dict[int, int], theirs: Mapping[int, int]) -> None:
+        for queue_id, offset in theirs.items():
+            if offset > ours.get(queue_id, -1):
+                ours[queue_id] = offset
+                self._changed = True
+
     def on_commit(self, listener: Callable[[], None]) -> None:
         """Calls ``listener`` after every commit."""
         self._listeners.append(listener)
@@ -126,6 +174,7 @@ class ConsumerOffsetManager:
     def reset(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Sets the offset, and forgets up to where the group was given messages. ``OffsetResets`` tells its clients."""
         self.commit(group, topic, queue_id, consumer_offset)
+        self.data_version = self.data_version.next(self._wall_ms())
         self.pulled.pop((group, topic, queue_id), None)
 
     def clamp(self, range_of: Callable[[str, int], tuple[int, int]]) -> int:
@@ -215,6 +264,7 @@ class ConsumerOffsetManager:
         for key in [key for key in self.table if matches(key)]:
             del self.table[key]
             self._changed = True
+            self.data_version = self.data_version.next(self._wall_ms())
 
 
 def topics_by_group(keys: Iterable[str]) -> dict[str, list[str]]:

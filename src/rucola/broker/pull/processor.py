@@ -266,8 +266,10 @@ class PullMessageProcessor:
             request.answer(0, result, 0 if rule is None else rule.broker_for(admission.consumer[0], result))
             return
         if self._rule is not None and self._rule.is_slave:
-            self._answer_elsewhere(self._rule, request, result)
-            return
+            if self._rule.sends_to_master:
+                self._answer_elsewhere(self._rule, request, result)
+                return
+            result = self._rule.of_acting(request.queue_offset, result)
         code = _CODES.get(result.status)
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if request.queue_offset else ResponseCode.PULL_NOT_FOUND

@@ -231,6 +231,10 @@ class PullRequestHold:
         waiting = self._waiting_for(topic, queue_id)
         self._end([request for request in waiting if group is None or request.admission.consumer[0] == group])
 
+    def end_all(self) -> None:
+        """Ends the wait of every pull, because a slave ceases to act: the master has what comes next."""
+        self._end(self._requests.all())
+
     def channel_closed(self, channel: Channel) -> None:
         """Forgets the pulls of a closed connection."""
         for request in self._requests.of(channel):

@@ -105,6 +105,22 @@ class ScheduleMessageService:
         """Takes over a master's progress, which may be ahead of the queues here. Writes nothing."""
         self._data_version, self._offsets = version, dict(offsets)
 
+    def take(self, version: DataVersion, offsets: Mapping[int, int]) -> bool:
+        """Takes over the progress of a slave that may have acted, of each level the larger one. Call it before the
+        first delivery.
+
+        Returns:
+            Whether it was taken over; not if its version is older.
+        """
+        if version.age < self._data_version.age:
+            return False
+        self._data_version = version
+        for level, offset in offsets.items():
+            if level in self._offsets:
+                self._offsets[level] = self._clamped(level, max(offset, self._offsets[level]))
+        self._safe = dict(self._offsets)
+        return True
+
     def progress(self, level: int) -> int:
         """Queue offset of the first undelivered message of ``level``."""
         return self._offsets.get(level, 0)

@@ -20,6 +20,7 @@ from rucola.common.data_version import DataVersion
 from rucola.common.key_builder import (
     AUTO_CREATE_TOPIC_KEY_TOPIC,
     BENCHMARK_TOPIC,
+    MEMBER_TOPIC_PREFIX,
     OFFSET_MOVED_EVENT_TOPIC,
     REPLY_TOPIC_SUFFIX,
     REVIVE_TOPIC_PREFIX,
@@ -342,7 +343,7 @@ def _initial_topics(config: BrokerConfig) -> list[TopicConfig]:
         topic(SCHEDULE_TOPIC, 18),
         topic(f"{cluster}{REPLY_TOPIC_SUFFIX}", 1),
         topic(f"{REVIVE_TOPIC_PREFIX}{cluster}", 8),
-        topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, _INHERIT),
+        topic(f"{MEMBER_TOPIC_PREFIX}{broker}", 1, _INHERIT),
         topic(TRANS_HALF_TOPIC, 1),
         topic(TRANS_OP_HALF_TOPIC, 1),
         topic(TIMER_TOPIC, 1),

@@ -90,3 +90,36 @@ class BrokerMemberGroupRequestHeader(CommandHeader):
 
     cluster_name: str
     broker_name: str
+
+
+@late_dataclass
+class NotifyMinBrokerIdChangeRequestHeader(CommandHeader):
+    """Request 905 (NOTIFY_MIN_BROKER_ID_CHANGE), from a name server to brokers: their group has another smallest id.
+
+    Attributes:
+        min_broker_id: the smallest id that lives.
+        offline_broker_addr: the broker that has gone; None if one has come.
+        ha_broker_addr: the port for slaves of the broker that has come.
+    """
+
+    min_broker_id: Long | None = None
+    broker_name: str | None = None
+    min_broker_addr: str | None = None
+    offline_broker_addr: str | None = None
+    ha_broker_addr: str | None = None
+
+
+@late_dataclass
+class ExchangeHAInfoRequestHeader(CommandHeader):
+    """Request 906 (EXCHANGE_BROKER_HA_INFO): a master tells a slave its addresses, or a slave asks for them, without a
+    field. The response has the same fields.
+
+    Attributes:
+        master_ha_address: the master's port for slaves.
+        master_flush_offset: physical offset at which the master's log ended when it started.
+        master_address: its port for clients.
+    """
+
+    master_ha_address: str | None = None
+    master_flush_offset: Long | None = None
+    master_address: str | None = None

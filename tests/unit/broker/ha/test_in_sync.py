@@ -18,7 +18,6 @@ from tests.unit.broker.test_disk_trouble import until
 from tests.unit.broker.test_when_safe import Ask, acknowledged, committed, hidden, recall, rolled_back
 
 from rucola.broker.config import broker_options
-from rucola.broker.ha import replication
 from rucola.broker.ha.master_broker import MasterBroker
 from rucola.broker.ha.replica import Replica, ReplicaOptions
 from rucola.broker.processor.send import SendMessageProcessor
@@ -141,11 +140,9 @@ def test_the_first_message_of_all_is_on_two_brokers(tmp_path: Path, sync_flush: 
     run(play())
 
 
-def test_a_slave_that_lacks_too_much_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replication, "IN_SYNC_BYTES", 1000)
-
+def test_a_slave_that_lacks_too_much_does_not_count(tmp_path: Path) -> None:
     async def play() -> None:
-        async with Cluster(tmp_path, slave_timeout_ms=100, **STRICT) as cluster:
+        async with Cluster(tmp_path, slave_timeout_ms=100, ha_max_gap_not_in_sync=1000, **STRICT) as cluster:
             slave = await ScriptedSlave.connect(cluster)
             slave.report(0)
             await until(lambda: ha_server(cluster).reported_offset(1) >= 0)
@@ -263,18 +260,15 @@ def test_a_refused_send_is_explained_at_once(tmp_path: Path, caplog: pytest.LogC
     run(play())
 
 
-def test_the_state_is_seen_though_nobody_sends_or_reports(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_state_is_seen_though_nobody_sends_or_reports(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A slave that falls behind, while messages come that wait for nobody."""
 
     async def play() -> None:
-        async with Cluster(tmp_path, **STRICT) as cluster:
+        async with Cluster(tmp_path, ha_max_gap_not_in_sync=1000, **STRICT) as cluster:
             slave, serving = await following(cluster)
             await in_sync(cluster)
             await asyncio.sleep(2)
             serving.cancel()
-            monkeypatch.setattr(replication, "IN_SYNC_BYTES", 1000)
             caplog.clear()
             await cluster.send("T", b"x" * 2000, NO_WAIT)
             await asyncio.sleep(2)

@@ -7,8 +7,9 @@ from typing import Any, cast
 
 from tests.unit.broker.test_flush_waiters import Channel, Timers
 
+from rucola.broker.ha.acting_config import IN_SYNC_BYTES
 from rucola.broker.ha.master import HaServer
-from rucola.broker.ha.replication import Replication
+from rucola.broker.ha.replication import ReplicaRule, Replication
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand, decode_frame
 from rucola.testing.clock import ManualClock
@@ -23,7 +24,7 @@ def test_a_slave_confirms_no_message_of_a_segment_before_its_first() -> None:
     the slave never gets them, although it reports offsets behind them.
     """
     clock, timers, channel = ManualClock(), Timers(), Channel()
-    copies = Replication(2, 1, clock.monotonic, 3000, timers.call_later)
+    copies = Replication(ReplicaRule(2, 1, IN_SYNC_BYTES), clock.monotonic, 3000, timers.call_later)
     link = SimpleNamespace(acknowledged=0, confirmed=-1, start=0)
     server = SimpleNamespace(
         slaves=[SimpleNamespace(link=link)],

@@ -13,7 +13,7 @@ from tests.pairs import Pair, until
 from tests.unit.store.stores import message
 
 from rucola.broker import Broker
-from rucola.broker.ha.slave_refusals import refusals
+from rucola.broker.ha.slave_refusals import SlaveRefusals
 from rucola.broker.requests import REQUESTS
 from rucola.cli.broker_server import health_of
 from rucola.protocol.codes import RequestCode, ResponseCode
@@ -37,13 +37,17 @@ QUERY_SUBSCRIPTION_BY_CONSUMER GET_CONSUMER_RUNNING_INFO CONSUME_MESSAGE_DIRECTL
 GET_CONSUME_STATS QUERY_CONSUME_TIME_SPAN VIEW_BROKER_STATS_DATA GET_BROKER_CONSUME_STATS QUERY_CONSUME_QUEUE
 UPDATE_BROKER_CONFIG GET_BROKER_CONFIG GET_BROKER_RUNTIME_INFO GET_BROKER_HA_STATUS UPDATE_COLD_DATA_FLOW_CTR_CONFIG
 REMOVE_COLD_DATA_FLOW_CTR_CONFIG GET_COLD_DATA_FLOW_CTR_INFO SET_COMMITLOG_READ_MODE CLEAN_EXPIRED_CONSUMEQUEUE
-DELETE_EXPIRED_COMMITLOG QUERY_ASSIGNMENT GET_ALL_MESSAGE_REQUEST_MODE GET_TIMER_CHECK_POINT GET_TIMER_METRICS
+DELETE_EXPIRED_COMMITLOG EXCHANGE_BROKER_HA_INFO NOTIFY_MIN_BROKER_ID_CHANGE QUERY_ASSIGNMENT
+GET_ALL_MESSAGE_REQUEST_MODE GET_TIMER_CHECK_POINT GET_TIMER_METRICS
 """.split()  # noqa: SIM905 - names read best as a list of words
+
+
+REFUSED = SlaveRefusals(reads=False, may_act=False).table
 
 
 def test_each_request_is_decided_on() -> None:
     """A new request must be refused by a slave, or be entered here."""
-    assert {RequestCode(code).name for code in REQUESTS.keys() - refusals(reads=False).keys()} == set(SERVED)
+    assert {RequestCode(code).name for code in REQUESTS.keys() - REFUSED.keys()} == set(SERVED)
 
 
 def test_what_a_slave_refuses(tmp_path: Path) -> None:
@@ -51,12 +55,12 @@ def test_what_a_slave_refuses(tmp_path: Path) -> None:
         async with Pair(tmp_path) as pair:
             await pair.make_group()
             await pair.begin()
-            for code, refusal in refusals(reads=False).items():
+            for code, refusal in REFUSED.items():
                 answer = await pair.ask_slave(code, {"topic": "T", "consumerGroup": "cg"})
                 assert (answer.code, answer.remark) == refusal, code
             for command in (pair.send_command(), pair.send_command(batch=True), pair.pull_command()):
                 answer = await pair.client.invoke(pair.slave.address, command, 5000)
-                assert (answer.code, answer.remark) == refusals(reads=False)[command.code]
+                assert (answer.code, answer.remark) == REFUSED[command.code]
             assert pair.same_log()
 
     run_virtual(scene())
@@ -85,7 +89,7 @@ def test_no_request_puts_a_record_into_a_slaves_log(tmp_path: Path) -> None:
                 dict(pair.slave.groups.table),
             )
             codes = pair.slave._serving.processors.codes
-            assert codes > set(refusals(reads=True))
+            assert codes > set(SlaveRefusals(True, False).table)
             for code in sorted(codes):
                 for body in (b"", b"{}", json.dumps({"groupName": "new", "topic": "new", "mode": "POP"}).encode()):
                     await pair.ask_slave(code, fields, body)
