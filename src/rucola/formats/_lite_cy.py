@@ -19,9 +19,10 @@ else:
     from rucola.common.kernel_bytes import *
 
 NAME_HEAD_BYTES = cython.declare(cython.int, 5)
-CRC_BYTES = cython.declare(cython.int, 4)
-UNIT_BYTES = cython.declare(cython.int, 40)
-UNIT_CRC_AT = cython.declare(cython.int, 36)
+NAME_CRC_BYTES = cython.declare(cython.int, 4)
+LITE_UNIT_BYTES = cython.declare(cython.int, 40)
+LITE_CRC_AT = cython.declare(cython.int, 36)
+BEGINS = cython.declare(cython.longlong, 4294967295)
 DOLLAR = cython.declare(cython.int, 36)
 
 
@@ -189,13 +190,13 @@ def walk_names(
     while count < len(positions) and position >= 0:
         size = _length(blob, position)
         end = position + NAME_HEAD_BYTES + size
-        if size <= 0 or end + CRC_BYTES > len(blob) or uint32(blob, position) != count:
+        if size <= 0 or end + NAME_CRC_BYTES > len(blob) or uint32(blob, position) != count:
             break
         if uint32(blob, end) != crc32(view[position:end]):
             break
         positions[count] = position
         count += 1
-        position = end + CRC_BYTES
+        position = end + NAME_CRC_BYTES
     return position, count
 
 
@@ -244,16 +245,16 @@ def check_units(
     """
     place: cython.longlong
     end = min(end, len(data))
-    while 0 <= start <= end - UNIT_BYTES:
-        if uint32(data, start) >= id_limit or uint32(data, start + UNIT_CRC_AT) != crc32(
-            view[start : start + UNIT_CRC_AT]
+    while 0 <= start <= end - LITE_UNIT_BYTES:
+        if uint32(data, start) >= id_limit or uint32(data, start + LITE_CRC_AT) != crc32(
+            view[start : start + LITE_CRC_AT]
         ):
             break
         place = (int64(data, start + 8) >> 8) & 72057594037927935
         if place < physical_offset:
             break
         physical_offset = place
-        start += UNIT_BYTES
+        start += LITE_UNIT_BYTES
     return start, physical_offset
 
 
@@ -282,7 +283,7 @@ def apply_units(
     offset: cython.longlong
     rows: cython.Py_ssize_t = min(len(nexts), len(starts), len(lasts), len(times), len(checksums))
     end = min(end, len(data))
-    while 0 <= start <= end - UNIT_BYTES:
+    while 0 <= start <= end - LITE_UNIT_BYTES:
         i = uint32(data, start)
         size = int32(data, start + 4)
         offset = (low32(data[start + 15]) << 32) | uint32(data, start + 16)
@@ -292,14 +293,16 @@ def apply_units(
                 nexts[i] = max(nexts[i], offset)
                 done += 1
         elif i < rows and not marks_only and lasts[i] <= cell:
-            if offset < nexts[i] or (lasts[i] == 0 and nexts[i] == 0):
+            if uint32(data, start + 28) == 0 and uint32(data, start + 32) == BEGINS:
                 starts[i] = offset
-            nexts[i] = offset + 1
+                nexts[i] = offset + 1
+            else:
+                nexts[i] = max(nexts[i], offset + 1)
             lasts[i] = cell + 1
             times[i] = uint32(data, start + 24)
             done += 1
         cell += 1
-        start += UNIT_BYTES
+        start += LITE_UNIT_BYTES
     return done
 
 

@@ -16,7 +16,8 @@ synced      two slots of 64 bytes: ``LITE_SYNCED`` and its CRC-32; the valid slo
 
 ``back`` and ``jump`` of a unit are distances, in units, to earlier units of the same name: to its previous unit, and to
 one further back (Myers, "An applicative random-access stack"). From any unit, a walk that jumps wherever a jump does
-not go too far reaches every earlier unit in a logarithmic number of steps. 0 means that there is none.
+not go too far reaches every earlier unit in a logarithmic number of steps. 0 means that there is none. The first unit
+of a topic that does not begin at offset 0, or begins anew at a lower offset, has ``back`` 0 and ``jump`` 2**32 - 1.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ __all__ = [
 _PREFIX = f"{LMQ_PREFIX}$".encode()
 QUEUE_OFFSET_MAX = (1 << 40) - 1
 PHYSICAL_OFFSET_MAX = (1 << 56) - 1
-DISTANCE_MAX = (1 << 32) - 1
+DISTANCE_MAX = (1 << 32) - 2
+_BEGINS = (1 << 32) - 1
 TABLE_ROWS = 65_536
 """Names whose columns are compressed together."""
 
@@ -97,12 +99,17 @@ LITE_UNIT = Layout(
 )
 LITE_TABLE = Layout(
     "lite table",
-    48,
+    56,
     Field("magic", "8s", "`RUCOLAL1`."),
     Field("names", "q", "Number of names in the table."),
     Field("names_bytes", "q", "Length of the file `names` up to the last of them."),
     Field("from_unit", "q", "Number of the unit from which on units may be missing in the columns."),
     Field("to_unit", "q", "Number of the unit before which the columns end; all units before it were synced."),
+    Field(
+        "repeated_to",
+        "q",
+        "Physical offset up to which records are dispatched again after a cut: none of them begins a topic anew.",
+    ),
     Field("parts", "q", "Number of groups of columns."),
 )
 LITE_SYNCED = Layout(
@@ -127,8 +134,9 @@ class LiteUnit(NamedTuple):
     queue_offset: int
     tags_code: int
     store_time_s: int
-    back: int
-    jump: int
+    back: int = 0
+    jump: int = 0
+    begins: bool = False
 
 
 def is_lite(topic: bytes) -> bool:
@@ -164,11 +172,11 @@ def encode_unit(unit: LiteUnit) -> bytes:
         unit.name_id,
         unit.size,
         place,
-        unit.queue_offset & DISTANCE_MAX,
+        unit.queue_offset & 0xFFFFFFFF,
         unit.tags_code,
         unit.store_time_s,
         unit.back,
-        unit.jump,
+        _BEGINS if unit.begins else unit.jump,
         0,
     )[:_CRC_AT]
     return head + crc32(head).to_bytes(4, "big")
@@ -179,7 +187,10 @@ def decode_unit(data: bytes) -> LiteUnit | None:
     name_id, size, place, low, tags_code, time_s, back, jump, crc = _UNIT.unpack(data)
     if crc32(data[:_CRC_AT]) != crc:
         return None
-    return LiteUnit(name_id, size, place >> 8, (place & 255) << 32 | low, tags_code, time_s, back, jump)
+    queue_offset = (place & 255) << 32 | low
+    if back == 0 and jump == _BEGINS:
+        return LiteUnit(name_id, size, place >> 8, queue_offset, tags_code, time_s, 0, 0, True)
+    return LiteUnit(name_id, size, place >> 8, queue_offset, tags_code, time_s, back, jump)
 
 
 def to_big_endian(values: array[int]) -> array[int]:

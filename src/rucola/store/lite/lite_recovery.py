@@ -134,6 +134,8 @@ class _Opening:
         self._apply(max(head.from_unit, cut), end, True, checksums)
         topics.table_from = head.from_unit
         topics.is_complete = True
+        newest = units.unit(end - 1) if end else None
+        topics.repeated_to = max(head.repeated_to, 0 if newest is None else newest.physical_offset)
         self._finish(cut, end)
 
     def _finish(self, cut: int, end: int) -> None:
@@ -146,7 +148,7 @@ class _Opening:
         if cut < end or count < len(names) or has_later:
             names.truncate(count)
             columns.resize(count)
-            head = TableHead(count, len(names.blob), cut, cut)
+            head = TableHead(count, len(names.blob), cut, cut, topics.repeated_to)
             write_table(self._files, topics.table_path, head, encode_parts(columns, count))
             topics.synced_file.write(cut, len(names.blob))
             topics.table_from = cut

@@ -36,6 +36,7 @@ class TableHead(NamedTuple):
     names_bytes: int
     from_unit: int
     to_unit: int
+    repeated_to: int = 0
 
 
 class LiteColumns:

@@ -71,6 +71,7 @@ class LiteTopics:
         live: for each parent, by number, how many lite topics have messages above their start. Messages that expired
             with the log count until the topic is deleted.
         newest_physical: physical offset of the newest unit.
+        repeated_to: see ``LITE_TABLE``.
         is_complete: whether the directory holds all messages of the log; False during a rebuild.
 
     Args:
@@ -93,7 +94,7 @@ class LiteTopics:
         self.columns = LiteColumns()
         self.units = LiteUnits(self._files, f"{self.path}/units", self._segment_bytes)
         self.live = array("q")
-        self.newest_physical = 0
+        self.newest_physical = self.repeated_to = 0
         self.is_complete = False
         self.table_from = 0
         self._table_due = False
@@ -155,27 +156,31 @@ class LiteTopics:
                 return False
             name_id = self._add(name)
         columns = self.columns
-        following, start, last = columns.nexts[name_id], columns.starts[name_id], columns.lasts[name_id]
+        following, last = columns.nexts[name_id], columns.lasts[name_id]
+        was_live = following > columns.starts[name_id]
         before = self.units.unit(last - 1) if last else None
         if before is not None and before.physical_offset >= physical_offset:
             return False
+        begins = last == 0 and following == 0 and queue_offset > 0
+        if queue_offset < following and physical_offset > self.repeated_to:
+            begins = before is None or queue_offset <= before.queue_offset
         back = jump = 0
-        if before is not None and queue_offset >= following:
+        if before is not None and not begins:
             cell = self.units.end
             back = _distance(cell, last - 1)
             jump = _distance(cell, self._jump_from(last - 1, before)) if back else 0
-        seconds = max(store_time_ms // 1000, 0) & DISTANCE_MAX
+        seconds = max(store_time_ms // 1000, 0) & 0xFFFFFFFF
         code = (tags_code & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
-        unit = encode_unit(LiteUnit(name_id, size, physical_offset, queue_offset, code, seconds, back, jump))
+        unit = encode_unit(LiteUnit(name_id, size, physical_offset, queue_offset, code, seconds, back, jump, begins))
         with columns.lock:
             self.units.append(unit)
-            if queue_offset < following or (last == 0 and following == 0):
+            if begins:
                 columns.starts[name_id] = queue_offset
-            columns.nexts[name_id] = queue_offset + 1
+                following = queue_offset
+            columns.nexts[name_id] = max(following, queue_offset + 1)
             columns.lasts[name_id] = self.units.end
             columns.times[name_id] = seconds
-        if following <= start:
-            self.live[self.names.parents[name_id]] += 1
+        self.live[self.names.parents[name_id]] += (columns.nexts[name_id] > columns.starts[name_id]) - was_live
         self.newest_physical = max(self.newest_physical, physical_offset)
         if self._ahead.get(name, INT64_MAX) <= queue_offset + 1:
             del self._ahead[name]
@@ -421,7 +426,10 @@ class LiteTopics:
         self.names.write()
         units.sync(to_unit)
         write_table(
-            self._files, self.table_path, TableHead(count, self.names.bytes_of(count), from_unit, to_unit), parts
+            self._files,
+            self.table_path,
+            TableHead(count, self.names.bytes_of(count), from_unit, to_unit, self.repeated_to),
+            parts,
         )
         self.table_from = from_unit
 
