@@ -16,7 +16,7 @@ from rucola.testing.interleaver import Interleaver
 from rucola.testing.simulated_disk import SimulatedDisk
 from rucola.testing.store_life import StoreLife, empty_disk
 
-ONE_IN = size(11, 2)
+ONE_IN = size(23, 3)
 
 
 def lives(life: StoreLife, ledger: LiteLedger, random: Random) -> None:

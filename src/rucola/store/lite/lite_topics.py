@@ -172,6 +172,7 @@ class LiteTopics:
         seconds = max(store_time_ms // 1000, 0) & 0xFFFFFFFF
         code = (tags_code & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
         unit = encode_unit(LiteUnit(name_id, size, physical_offset, queue_offset, code, seconds, back, jump, begins))
+        self.units.reserve()
         with columns.lock:
             self.units.append(unit)
             if begins:
@@ -327,13 +328,10 @@ class LiteTopics:
             start = columns.nexts[name_id]
             code = (crc32(name) ^ 0x80000000) - 0x80000000
             mark = encode_unit(LiteUnit(name_id, 0, self.newest_physical, start, code, 0, 0, 0))
+            self.units.reserve()
             with columns.lock:
                 self._deletions.append(_Deletion(self.units.end, name_id, start))
-                try:
-                    self.units.append(mark)
-                except BaseException:
-                    self._deletions.pop()
-                    raise
+                self.units.append(mark)
             done += 1
         return done
 

@@ -66,15 +66,19 @@ class LiteUnits:
         file.ensure(at, LITE_UNIT_BYTES)
         return decode_unit(bytes(file.map.view[at : at + LITE_UNIT_BYTES]))
 
-    def append(self, unit: bytes) -> None:
-        """Appends the bytes of a unit.
+    def reserve(self) -> None:
+        """Makes room for one unit.
 
         Raises:
-            DiskFullError: no space; nothing was appended.
+            DiskFullError: no space.
         """
         position = self.end * LITE_UNIT_BYTES
         if position >= self._limit:
             self._extend(position)
+
+    def append(self, unit: bytes) -> None:
+        """Appends the bytes of a unit, for which ``reserve`` has made room. Waits for no disk."""
+        position = self.end * LITE_UNIT_BYTES
         file = self._file
         assert file is not None
         at = position - file.start
