@@ -22,9 +22,9 @@ from rucola.store.results import GetMessageStatus, PutMessageStatus
 NAMES = (*(b"Parent$s%d" % number for number in range(4)), b"Other$s0")
 
 
-def lite_config(sync: bool, **options: Any) -> MessageStoreConfig:
+def lite_config(sync: bool, segment_bytes: int = 16384, **options: Any) -> MessageStoreConfig:
     """Returns options for tiny files: ten units in a segment of units."""
-    return replace(config(sync), enable_lmq=True, enable_multi_dispatch=True, **options)
+    return replace(config(sync, segment_bytes), enable_lmq=True, enable_multi_dispatch=True, **options)
 
 
 def lite_message(random: Random, names: Iterable[bytes], size: int = 40) -> StoreMessage:
