@@ -48,18 +48,19 @@ class LiteLedger:
     Attributes:
         records: physical offset and bytes of the records, oldest first.
         deleted: for each name, the start that a deletion has reached.
-        asked: for each name, the start that a deletion may have reached.
+        asked: for each name, the starts that deletions may have reached.
     """
 
     def __init__(self) -> None:
         self.records: list[tuple[int, bytes]] = []
         self.deleted: dict[bytes, int] = {}
-        self.asked: dict[bytes, int] = {}
+        self.asked: dict[bytes, set[int]] = {}
 
     def copy(self) -> LiteLedger:
         """Returns an independent copy."""
         other = LiteLedger()
-        other.records, other.deleted, other.asked = self.records[:], self.deleted.copy(), self.asked.copy()
+        other.records, other.deleted = self.records[:], self.deleted.copy()
+        other.asked = {name: starts.copy() for name, starts in self.asked.items()}
         return other
 
     @property
@@ -84,13 +85,15 @@ class LiteLedger:
         for name in names:
             start = store.max_queue_offset(lite_topic(name), 0)
             if store.delete_lite([name]):
-                self.asked[name] = start
+                self.asked.setdefault(name, set()).add(start)
 
     def settle(self, store: MessageStore) -> None:
         """Notes which deletions have taken effect."""
-        for name, start in self.asked.items():
-            if store.min_queue_offset(lite_topic(name), 0) >= start:
-                self.deleted[name] = max(self.deleted.get(name, 0), start)
+        for name, starts in self.asked.items():
+            low = store.min_queue_offset(lite_topic(name), 0)
+            for start in sorted(starts):
+                if low >= start:
+                    self.deleted[name] = max(self.deleted.get(name, 0), start)
 
     def check(self, store: MessageStore, acked_end: int) -> None:
         """Compares everything that the store shows, and the offsets that it would give next.
@@ -117,7 +120,8 @@ class LiteLedger:
         assert store.lite is not None
         next_offset = store.lite.next_offset(topic)
         assert next_offset >= max(given, self.deleted.get(name, 0)), (name, next_offset, given, self.deleted)
-        starts = {self.deleted.get(name, 0), self.asked.get(name, 0)}
+        floor = self.deleted.get(name, 0)
+        starts = {floor, *(start for start in self.asked.get(name, ()) if start > floor)}
         outcomes = []
         for start in starts:
             wanted = {offset: record for offset, record in live.items() if offset >= start}

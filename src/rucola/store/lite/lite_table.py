@@ -150,7 +150,7 @@ def _read_column(content: bytes, position: int, rows: int, column: array[int], p
     return start + len(packed)
 
 
-class SyncedFile:
+class LiteSyncedFile:
     """The file ``synced``. Only one thread at a time may call ``write``."""
 
     def __init__(self, files: Files, path: str) -> None:

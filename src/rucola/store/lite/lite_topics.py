@@ -32,7 +32,7 @@ from rucola.formats.lite import (
 from rucola.runtime.files import Files
 from rucola.store.lite.lite_names import LiteNames
 from rucola.store.lite.lite_queue import LiteQueue
-from rucola.store.lite.lite_table import LiteColumns, SyncedFile, TableHead, encode_parts, write_table
+from rucola.store.lite.lite_table import LiteColumns, LiteSyncedFile, TableHead, encode_parts, write_table
 from rucola.store.lite.lite_units import LiteUnits
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
@@ -85,7 +85,7 @@ class LiteTopics:
         self._files = files
         self._log = log
         self._segment_bytes = segment_bytes
-        self.synced_file = SyncedFile(files, f"{self.path}/synced")
+        self.synced_file = LiteSyncedFile(files, f"{self.path}/synced")
         self.clear()
 
     def clear(self) -> None:
