@@ -114,11 +114,12 @@ LITE_TABLE = Layout(
 )
 LITE_SYNCED = Layout(
     "lite synced slot",
-    32,
+    40,
     Field("magic", "8s", "`RUCOLAL2`."),
     Field("sequence", "q", "Sequence number of this write."),
     Field("units", "q", "Number of units that are synced."),
     Field("names_bytes", "q", "Length of the file `names` that is synced."),
+    Field("first_unit", "q", "Number of the oldest unit that must be there."),
 )
 LITE_UNIT_BYTES = LITE_UNIT.size
 _UNIT = LITE_UNIT.struct

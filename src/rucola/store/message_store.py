@@ -279,7 +279,9 @@ class MessageStore:
             self._retention.hand_over()
         if self._lite is not None:
             self._lite.settle()
-            self._retention.remove_segments(self._lite.detach_expired())
+            if expired := self._lite.detach_expired():
+                self._retention.remove_later(self._lite.note_dropped)
+                self._retention.remove_segments(expired)
         try:
             count = self._dispatch_with_resources(maps_max, rows_max)
         except ResourceError:

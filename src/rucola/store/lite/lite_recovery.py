@@ -114,11 +114,11 @@ class _Opening:
         names.load()
         units.load()
         head = read_table(self._files, topics.table_path, columns)
-        synced_units, synced_bytes = topics.synced_file.read()
+        synced_units, synced_bytes, first = topics.synced_file.read()
         if len(names) < head.names or len(names.blob) < max(head.names_bytes, synced_bytes):
             raise StoreDamagedError(f"{topics.path}/names", len(names.blob), "names are missing", _ADVICE)
         columns.resize(len(names))
-        if head.from_unit < units.first:
+        if units.first > min(head.from_unit, first):
             raise StoreDamagedError(units.segments.path, 0, "the oldest units are missing", _ADVICE)
         end = self._find_end(head.from_unit)
         if end < max(head.to_unit, synced_units):
@@ -150,7 +150,7 @@ class _Opening:
             columns.resize(count)
             head = TableHead(count, len(names.blob), cut, cut, topics.repeated_to)
             write_table(self._files, topics.table_path, head, encode_parts(columns, count))
-            topics.synced_file.write(cut, len(names.blob))
+            topics.synced_file.write(cut, len(names.blob), units.first)
             topics.table_from = cut
             units.cut(cut)
         units.synced = cut

@@ -15,6 +15,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
+from rucola.common.numbers import INT64_MAX
 from rucola.errors import StoreDamagedError
 from rucola.formats.checksum import crc32
 from rucola.formats.lite import LITE_SYNCED, LITE_TABLE, TABLE_ROWS, to_big_endian
@@ -157,36 +158,38 @@ class LiteSyncedFile:
         self.path = path
         self._files = files
         self._sequence = 0
-        self._written = (-1, -1)
+        self._written = (-1, -1, -1)
 
-    def read(self) -> tuple[int, int]:
-        """Returns the numbers of synced units and bytes of names; zeros if no slot is valid."""
+    def read(self) -> tuple[int, int, int]:
+        """Returns the number of synced units, that of bytes of names, and the oldest unit; if no slot is valid, numbers
+        that prove nothing.
+        """
         content = self._files.read_file(self.path) or b""
-        best = (0, 0)
+        best = (0, 0, INT64_MAX)
         for start in (0, _SLOT_BYTES):
             slot = content[start : start + LITE_SYNCED.size + _CRC.size]
             if len(slot) < LITE_SYNCED.size + _CRC.size or slot[:8] != _SYNCED_MAGIC:
                 continue
             if _CRC.unpack_from(slot, LITE_SYNCED.size)[0] != crc32(slot[: LITE_SYNCED.size]):
                 continue
-            _, sequence, units, names_bytes = LITE_SYNCED.unpack(slot)
+            _, sequence, *numbers = LITE_SYNCED.unpack(slot)
             if sequence > self._sequence:
-                self._sequence, best = sequence, (units, names_bytes)
+                self._sequence, best = sequence, (numbers[0], numbers[1], numbers[2])
         return best
 
-    def write(self, units: int, names_bytes: int) -> None:
+    def write(self, units: int, names_bytes: int, first: int) -> None:
         """Notes what is synced; does nothing if it is what was noted last.
 
         Raises:
             DiskError: the note on the disk is the old one or the new one.
         """
-        if self._written == (units, names_bytes):
+        if self._written == (units, names_bytes, first):
             return
         self._sequence += 1
-        content = LITE_SYNCED.struct.pack(_SYNCED_MAGIC, self._sequence, units, names_bytes)
+        content = LITE_SYNCED.struct.pack(_SYNCED_MAGIC, self._sequence, units, names_bytes, first)
         slot = (content + _CRC.pack(crc32(content))).ljust(_SLOT_BYTES, b"\0")
         if self._files.exists(self.path):
             self._files.write_at(self.path, self._sequence % 2 * _SLOT_BYTES, slot)
         else:
             self._files.replace_file(self.path, slot * 2)
-        self._written = units, names_bytes
+        self._written = units, names_bytes, first

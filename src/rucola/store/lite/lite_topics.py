@@ -356,8 +356,9 @@ class LiteTopics:
     # -- the end of old segments ---------------------------------------------------------------------------------------
 
     def detach_expired(self) -> list[MappedFile]:
-        """Takes segments out of the list whose records have all expired and whose rows are in the table; the caller
-        removes their files. If the table is not far enough yet, the maintenance thread writes one soon.
+        """Takes segments out of the list whose records have all expired and whose rows are in the table. The
+        maintenance thread then calls ``note_dropped`` and removes their files. If the table is not far enough yet, that
+        thread writes one soon.
         """
         log_min = self._log.min_offset
         if log_min <= self._dropped_to:
@@ -389,7 +390,7 @@ class LiteTopics:
         self.names.write()
         self.units.sync(end)
         if self.is_complete:
-            self.synced_file.write(end, self.names.written)
+            self.synced_file.write(end, self.names.written, self.units.first)
 
     def keep(self) -> None:
         """Writes the table if it is due: after as many units as there are names, or before old segments go.
@@ -411,7 +412,15 @@ class LiteTopics:
         if not self.is_complete or self.table_from != self.units.end:
             self.write_table()
             self.is_complete = True
-            self.synced_file.write(self.units.synced, self.names.written)
+            self.note_dropped()
+
+    def note_dropped(self) -> None:
+        """Notes which units are there no more, before their segments are removed.
+
+        Raises:
+            DiskError: the segments must stay.
+        """
+        self.synced_file.write(self.units.synced, self.names.written, self.units.first)
 
     def write_table(self) -> None:
         """Writes the table, after a sync of everything in it."""
