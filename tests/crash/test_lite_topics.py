@@ -11,10 +11,12 @@ import pytest
 from tests.lite_ledger import NAMES, LiteLedger, lite_config, lite_message
 from tests.sizes import size
 
+from rucola.store.verify.check import verify
 from rucola.testing.crash_states import NOTHING_LOST, CrashState, crash_states
 from rucola.testing.interleaver import Interleaver
 from rucola.testing.simulated_disk import SimulatedDisk
-from rucola.testing.store_life import StoreLife, empty_disk
+from rucola.testing.simulated_os import files_on
+from rucola.testing.store_life import ROOT, StoreLife, empty_disk
 
 ONE_IN = size(23, 3)
 
@@ -59,6 +61,8 @@ def recover(state: CrashState, sync: bool, ledger: LiteLedger, acked_end: int) -
     assert again.store.lite is not None
     assert f"{again.store.root}/quarantine/rucola-lite" not in again.disk.names
     again.store.shutdown()
+    found = [one for one in verify(ROOT, files_on(again.disk)).findings if one.file != "config"]
+    assert found == [], (state.choice, found)
 
 
 @pytest.mark.parametrize("sync", [False, True])

@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.store.stores import HOST, config
+from tests.unit.store.stores import HOST, config, with_topics
 from tests.unit.store.stores import opened as opened_store
 
 from rucola.common.message import StoreMessage
 from rucola.errors import DiskFullError
-from rucola.formats.lite import LITE_UNIT_BYTES, is_lite, lite_topic
+from rucola.formats.lite import LITE_UNIT_BYTES, decode_unit, encode_unit, is_lite, lite_topic
 from rucola.runtime.files import Files
 from rucola.store.lite.lite_topics import LiteTopics
 from rucola.store.log.log_reader import LogReader
 from rucola.store.message_store import MessageStore
 from rucola.store.results import Boundary, GetMessageStatus, PutMessageStatus
+from rucola.store.verify.check import verify
+from rucola.store.verify.findings import FindingKind
 from rucola.testing.clock import ManualClock
 
 S1 = lite_topic(b"Parent$s1")
@@ -297,6 +299,26 @@ def test_a_damaged_directory_is_built_again(tmp_path: Path, damage: str, caplog:
     kept = damage == "no directory"
     assert (tmp_path / "quarantine/rucola-lite").exists() is not kept
     assert ("lite topics are built again" in caplog.text) is not kept
+
+
+@pytest.mark.parametrize("damage", [name for name in DAMAGES if name not in ("no directory", "no table")])
+def test_the_check_of_a_store_finds_damage(tmp_path: Path, damage: str) -> None:
+    filled(tmp_path)
+    report = verify(with_topics(tmp_path))
+    assert (report.findings, report.units) == ([], 25 + 25)
+    DAMAGES[damage](tmp_path / "rucola-lite")
+    assert {finding.kind for finding in verify(str(tmp_path)).findings} == {FindingKind.LITE_TOPICS}
+
+
+def test_the_check_of_a_store_compares_units_with_records(tmp_path: Path) -> None:
+    filled(tmp_path)
+    path = tmp_path / f"rucola-lite/units/{400:020d}"
+    content = path.read_bytes()
+    unit = decode_unit(content[:LITE_UNIT_BYTES])
+    assert unit is not None
+    path.write_bytes(encode_unit(unit._replace(queue_offset=unit.queue_offset + 1)) + content[LITE_UNIT_BYTES:])
+    (finding,) = verify(with_topics(tmp_path)).findings
+    assert finding.kind is FindingKind.LITE_TOPICS
 
 
 def test_damage_of_a_note_of_what_is_synced_does_no_harm(tmp_path: Path) -> None:
