@@ -19,7 +19,7 @@ from rucola.common import columns, kernel_bytes, kernel_columns, kernel_records,
 from rucola.common.columns import FrameColumn, FrameKind, RecordColumn, SendTrait, WalkStop
 from rucola.common.message_const import PROPERTY_SEPARATOR
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
-from rucola.formats import column_plan, consume_queue, index_file, lite, kernel_plan, message, properties, timer
+from rucola.formats import column_plan, consume_queue, index_file, kernel_plan, lite, message, properties, timer
 from rucola.http2 import columns as http2_columns
 from rucola.protocol.batch_members import ID_BYTES, PACKED_PROPERTIES_BYTES_MAX
 

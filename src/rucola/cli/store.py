@@ -22,7 +22,7 @@ from rucola.cli.exit_codes import ExitCode
 from rucola.cli.store_arguments import CommitLog, Conditions, Directory, Json, Most, Queue, Stores, Topic, existing
 from rucola.cli.store_census import find, stats
 from rucola.cli.store_compare import compare
-from rucola.cli.store_doctor import rebuild, repair, salvage
+from rucola.cli.store_doctor import export_queues, rebuild, repair, salvage
 from rucola.cli.store_tasks import TaskOptions
 from rucola.cli.tool import options_from_fields, run_app, tool_app
 from rucola.errors import ConfigError, DiskError, ForeignEntryError, FormatError, StoreDamagedError, TaskFailedError
@@ -138,6 +138,7 @@ app.command()(stats)
 app.command()(rebuild)
 app.command()(repair)
 app.command()(salvage)
+app.command("export-queues")(export_queues)
 
 
 def _ranges(store: OfflineStore, topic: str, queue: int | None) -> list[OffsetRange]:

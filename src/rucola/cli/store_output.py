@@ -67,8 +67,11 @@ def print_info(info: StoreInfo, json: bool) -> None:
         "topics": str(info.topics),
         "queues": f"{info.queues}, segments of {_bytes(info.queue_segment_bytes)}",
         "messages": str(info.messages),
+        "lite topics": f"{info.lite_topics} in rucola-lite, for RocketMQ: rucola store export-queues",
         "index": f"{len(info.index_files)} files, {entries} entries",
     }
+    if not info.lite_topics:
+        del rows["lite topics"]
     for file in info.index_files:
         geometry = f"{file.slots} slots, {file.entries_max} entries" if file.slots else "geometry unknown"
         rows[f"  {file.name}"] = f"{max(file.header.index_count - 1, 0)} entries; {geometry}"

@@ -93,11 +93,11 @@ class LiteQueue:
             max(max_messages, 1) if not tag_codes else max(scan_bytes_max // UNIT_BYTES, 1),
             _WINDOW_MAX,
         )
-        units = self._units(queue_offset, count)
+        units = self.read_units(queue_offset, count)
         return select_units(units, 0, len(units), chosen, max_messages, max_bytes, scan_bytes_max, tag_codes, limits)
 
-    def _units(self, queue_offset: int, count: int) -> bytearray:
-        """Returns ``count`` units of a plain queue."""
+    def read_units(self, queue_offset: int, count: int) -> bytearray:
+        """Returns ``count`` units as those of a ``ConsumeQueue``."""
         units = bytearray(PRE_FILL_UNIT * count)
         cells = self._topics.units
         cell = self._topics.cell_at(self._id, queue_offset + count - 1)

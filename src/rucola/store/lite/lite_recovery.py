@@ -56,8 +56,7 @@ def open_lite(topics: LiteTopics, files: Files, quarantine: Quarantine, dispatch
     if files.exists(topics.path):
         if files.exists(topics.table_path) or files.exists(topics.synced_file.path):
             try:
-                with readable():
-                    _Opening(topics, files).open(dispatched_to)
+                load_lite(topics, files, dispatched_to)
                 return dispatched_to
             except StoreDamagedError as error:
                 topics.close()
@@ -77,6 +76,16 @@ def open_lite(topics: LiteTopics, files: Files, quarantine: Quarantine, dispatch
     files.make_directory(f"{topics.path}/units")
     files.replace_file(f"{topics.path}/names", b"")
     return log_min
+
+
+def load_lite(topics: LiteTopics, files: Files, dispatched_to: int) -> None:
+    """Opens lite topics that are there; see ``open_lite``.
+
+    Raises:
+        StoreDamagedError: a part is missing or damaged.
+    """
+    with readable():
+        _Opening(topics, files).open(dispatched_to)
 
 
 def complete_lite(topics: LiteTopics, queues: ConsumeQueueStore) -> None:
