@@ -48,6 +48,8 @@ class LiteLedger:
     Attributes:
         records: physical offset and bytes of the records, oldest first.
         deleted: for each name, the start that a deletion has reached.
+        dropped: for each name that was forgotten, or may have been, the physical offset from which on it may begin
+            again.
         asked: for each name, the starts that deletions may have reached.
     """
 
@@ -55,12 +57,14 @@ class LiteLedger:
         self.records: list[tuple[int, bytes]] = []
         self.deleted: dict[bytes, int] = {}
         self.asked: dict[bytes, set[int]] = {}
+        self.dropped: dict[bytes, int] = {}
 
     def copy(self) -> LiteLedger:
         """Returns an independent copy."""
         other = LiteLedger()
         other.records, other.deleted = self.records[:], self.deleted.copy()
         other.asked = {name: starts.copy() for name, starts in self.asked.items()}
+        other.dropped = self.dropped.copy()
         return other
 
     @property
@@ -87,6 +91,17 @@ class LiteLedger:
             if store.delete_lite([name]):
                 self.asked.setdefault(name, set()).add(start)
 
+    def forget(self, store: MessageStore) -> int:
+        """Forgets all lite topics that the store may forget; returns their number."""
+        assert store.lite is not None
+        names = store.lite.forgettable().names
+        assert store.lite.forget(names) == len(names)
+        for name in names:
+            self.dropped[name] = self.end
+            self.asked.pop(name, None)
+            self.deleted.pop(name, None)
+        return len(names)
+
     def settle(self, store: MessageStore) -> None:
         """Notes which deletions have taken effect."""
         for name, starts in self.asked.items():
@@ -107,7 +122,7 @@ class LiteLedger:
         given: dict[bytes, int] = {}
         for physical_offset, record in self.records:
             for name, queue_offset in offsets_in(record).items():
-                if physical_offset + len(record) <= max(end, acked_end):
+                if self.dropped.get(name, 0) <= physical_offset < max(end, acked_end) - len(record) + 1:
                     given[name] = max(given.get(name, 0), queue_offset + 1)
                 if begin <= physical_offset and physical_offset + len(record) <= end:
                     live.setdefault(name, {})[queue_offset] = record

@@ -121,6 +121,7 @@ OTHERS = {
     "NAME_CRC_BYTES": 4,
     "LITE_UNIT_BYTES": lite.LITE_UNIT.size,
     "LITE_CRC_AT": lite.LITE_UNIT.position("crc"),
+    "REMOVED": 2**32 - 1,
     "BEGINS": 2**32 - 1,
     "DOLLAR": ord("$"),
     "KEYS_PLAIN_BYTES": 2 * KEYS_MAX - 1,

@@ -22,6 +22,7 @@ NAME_HEAD_BYTES = cython.declare(cython.int, 5)
 NAME_CRC_BYTES = cython.declare(cython.int, 4)
 LITE_UNIT_BYTES = cython.declare(cython.int, 40)
 LITE_CRC_AT = cython.declare(cython.int, 36)
+REMOVED = cython.declare(cython.longlong, 4294967295)
 BEGINS = cython.declare(cython.longlong, 4294967295)
 DOLLAR = cython.declare(cython.int, 36)
 
@@ -112,6 +113,21 @@ def insert_name(slots: cython.uint[::1], name_id: cython.longlong, name_hash: cy
     return _insert(slots, name_id + 1, name_hash)
 
 
+def remove_name(slots: cython.uint[::1], name_id: cython.longlong, name_hash: cython.longlong) -> bool:
+    """Takes an id out of the table, where its slot stays in use; False if the table does not have it."""
+    count: cython.Py_ssize_t = len(slots)
+    at: cython.Py_ssize_t = (name_hash >> 8) & (count - 1)
+    _step: cython.Py_ssize_t
+    for _step in range(count):
+        if slots[at] == 0:
+            return False
+        if slots[at] == name_id + 1:
+            slots[at] = REMOVED
+            return True
+        at = (at + 1) & (count - 1)
+    return False
+
+
 def refill_slots(
     slots: cython.uint[::1],
     old: cython.const[cython.uint][::1],
@@ -139,10 +155,14 @@ def hash_names(
     blob: cython.const[cython.uchar][::1],
     positions: cython.const[cython.uint][::1],
     seed: cython.longlong,
+    nexts: cython.const[cython.longlong][::1],
     hashes: cython.uint[::1],
     counts: cython.uint[::1],
 ) -> None:
-    """Writes the hash of each name, and how many names have each value of the hash's low 8 bits.
+    """Writes the hash of each name in use, and how many names have each value of the hash's low 8 bits.
+
+    Args:
+        nexts: for each id its next queue offset; 0 if the id is not in use.
 
     Raises:
         ValueError: a buffer is too short.
@@ -156,14 +176,20 @@ def hash_names(
         position = positions[i]
         value = _hash(blob, position + NAME_HEAD_BYTES, max(_length(blob, position), 0), seed)
         hashes[i] = value
-        counts[value & 255] += 1
+        if i < len(nexts) and nexts[i] > 0:
+            counts[value & 255] += 1
 
 
-def fill_slots(slots: cython.uint[::1], hashes: cython.const[cython.uint][::1], part: cython.longlong) -> None:
-    """Puts every id whose hash has the low 8 bits ``part`` into the empty table ``slots``."""
+def fill_slots(
+    slots: cython.uint[::1],
+    hashes: cython.const[cython.uint][::1],
+    nexts: cython.const[cython.longlong][::1],
+    part: cython.longlong,
+) -> None:
+    """Puts every id in use whose hash has the low 8 bits ``part`` into the empty table ``slots``."""
     i: cython.Py_ssize_t
-    for i in range(len(hashes)):
-        if hashes[i] & 255 == part:
+    for i in range(min(len(hashes), len(nexts))):
+        if hashes[i] & 255 == part and nexts[i] > 0:
             _insert(slots, i + 1, hashes[i])
 
 
@@ -174,30 +200,37 @@ def walk_names(
     positions: cython.uint[::1],
     count: cython.Py_ssize_t,
     crc32: Callable[[memoryview], int],
-) -> tuple[int, int]:
+) -> tuple[int, int, int]:
     """Reads names until one is not whole, or ``positions`` is full.
 
     Args:
         view: the same bytes as ``blob``.
-        position: where the name with id ``count`` begins.
-        positions: gets the position of each name from index ``count`` on.
+        position: where an entry begins.
+        count: number of ids so far.
+        positions: gets the position of each name; the later one counts if two have the same id.
 
     Returns:
-        The position after the last name, and the number of names.
+        The position after the last entry, the number of ids, and the number of entries.
     """
     size: cython.Py_ssize_t
     end: cython.Py_ssize_t
-    while count < len(positions) and position >= 0:
+    name_id: cython.longlong
+    entries: cython.longlong = 0
+    while position >= 0:
         size = _length(blob, position)
         end = position + NAME_HEAD_BYTES + size
-        if size <= 0 or end + NAME_CRC_BYTES > len(blob) or uint32(blob, position) != count:
+        if size <= 0 or end + NAME_CRC_BYTES > len(blob):
+            break
+        name_id = uint32(blob, position)
+        if name_id > count or name_id >= len(positions):
             break
         if uint32(blob, end) != crc32(view[position:end]):
             break
-        positions[count] = position
-        count += 1
+        positions[name_id] = position
+        count = max(count, name_id + 1)
+        entries += 1
         position = end + NAME_CRC_BYTES
-    return position, count
+    return position, count, entries
 
 
 def set_parents(
@@ -291,6 +324,10 @@ def apply_units(
             if uint32(data, start + 20) == checksums[i]:
                 starts[i] = max(starts[i], offset)
                 nexts[i] = max(nexts[i], offset)
+                done += 1
+        elif i < rows and size < 0:
+            if uint32(data, start + 20) == checksums[i] and lasts[i] <= cell:
+                starts[i] = nexts[i] = lasts[i] = times[i] = 0
                 done += 1
         elif i < rows and not marks_only and lasts[i] <= cell:
             if uint32(data, start + 28) == 0 and uint32(data, start + 32) == BEGINS:

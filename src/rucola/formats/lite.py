@@ -6,7 +6,8 @@ empty (RocketMQ 5.5, ``LiteUtil``). Its *name* here is ``<parent>$<lite>``. Numb
 =========== ==========================================================================================================
 file        content
 =========== ==========================================================================================================
-names       for each id, from 0 on: id (uint32), length of the name (uint8), the name, CRC-32 of all before it
+names       entries: id (uint32), length of the name (uint8), the name, CRC-32 of all before it. New ids count up
+            from 0; a later entry with an id that was used before replaces the earlier one
 units/      segments of ``LITE_UNIT``, in the order of dispatch, so their physical offsets never decrease
 table       ``LITE_TABLE``, its CRC-32, then for each ``TABLE_ROWS`` names four columns: next queue offset, start,
             number of the last unit plus one (int64 each), and store time of the last message in seconds (uint32). A
@@ -39,6 +40,7 @@ from rucola.formats._lite_cy import (
     hash_names,
     insert_name,
     refill_slots,
+    remove_name,
     rows_above,
     set_parents,
     walk_names,
@@ -70,6 +72,7 @@ __all__ = [
     "lite_name",
     "lite_topic",
     "refill_slots",
+    "remove_name",
     "rows_above",
     "set_parents",
     "to_big_endian",
@@ -88,10 +91,15 @@ LITE_UNIT = Layout(
     "lite unit",
     40,
     Field("id", "I", "Number of the name."),
-    Field("size", "i", "Length of the record in bytes; 0 in a start mark, which deletes all earlier messages."),
+    Field(
+        "size",
+        "i",
+        "Length of the record in bytes; 0 in a start mark, which deletes all earlier messages; -1 in an end mark, "
+        "which drops the name.",
+    ),
     Field("place", "Q", "Physical offset of the record times 256, plus bits 32 to 39 of the queue offset."),
     Field("queue_offset_low", "I", "Bits 0 to 31 of the queue offset; in a start mark, of the first offset kept."),
-    Field("tags_code", "i", "Hash of the message's tag; in a start mark, CRC-32 of the name."),
+    Field("tags_code", "i", "Hash of the message's tag; in a mark, CRC-32 of the name."),
     Field("store_time", "I", "Store time of the message in seconds since the epoch."),
     Field("back", "I", "Number of units back to the name's previous unit."),
     Field("jump", "I", "Number of units back to the unit to jump to."),

@@ -50,15 +50,36 @@ def test_names_are_found_in_tables_of_any_size(form: str, names: list[bytes], ot
     larger = array("I", bytes(4 * 256))
     assert lite.refill_slots(larger, slots, blob, positions, seed) == len(names)
     hashes, counts = array("I", bytes(4 * len(names))), array("I", bytes(4 * 256))
-    lite.hash_names(blob, positions, seed, hashes, counts)
+    nexts = array("q", [1] * len(names))
+    lite.hash_names(blob, positions, seed, nexts, hashes, counts)
     assert list(hashes) == [lite.hash_name(name, seed) for name in names]
     assert sum(counts) == len(names)
     for name in names + others:
         wanted = names.index(name) if name in names else -1
         value = lite.hash_name(name, seed)
         parts = array("I", bytes(4 * 128))
-        lite.fill_slots(parts, hashes, value & 255)
+        lite.fill_slots(parts, hashes, nexts, value & 255)
         assert [lite.find_name(each, blob, positions, name, value) for each in (slots, larger, parts)] == [wanted] * 3
+
+
+def test_a_later_entry_replaces_an_earlier_one_and_removed_names_are_gone(lite: ModuleType) -> None:
+    blob, _ = blob_of([b"a", b"b"])
+    blob += encode_name(0, b"c")
+    positions = array("I", (9, 9, 9))
+    assert lite.walk_names(blob, memoryview(blob), 0, positions, 0, crc32) == (len(blob), 2, 3)
+    del positions[2:]
+    assert blob[positions[0] + 5 : positions[0] + 6] == b"c"
+    slots = array("I", bytes(16))
+    for number, name in enumerate((b"c", b"b")):
+        lite.insert_name(slots, number, lite.hash_name(name, 0))
+    assert lite.remove_name(slots, 0, lite.hash_name(b"c", 0))
+    assert not lite.remove_name(slots, 0, lite.hash_name(b"c", 0))
+    assert [lite.find_name(slots, blob, positions, name, lite.hash_name(name, 0)) for name in (b"b", b"c")] == [1, -1]
+    assert not lite.remove_name(array("I", (2,)), 0, 0)
+    larger = array("I", bytes(16))
+    assert lite.refill_slots(larger, slots, blob, positions, 0) == 1
+    skipping = encode_name(1, b"d")
+    assert lite.walk_names(skipping, memoryview(skipping), 0, array("I", (0, 0)), 0, crc32) == (0, 0, 0)
 
 
 def test_both_forms_have_the_same_hash() -> None:
@@ -76,7 +97,7 @@ def test_a_full_table_refuses_a_name(lite: ModuleType) -> None:
 def test_hashes_need_room(lite: ModuleType) -> None:
     blob, positions = blob_of([b"a", b"b"])
     with pytest.raises(ValueError, match="room"):
-        lite.hash_names(blob, positions, 0, array("I", (0,)), array("I", bytes(1024)))
+        lite.hash_names(blob, positions, 0, array("q"), array("I", (0,)), array("I", bytes(1024)))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -85,7 +106,7 @@ def test_names_are_read_up_to_the_first_damage(form: str, names: list[bytes], cu
     lite = kernel("formats._lite_cy", form)
     blob, positions = blob_of(names)
     room = array("I", bytes(4 * (len(names) + 3)))
-    assert lite.walk_names(blob, memoryview(blob), 0, room, 0, crc32) == (len(blob), len(names))
+    assert lite.walk_names(blob, memoryview(blob), 0, room, 0, crc32) == (len(blob), len(names), len(names))
     assert room[: len(names)] == positions
     checksums = array("I", bytes(4 * len(names)))
     lite.checksum_names(blob, memoryview(blob), positions, 0, checksums, crc32)
@@ -95,9 +116,9 @@ def test_names_are_read_up_to_the_first_damage(form: str, names: list[bytes], cu
     damaged = bytearray(blob)
     damaged[flip % len(blob)] ^= 1
     whole = sum(position <= flip % len(blob) for position in positions) - 1
-    assert lite.walk_names(damaged, memoryview(damaged), 0, room, 0, crc32) == (positions[whole], whole)
+    assert lite.walk_names(damaged, memoryview(damaged), 0, room, 0, crc32) == (positions[whole], whole, whole)
     short = bytes(blob[:-cut])
-    end, count = lite.walk_names(short, memoryview(short), 0, room, 0, crc32)
+    end, count, _ = lite.walk_names(short, memoryview(short), 0, room, 0, crc32)
     assert (end, count) == (positions[count], count)
 
 

@@ -19,6 +19,7 @@ from rucola.formats.lite import (
     hash_names,
     insert_name,
     refill_slots,
+    remove_name,
     set_parents,
     walk_names,
 )
@@ -41,6 +42,8 @@ class LiteNames:
         positions: for each id, where its entry begins in ``blob``.
         parents: for each id, the number of the parent topic.
         parent_names: the parent topics, by number.
+        free: ids that may be given again.
+        entries: number of entries in ``blob``.
         written: number of bytes of ``blob`` that are synced.
 
     Args:
@@ -53,14 +56,16 @@ class LiteNames:
         self.positions = array("I")
         self.parents = array("I")
         self.parent_names: list[bytes] = []
-        self.written = 0
+        self.written = self.entries = 0
+        self.free = array("I")
         self._files = files
         self._path = path
         self._seed = seed & 0xFFFFFFFF
         self._parent_numbers: dict[bytes, int] = {}
         self._slots: list[array[int]] = []
         self._used = array("q")
-        self.build()
+        self._live = array("q")
+        self.build(array("q"))
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -80,38 +85,34 @@ class LiteNames:
         """
         content = self._files.read_file(self._path, _FILE_BYTES_MAX) or b""
         positions = array("I", bytes(4 * (len(content) // _ENTRY_BYTES_MIN + 1)))
-        end, count = walk_names(content, memoryview(content), 0, positions, 0, crc32)
+        end, count, self.entries = walk_names(content, memoryview(content), 0, positions, 0, crc32)
         del positions[count:]
         self.blob, self.positions, self.written = bytearray(memoryview(content)[:end]), positions, end
 
-    def bytes_of(self, count: int) -> int:
-        """Returns the length in bytes of the first ``count`` entries."""
-        return len(self.blob) if count >= len(self.positions) else self.positions[count]
+    def build(self, nexts: array[int]) -> None:
+        """Builds the hash table and the list of parents.
 
-    def truncate(self, count: int) -> None:
-        """Forgets all names but the first ``count``. ``build`` must follow."""
-        end = self.bytes_of(count)
-        del self.blob[end:]
-        del self.positions[count:]
-        self.written = min(self.written, end)
-
-    def build(self) -> None:
-        """Builds the hash table and the list of parents."""
+        Args:
+            nexts: for each id, its next queue offset; ids with 0 are not in use.
+        """
         count = len(self.positions)
         hashes, used = array("I", bytes(4 * count)), array("I", bytes(4 * _PARTS))
-        hash_names(self.blob, self.positions, self._seed, hashes, used)
-        self._used = array("q", used)
+        hash_names(self.blob, self.positions, self._seed, nexts, hashes, used)
+        self._used, self._live = array("q", used), array("q", used)
         self._slots = []
         for part in range(_PARTS):
             slots = array("I", bytes(4 * _slot_count(used[part])))
             if used[part]:
-                fill_slots(slots, hashes, part)
+                fill_slots(slots, hashes, nexts, part)
             self._slots.append(slots)
         self.parents = array("I", bytes(4 * count))
         self.parent_names.clear()
         self._parent_numbers.clear()
         name_id = 0
         while name_id < count:
+            if nexts[name_id] == 0:
+                name_id += 1
+                continue
             parent = self.name(name_id).partition(b"$")[0]
             number = self.number_of(parent)
             name_id = max(set_parents(self.blob, self.positions, name_id, parent, number, self.parents), name_id + 1)
@@ -125,21 +126,50 @@ class LiteNames:
 
     def add(self, name: bytes) -> int:
         """Gives ``name``, which has none, an id; returns it. The file gets it at the next ``write``."""
-        name_id = len(self.positions)
-        position = len(self.blob)
+        position, parent = len(self.blob), self.number_of(name.partition(b"$")[0])
+        name_id = self.free.pop() if self.free else len(self.positions)
         self.blob += encode_name(name_id, name)
-        self.parents.append(self.number_of(name.partition(b"$")[0]))
-        self.positions.append(position)
+        self.entries += 1
+        if name_id < len(self.positions):
+            self.parents[name_id], self.positions[name_id] = parent, position
+        else:
+            self.parents.append(parent)
+            self.positions.append(position)
         value = hash_name(name, self._seed)
         part = value & (_PARTS - 1)
-        slots = self._slots[part]
-        if self._used[part] * 8 >= len(slots) * 5:
-            larger = array("I", bytes(8 * len(slots)))
-            refill_slots(larger, slots, self.blob, self.positions, self._seed)
-            self._slots[part] = slots = larger
-        insert_name(slots, name_id, value)
+        if self._used[part] * 8 >= len(self._slots[part]) * 5:
+            larger = array("I", bytes(4 * _slot_count(self._live[part] * 2)))
+            self._used[part] = refill_slots(larger, self._slots[part], self.blob, self.positions, self._seed)
+            self._slots[part] = larger
+        insert_name(self._slots[part], name_id, value)
         self._used[part] += 1
+        self._live[part] += 1
         return name_id
+
+    def remove(self, name_id: int) -> None:
+        """Forgets the name with this id. The id may be added to ``free`` later."""
+        value = hash_name(self.name(name_id), self._seed)
+        part = value & (_PARTS - 1)
+        if remove_name(self._slots[part], name_id, value):
+            self._live[part] -= 1
+
+    def compact(self, nexts: array[int]) -> None:
+        """Drops the entries of names that are not in use from memory; ``replace`` writes the file."""
+        blob, unused = bytearray(), b"-"
+        for name_id, following in enumerate(nexts):
+            name = self.name(name_id) if following else unused
+            self.positions[name_id] = len(blob)
+            blob += encode_name(name_id, name)
+        self.blob, self.entries = blob, len(nexts)
+
+    def replace(self) -> None:
+        """Replaces the file.
+
+        Raises:
+            DiskError: the file is the old one or the new one.
+        """
+        self._files.replace_file(self._path, bytes(self.blob))
+        self.written = len(self.blob)
 
     def name(self, name_id: int) -> bytes:
         """Returns the name with this id."""

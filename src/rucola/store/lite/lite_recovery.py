@@ -36,6 +36,7 @@ from rucola.store.recovery.quarantine import Quarantine
 logger = logging.getLogger(__name__)
 _ADVICE = "the queues of lite topics are built again from the log"
 _ROWS_AT_ONCE = 4096
+_SPARE_ENTRIES = 4096
 
 
 def open_lite(topics: LiteTopics, files: Files, quarantine: Quarantine, dispatched_to: int, log_min: int) -> int:
@@ -148,24 +149,27 @@ class _Opening:
         self._finish(cut, end)
 
     def _finish(self, cut: int, end: int) -> None:
-        """Makes the cut durable. Names are left out that only lost units had."""
+        """Makes the cut durable. The ids of names that only lost units had are given again."""
         topics, names, columns, units = self._topics, self._names, self._columns, self._units
         count = len(names)
-        while count and not (columns.nexts[count - 1] or columns.lasts[count - 1]):
-            count -= 1
-        has_later = bool(self._units.segments.files) and self._has_data(end)
-        if cut < end or count < len(names) or has_later:
-            names.truncate(count)
-            columns.resize(count)
+        unused = columns.nexts.count(0)
+        is_sparse = names.entries - (count - unused) > max(count - unused, _SPARE_ENTRIES)
+        if is_sparse:
+            names.compact(columns.nexts)
+        if cut < end or self._has_data(end) or is_sparse:
             head = TableHead(count, len(names.blob), cut, cut, topics.repeated_to)
             write_table(self._files, topics.table_path, head, encode_parts(columns, count))
             topics.synced_file.write(cut, len(names.blob), units.first)
             topics.table_from = cut
             units.cut(cut)
+        if is_sparse:
+            names.replace()
+        if unused:
+            topics.dead.extend((cut, name_id) for name_id, following in enumerate(columns.nexts) if following == 0)
         units.synced = cut
         last = units.unit(cut - 1) if cut else None
         topics.newest_physical = 0 if last is None else last.physical_offset
-        names.build()
+        names.build(columns.nexts)
         topics.live = array("q", bytes(8 * len(names.parent_names)))
         count_live(columns.nexts, columns.starts, names.parents, topics.live)
 

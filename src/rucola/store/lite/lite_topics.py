@@ -54,12 +54,17 @@ class LiteSlice(NamedTuple):
     following: int | None
 
 
-class _Deletion(NamedTuple):
-    """A deletion that waits for its sync: all offsets below ``start`` of a name go when ``cell`` is synced."""
+class _Mark(NamedTuple):
+    """A mark at ``cell`` that takes effect when it is synced: all offsets of a name below ``start`` go; with
+    ``_FORGET``, the name itself goes.
+    """
 
     cell: int
     name_id: int
     start: int
+
+
+_FORGET = -1
 
 
 class LiteTopics:
@@ -72,6 +77,8 @@ class LiteTopics:
             with the log count until the topic is deleted.
         newest_physical: physical offset of the newest unit.
         repeated_to: see ``LITE_TABLE``.
+        dead: ids that no name has any more, each with a cell; once the table is as of this cell or a later one, the id
+            may be given again.
         is_complete: whether the directory holds all messages of the log; False during a rebuild.
 
     Args:
@@ -101,7 +108,8 @@ class LiteTopics:
         self._dropped_to = 0
         self._ahead: dict[bytes, int] = {}
         self._arrived: dict[int, int | None] = {}
-        self._deletions: deque[_Deletion] = deque()
+        self._marks: deque[_Mark] = deque()
+        self.dead: deque[tuple[int, int]] = deque()
 
     @property
     def table_path(self) -> str:
@@ -191,7 +199,10 @@ class LiteTopics:
 
     def _add(self, name: bytes) -> int:
         # The row comes first: the maintenance thread copies the rows of all names.
-        self.columns.resize(len(self.names) + 1)
+        while self.dead and self.dead[0][0] <= self.table_from:
+            self.names.free.append(self.dead.popleft()[1])
+        if not self.names.free:
+            self.columns.resize(len(self.names) + 1)
         name_id = self.names.add(name)
         if len(self.live) < len(self.names.parent_names):
             self.live.append(0)
@@ -325,33 +336,86 @@ class LiteTopics:
             name_id = self.names.find(name)
             if name_id < 0 or columns.nexts[name_id] <= columns.starts[name_id]:
                 continue
-            start = columns.nexts[name_id]
-            code = (crc32(name) ^ 0x80000000) - 0x80000000
-            mark = encode_unit(LiteUnit(name_id, 0, self.newest_physical, start, code, 0, 0, 0))
-            self.units.reserve()
-            with columns.lock:
-                self._deletions.append(_Deletion(self.units.end, name_id, start))
-                self.units.append(mark)
+            self._mark(name, name_id, columns.nexts[name_id], 0)
             done += 1
         return done
 
+    def forgettable(self, first: int = 0, rows_max: int = 4096) -> LiteSlice:
+        """Returns lite topics that ``forget`` would drop: deleted ones of which the log has no record any more.
+
+        Args:
+            first, rows_max: see ``names_of``.
+        """
+        columns, last = self.columns, min(first + rows_max, len(self.names))
+        found = [
+            self.names.name(name_id)
+            for name_id in range(first, last)
+            if 0 < columns.nexts[name_id] <= columns.starts[name_id] and self._has_no_record(name_id)
+        ]
+        return LiteSlice(found, last if last < len(self.names) else None)
+
+    def forget(self, names: Iterable[bytes]) -> int:
+        """Drops lite topics and their counters: a new topic of the same name begins at offset 0. Passes over topics
+        that have messages, or whose records the log may have. Takes effect once it is synced. The caller must know that
+        no group has an offset in them.
+
+        Returns:
+            The number of topics that will be dropped, unless a message arrives before.
+
+        Raises:
+            DiskFullError: no space; some of the topics may be dropped.
+        """
+        done, columns = 0, self.columns
+        for name in names:
+            name_id = self.names.find(name)
+            if name_id < 0 or columns.nexts[name_id] > columns.starts[name_id] or name in self._ahead:
+                continue
+            if self._has_no_record(name_id):
+                self._mark(name, name_id, _FORGET, -1)
+                done += 1
+        return done
+
+    def _has_no_record(self, name_id: int) -> bool:
+        cell = self.columns.lasts[name_id] - 1
+        if cell < self.units.first:
+            return True
+        unit = self.units.unit(cell)
+        return unit is not None and unit.physical_offset < self._log.min_offset
+
+    def _mark(self, name: bytes, name_id: int, start: int, size: int) -> None:
+        code = (crc32(name) ^ 0x80000000) - 0x80000000
+        mark = encode_unit(LiteUnit(name_id, size, self.newest_physical, max(start, 0), code, 0))
+        self.units.reserve()
+        with self.columns.lock:
+            self._marks.append(_Mark(self.units.end, name_id, start))
+            self.units.append(mark)
+
     def settle(self) -> None:
-        """Makes deletions effective that are synced."""
-        columns, deletions = self.columns, self._deletions
-        while deletions and deletions[0].cell < self.units.synced:
-            _, name_id, start = deletions[0]
+        """Makes marks effective that are synced."""
+        columns, marks = self.columns, self._marks
+        while marks and marks[0].cell < self.units.synced:
+            cell, name_id, start = marks[0]
+            was_live = columns.nexts[name_id] > columns.starts[name_id]
+            goes = start == _FORGET and columns.lasts[name_id] <= cell
             with columns.lock:
-                was_live = columns.nexts[name_id] > columns.starts[name_id]
-                columns.starts[name_id] = max(columns.starts[name_id], start)
-                columns.nexts[name_id] = max(columns.nexts[name_id], start)
-                deletions.popleft()
-            if was_live and columns.nexts[name_id] <= columns.starts[name_id]:
+                if goes:
+                    columns.starts[name_id] = columns.nexts[name_id] = columns.lasts[name_id] = 0
+                    columns.times[name_id] = 0
+                elif start != _FORGET:
+                    columns.starts[name_id] = max(columns.starts[name_id], start)
+                    columns.nexts[name_id] = max(columns.nexts[name_id], start)
+                marks.popleft()
+            if goes:
+                self.names.remove(name_id)
+                self._arrived.pop(name_id, None)
+                self.dead.append((cell + 1, name_id))
+            elif was_live and columns.nexts[name_id] <= columns.starts[name_id]:
                 self.live[self.names.parents[name_id]] -= 1
 
     @property
     def wants_sync(self) -> bool:
-        """Whether deletions wait for a sync. Any thread may ask."""
-        return bool(self._deletions)
+        """Whether marks wait for a sync. Any thread may ask."""
+        return bool(self._marks)
 
     # -- the end of old segments ---------------------------------------------------------------------------------------
 
@@ -427,7 +491,8 @@ class LiteTopics:
         columns, units = self.columns, self.units
         with columns.lock:
             count = len(self.names)
-            from_unit = self._deletions[0].cell if self._deletions else units.end
+            from_unit = self._marks[0].cell if self._marks else units.end
+            names_bytes = len(self.names.blob)
         parts = encode_parts(columns, count)
         to_unit = units.end
         self.names.write()
@@ -435,7 +500,7 @@ class LiteTopics:
         write_table(
             self._files,
             self.table_path,
-            TableHead(count, self.names.bytes_of(count), from_unit, to_unit, self.repeated_to),
+            TableHead(count, names_bytes, from_unit, to_unit, self.repeated_to),
             parts,
         )
         self.table_from = from_unit

@@ -14,7 +14,16 @@ from rucola.testing.store_life import StoreLife, empty_disk
 
 STEPS = size(120, 600)
 _USED = {
-    lite_names: ("fill_slots", "find_name", "hash_name", "hash_names", "insert_name", "refill_slots", "set_parents"),
+    lite_names: (
+        "fill_slots",
+        "find_name",
+        "hash_name",
+        "hash_names",
+        "insert_name",
+        "refill_slots",
+        "remove_name",
+        "set_parents",
+    ),
     lite_recovery: ("apply_units", "check_units", "checksum_names", "count_live", "rows_above"),
     lite_topics: ("find_rows",),
 }
@@ -38,6 +47,7 @@ class Run:
         self.life.disk.versions = False
         self.ledger = LiteLedger()
         self.names = list(NAMES)
+        self.forgotten = 0
         self.start()
 
     def start(self) -> None:
@@ -64,6 +74,14 @@ class Run:
             self.life.dispatch()
             self.ledger.settle(self.life.store)
 
+    def forget(self) -> None:
+        self.life.turn()
+        self.ledger.settle(self.life.store)
+        self.forgotten += self.ledger.forget(self.life.store)
+        if self.random.random() < 0.6:
+            self.life.keep()
+            self.life.dispatch()
+
     def stop(self) -> None:
         self.life.turn()
         self.life.store.shutdown()
@@ -86,7 +104,11 @@ class Run:
 @pytest.mark.parametrize("seed", range(size(4, 40)))
 def test_lite_topics_show_what_a_plain_model_shows(in_form: None, seed: int) -> None:
     run = Run(seed)
-    steps = (run.put,) * 20 + (run.life.turn,) * 4 + (run.delete, run.delete, run.stop, run.kill, run.table, run.expire)
+    steps = (
+        (run.put,) * 20
+        + (run.life.turn,) * 4
+        + (run.delete, run.delete, run.forget, run.stop, run.kill, run.table, run.expire)
+    )
     for _ in range(STEPS):
         run.random.choice(steps)()
     run.life.turn()
