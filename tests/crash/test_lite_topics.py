@@ -22,13 +22,13 @@ ONE_IN = size(23, 3)
 
 
 def lives(life: StoreLife, ledger: LiteLedger, random: Random) -> None:
-    """Writes, deletes, stops, is killed, writes the table in between."""
+    """Writes, deletes, forgets, stops, is killed, writes the table in between."""
     for last in range(4):
         life.load()
         life.store.start()
-        for number in range(9):
+        for number in range(10):
             names = tuple(random.sample(NAMES, random.randrange(1, 3)))
-            ledger.put(life.store, lite_message(random, names))
+            ledger.put(life.store, lite_message(random, names, size=900))
             if number % 3 == 1:
                 life.turn()
                 ledger.settle(life.store)
@@ -39,12 +39,17 @@ def lives(life: StoreLife, ledger: LiteLedger, random: Random) -> None:
                 life.store.lite._table_due = True
         life.turn()
         ledger.settle(life.store)
+        life.expire()
+        ledger.settle(life.store)
+        if ledger.forget(life.store):
+            life.keep()
+            life.dispatch()
         if last in (0, 2):
             life.store.shutdown()
 
 
 def recover(state: CrashState, sync: bool, ledger: LiteLedger, acked_end: int) -> None:
-    life = StoreLife(SimulatedDisk.of(state.image), lite_config(sync))
+    life = StoreLife(SimulatedDisk.of(state.image), lite_config(sync, segment_bytes=4096))
     life.load()
     acked_end = max(acked_end, ledger.end) if state.choice == NOTHING_LOST else acked_end
     assert life.store.max_offset >= acked_end
@@ -54,7 +59,7 @@ def recover(state: CrashState, sync: bool, ledger: LiteLedger, acked_end: int) -
     result = life.store.put_message(lite_message(Random(1), NAMES))
     assert result.size > 0
     life.store.shutdown()
-    again = StoreLife(life.disk, lite_config(sync))
+    again = StoreLife(life.disk, lite_config(sync, segment_bytes=4096))
     again.load()
     for name, offset in known.items():
         assert again.store.max_queue_offset(b"%LMQ%$" + name, 0) == offset + 1
@@ -69,7 +74,9 @@ def recover(state: CrashState, sync: bool, ledger: LiteLedger, acked_end: int) -
 @pytest.mark.parametrize("seed", range(size(2, 12)))
 def test_lite_topics_after_a_power_cut(sync: bool, seed: int) -> None:
     threads, random, known, steps = Random(seed), Random(seed), set[int](), count()
-    life = StoreLife(empty_disk(), lite_config(sync), interleave=lambda: Interleaver(threads, 0.05, lambda: None))
+    life = StoreLife(
+        empty_disk(), lite_config(sync, segment_bytes=4096), interleave=lambda: Interleaver(threads, 0.05, lambda: None)
+    )
     ledger = LiteLedger()
 
     def at_step(_kind: str, _path: str) -> None:

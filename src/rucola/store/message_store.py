@@ -280,7 +280,7 @@ class MessageStore:
         if self._lite is not None:
             self._lite.settle()
             if expired := self._lite.detach_expired():
-                self._retention.remove_later(self._lite.note_dropped)
+                self._retention.remove_later(partial(self._lite.note_dropped, self._lite.units.first))
                 self._retention.remove_segments(expired)
         try:
             count = self._dispatch_with_resources(maps_max, rows_max)

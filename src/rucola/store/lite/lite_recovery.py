@@ -167,6 +167,7 @@ class _Opening:
         if unused:
             topics.dead.extend((cut, name_id) for name_id, following in enumerate(columns.nexts) if following == 0)
         units.synced = cut
+        topics.gone_to = units.first
         last = units.unit(cut - 1) if cut else None
         topics.newest_physical = 0 if last is None else last.physical_offset
         names.build(columns.nexts)

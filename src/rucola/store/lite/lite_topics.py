@@ -76,6 +76,7 @@ class LiteTopics:
         live: for each parent, by number, how many lite topics have messages above their start. Messages that expired
             with the log count until the topic is deleted.
         newest_physical: physical offset of the newest unit.
+        gone_to: cell; the log has no record of the units before it, not even after a power cut.
         repeated_to: see ``LITE_TABLE``.
         dead: ids that no name has any more, each with a cell; once the table is as of this cell or a later one, the id
             may be given again.
@@ -103,7 +104,7 @@ class LiteTopics:
         self.live = array("q")
         self.newest_physical = self.repeated_to = 0
         self.is_complete = False
-        self.table_from = 0
+        self.table_from = self.gone_to = 0
         self._table_due = False
         self._dropped_to = 0
         self._ahead: dict[bytes, int] = {}
@@ -376,11 +377,8 @@ class LiteTopics:
         return done
 
     def _has_no_record(self, name_id: int) -> bool:
-        cell = self.columns.lasts[name_id] - 1
-        if cell < self.units.first:
-            return True
-        unit = self.units.unit(cell)
-        return unit is not None and unit.physical_offset < self._log.min_offset
+        # Records that expired may come back after a power cut, until their segments are removed for certain.
+        return self.columns.lasts[name_id] <= self.gone_to
 
     def _mark(self, name: bytes, name_id: int, start: int, size: int) -> None:
         code = (crc32(name) ^ 0x80000000) - 0x80000000
@@ -476,15 +474,20 @@ class LiteTopics:
         if not self.is_complete or self.table_from != self.units.end:
             self.write_table()
             self.is_complete = True
-            self.note_dropped()
+            self.synced_file.write(self.units.synced, self.names.written, self.units.first)
 
-    def note_dropped(self) -> None:
-        """Notes which units are there no more, before their segments are removed.
+    def note_dropped(self, first: int) -> None:
+        """Notes which units are there no more, before their segments are removed. The segments of the log with their
+        records have been removed by then.
+
+        Args:
+            first: cell of the first unit that stays.
 
         Raises:
             DiskError: the segments must stay.
         """
         self.synced_file.write(self.units.synced, self.names.written, self.units.first)
+        self.gone_to = first
 
     def write_table(self) -> None:
         """Writes the table, after a sync of everything in it."""
