@@ -12,6 +12,7 @@ from tests.lite_ledger import NAMES, LiteLedger, lite_config, lite_message
 from tests.sizes import size
 
 from rucola.store.verify.check import verify
+from rucola.store.verify.findings import FindingKind
 from rucola.testing.crash_states import NOTHING_LOST, CrashState, crash_states
 from rucola.testing.interleaver import Interleaver
 from rucola.testing.simulated_disk import SimulatedDisk
@@ -66,7 +67,8 @@ def recover(state: CrashState, sync: bool, ledger: LiteLedger, acked_end: int) -
     assert again.store.lite is not None
     assert f"{again.store.root}/quarantine/rucola-lite" not in again.disk.names
     again.store.shutdown()
-    found = [one for one in verify(ROOT, files_on(again.disk)).findings if one.file != "config"]
+    kinds = (FindingKind.LITE_TOPICS, FindingKind.RECORD_WITHOUT_UNIT)
+    found = [one for one in verify(ROOT, files_on(again.disk)).findings if one.kind in kinds]
     assert found == [], (state.choice, found)
 
 
