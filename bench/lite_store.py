@@ -1,7 +1,8 @@
-"""``python -m bench.lite_store [--names N] [--directory PATH]``: what idle lite topics cost a store.
+"""``python -m bench.lite_store [--names N] [--together M]``: what idle lite topics cost a store.
 
-A store gets N lite topics with one message each. It is stopped and opened again, scanned for expired topics, then
-killed and opened again. Each step runs in a process of its own. A line shows a figure and its budget.
+A store gets N lite topics with one message each; with M, each message is in M of them, and the fill is shorter. The
+store is stopped and opened again, scanned for expired topics, then killed and opened again. Each step runs in a process
+of its own. A line shows a figure and its budget.
 """
 
 from __future__ import annotations
@@ -59,26 +60,30 @@ def private_bytes() -> int:
     return 0
 
 
-def put(store: MessageStore, numbers: list[int]) -> float:
-    """Sends a message to each of these topics; returns the processor seconds of dispatch."""
+def put(store: MessageStore, numbers: list[int], together: int = 1) -> float:
+    """Sends a message to each of these topics, or to each ``together`` of them; returns the processor seconds of
+    dispatch.
+    """
     spent = 0.0
-    for count, number in enumerate(numbers):
-        properties = b"INNER_MULTI_DISPATCH\x01%b\x02" % lite_topic(name_of(number))
-        store.put_message(StoreMessage(b"agents%d" % (number % PARENTS), 0, _BODY, properties, 1, HOST))
-        if count % _DISPATCH_EVERY == _DISPATCH_EVERY - 1 or count == len(numbers) - 1:
+    for count in range(0, len(numbers), together):
+        names = b",".join(lite_topic(name_of(number)) for number in numbers[count : count + together])
+        properties = b"INNER_MULTI_DISPATCH\x01%b\x02" % names
+        store.put_message(StoreMessage(b"agents", 0, _BODY, properties, 1, HOST))
+        if count // together % _DISPATCH_EVERY == _DISPATCH_EVERY - 1 or count + together >= len(numbers):
             begin = time.process_time()
             store.dispatch()
+            store.take_arrivals()
             spent += time.process_time() - begin
     return spent
 
 
-def fill(directory: str, names: int) -> dict[str, float]:
+def fill(directory: str, names: int, together: int) -> dict[str, float]:
     """Makes the topics, and stops the store."""
     store = opened(directory)
     store.load()
     store.start()
     before, begin = private_bytes(), time.perf_counter()
-    dispatched_s = put(store, list(range(names)))
+    dispatched_s = put(store, list(range(names)), together)
     filled_s = time.perf_counter() - begin
     topics = topics_of(store)
     found = {
@@ -96,7 +101,7 @@ def fill(directory: str, names: int) -> dict[str, float]:
     return found
 
 
-def use(directory: str, names: int) -> dict[str, float]:
+def use(directory: str, names: int, _together: int) -> dict[str, float]:
     """Opens the stopped store, scans it, sends messages, and is killed."""
     before = private_bytes()
     begin = time.perf_counter()
@@ -134,7 +139,7 @@ def use(directory: str, names: int) -> dict[str, float]:
     os._exit(9)
 
 
-def reopen(directory: str, names: int) -> dict[str, float]:
+def reopen(directory: str, names: int, _together: int) -> dict[str, float]:
     """Opens the killed store."""
     store = opened(directory)
     begin = time.perf_counter()
@@ -162,18 +167,20 @@ def main() -> int:
     """Runs all steps; returns 1 if a budget is not met."""
     parser = argparse.ArgumentParser(description="What idle lite topics cost a store.")
     parser.add_argument("--names", type=int, default=1_000_000, help="number of lite topics")
+    parser.add_argument("--together", type=int, default=1, help="lite topics of each message of the fill")
     parser.add_argument("--directory", help="where the store is written; a scratch directory by default")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.step:
-        print(json.dumps(STEPS[options.step](options.directory, options.names)))
+        print(json.dumps(STEPS[options.step](options.directory, options.names, options.together)))
         return 0
     with scratch_directory() as scratch:
         directory = options.directory or f"{scratch}/store"
         met = True
         for step in STEPS:
             command = [sys.executable, "-m", "bench.lite_store", "--step", step, "--directory", directory]
-            done = subprocess.run([*command, "--names", str(options.names)], stdout=subprocess.PIPE, check=False)
+            command += ["--names", str(options.names), "--together", str(options.together)]
+            done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
             for key, value in json.loads(done.stdout).items():
                 budget = BUDGETS.get(key)
                 met = met and (budget is None or value <= budget)

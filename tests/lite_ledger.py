@@ -83,6 +83,17 @@ class LiteLedger:
         self.records.append((result.physical_offset, bytes(file.target.view[at : at + result.size])))
         return True
 
+    def adopt(self, store: MessageStore, segment_bytes: int) -> None:
+        """Takes over records behind the last one: one was being appended when the power failed."""
+        offset = self.end
+        while offset < store.max_offset:
+            record = store.message_at(offset)
+            if record is None:
+                offset += segment_bytes - offset % segment_bytes
+            else:
+                self.records.append((offset, bytes(record)))
+                offset = self.end
+
     def delete(self, store: MessageStore, names: Iterable[bytes]) -> None:
         """Deletes lite topics."""
         assert store.lite is not None

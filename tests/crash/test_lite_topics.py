@@ -19,6 +19,7 @@ from rucola.testing.simulated_disk import SimulatedDisk
 from rucola.testing.simulated_os import files_on
 from rucola.testing.store_life import ROOT, StoreLife, empty_disk
 
+SEGMENT_BYTES = 4096
 ONE_IN = size(23, 3)
 
 
@@ -50,17 +51,18 @@ def lives(life: StoreLife, ledger: LiteLedger, random: Random) -> None:
 
 
 def recover(state: CrashState, sync: bool, ledger: LiteLedger, acked_end: int) -> None:
-    life = StoreLife(SimulatedDisk.of(state.image), lite_config(sync, segment_bytes=4096))
+    life = StoreLife(SimulatedDisk.of(state.image), lite_config(sync, SEGMENT_BYTES))
     life.load()
     acked_end = max(acked_end, ledger.end) if state.choice == NOTHING_LOST else acked_end
     assert life.store.max_offset >= acked_end
+    ledger.adopt(life.store, SEGMENT_BYTES)
     ledger.check(life.store, acked_end)
     life.store.start()
     known = {name: life.store.lite.next_offset(b"%LMQ%$" + name) for name in NAMES} if life.store.lite else {}
     result = life.store.put_message(lite_message(Random(1), NAMES))
     assert result.size > 0
     life.store.shutdown()
-    again = StoreLife(life.disk, lite_config(sync, segment_bytes=4096))
+    again = StoreLife(life.disk, lite_config(sync, SEGMENT_BYTES))
     again.load()
     for name, offset in known.items():
         assert again.store.max_queue_offset(b"%LMQ%$" + name, 0) == offset + 1
@@ -77,7 +79,7 @@ def recover(state: CrashState, sync: bool, ledger: LiteLedger, acked_end: int) -
 def test_lite_topics_after_a_power_cut(sync: bool, seed: int) -> None:
     threads, random, known, steps = Random(seed), Random(seed), set[int](), count()
     life = StoreLife(
-        empty_disk(), lite_config(sync, segment_bytes=4096), interleave=lambda: Interleaver(threads, 0.05, lambda: None)
+        empty_disk(), lite_config(sync, SEGMENT_BYTES), interleave=lambda: Interleaver(threads, 0.05, lambda: None)
     )
     ledger = LiteLedger()
 

@@ -11,10 +11,11 @@ from tests.unit.store.stores import HOST, config, with_topics
 from tests.unit.store.stores import opened as opened_store
 
 from rucola.common.message import StoreMessage
-from rucola.errors import DiskFullError
+from rucola.errors import DiskError, DiskFullError
 from rucola.formats.lite import LITE_UNIT_BYTES, decode_unit, encode_unit, is_lite, lite_topic
 from rucola.runtime.files import Files
 from rucola.store.lite.lite_topics import LiteTopics
+from rucola.store.lite.lite_units import LiteUnits
 from rucola.store.log.log_reader import LogReader
 from rucola.store.message_store import MessageStore
 from rucola.store.results import Boundary, GetMessageStatus, PutMessageStatus
@@ -202,6 +203,37 @@ def test_deletions_survive_without_a_sync_of_anything_else(tmp_path: Path) -> No
     store.shutdown()
     store = opened(tmp_path)
     assert store.queue_range(S1, 0) == (3, 3)
+    store.shutdown()
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_deletion_counts_although_its_messages_are_dispatched_again(
+    tmp_path: Path, interrupted: bool, monkeypatch: Any
+) -> None:
+    store = opened(tmp_path / "one")
+    store._keeper._worker.stop()
+    for _ in range(3):
+        put(store, name(1))
+    store.delete_lite([b"Parent$s1"])
+    store._keeper.sync_queues()  # the watermark does not say so yet
+    put(store, name(2))
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "one", copy)
+    store.shutdown()
+    if interrupted:
+        plain = LiteUnits.cut
+
+        def cut(units: LiteUnits, cell: int) -> None:
+            plain(units, cell)
+            raise DiskError(units.segments.path, "sync", "the power fails")
+
+        with monkeypatch.context() as patch, pytest.raises(DiskError):
+            patch.setattr(LiteUnits, "cut", cut)
+            opened(copy)
+    store = opened(copy)
+    assert store.recovered
+    assert store.queue_range(S1, 0) == (3, 3)
+    assert store.queue_range(lite_topic(b"Parent$s2"), 0) == (0, 1)
     store.shutdown()
 
 
