@@ -212,6 +212,7 @@ def test_a_deletion_counts_although_its_messages_are_dispatched_again(
 ) -> None:
     store = opened(tmp_path / "one")
     store._keeper._worker.stop()
+    put(store, "%LMQ%bare")
     for _ in range(3):
         put(store, name(1))
     store.delete_lite([b"Parent$s1"])
