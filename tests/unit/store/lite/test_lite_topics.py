@@ -238,6 +238,32 @@ def test_a_deletion_counts_although_its_messages_are_dispatched_again(
     store.shutdown()
 
 
+def test_a_counter_does_not_go_back_although_the_log_lost_its_end(tmp_path: Path) -> None:
+    store = opened(tmp_path / "one")
+    store._keeper._worker.stop()
+    put(store, "%LMQ%bare")
+    kept = store.max_offset
+    for _ in range(3):
+        put(store, name(1))
+    store.delete_lite([b"Parent$s1"])
+    settle(store)
+    put(store, name(2))
+    lite_of(store).write_table()
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    store.shutdown()
+    with (tmp_path / f"copy/commitlog/{0:020d}").open("r+b") as log:
+        log.seek(kept)
+        log.write(bytes(2000))
+    store = opened(tmp_path / "copy")
+    assert store.max_offset == kept
+    assert store.queue_range(S1, 0) == (3, 3)
+    assert store.queue_range(lite_topic(b"Parent$s2"), 0) == (0, 0)
+    put(store, f"{name(1)},{name(2)}")
+    assert store.queue_range(S1, 0) == (3, 4)
+    assert store.queue_range(lite_topic(b"Parent$s2"), 0) == (0, 1)
+    store.shutdown()
+
+
 def test_one_message_names_a_topic_twice(store: MessageStore) -> None:
     put(store, f"{name(1)},{name(1)}")
     assert store.queue_range(S1, 0) == (0, 1)
