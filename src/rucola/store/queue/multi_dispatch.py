@@ -122,7 +122,8 @@ class MultiDispatch:
         """
         lite = self._queues.lite
         for entry in light_entries(file, table, rows, deleted):
-            if lite is not None and entry is not None and is_lite(entry.name) and is_possible(entry):
+            if lite is not None and entry is not None and is_lite(entry.name):
+                # No check of the offset: counters outlive records, and a unit takes the same place at any offset.
                 place = entry.queue_offset, entry.physical_offset, entry.size
                 if not lite.put(entry.name, place, entry.tags_code, entry.store_time_ms):
                     self._stats.multi_dispatch_skipped += 1

@@ -11,14 +11,14 @@ from struct import Struct
 
 from rucola.errors import StoreDamagedError
 from rucola.formats.checksum import crc32
-from rucola.formats.lite import LITE_UNIT_BYTES, decode_unit, is_lite, lite_name
+from rucola.formats.lite import LITE_UNIT_BYTES, QUEUE_OFFSET_MAX, decode_unit, is_lite, lite_name
 from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.files import Files
 from rucola.store.lite.lite_names import LiteNames
 from rucola.store.lite.lite_table import LiteColumns, LiteSyncedFile, TableHead, read_table
 from rucola.store.lite.lite_topics import DIRECTORY
 from rucola.store.log.mapped_file import MappedFile
-from rucola.store.queue.multi_dispatch import is_possible, light_entries
+from rucola.store.queue.multi_dispatch import light_entries
 from rucola.store.verify.findings import FindingKind, Findings
 from rucola.store.verify.log import LogCheck
 
@@ -55,7 +55,7 @@ class LiteCheck:
             return
         seen: set[tuple[bytes, int]] = set()
         for entry in light_entries(file, table, rows, {}):
-            if entry is None or not is_lite(entry.name) or not is_possible(entry):
+            if entry is None or not is_lite(entry.name) or entry.queue_offset > QUEUE_OFFSET_MAX:
                 continue
             if (entry.name, entry.physical_offset) not in seen and entry.physical_offset < self._dispatched:
                 seen.add((entry.name, entry.physical_offset))
