@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from tests.unit.store.stores import opened as opened_store
 from rucola.common.message import StoreMessage
 from rucola.errors import DiskError, DiskFullError
 from rucola.formats.lite import LITE_UNIT_BYTES, decode_unit, encode_unit, is_lite, lite_topic
+from rucola.formats.tables import decode_consumer_offsets
 from rucola.runtime.files import Files
 from rucola.store.lite.lite_topics import LiteTopics
 from rucola.store.lite.lite_units import LiteUnits
 from rucola.store.log.log_reader import LogReader
 from rucola.store.message_store import MessageStore
+from rucola.store.recovery.offset_cut import lower_offsets
 from rucola.store.results import Boundary, GetMessageStatus, PutMessageStatus
 from rucola.store.verify.check import verify
 from rucola.store.verify.findings import FindingKind
@@ -261,6 +264,20 @@ def test_a_counter_does_not_go_back_although_the_log_lost_its_end(tmp_path: Path
     put(store, f"{name(1)},{name(2)}")
     assert store.queue_range(S1, 0) == (3, 4)
     assert store.queue_range(lite_topic(b"Parent$s2"), 0) == (0, 1)
+    store.shutdown()
+
+
+def test_offsets_of_groups_go_back_with_a_cut_log(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for number in (1, 1, 2):
+        put(store, name(number))
+    table = {f"{name(1)}@G": {"0": 5}, f"{name(2)}@G": {"0": 1}, f"{name(3)}@G": {"0": 4}}
+    path = tmp_path / "config/consumerOffset.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"dataVersion": {}, "offsetTable": table}))
+    lower_offsets(Files(), str(path.parent), store._queues)
+    _, lowered = decode_consumer_offsets(path.read_bytes())
+    assert lowered == {f"{name(1)}@G": {0: 2}, f"{name(2)}@G": {0: 1}, f"{name(3)}@G": {0: 0}}
     store.shutdown()
 
 
