@@ -263,7 +263,13 @@ def test_a_counter_does_not_go_back_although_the_log_lost_its_end(tmp_path: Path
     assert store.queue_range(lite_topic(b"Parent$s2"), 0) == (0, 0)
     put(store, f"{name(1)},{name(2)}")
     assert store.queue_range(S1, 0) == (3, 4)
+    for _ in range(4):
+        put(store, "%LMQ%bare", size=400)
+    store.shutdown()
+    store = opened(tmp_path / "copy")  # what was behind the cut is gone for good
+    assert store.queue_range(S1, 0) == (3, 4)
     assert store.queue_range(lite_topic(b"Parent$s2"), 0) == (0, 1)
+    assert store.queue_unit(S1, 0, 3)[0] == store.queue_unit(lite_topic(b"Parent$s2"), 0, 0)[0] == kept
     store.shutdown()
 
 
