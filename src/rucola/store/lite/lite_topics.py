@@ -369,7 +369,7 @@ class LiteTopics:
         done, columns = 0, self.columns
         for name in names:
             name_id = self.names.find(name)
-            if name_id < 0 or columns.nexts[name_id] > columns.starts[name_id] or name in self._ahead:
+            if name_id < 0 or columns.nexts[name_id] > columns.starts[name_id]:
                 continue
             if self._has_no_record(name_id):
                 self._mark(name, name_id, _FORGET, -1)
