@@ -16,11 +16,11 @@ from rucola.formats.consume_queue import UNIT_BYTES
 from rucola.formats.lite import lite_topic
 from rucola.runtime.files import Files
 from rucola.store.lite.lite_queue import LiteQueue
-from rucola.store.lite.lite_recovery import load_lite
 from rucola.store.lite.lite_topics import LiteTopics
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.places import hold_store
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
+from rucola.store.recovery.lite_recovery import load_lite
 
 _UNITS_AT_ONCE = 4096
 _OPEN_MAX = 256

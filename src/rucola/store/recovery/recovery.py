@@ -31,11 +31,11 @@ from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.dispatch import Dispatcher
 from rucola.store.index.index_audit import sound_files
-from rucola.store.lite.lite_recovery import complete_lite, open_lite
 from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.log_end import LogEnd, scan
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.parts import StoreParts
+from rucola.store.recovery.lite_recovery import complete_lite, open_lite
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.queue_mend import QueueMend

@@ -9,7 +9,8 @@ from tests.kernels import kernel
 from tests.lite_ledger import NAMES, LiteLedger, lite_config, lite_message
 from tests.sizes import size
 
-from rucola.store.lite import lite_names, lite_recovery, lite_topics
+from rucola.store.lite import lite_names, lite_topics
+from rucola.store.recovery import lite_recovery
 from rucola.testing.store_life import StoreLife, empty_disk
 
 STEPS = size(120, 600)
