@@ -74,6 +74,14 @@ def open_lite(topics: LiteTopics, files: Files, quarantine: Quarantine, dispatch
         else:
             files.remove_tree(topics.path)  # left by a rebuild that was interrupted
             files.sync_directory(topics.path.rpartition("/")[0])
+    elif log_min < dispatched_to:
+        event(
+            logger,
+            logging.WARNING,
+            "lite topics are built from the log, the store had none",
+            path=topics.path,
+            start_offset=log_min,
+        )
     files.make_directory(f"{topics.path}/units")
     files.replace_file(f"{topics.path}/names", b"")
     return log_min

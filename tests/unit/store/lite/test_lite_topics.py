@@ -381,6 +381,7 @@ def test_a_damaged_directory_is_built_again(tmp_path: Path, damage: str, caplog:
     kept = damage == "no directory"
     assert (tmp_path / "quarantine/rucola-lite").exists() is not kept
     assert ("lite topics are built again" in caplog.text) is not kept
+    assert ("the store had none" in caplog.text) is kept
 
 
 @pytest.mark.parametrize("damage", [name for name in DAMAGES if name not in ("no directory", "no table")])
