@@ -473,6 +473,46 @@ def test_without_space_for_names_nothing_is_noted_as_synced(store: MessageStore,
     assert store._keeper._synced.position == store.max_offset
 
 
+def test_without_space_for_units_dispatch_waits(store: MessageStore, monkeypatch: Any) -> None:
+    put(store, name(1))
+    plain = LiteUnits.reserve
+    with monkeypatch.context() as patch:
+
+        def reserve(units: LiteUnits) -> None:
+            if units.end == 2:
+                raise DiskFullError(units.segments.path, "allocate", "no space")
+            plain(units)
+
+        patch.setattr(LiteUnits, "reserve", reserve)
+        put(store, f"{name(1)},{name(2)}")
+        assert store.lacks_space
+        assert store.dispatch_behind_bytes > 0
+        assert store.queue_range(lite_topic(b"Parent$s2"), 0) == (0, 0)
+        with pytest.raises(DiskFullError):
+            store.delete_lite([b"Parent$s1"])
+    store.dispatch()
+    assert (store.queue_range(S1, 0), store.queue_range(lite_topic(b"Parent$s2"), 0)) == ((0, 2), (0, 1))
+    assert not store.lacks_space
+
+
+def test_a_table_that_cannot_be_written_is_written_later(store: MessageStore, monkeypatch: Any) -> None:
+    put(store, name(1))
+    lite = lite_of(store)
+    lite._table_due = True
+    with monkeypatch.context() as patch:
+
+        def replace_file(files: Files, path: str, content: Any, *rest: Any) -> None:
+            raise DiskError(path, "replace", "input/output error")
+
+        patch.setattr(Files, "replace_file", replace_file)
+        store._keeper._keep_lite()
+    assert not store.queue_sync_failed
+    assert lite.table_from == 0
+    lite._table_due = True
+    store._keeper._keep_lite()
+    assert lite.table_from == 1
+
+
 def test_without_both_switches_there_are_no_lite_topics(tmp_path: Path) -> None:
     for options in ({}, {"enable_lmq": True}, {"enable_multi_dispatch": True}):
         store = MessageStore(config(tmp_path / str(len(options)), **options), Files(), ManualClock(step_ms=1))
