@@ -28,7 +28,7 @@ from rucola.cli.tool import options_from_fields, run_app, tool_app
 from rucola.errors import ConfigError, DiskError, ForeignEntryError, FormatError, StoreDamagedError, TaskFailedError
 from rucola.runtime.files import Files
 from rucola.store.inspect.search import has_index, search_index, search_log
-from rucola.store.inspect.summary import queue_infos, queue_ranges, store_info
+from rucola.store.inspect.summary import lite_topics, queue_infos, queue_ranges, store_info
 from rucola.store.offline.offline_store import OfflineStore, OffsetRange
 from rucola.store.verify.findings import Findings
 
@@ -67,7 +67,8 @@ def ls(directory: Directory, topic: Topic = None, commit_log: CommitLog = None, 
     """List topics and queues with their offsets and the store times of the first and last message."""
     with _opened(directory, commit_log) as store:
         infos = queue_infos(store, topic)
-    output.print_queues(infos, json)
+        folded = lite_topics(Files(), store.path) if topic is None else 0
+    output.print_queues(infos, folded, json)
 
 
 @app.command()

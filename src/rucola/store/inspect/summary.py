@@ -117,7 +117,7 @@ def store_info(store: OfflineStore, files: Files) -> StoreInfo:
         queues=len(ranges),
         queue_segment_bytes=_queue_segment_bytes(store, ranges),
         messages=sum(queue.max_offset - queue.min_offset for queue in ranges if not is_light_queue(queue.topic)),
-        lite_topics=_lite_topics(files, f"{root}/{DIRECTORY}/table"),
+        lite_topics=lite_topics(files, root),
         index_files=_index_files(files, f"{root}/index"),
         checkpoint=StoreCheckpoint.decode(checkpoint) if checkpoint is not None else None,
         watermark=WatermarkFile(files, root).read(),
@@ -170,7 +170,9 @@ def _index_files(files: Files, directory: str) -> list[IndexInfo]:
     return infos
 
 
-def _lite_topics(files: Files, path: str) -> int:
+def lite_topics(files: Files, root: str) -> int:
+    """Returns the number of lite topics that ever had a message, when their table was written; 0 without a table."""
+    path = f"{root}/{DIRECTORY}/table"
     if not files.exists(path):
         return 0
     try:
