@@ -16,6 +16,7 @@ KERNELS = [
     "rucola.formats._batch_cy",
     "rucola.formats._columns_cy",
     "rucola.formats._index_cy",
+    "rucola.formats._lite_cy",
     "rucola.formats._message_cy",
     "rucola.formats._queue_cy",
     "rucola.formats._send_cy",

@@ -35,6 +35,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.formats._message_cy import walk_records
 from rucola.formats.checksum import crc32
 from rucola.formats.column_plan import PlanKind, Planned, new_plan
+from rucola.formats.lite import LiteUnit, encode_unit
 from rucola.formats.timer import TIMER_UNIT, TIMER_UNIT_BYTES
 from rucola.http2.columns import ROW_COLUMNS
 from rucola.http2.event_space import EventSpace
@@ -199,6 +200,19 @@ def _put_rows(module: ModuleType) -> Callable[[], object]:
     return work
 
 
+def _apply_units(module: ModuleType) -> Callable[[], object]:
+    """Reads units as a start does: each of another lite topic."""
+    units = b"".join(encode_unit(LiteUnit(number, 100, number, 0, 0, 1)) for number in range(COUNT))
+    columns = [array("q", bytes(8 * COUNT)) for _ in range(3)]
+    times, checksums = array("I", bytes(4 * COUNT)), array("I", bytes(4 * COUNT))
+
+    def work() -> None:
+        assert module.check_units(units, memoryview(units), 0, len(units), COUNT, 0, crc32)[0] == len(units)
+        module.apply_units(units, 0, len(units), 0, False, *columns, times, checksums)
+
+    return work
+
+
 def _gather(module: ModuleType) -> Callable[[], object]:
     segment, table = _walked()
     out, offsets = bytearray(COUNT * BODY_BYTES), array("i", [0] * (COUNT + 1))
@@ -356,6 +370,7 @@ WORKLOADS: tuple[tuple[str, str, Callable[[ModuleType], Callable[[], object]]], 
     ("rucola.formats._queue_cy", "put_unit", _put_unit),
     ("rucola.formats._queue_cy", "select_units", _select_units),
     ("rucola.formats._index_cy", "put_rows", _put_rows),
+    ("rucola.formats._lite_cy", "apply_units", _apply_units),
     ("rucola.formats._columns_cy", "gather", _gather),
     ("rucola.formats._columns_cy", "properties_json", _properties_json),
     ("rucola.formats._columns_cy", "fill", _fill),

@@ -19,7 +19,7 @@ from rucola.common import columns, kernel_bytes, kernel_columns, kernel_records,
 from rucola.common.columns import FrameColumn, FrameKind, RecordColumn, SendTrait, WalkStop
 from rucola.common.message_const import PROPERTY_SEPARATOR
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
-from rucola.formats import column_plan, consume_queue, index_file, kernel_plan, message, properties, timer
+from rucola.formats import column_plan, consume_queue, index_file, kernel_plan, lite, message, properties, timer
 from rucola.http2 import columns as http2_columns
 from rucola.protocol.batch_members import ID_BYTES, PACKED_PROPERTIES_BYTES_MAX
 
@@ -117,6 +117,13 @@ OTHERS = {
     "STOP_AT_LIMIT": timer.STOP_AT_LIMIT,
     "STOP_AT_BLANK": timer.STOP_AT_BLANK,
     "STOP_AT_NO_UNIT": timer.STOP_AT_NO_UNIT,
+    "NAME_HEAD_BYTES": len(lite.encode_name(0, b"a")) - 1 - 4,
+    "NAME_CRC_BYTES": 4,
+    "LITE_UNIT_BYTES": lite.LITE_UNIT.size,
+    "LITE_CRC_AT": lite.LITE_UNIT.position("crc"),
+    "REMOVED": 2**32 - 1,
+    "BEGINS": 2**32 - 1,
+    "DOLLAR": ord("$"),
     "KEYS_PLAIN_BYTES": 2 * KEYS_MAX - 1,
 }
 

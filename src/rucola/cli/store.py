@@ -22,13 +22,13 @@ from rucola.cli.exit_codes import ExitCode
 from rucola.cli.store_arguments import CommitLog, Conditions, Directory, Json, Most, Queue, Stores, Topic, existing
 from rucola.cli.store_census import find, stats
 from rucola.cli.store_compare import compare
-from rucola.cli.store_doctor import rebuild, repair, salvage
+from rucola.cli.store_doctor import export_queues, rebuild, repair, salvage
 from rucola.cli.store_tasks import TaskOptions
 from rucola.cli.tool import options_from_fields, run_app, tool_app
 from rucola.errors import ConfigError, DiskError, ForeignEntryError, FormatError, StoreDamagedError, TaskFailedError
 from rucola.runtime.files import Files
 from rucola.store.inspect.search import has_index, search_index, search_log
-from rucola.store.inspect.summary import queue_infos, queue_ranges, store_info
+from rucola.store.inspect.summary import lite_topics, queue_infos, queue_ranges, store_info
 from rucola.store.offline.offline_store import OfflineStore, OffsetRange
 from rucola.store.verify.findings import Findings
 
@@ -67,7 +67,8 @@ def ls(directory: Directory, topic: Topic = None, commit_log: CommitLog = None, 
     """List topics and queues with their offsets and the store times of the first and last message."""
     with _opened(directory, commit_log) as store:
         infos = queue_infos(store, topic)
-    output.print_queues(infos, json)
+        folded = lite_topics(Files(), store.path) if topic is None else 0
+    output.print_queues(infos, folded, json)
 
 
 @app.command()
@@ -138,6 +139,7 @@ app.command()(stats)
 app.command()(rebuild)
 app.command()(repair)
 app.command()(salvage)
+app.command("export-queues")(export_queues)
 
 
 def _ranges(store: OfflineStore, topic: str, queue: int | None) -> list[OffsetRange]:

@@ -105,3 +105,10 @@ def salvage(
             dry_run=dry_run,
         )
     output.print_summary(report, json)
+
+
+def export_queues(directory: Directory, commit_log: CommitLog = None, json: Json = False) -> None:
+    """Write consume queues for lite topics, before RocketMQ opens the store. The store must be stopped cleanly."""
+    from rucola.store.doctor.export_queues import export_queues as export
+
+    output.print_summary(export(directory, commit_log_path=commit_log), json)

@@ -67,8 +67,11 @@ def print_info(info: StoreInfo, json: bool) -> None:
         "topics": str(info.topics),
         "queues": f"{info.queues}, segments of {_bytes(info.queue_segment_bytes)}",
         "messages": str(info.messages),
+        "lite topics": f"{info.lite_topics} in rucola-lite, for RocketMQ: rucola store export-queues",
         "index": f"{len(info.index_files)} files, {entries} entries",
     }
+    if not info.lite_topics:
+        del rows["lite topics"]
     for file in info.index_files:
         geometry = f"{file.slots} slots, {file.entries_max} entries" if file.slots else "geometry unknown"
         rows[f"  {file.name}"] = f"{max(file.header.index_count - 1, 0)} entries; {geometry}"
@@ -87,8 +90,12 @@ def print_info(info: StoreInfo, json: bool) -> None:
     Terminal().print(grid)
 
 
-def print_queues(infos: list[QueueInfo], json: bool) -> None:
-    """Prints the result of ``store ls``."""
+def print_queues(infos: list[QueueInfo], lite_topics: int, json: bool) -> None:
+    """Prints the result of ``store ls``.
+
+    Args:
+        lite_topics: number of lite topics, which are not listed.
+    """
     if json:
         for info in infos:
             times = {"first_timestamp_ms": info.first_timestamp_ms, "last_timestamp_ms": info.last_timestamp_ms}
@@ -102,6 +109,8 @@ def print_queues(infos: list[QueueInfo], json: bool) -> None:
             _shown(held.topic), *numbers, time_text(info.first_timestamp_ms), time_text(info.last_timestamp_ms)
         )
     print_fitted(Terminal(), table)
+    if lite_topics:
+        Terminal().print(f"and {lite_topics} lite topics in rucola-lite")
 
 
 def print_messages(found: Iterable[SegmentRows], most: int | None, json: bool) -> None:

@@ -23,8 +23,9 @@ from rucola.common.kernel_columns import (
     RECORD_TOPIC_LEN,
     RECORD_TOPIC_POS,
 )
+from rucola.common.numbers import INT64_MAX
 from rucola.common.sysflag import PREPARED_BIT
-from rucola.errors import StoreDamagedError
+from rucola.errors import DiskFullError, StoreDamagedError
 from rucola.formats.checksum import crc32
 from rucola.formats.consume_queue import UNIT_BYTES, gather_units
 from rucola.formats.message import ROWS_MAX, walk_records
@@ -123,6 +124,7 @@ class Dispatcher:
         follower: puts the keys into the index files; None without an index.
         levels_ms: the delay of each level of the schedule topic.
         lives: in a copy of another log, finds topics that were deleted and made again there; else None.
+        lite_from: physical offset; lite topics get the records behind it even if the queues have them (a rebuild).
         paused: whether the last ``dispatch`` ended early because of ``maps_max`` or ``rows_max``.
 
     Args:
@@ -146,6 +148,8 @@ class Dispatcher:
         self._queues = parts.queues
         self._index = parts.index
         self._deleted = parts.deleted
+        self._lite = parts.lite
+        self.lite_from = INT64_MAX
         self.follower = None if parts.index is None else IndexFollower(parts.log, parts.index)
         self.levels_ms = delay_levels_ms(config.message_delay_level)
         self._table = new_table(ROWS_MAX)
@@ -249,14 +253,21 @@ class Dispatcher:
         fields = position, self.store_timestamp_ms, index_position, queues.queue_count, queues.later_files
         self.progress.publish(fields, touched, index_files)
 
-    def sync(self) -> Progress:
+    def sync(self) -> Progress | None:
         """Syncs everything that was published; returns the progress that is now synced. Only one thread at a time may
-        call it.
+        call it. Returns None, and the progress is published still, if there is no space for names of lite topics.
 
         Raises:
             DiskError: published bytes may be missing on the disk, even if a later sync succeeds.
         """
-        progress, queues, index_files = self.progress.take()
+        progress, queues, index_files = taken = self.progress.take()
+        if self._lite is not None:
+            try:
+                self._lite.write_names()
+            except DiskFullError:
+                self.progress.put_back(taken)
+                return None
+            self._lite.sync()
         self._queues.sync(queues)
         if self._index is not None:
             self._index.sync(index_files)
@@ -265,7 +276,8 @@ class Dispatcher:
     def take_arrivals(self) -> list[Arrival]:
         """Returns the queues that got entries since the last call, each of them once."""
         arrived, self._arrived = self._arrived, {}
-        return [(queue.topic, queue.queue_id, queue.max_offset, tags_code) for queue, tags_code in arrived.items()]
+        arrivals = [(queue.topic, queue.queue_id, queue.max_offset, tags_code) for queue, tags_code in arrived.items()]
+        return arrivals if self._lite is None else arrivals + self._lite.take_arrivals()
 
     def forget(self, queues: list[ConsumeQueue]) -> None:
         """Forgets these queues: they no longer belong to the store, have no waiters and need no sync."""
@@ -294,16 +306,17 @@ class Dispatcher:
             0,
         )
         if rows:
-            if start + position > queues_from:
+            in_queues = start + position > queues_from
+            if in_queues:
                 done = self._put_units(file, table, rows)
                 if done < rows:
                     self.paused, rows = True, done
                     position, stop = table[done * ROW_WIDTH], WalkStop.LIMIT
                 if not done:
                     return 0  # the first record begins its topic anew
-                if self._multi is not None:
-                    for queue, tags_code in self._multi.put(file, table, rows, self._deleted):
-                        self._touch(queue, tags_code)
+            if self._multi is not None and (in_queues or start + position > self.lite_from):
+                for queue, tags_code in self._multi.put(file, table, rows, self._deleted, lite_only=not in_queues):
+                    self._touch(queue, tags_code)
             if self.follower is not None and start + position > index_from:
                 self.follower.put(file, table, rows, self.position)
             self.store_timestamp_ms = table[(rows - 1) * ROW_WIDTH + RecordColumn.STORE_TIMESTAMP]

@@ -58,6 +58,7 @@ class StoreKeeper:
         self._dispatcher = dispatcher
         self._queues = parts.queues
         self._index = parts.index
+        self._lite = parts.lite
         self._marks = marks
         self._retention = retention
         self._condition = condition
@@ -96,6 +97,7 @@ class StoreKeeper:
         self.end()
         self._retention.remove()
         self.sync_queues()
+        self._finish_lite()
         offset = self._flush.flushed_offset
         followed = self._synced.position == self._synced.index_position == offset
         clean = not self.failed and not self._flush.failed and followed
@@ -105,6 +107,14 @@ class StoreKeeper:
             event(logger, logging.ERROR, "watermark not written", error=error)
             return False
         return clean
+
+    def _finish_lite(self) -> None:
+        if self._lite is None or self.failed:
+            return
+        try:
+            self._lite.finish()
+        except DiskError as error:
+            event(logger, logging.ERROR, "table of lite topics not written", error=error)
 
     def end(self) -> None:
         """Ends the thread without syncing anything."""
@@ -129,6 +139,8 @@ class StoreKeeper:
                 error=error,
             )
             return
+        if synced is None:
+            return  # no space for names of lite topics; the next round tries again
         newest_ms = max(synced.store_timestamp_ms, self._synced.store_timestamp_ms)
         self._synced = synced._replace(store_timestamp_ms=newest_ms)
 
@@ -137,7 +149,7 @@ class StoreKeeper:
         published, synced = self._dispatcher.progress.current, self._synced
         waiting = max(published.position - synced.position, published.index_position - synced.index_position)
         due = waiting >= _THOROUGH_BYTES or (waiting > 0 and now - self._thorough_at >= self._thorough_s)
-        if due or self._retention.wants_sync or self._queues.wants_sync:
+        if due or self._retention.wants_sync or self._queues.wants_sync or self._lite_waits:
             self._retention.wants_sync = False
             self._thorough_at = now
             self.sync_queues()
@@ -145,8 +157,24 @@ class StoreKeeper:
             self._record(self._reached())
         except DiskError as error:
             event(logger, logging.ERROR, "watermark not written", error=error)
+        self._keep_lite()
         self._retention.look(min(self._flush.flushed_offset, self._synced.position))
         self._try_again()
+
+    @property
+    def _lite_waits(self) -> bool:
+        return self._lite is not None and self._lite.wants_sync
+
+    def _keep_lite(self) -> None:
+        """Lets deletions of lite topics take effect, and writes their table if it is due."""
+        if self._lite is None or self.failed:
+            return
+        if self._lite.wants_sync:
+            self._condition.tell()
+        try:
+            self._lite.keep()
+        except DiskError as error:
+            event(logger, logging.ERROR, "table of lite topics not written, will retry later", error=error)
 
     def _try_again(self) -> None:
         """Tells every component that lacked space to try once more."""

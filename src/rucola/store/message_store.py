@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from rucola.common.message import StoreMessage
 from rucola.common.numbers import INT64_MAX
 from rucola.errors import DiskError, DiskFullError, ResourceError, StoreError
+from rucola.formats.consume_queue import UNIT_BYTES
+from rucola.formats.lite import LITE_UNIT_BYTES, is_lite, lite_name
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import DirectoryLock, Files
 from rucola.runtime.logs import event
@@ -28,6 +30,7 @@ from rucola.store.dispatch import Dispatcher
 from rucola.store.index.index_service import IndexService
 from rucola.store.keep_rule import KeepRule
 from rucola.store.keeper import StoreKeeper
+from rucola.store.lite.lite_topics import LiteTopics
 from rucola.store.log.cold_read import ColdRecords
 from rucola.store.log.commit_log import CommitLog
 from rucola.store.log.flush import FlushService
@@ -99,7 +102,11 @@ class MessageStore:
             IndexService(files, clock, f"{root}/index", config) if config.message_index_enable else None
         )
         self._deletion = TopicDeletion(files, root)
-        self._parts = parts = StoreParts(log, queues, index, self._deletion.ends)
+        self._lite = None
+        if config.enable_lmq and config.enable_multi_dispatch:
+            segment_bytes = config.consume_queue_segment_bytes // UNIT_BYTES * LITE_UNIT_BYTES
+            self._lite = queues.lite = LiteTopics(files, root, segment_bytes, log)
+        self._parts = parts = StoreParts(log, queues, index, self._deletion.ends, self._lite)
         self._dispatcher = Dispatcher(parts, config, self.stats)
         if is_copy:
             # Imported only here, because most stores are no slave's.
@@ -270,6 +277,11 @@ class MessageStore:
         """
         if self._retention.waiting:
             self._retention.hand_over()
+        if self._lite is not None:
+            self._lite.settle()
+            if expired := self._lite.detach_expired():
+                self._retention.remove_later(partial(self._lite.note_dropped, self._lite.units.first))
+                self._retention.remove_segments(expired)
         try:
             count = self._dispatch_with_resources(maps_max, rows_max)
         except ResourceError:
@@ -323,10 +335,30 @@ class MessageStore:
             StoreDamagedError: ``topic`` cannot be the name of a directory; nothing was changed.
         """
         self._queues.directory(topic, 0)
+        if self._lite is not None and is_lite(topic):
+            self.delete_lite([lite_name(topic)])
+            return
         # Pops of the old topic have earlier times, those of a new one have this time or a later one.
         time_ms = self._log.now_ms() + 1
         self._log.not_before(time_ms)
         self._delete_queues(topic, self._log.written_offset if end is None else end, time_ms)
+
+    @property
+    def lite(self) -> LiteTopics | None:
+        """The lite topics; None unless ``enableLmq`` and ``enableMultiDispatch`` are set."""
+        return self._lite
+
+    def delete_lite(self, names: Iterable[bytes]) -> int:
+        """Deletes the messages of lite topics; see ``LiteTopics.delete``. Takes effect after the next sync, which is
+        requested.
+
+        Raises:
+            DiskFullError: no space; some of the names may be deleted.
+        """
+        count = 0 if self._lite is None else self._lite.delete(names)
+        if count:
+            self._keeper.look_soon()
+        return count
 
     def _delete_life(self, topic: bytes, end: int) -> None:
         """Removes the queues of a topic that the master has deleted up to the physical offset ``end``."""
@@ -464,17 +496,17 @@ class MessageStore:
 
     def max_queue_offset(self, topic: bytes, queue_id: int) -> int:
         """Returns the queue offset after the newest visible message of a queue; 0 for an unknown queue."""
-        queue = self._queues.find(topic, queue_id)
+        queue = self._queues.readable(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
     def min_queue_offset(self, topic: bytes, queue_id: int) -> int:
         """Returns the queue offset of the oldest message of a queue; 0 for an unknown queue."""
-        queue = self._queues.find(topic, queue_id)
+        queue = self._queues.readable(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
     def queue_range(self, topic: bytes, queue_id: int) -> tuple[int, int]:
         """Returns ``min_queue_offset`` and ``max_queue_offset``."""
-        queue = self._queues.find(topic, queue_id)
+        queue = self._queues.readable(topic, queue_id)
         return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
 
     def first_queue_offset(self, topic: bytes, queue_id: int) -> int:
@@ -485,7 +517,7 @@ class MessageStore:
         """Returns physical offset, size and tags code of the queue entry at ``queue_offset``; zeros for an unknown
         queue. The method does not check whether ``queue_offset`` lies in the queue's range.
         """
-        queue = self._queues.find(topic, queue_id)
+        queue = self._queues.readable(topic, queue_id)
         return (0, 0, 0) if queue is None else queue.entry(queue_offset)
 
     def queue_names(self) -> list[tuple[bytes, int]]:
@@ -699,6 +731,8 @@ class MessageStore:
         self._queues.close()
         if self._index is not None:
             self._index.close()
+        if self._lite is not None:
+            self._lite.close()
         self._log.segments.close()
         if self._lock is not None:
             self._lock.release()

@@ -86,6 +86,12 @@ class PublishedProgress:
             self._queues, self._index_files = {}, {}
         return taken
 
+    def put_back(self, taken: Unsynced) -> None:
+        """Publishes once more what ``take`` has returned, because it could not be synced yet."""
+        with self._lock:
+            self._queues = taken.queues | self._queues
+            self._index_files = taken.index_files | self._index_files
+
     def forget(self, queues: list[ConsumeQueue]) -> None:
         """Forgets ``queues``, which no longer belong to the store."""
         with self._lock:

@@ -26,7 +26,7 @@ from rucola.runtime.logs import event
 from rucola.store.config import CheckOnRead
 from rucola.store.log.cold_read import FindPart, LogPart
 from rucola.store.log.log_reader import Gap, LogReader
-from rucola.store.queue.consume_queue import ConsumeQueue
+from rucola.store.queue.readable_queue import ReadableQueue
 from rucola.store.stats import StoreStats
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class ReadCheck:
             self.below = physical_end
         self.below = max([self.below, *(gap.end for gap in gaps)])
 
-    def first_damaged(self, chosen: array[int], count: int, find: FindPart, queue: ConsumeQueue) -> int:
+    def first_damaged(self, chosen: array[int], count: int, find: FindPart, queue: ReadableQueue) -> int:
         """Returns the index of the first of ``count`` units whose record is not a sound message of the queue; ``count``
         if there is none.
 
@@ -91,7 +91,7 @@ class ReadCheck:
             first = last
         return count
 
-    def keep_sound(self, chosen: array[int], count: int, find: FindPart, queue: ConsumeQueue) -> int:
+    def keep_sound(self, chosen: array[int], count: int, find: FindPart, queue: ReadableQueue) -> int:
         """Moves the units of sound records to the front of ``chosen``; returns their number."""
         kept = at = 0
         while at < count:
@@ -155,7 +155,7 @@ class ReadCheck:
                 return index
         return rows
 
-    def _stands(self, part: LogPart, physical_offset: int, size: int, queue: ConsumeQueue) -> bool:
+    def _stands(self, part: LogPart, physical_offset: int, size: int, queue: ReadableQueue) -> bool:
         """Whether the queue is right although a field of the record contradicts the queue. If so, the record counts as
         sound.
         """
@@ -174,7 +174,7 @@ class ReadCheck:
         )
         return rows == 1 and table[RECORD_SIZE] == size and queue.leads_to(physical_offset, size)
 
-    def _own_size(self, part: LogPart, physical_offset: int, queue: ConsumeQueue) -> int:
+    def _own_size(self, part: LogPart, physical_offset: int, queue: ReadableQueue) -> int:
         """Returns the size of the record at ``physical_offset`` if it is a sound record of the queue, and if the
         queue's unit for this record has the right physical offset but a wrong size; otherwise 0.
         """

@@ -18,13 +18,12 @@ from rucola.errors import DiskError
 from rucola.formats.consume_queue import UNIT_BYTES, PullLimits, join_slices, merge_neighbours
 from rucola.formats.index_file import ChainBudget
 from rucola.formats.message import CHECK_BODY_CRC, CHECK_RECORD_CRC
-from rucola.runtime.file_map import PAGE_BYTES
 from rucola.runtime.logs import event
 from rucola.store.config import DamagedMessage, MessageStoreConfig
 from rucola.store.log.cold_read import COPY_MAX_BYTES, ColdRecords, Copies, FindPart
 from rucola.store.log.log_reader import HEAD_BYTES, Gap
 from rucola.store.parts import StoreParts
-from rucola.store.queue.consume_queue import ConsumeQueue
+from rucola.store.queue.readable_queue import ReadableQueue
 from rucola.store.read_check import ReadCheck
 from rucola.store.results import Boundary, GetMessageResult, GetMessageStatus, QueryMessageResult
 from rucola.store.stats import StoreStats
@@ -112,7 +111,7 @@ class MessageReader:
         may_block: bool,
     ) -> GetMessageResult:
         """See ``MessageStore.get_message``."""
-        queue = self._queues.find(topic, queue_id)
+        queue = self._queues.readable(topic, queue_id)
         if queue is None or queue.max_offset == 0:
             first = self._queues.first_offset(topic, queue_id)
             return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, first, 0)
@@ -175,12 +174,12 @@ class MessageReader:
         self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary, cold: ColdRecords | None
     ) -> int:
         """See ``MessageStore.offset_by_time``."""
-        queue = self._queues.find(topic, queue_id)
+        queue = self._queues.readable(topic, queue_id)
         return 0 if queue is None else queue.offset_by_time(timestamp_ms, boundary, partial(self._searched_time, cold))
 
     def store_time_at(self, topic: bytes, queue_id: int, queue_offset: int, cold: ColdRecords | None) -> int:
         """See ``MessageStore.store_time_at``."""
-        queue = self._queues.find(topic, queue_id)
+        queue = self._queues.readable(topic, queue_id)
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
             return -1
         physical_offset = queue.unit(queue_offset)[0]
@@ -188,7 +187,7 @@ class MessageReader:
 
     def in_memory(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
         """See ``MessageStore.in_memory``."""
-        queue = self._queues.find(topic, queue_id)
+        queue = self._queues.readable(topic, queue_id)
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
             return False
         physical_offset, size, _ = queue.unit(queue_offset)
@@ -213,11 +212,11 @@ class MessageReader:
             raise DiskError(file.path, "read", f"record {physical_offset}")
         return self._log.store_timestamp(physical_offset)
 
-    def _over_unreadable(self, queue: ConsumeQueue, queue_offset: int, error: DiskError) -> GetMessageResult:
+    def _over_unreadable(self, queue: ReadableQueue, queue_offset: int, error: DiskError) -> GetMessageResult:
         """Handles a page of a queue that the disk cannot read: skips it, or ends the pull there so that the consumer
         waits.
         """
-        low, high, following = queue.min_offset, queue.max_offset, queue_offset
+        low, high = queue.min_offset, queue.max_offset
         if error.path not in self._unreadable:
             self._unreadable.add(error.path)
             event(
@@ -225,17 +224,13 @@ class MessageReader:
             )
         if self._config.damaged_message is not DamagedMessage.SKIP:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
-        for file in queue.segments.files:
-            if file.path == error.path:
-                following = (
-                    file.start + error.position - error.position % PAGE_BYTES + PAGE_BYTES
-                ) // queue.unit_bytes + 1
-        following = min(max(following, queue_offset + 1), high)
+        following = max(queue.offset_after(error.path, error.position), queue_offset + 1)
+        following = min(following, high)
         return GetMessageResult(GetMessageStatus.MESSAGE_WAS_REMOVING, following, low, high)
 
     def _collect(
         self,
-        queue: ConsumeQueue,
+        queue: ReadableQueue,
         queue_offset: int,
         max_messages: int,
         max_bytes: int,
@@ -243,7 +238,7 @@ class MessageReader:
         may_block: bool,
     ) -> GetMessageResult:
         config, log, chosen = self._config, self._log, self._chosen
-        self._queues.used.add(queue)
+        self._queues.note_read(queue)
         low, high = queue.min_offset, queue.max_offset
         memory_from = log.max_offset - self._in_memory_bytes
         limits = PullLimits(
@@ -298,7 +293,7 @@ class MessageReader:
         messages = queue.messages_in(chosen, count)
         return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, views, messages, size, suggest_slave)
 
-    def _checked(self, queue: ConsumeQueue, queue_offset: int, count: int, find: FindPart) -> tuple[int, int | None]:
+    def _checked(self, queue: ReadableQueue, queue_offset: int, count: int, find: FindPart) -> tuple[int, int | None]:
         """Removes the units of damaged messages from the chosen units.
 
         Returns:

@@ -454,6 +454,10 @@ class Retention:
             self._detached(self._index.detach_before(self._log.min_offset))
         self._uncorrected = deque(self._queues.open_queues())
 
+    def remove_segments(self, files: Iterable[Detached]) -> None:
+        """Lets the maintenance thread remove files that are in no list any more."""
+        self._detached(files)
+
     def _detached(self, files: Iterable[Detached], queue: ConsumeQueue | None = None) -> None:
         for file in files:
             self._removals.append(_Removal(partial(self._remove_file, file), queue, file))

@@ -91,6 +91,24 @@ def test_ls(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "T0" in text(capsys, "ls", store)
 
 
+def test_lite_topics_are_folded_and_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = opened(tmp_path, enable_lmq=True, enable_multi_dispatch=True)
+    for number in range(30):
+        names = b"INNER_MULTI_DISPATCH\x01%%LMQ%%$T$s%d\x02" % number
+        writer.put_message(StoreMessage(b"T", 0, b"body", names, 1, HOST))
+    writer.dispatch()
+    writer.shutdown()
+    assert "and 30 lite topics in rucola-lite" in text(capsys, "ls", tmp_path)
+    assert "lite topics" not in text(capsys, "ls", tmp_path, "--topic", "T")
+    assert len(lines(capsys, "ls", tmp_path)) == 1
+    assert lines(capsys, "info", tmp_path)[0]["lite_topics"] == 30
+    assert "30 in rucola-lite, for RocketMQ: rucola store export-queues" in text(capsys, "info", tmp_path)
+    assert lines(capsys, "export-queues", tmp_path) == [{"lite_topics": 30, "units": 30, "empty_topics": 0}]
+    assert len(lines(capsys, "ls", tmp_path)) == 31
+    with_topics(tmp_path)
+    assert main(["store", "verify", str(tmp_path)]) == 0
+
+
 def test_cat_has_the_documented_keys(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = lines(capsys, "cat", store, "--topic", "T0")
     assert list(found[0]) == [

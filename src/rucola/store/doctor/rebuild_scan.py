@@ -204,7 +204,7 @@ class SegmentScan:
         for name, entries in self._light.items():
             runs = _runs([entry.queue_offset for entry in entries], self._units.size)
             self._part(name, 0, True).runs += runs
-            self._units.write(b"".join(UNIT.pack(*entry[2:]) for entry in entries))
+            self._units.write(b"".join(UNIT.pack(*entry[2:5]) for entry in entries))
         self._light.clear()
         self._slots = array("q", bytes(8 * len(self._slots)))
         self._queue_count = self._count = 0

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rucola.common.key_builder import is_light_queue
+from rucola.errors import StoreDamagedError
 from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES, decode_batch_unit
 from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.formats.consume_queue import UNIT_BYTES
 from rucola.formats.index_file import INDEX_HEADER, IndexHeader, is_index_name
 from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.files import Files
+from rucola.store.lite.lite_table import LiteColumns, read_table
+from rucola.store.lite.lite_topics import DIRECTORY
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.multi_path import log_directories
 from rucola.store.offline.offline_store import OfflineStore, OffsetRange
@@ -53,6 +56,7 @@ class StoreInfo:
         queue_segment_bytes: length in bytes of a segment of a queue that is not a batch consume queue; 0 if there is
             no such segment.
         messages: number of messages in all queues; a message with entries in light queues counts once.
+        lite_topics: number of lite topics that ever had a message, when their table was written.
         checkpoint: None if the file does not exist.
         watermark: None if no complete watermark was found; RocketMQ writes none.
         abort: whether the abort file exists; if so, the store is in use or was not stopped cleanly.
@@ -70,6 +74,7 @@ class StoreInfo:
     queues: int
     queue_segment_bytes: int
     messages: int
+    lite_topics: int
     index_files: list[IndexInfo]
     checkpoint: StoreCheckpoint | None
     watermark: Watermark | None
@@ -112,6 +117,7 @@ def store_info(store: OfflineStore, files: Files) -> StoreInfo:
         queues=len(ranges),
         queue_segment_bytes=_queue_segment_bytes(store, ranges),
         messages=sum(queue.max_offset - queue.min_offset for queue in ranges if not is_light_queue(queue.topic)),
+        lite_topics=lite_topics(files, root),
         index_files=_index_files(files, f"{root}/index"),
         checkpoint=StoreCheckpoint.decode(checkpoint) if checkpoint is not None else None,
         watermark=WatermarkFile(files, root).read(),
@@ -162,6 +168,17 @@ def _index_files(files: Files, directory: str) -> list[IndexInfo]:
             infos.append(IndexInfo(name, slots, entries_max, IndexHeader.decode(file.map.view)))
             file.close()
     return infos
+
+
+def lite_topics(files: Files, root: str) -> int:
+    """Returns the number of lite topics that ever had a message, when their table was written; 0 without a table."""
+    path = f"{root}/{DIRECTORY}/table"
+    if not files.exists(path):
+        return 0
+    try:
+        return read_table(files, path, LiteColumns()).names
+    except StoreDamagedError:
+        return 0
 
 
 def _writer(files: Files, root: str) -> str:

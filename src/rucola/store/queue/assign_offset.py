@@ -21,6 +21,7 @@ from rucola.common.numbers import number_in
 from rucola.common.sysflag import MessageSysFlag
 from rucola.formats.batch_consume_queue import BATCH_SIZE_MAX
 from rucola.formats.light_queue import allows_light_queues, light_queue_names
+from rucola.formats.lite import is_lite
 from rucola.formats.properties import decode_properties, java_order
 from rucola.store.queue.consume_queue_store import QUEUE_ID_MAX, ConsumeQueueStore
 
@@ -87,7 +88,11 @@ class OffsetAssigner:
             offsets[message.queue_id] += more
         names = self._names(message.topic, decode_properties(message.properties))
         for name in dict.fromkeys(names):
-            if name is not None:
+            if name is None:
+                continue
+            if self._queues.lite is not None and is_lite(name):
+                self._queues.lite.appended(name)
+            else:
                 self._queues.next_offsets(name)[0] += 1
         return more
 
@@ -97,6 +102,8 @@ class OffsetAssigner:
         return light_queue_names(values.get(INNER_MULTI_DISPATCH, ""))
 
     def _next(self, topic: bytes, queue_id: int = 0) -> int:
+        if self._queues.lite is not None and is_lite(topic):
+            return self._queues.lite.next_offset(topic)
         return self._queues.next_offsets(topic, queue_id + 1)[queue_id]
 
 

@@ -16,6 +16,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT, UNIT_BYTES, PullLimits, select_units
+from rucola.runtime.file_map import PAGE_BYTES
 from rucola.runtime.files import Files
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile, readable
@@ -600,6 +601,15 @@ class ConsumeQueue:
             tag_codes,
             limits,
         )
+
+    def offset_after(self, path: str, position: int) -> int:
+        """Returns the queue offset of the first unit behind the page of the file at ``path`` that has byte
+        ``position``; 0 if it is no file of the queue.
+        """
+        for file in self.segments.files:
+            if file.path == path:
+                return (file.start + position - position % PAGE_BYTES + PAGE_BYTES) // self.unit_bytes + 1
+        return 0
 
     def messages_in(self, chosen: array[int], count: int) -> int:
         """Returns the number of messages in the ``count`` chosen records."""

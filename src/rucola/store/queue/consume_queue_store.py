@@ -16,11 +16,14 @@ from itertools import islice
 
 from rucola.common.numbers import INT32_MAX
 from rucola.errors import DiskError
+from rucola.formats.lite import is_lite
 from rucola.formats.segment_name import is_segment_name, segment_name
 from rucola.runtime.files import Files
+from rucola.store.lite.lite_topics import LiteTopics
 from rucola.store.log.log_reader import LogReader
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.queue_factory import QueueFactory, QueueOptions, is_queue_directory
+from rucola.store.queue.readable_queue import ReadableQueue
 
 QUEUE_ID_MAX = 1 << 16
 """Limit of queue ids: messages are appended only to queues with smaller ids. Stores that Rucola did not write may have
@@ -57,6 +60,7 @@ class ConsumeQueueStore:
 
     Attributes:
         factory: creates the queues of all kinds.
+        lite: the queues of lite topics; None unless the store keeps light queues.
         queue_count: number of queues with at least one file.
         later_files: number of files of all queues, not counting the first file of each.
         lengths_right: whether ``load`` found only segments with the configured length.
@@ -81,6 +85,7 @@ class ConsumeQueueStore:
 
     def __init__(self, files: Files, root: str, options: QueueOptions, log: LogReader, writable: bool = True) -> None:
         self.factory = QueueFactory(files, root, log, options, writable, self._mapped)
+        self.lite: LiteTopics | None = None
         self.queue_count = self.later_files = 0
         self.lengths_right = True
         self._files = files
@@ -201,6 +206,19 @@ class ConsumeQueueStore:
             return queue
         return self.get(topic, queue_id) if queue_id in self._directories_of(topic) else None
 
+    def readable(self, topic: bytes, queue_id: int) -> ReadableQueue | None:
+        """Returns a queue from which messages may be read; None if there is none. A lite topic has its queue in
+        ``lite``, also if RocketMQ has left a directory for it.
+        """
+        if self.lite is not None and queue_id == 0 and is_lite(topic):
+            return self.lite.queue(topic)
+        return self.find(topic, queue_id)
+
+    def note_read(self, queue: ReadableQueue) -> None:
+        """Notes that a queue was read."""
+        if isinstance(queue, ConsumeQueue):
+            self.used.add(queue)
+
     def _directories_of(self, topic: bytes) -> frozenset[int]:
         """Ids of the queues that had a directory when this was last asked for the first time. A directory that was made
         since belongs to an open queue. Without this memory, each pop of a topic would look up all its empty queues on
@@ -228,7 +246,7 @@ class ConsumeQueueStore:
         """Returns the queue offset of the oldest message of a queue as reported to clients. For a queue that never had
         a message, it is -1 if the queue is of type BatchCQ, otherwise 0.
         """
-        queue = self.find(topic, queue_id)
+        queue = self.readable(topic, queue_id)
         if queue is not None and queue.max_offset > 0:
             return queue.min_offset
         return -1 if self.factory.is_batch(topic) else 0

@@ -21,6 +21,7 @@ from rucola.common.kernel_columns import (
 from rucola.common.message_const import INNER_MULTI_DISPATCH
 from rucola.common.sysflag import PREPARED_BIT
 from rucola.formats.light_queue import allows_light_queues, light_queue_offsets
+from rucola.formats.lite import is_lite
 from rucola.formats.message import RECORD_BYTES_MIN
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.consume_queue import ConsumeQueue
@@ -38,6 +39,7 @@ class LightEntry(NamedTuple):
     physical_offset: int
     size: int
     tags_code: int
+    store_time_ms: int = 0
 
 
 def light_entries(
@@ -62,12 +64,12 @@ def light_entries(
         if not allows_light_queues(bytes(view[start : start + table[row + RECORD_TOPIC_LEN]])):
             continue
         physical_offset, size = file.start + table[row], table[row + RecordColumn.RECORD_SIZE]
-        tags_code = table[row + RecordColumn.TAGS_CODE]
+        tags_code, store_time_ms = table[row + RecordColumn.TAGS_CODE], table[row + RecordColumn.STORE_TIMESTAMP]
         for item in light_queue_offsets(properties):
             if item is None:
                 yield None
             elif physical_offset >= deleted.get(item[0], 0):
-                yield LightEntry(*item, physical_offset, size, tags_code)
+                yield LightEntry(*item, physical_offset, size, tags_code, store_time_ms)
 
 
 def is_possible(entry: LightEntry) -> bool:
@@ -92,25 +94,42 @@ def put_light_entry(queue: ConsumeQueue, entry: LightEntry) -> bool:
 
 
 class MultiDispatch:
-    """With ``enableMultiDispatch``, writes the entries into light queues after the dispatch of each batch."""
+    """With ``enableMultiDispatch``, writes the entries into light queues after the dispatch of each batch. Lite topics
+    have queues of their own kind (``store.lite``).
+    """
 
     def __init__(self, queues: ConsumeQueueStore, stats: StoreStats) -> None:
         self._queues = queues
         self._stats = stats
 
     def put(
-        self, file: MappedFile, table: array[int], rows: int, deleted: Mapping[bytes, int]
+        self,
+        file: MappedFile,
+        table: array[int],
+        rows: int,
+        deleted: Mapping[bytes, int],
+        lite_only: bool = False,
     ) -> Iterator[tuple[ConsumeQueue, int]]:
         """Writes the entries for the first ``rows`` records of ``table``; yields the queue and the tags code of each
-        entry.
+        entry that is in a ``ConsumeQueue``.
 
         Args:
             deleted: see ``light_entries``.
+            lite_only: whether recovery knows that all other light queues have the entries.
 
         Raises:
             DiskFullError: no space; the call can be repeated.
         """
+        lite = self._queues.lite
         for entry in light_entries(file, table, rows, deleted):
+            if lite is not None and entry is not None and is_lite(entry.name):
+                # No check of the offset: counters outlive records, and a unit takes the same place at any offset.
+                place = entry.queue_offset, entry.physical_offset, entry.size
+                if not lite.put(entry.name, place, entry.tags_code, entry.store_time_ms):
+                    self._stats.multi_dispatch_skipped += 1
+                continue
+            if lite_only:
+                continue
             queue = None if entry is None or not is_possible(entry) else self._queues.get(entry.name, 0)
             if entry is None or queue is None or not put_light_entry(queue, entry):
                 self._stats.multi_dispatch_skipped += 1

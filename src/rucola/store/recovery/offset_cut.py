@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 
 from rucola.errors import FormatError
+from rucola.formats.lite import is_lite
 from rucola.formats.tables import (
     consumer_offset_pieces,
     decode_consumer_offsets,
@@ -17,6 +18,7 @@ from rucola.formats.tables import (
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.dispatch import SCHEDULE_TOPIC
+from rucola.store.lite.lite_topics import LiteTopics
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 
 logger = logging.getLogger(__name__)
@@ -43,7 +45,10 @@ def lower_offsets(files: Files, directory: str, queues: ConsumeQueueStore) -> No
             if text is None:
                 continue
             try:
-                lowered = _levels(text, ends) if name == _LEVELS else _consumers(text, ends, name != _CONSUMERS[0])
+                if name == _LEVELS:
+                    lowered = _levels(text, ends)
+                else:
+                    lowered = _consumers(text, ends, name != _CONSUMERS[0], queues.lite)
             except FormatError as error:
                 event(logger, logging.WARNING, "offsets not lowered, the table cannot be read", path=path, error=error)
                 continue
@@ -51,14 +56,17 @@ def lower_offsets(files: Files, directory: str, queues: ConsumeQueueStore) -> No
                 files.replace_file(path, lowered)
 
 
-def _consumers(text: bytes, ends: dict[tuple[bytes, int], int], light: bool) -> bytes | None:
+def _consumers(text: bytes, ends: dict[tuple[bytes, int], int], light: bool, lite: LiteTopics | None) -> bytes | None:
     """Returns the table with offsets that are not beyond their queues; None if none was."""
     version, offsets = decode_consumer_offsets(text)
     is_changed = False
     for key, by_queue in offsets.items():
         topic = key.partition("@")[0].encode("utf-8", "surrogateescape")
         for queue_id, consumer_offset in by_queue.items():
-            if consumer_offset > (end := ends.get((topic, queue_id), consumer_offset)):
+            end = ends.get((topic, queue_id), consumer_offset)
+            if lite is not None and queue_id == 0 and is_lite(topic):
+                end = lite.next_offset(topic)
+            if consumer_offset > end:
                 by_queue[queue_id] = end
                 is_changed = True
     return b"".join(consumer_offset_pieces(version, offsets, light)) if is_changed else None

@@ -35,6 +35,7 @@ from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.log_end import LogEnd, scan
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.parts import StoreParts
+from rucola.store.recovery.lite_recovery import complete_lite, open_lite
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.queue_mend import QueueMend
@@ -86,6 +87,7 @@ class Recovery:
         self._log = parts.log
         self._queues = parts.queues
         self._index = parts.index
+        self._lite = parts.lite
         self._dispatcher = dispatcher
         self._marks = marks
         self._watermark = watermark
@@ -248,7 +250,11 @@ class Recovery:
         physical_end, log = end.physical_offset, self._log
         queues_from = log.boundary(max(self._queues_from(physical_end), log.min_offset))
         index_from = log.boundary(max(self._index_from(physical_end), log.min_offset))
-        self._dispatcher.position = min(queues_from, index_from)
+        lite_from = physical_end
+        if self._lite is not None:
+            lite_from = open_lite(self._lite, self._files, self._quarantine, queues_from, log.min_offset)
+            self._dispatcher.lite_from = lite_from
+        self._dispatcher.position = min(queues_from, index_from, lite_from)
         known = set() if self.trusted else set(self._queues.names())
         for topic, queue_id in sorted(known):
             self._queues.get(topic, queue_id).rewind(queues_from)
@@ -281,6 +287,8 @@ class Recovery:
                 self.mended = mend.run(self._synced_segment(), min(queues_from, physical_end))
         self._dispatcher.publish()
         self._dispatcher.sync()
+        if self._lite is not None:
+            complete_lite(self._lite, self._queues)
         self._queues.close()
         return count
 

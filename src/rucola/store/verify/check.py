@@ -28,6 +28,7 @@ from rucola.store.verify.fields import FieldChecks
 from rucola.store.verify.findings import LISTED_MAX, Finding, FindingKind, Findings
 from rucola.store.verify.identities import RecordIdentities
 from rucola.store.verify.index import IndexChecks
+from rucola.store.verify.lite import LiteCheck
 from rucola.store.verify.log import LogCheck, load_segments
 from rucola.store.verify.queue_ext import ExtUnits
 from rucola.store.verify.queues import QueueChecks
@@ -164,6 +165,7 @@ class _StoreCheck:
             dispatched=dispatched,
             deleted=_deleted_topics(files, root),
         )
+        self._lite = LiteCheck(files, root, found, log, dispatched, live)
         self._index = IndexChecks(files, f"{root}/index", found, log, identities, live, unclean)
 
     def _leads_to(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
@@ -180,7 +182,7 @@ class _StoreCheck:
             for part in (self._log, self._queues, self._batch, self._ext, self._index):
                 part.close()
         found = self._found
-        units = self._queues.units + self._batch.units
+        units = self._queues.units + self._batch.units + self._lite.units
         listed = found.affected, found.counts, found.listed(), found.notes
         return VerifyReport(self._root, self._log.records, self._log.end, units, self._index.entries, tables, *listed)
 
@@ -191,6 +193,7 @@ class _StoreCheck:
             self._checkpoint.rows(table, rows)
             self._fields.rows(file, table, rows)
             self._queues.rows(file, table, rows)
+            self._lite.rows(file, table, rows)
             self._index.rows(file, table, rows)
         watermark = self._watermark
         if watermark is not None and not self._live and log.end < watermark.flushed_offset:
@@ -202,6 +205,7 @@ class _StoreCheck:
         queues, batch, root = self._queues, self._batch, self._root
         queues.finish(self._names)
         batch.finish()
+        self._lite.finish()
         self._identities.finish()
         self._index.finish()
         named_end = max(queues.named_end, batch.named_end)

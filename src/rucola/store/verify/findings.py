@@ -66,6 +66,11 @@ class FindingKind(StrEnum):
     """
     QUEUE_HOLE = "queue_hole"
     """Entries in the middle of a consume queue that point to nothing."""
+    LITE_TOPICS = "lite_topics"
+    """A file of the lite topics is damaged, or its units are not those of the messages in the log. The queues of lite
+    topics are built again from the log if the directory ``rucola-lite`` is moved away; their deletions are then
+    forgotten.
+    """
     INDEX_HEADER = "index_header"
     """The header of an index file does not agree with the file's length, with its entries or with their records."""
     INDEX_CHAIN = "index_chain"

@@ -1,0 +1,1 @@
+"""Queues of lite topics: millions of them in a few files (``formats.lite``)."""

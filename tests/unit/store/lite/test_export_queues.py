@@ -1,0 +1,104 @@
+"""Lite topics as consume queues of RocketMQ's own kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.store.stores import HOST, opened
+
+from rucola.common.message import StoreMessage
+from rucola.errors import StoreDamagedError, StoreLockedError
+from rucola.formats.lite import lite_topic
+from rucola.runtime.files import Files
+from rucola.store.doctor.export_queues import ExportedQueues, export_queues
+from rucola.store.inspect.summary import store_info
+from rucola.store.message_store import MessageStore
+from rucola.store.offline.offline_store import OfflineStore
+from rucola.store.results import GetMessageStatus
+
+LIGHT = {"enable_lmq": True, "enable_multi_dispatch": True}
+
+
+def filled(path: Path, messages: int, names: int) -> None:
+    store = opened(path, **LIGHT)
+    put(store, messages, names)
+    store.shutdown()
+
+
+def put(store: MessageStore, messages: int, names: int) -> None:
+    for number in range(messages):
+        text = b"INNER_MULTI_DISPATCH\x01%%LMQ%%$Parent$s%d\x02" % (number % names)
+        store.put_message(StoreMessage(b"Parent", 0, b"message %d" % number, text, 1, HOST))
+    store.dispatch()
+
+
+def shown(store: MessageStore, names: int) -> list[Any]:
+    """What a consumer sees of each lite topic."""
+    found: list[Any] = []
+    for number in range(names):
+        topic = lite_topic(b"Parent$s%d" % number)
+        low, high = store.queue_range(topic, 0)
+        found.append((low, high))
+        for offset in range(low, high):
+            result = store.get_message(topic, 0, offset, 1, 1 << 20)
+            assert result.status is GetMessageStatus.FOUND
+            found.append(bytes(result.views[0]))
+    return found
+
+
+def test_exported_queues_show_the_same_messages(tmp_path: Path) -> None:
+    filled(tmp_path, 450, 4)
+    store = opened(tmp_path, **LIGHT)
+    store.delete_lite([b"Parent$s1", b"Parent$s2"])
+    store._keeper.look_soon()
+    put(store, 2, 2)
+    store.shutdown()
+    assert export_queues(str(tmp_path)) == ExportedQueues(3, 227, 1)
+    store = opened(tmp_path, **LIGHT)
+    wanted = shown(store, 4)
+    store.shutdown()
+    store = opened(tmp_path)
+    assert store.lite is None
+    seen = shown(store, 4)
+    store.shutdown()
+    assert wanted[-113] == (0, 112)
+    wanted[wanted.index((112, 112))] = (0, 0)  # RocketMQ's kind of queue has no end without a message
+    assert seen == wanted
+
+
+def test_a_later_export_replaces_the_earlier_one(tmp_path: Path) -> None:
+    filled(tmp_path, 20, 4)
+    assert export_queues(str(tmp_path)).units == 20
+    filled(tmp_path, 20, 5)
+    assert export_queues(str(tmp_path)) == ExportedQueues(5, 40, 0)
+    assert export_queues(str(tmp_path)) == ExportedQueues(5, 40, 0)
+    store = OfflineStore(str(tmp_path))
+    found = store.queue_range("%LMQ%$Parent$s0", 0)
+    assert (found.min_offset, found.max_offset) == (0, 9)
+    assert store_info(store, Files()).lite_topics == 5
+    store.close()
+
+
+def test_what_cannot_be_exported(tmp_path: Path) -> None:
+    store = opened(tmp_path, **LIGHT)
+    with pytest.raises(StoreLockedError):
+        export_queues(str(tmp_path))
+    store.shutdown()
+    (tmp_path / "abort").touch()
+    with pytest.raises(StoreDamagedError, match="not stopped cleanly"):
+        export_queues(str(tmp_path))
+    (tmp_path / "abort").unlink()
+    (tmp_path / "rucola-lite/names").unlink()
+    put_into = opened(tmp_path, **LIGHT)
+    put(put_into, 3, 3)
+    put_into.shutdown()
+    (tmp_path / "rucola-lite/table").write_bytes(b"x")
+    with pytest.raises(StoreDamagedError, match="not a table"):
+        export_queues(str(tmp_path))
+
+
+def test_a_store_without_lite_topics(tmp_path: Path) -> None:
+    opened(tmp_path).shutdown()
+    assert export_queues(str(tmp_path)) == ExportedQueues(0, 0, 0)
