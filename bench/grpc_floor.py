@@ -42,6 +42,9 @@ class FloorServer:
         """The one process."""
         return [self.process.pid]
 
+    def settle(self) -> None:
+        """Serves again at once."""
+
     def cpu_seconds(self) -> float:
         """Its CPU time so far."""
         return cpu_seconds(self.process.pid)

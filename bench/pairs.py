@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from tools.peers.packages import PeerError
@@ -23,10 +22,10 @@ SLAVE_HEAP = ("-Xms1g", "-Xmx1g", "-Xmn512m")
 
 
 class RucolaPair(RucolaServers):
-    """``rucola up``, and ``rucola replica`` behind it.
+    """``rucola up``, and a broker of ours as its slave, with the same kind of flush.
 
     Attributes:
-        slave: the process of the replica.
+        slave: the process of the slave.
         ha: the master's port for slaves, ``host:port``.
     """
 
@@ -46,10 +45,15 @@ class RucolaPair(RucolaServers):
 
     def _start(self) -> None:
         super()._start()
-        command = replica_command(self.ha, self.broker, self._temporary / "copy")
-        if self.settings["brokerRole"] == "SYNC_MASTER":  # what senders wait for
-            command += ["--flush", "sync"]
-        self.slave = self._spawn(command, "replica.log", OURS)
+        self._configure(
+            "slave.conf", **_slave_options(self.namesrv, self.flush, self._temporary / "copy"), haMasterAddress=self.ha
+        )
+        command = [sys.executable, "-m", "rucola", "broker", "-c", "slave.conf", "-n", self.namesrv, "--json"]
+        self.slave = self._spawn(command, "slave.log", OURS)
+        self.settle()
+
+    def settle(self) -> None:
+        """Returns when the slave has the whole log: a connection of which one side was stopped for long is closed."""
         wait_in_step(self.broker, self.log)
 
 
@@ -79,7 +83,8 @@ class JavaPair(JavaServers):
 
     def start_slave(self) -> None:
         """Starts the slave."""
-        self._configure("slave.conf", **self._slave_options())
+        options = _slave_options(self.namesrv, self.flush, self.slave_store)
+        self._configure("slave.conf", **options, storePathCommitLog=self.slave_store / "commitlog")
         self._java("org.apache.rocketmq.broker.BrokerStartup", "slave", *SLAVE_HEAP)
         self.slave = self._processes[-1]
 
@@ -95,24 +100,29 @@ class JavaPair(JavaServers):
         super()._start()
         if self._with_slave:
             self.start_slave()
+            self.settle()
+
+    def settle(self) -> None:
+        """Returns when the slave has the whole log, if there is one."""
+        if self.slave is not None:
             wait_in_step(self.broker, self.log)
 
-    def _slave_options(self) -> Mapping[str, object]:
-        return {
-            "brokerClusterName": "DefaultCluster",
-            "brokerName": "broker-a",
-            "brokerId": 1,
-            "brokerRole": "SLAVE",
-            "brokerIP1": "127.0.0.1",
-            "brokerIP2": "127.0.0.1",
-            "bindAddress": "127.0.0.1",
-            "listenPort": free_port(neighbour=-2),
-            "haListenPort": free_port(),
-            "namesrvAddr": self.namesrv,
-            "flushDiskType": "SYNC_FLUSH" if self.flush == "sync" else "ASYNC_FLUSH",
-            "storePathRootDir": self.slave_store,
-            "storePathCommitLog": self.slave_store / "commitlog",
-        }
+
+def _slave_options(namesrv: str, flush: str, store: Path) -> dict[str, object]:
+    return {
+        "brokerClusterName": "DefaultCluster",
+        "brokerName": "broker-a",
+        "brokerId": 1,
+        "brokerRole": "SLAVE",
+        "brokerIP1": "127.0.0.1",
+        "brokerIP2": "127.0.0.1",
+        "bindAddress": "127.0.0.1",
+        "listenPort": free_port(neighbour=-2),
+        "haListenPort": free_port(),
+        "namesrvAddr": namesrv,
+        "flushDiskType": "SYNC_FLUSH" if flush == "sync" else "ASYNC_FLUSH",
+        "storePathRootDir": store,
+    }
 
 
 def replica_command(ha: str, broker: str, store: Path) -> list[str]:

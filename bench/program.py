@@ -76,6 +76,9 @@ class Watched(Protocol):
     def cpu_seconds(self) -> float:
         """CPU time of its processes so far, in seconds."""
 
+    def settle(self) -> None:
+        """Returns when it serves again after it was stopped for a while."""
+
 
 class Program:
     """A load program, which runs until the ``with`` block ends.
@@ -154,6 +157,11 @@ class Program:
         finally:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
+
+    def settle(self) -> None:
+        """Returns when its servers serve again after ``stopped``."""
+        if self._servers:
+            self._servers.settle()
 
     def _answer(self, timeout_s: float = ROUND_TIMEOUT_S) -> dict[str, float]:
         """Returns the next JSON line; other output is skipped."""
@@ -255,6 +263,7 @@ def others_stopped(programs: Sequence[Program], program: Program) -> Iterator[No
                 stack.enter_context(other.stopped())
         os.sync()
         time.sleep(SETTLE_S)
+        program.settle()
         yield
 
 

@@ -87,6 +87,9 @@ class Servers(ABC):
     ) -> None:
         self._clean_up()
 
+    def settle(self) -> None:  # noqa: B027 - most serve again at once
+        """Returns when the servers serve again after they were stopped for a while (SIGSTOP)."""
+
     def restart(self) -> None:
         """Kills all processes with SIGKILL, then starts them on the same ports and files."""
         for process in self._processes:
