@@ -52,5 +52,7 @@ class BrokerGroupProcessor:
                 address=header.master_ha_address,
                 broker=header.master_address,
             )
-            running.slave.told(header.master_ha_address, header.master_address or "")
+            # A slave that acts copies the log only: its tables are the newer ones until the master has fetched them.
+            acts = running.acting is not None and running.acting.acts
+            running.slave.told(header.master_ha_address, "" if acts else header.master_address or "")
         return success(command)

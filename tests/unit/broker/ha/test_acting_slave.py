@@ -528,6 +528,22 @@ def test_offsets_beyond_the_queues_of_the_master_are_clamped(tmp_path: Path) -> 
 # -- request 906 -------------------------------------------------------------------------------------------------------
 
 
+def test_tables_of_a_master_that_has_not_fetched_the_progress_are_not_copied(tmp_path: Path) -> None:
+    """The slave copied them as soon as it was told of the master, which then fetched its own old offsets."""
+
+    async def scene() -> None:
+        async with ActingPair(tmp_path) as pair:
+            await pair.begin(b"0")
+            await pair.left_alone()
+            told: list[tuple[str, str]] = []
+            pair.slave.running.slave.told = lambda *addresses: told.append(addresses)  # type: ignore
+            fields = {"masterHaAddress": "127.0.0.1:1", "masterAddress": "127.0.0.1:2", "masterFlushOffset": "0"}
+            assert (await pair.ask_slave(RequestCode.EXCHANGE_BROKER_HA_INFO, fields)).code == 0
+            assert told == [("127.0.0.1:1", "")]
+
+    run_virtual(scene())
+
+
 def test_who_answers_request_906(tmp_path: Path) -> None:
     async def scene() -> None:
         async with ActingPair(tmp_path) as pair:
