@@ -19,7 +19,7 @@ from pathlib import Path
 from bench.program import scratch_directory
 from bench.samples import HOST
 from rucola.common.message import StoreMessage
-from rucola.formats.lite import lite_topic
+from rucola.formats.light_queue import lite_topic
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig

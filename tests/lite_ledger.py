@@ -12,8 +12,7 @@ from typing import Any
 from tests.crash.workloads import config, message
 
 from rucola.common.message import StoreMessage
-from rucola.formats.light_queue import light_queue_offsets
-from rucola.formats.lite import is_lite, lite_name, lite_topic
+from rucola.formats.light_queue import is_lite, light_queue_offsets, lite_name, lite_topic
 from rucola.formats.message import decode_messages
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore

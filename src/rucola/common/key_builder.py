@@ -24,8 +24,9 @@ REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 """The cluster's name and this suffix form the topic of replies."""
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
-MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 """This prefix and the cluster's name form the topic of the broker's POP checkpoints and acknowledgements."""
+MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""This prefix and a broker's name form the topic whose route has the live brokers of that name."""
 
 SYSTEM_TOPICS: Final = frozenset(
     {

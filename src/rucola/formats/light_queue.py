@@ -5,6 +5,9 @@ The property ``INNER_MULTI_DISPATCH`` holds the names. A valid name begins with 
 most 255 bytes, and holds neither slash, backslash nor zero byte. The store adds ``INNER_MULTI_QUEUE_OFFSET`` with the
 message's offset in each light queue (RocketMQ 5.3.3, ``LmqDispatch``). Both properties are lists separated by commas;
 the offset for an invalid name is empty. The queue id of a light queue is always 0.
+
+A lite topic is a light queue whose name is ``%LMQ%$<parent>$<lite>``: exactly one further ``$``, and neither part is
+empty (RocketMQ 5.5, ``LiteUtil``). Its *name* is ``<parent>$<lite>``.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from rucola.common.numbers import INT64_MAX, number_in
 from rucola.formats.properties import decode_properties
 
 _LIGHT = LMQ_PREFIX.encode()
+_LITE = f"{LMQ_PREFIX}$".encode()
 _NOT_DISPATCHED = (RETRY_GROUP_TOPIC_PREFIX.encode(), SYSTEM_TOPIC_PREFIX.encode())
 _NAME_BYTES_MAX = 255
 
@@ -50,3 +54,21 @@ def light_queue_offsets(properties: bytes | memoryview) -> Iterator[tuple[bytes,
     for name, item in zip(names, items, strict=False):
         queue_offset = number_in(item, 0, INT64_MAX)
         yield (name, queue_offset) if name is not None and queue_offset is not None else None
+
+
+def is_lite(topic: bytes) -> bool:
+    """Whether ``topic`` is the light queue of a lite topic."""
+    if not topic.startswith(_LITE):
+        return False
+    parent, dollar, lite = topic[len(_LITE) :].partition(b"$")
+    return bool(parent and dollar and lite) and b"$" not in lite
+
+
+def lite_name(topic: bytes) -> bytes:
+    """Returns the name of the lite topic whose light queue is ``topic``."""
+    return topic[len(_LITE) :]
+
+
+def lite_topic(name: bytes) -> bytes:
+    """Returns the light queue of the lite topic ``name``."""
+    return _LITE + name

@@ -1,7 +1,6 @@
 """Lite topics: the files of ``rucola-lite`` (``store.lite``), which RocketMQ does not know.
 
-A lite topic is a light queue whose name is ``%LMQ%$<parent>$<lite>``: exactly one further ``$``, and neither part is
-empty (RocketMQ 5.5, ``LiteUtil``). Its *name* here is ``<parent>$<lite>``. Numbers are big-endian.
+Names are those of lite topics (``formats.light_queue``). Numbers are big-endian.
 
 =========== ==========================================================================================================
 file        content
@@ -27,7 +26,6 @@ import sys
 from array import array
 from typing import NamedTuple
 
-from rucola.common.key_builder import LMQ_PREFIX
 from rucola.formats._lite_cy import (
     apply_units,
     check_units,
@@ -53,6 +51,8 @@ __all__ = [
     "LITE_TABLE",
     "LITE_UNIT",
     "LITE_UNIT_BYTES",
+    "NAME_CRC_BYTES",
+    "NAME_HEAD_BYTES",
     "TABLE_ROWS",
     "LiteUnit",
     "apply_units",
@@ -68,9 +68,7 @@ __all__ = [
     "hash_name",
     "hash_names",
     "insert_name",
-    "is_lite",
-    "lite_name",
-    "lite_topic",
+    "name_at",
     "refill_slots",
     "remove_name",
     "rows_above",
@@ -79,11 +77,12 @@ __all__ = [
     "walk_names",
 ]
 
-_PREFIX = f"{LMQ_PREFIX}$".encode()
 QUEUE_OFFSET_MAX = (1 << 40) - 1
 PHYSICAL_OFFSET_MAX = (1 << 56) - 1
 DISTANCE_MAX = (1 << 32) - 2
 _BEGINS = (1 << 32) - 1
+NAME_HEAD_BYTES = 5
+NAME_CRC_BYTES = 4
 TABLE_ROWS = 65_536
 """Names whose columns are compressed together."""
 
@@ -148,22 +147,10 @@ class LiteUnit(NamedTuple):
     begins: bool = False
 
 
-def is_lite(topic: bytes) -> bool:
-    """Whether ``topic`` is the light queue of a lite topic."""
-    if not topic.startswith(_PREFIX):
-        return False
-    parent, dollar, lite = topic[len(_PREFIX) :].partition(b"$")
-    return bool(parent and dollar and lite) and b"$" not in lite
-
-
-def lite_name(topic: bytes) -> bytes:
-    """Returns the name of a lite topic whose light queue is ``topic``."""
-    return topic[len(_PREFIX) :]
-
-
-def lite_topic(name: bytes) -> bytes:
-    """Returns the light queue of the lite topic ``name``."""
-    return _PREFIX + name
+def name_at(blob: bytearray, position: int) -> bytes:
+    """Returns the name in the entry of ``names`` at ``position``."""
+    start = position + NAME_HEAD_BYTES
+    return bytes(blob[start : start + blob[start - 1]])
 
 
 def encode_name(name_id: int, name: bytes) -> bytes:

@@ -148,7 +148,7 @@ class Dispatcher:
         self._queues = parts.queues
         self._index = parts.index
         self._deleted = parts.deleted
-        self._lite = parts.lite
+        self._lite = parts.queues.lite
         self.lite_from = INT64_MAX
         self.follower = None if parts.index is None else IndexFollower(parts.log, parts.index)
         self.levels_ms = delay_levels_ms(config.message_delay_level)

@@ -58,7 +58,7 @@ class StoreKeeper:
         self._dispatcher = dispatcher
         self._queues = parts.queues
         self._index = parts.index
-        self._lite = parts.lite
+        self._lite = parts.queues.lite
         self._marks = marks
         self._retention = retention
         self._condition = condition

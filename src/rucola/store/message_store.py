@@ -18,7 +18,7 @@ from rucola.common.message import StoreMessage
 from rucola.common.numbers import INT64_MAX
 from rucola.errors import DiskError, DiskFullError, ResourceError, StoreError
 from rucola.formats.consume_queue import UNIT_BYTES
-from rucola.formats.lite import LITE_UNIT_BYTES, is_lite, lite_name
+from rucola.formats.light_queue import is_lite, lite_name
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import DirectoryLock, Files
 from rucola.runtime.logs import event
@@ -30,7 +30,6 @@ from rucola.store.dispatch import Dispatcher
 from rucola.store.index.index_service import IndexService
 from rucola.store.keep_rule import KeepRule
 from rucola.store.keeper import StoreKeeper
-from rucola.store.lite.lite_topics import LiteTopics
 from rucola.store.log.cold_read import ColdRecords
 from rucola.store.log.commit_log import CommitLog
 from rucola.store.log.flush import FlushService
@@ -53,6 +52,7 @@ from rucola.store.topic_deletion import TopicDeletion
 if TYPE_CHECKING:
     from rucola.store.ha.sent_log import SentLog
     from rucola.store.ha.slave_log import SlaveLog
+    from rucola.store.lite.lite_topics import LiteTopics
 
 logger = logging.getLogger(__name__)
 
@@ -102,11 +102,13 @@ class MessageStore:
             IndexService(files, clock, f"{root}/index", config) if config.message_index_enable else None
         )
         self._deletion = TopicDeletion(files, root)
-        self._lite = None
         if config.enable_lmq and config.enable_multi_dispatch:
-            segment_bytes = config.consume_queue_segment_bytes // UNIT_BYTES * LITE_UNIT_BYTES
-            self._lite = queues.lite = LiteTopics(files, root, segment_bytes, log)
-        self._parts = parts = StoreParts(log, queues, index, self._deletion.ends, self._lite)
+            # Imported only here, because few stores have lite topics.
+            from rucola.store.lite import lite_topics
+
+            queues.lite = lite_topics.LiteTopics(files, root, config.consume_queue_segment_bytes // UNIT_BYTES, log)
+        self._lite = queues.lite
+        self._parts = parts = StoreParts(log, queues, index, self._deletion.ends)
         self._dispatcher = Dispatcher(parts, config, self.stats)
         if is_copy:
             # Imported only here, because most stores are no slave's.

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rucola.store.index.index_service import IndexService
-from rucola.store.lite.lite_topics import LiteTopics
 from rucola.store.log.log_reader import LogReader
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 
@@ -21,11 +20,9 @@ class StoreParts:
         index: the index files, which have the keys; None without an index.
         deleted: for each deleted topic, the physical offset below which its records belong to no queue
             (``TopicDeletion.ends``).
-        lite: the queues of lite topics; None unless the store keeps light queues.
     """
 
     log: LogReader
     queues: ConsumeQueueStore
     index: IndexService | None
     deleted: Mapping[bytes, int]
-    lite: LiteTopics | None = None

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from rucola.common.numbers import INT64_MAX
 from rucola.errors import StoreDamagedError
-from rucola.formats.consume_queue import UNIT_BYTES
-from rucola.formats.lite import lite_topic
+from rucola.formats.light_queue import lite_topic
 from rucola.runtime.files import Files
 from rucola.store.lite.lite_queue import LiteQueue
 from rucola.store.lite.lite_topics import LiteTopics
@@ -74,7 +73,7 @@ def export_queues(
 
 
 def _export(files: Files, root: str, store: OfflineStore, progress: Callable[[int, int], None]) -> ExportedQueues:
-    topics = LiteTopics(files, root, UNIT_BYTES, store.log)
+    topics = LiteTopics(files, root, 1, store.log)
     if not files.exists(topics.path):
         return ExportedQueues(0, 0, 0)
     load_lite(topics, files, INT64_MAX)

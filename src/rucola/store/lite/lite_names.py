@@ -12,12 +12,15 @@ from array import array
 
 from rucola.formats.checksum import crc32
 from rucola.formats.lite import (
+    NAME_CRC_BYTES,
+    NAME_HEAD_BYTES,
     encode_name,
     fill_slots,
     find_name,
     hash_name,
     hash_names,
     insert_name,
+    name_at,
     refill_slots,
     remove_name,
     set_parents,
@@ -25,9 +28,7 @@ from rucola.formats.lite import (
 )
 from rucola.runtime.files import Files
 
-_HEAD_BYTES = 5
-_CRC_BYTES = 4
-_ENTRY_BYTES_MIN = _HEAD_BYTES + 3 + _CRC_BYTES
+_ENTRY_BYTES_MIN = NAME_HEAD_BYTES + 3 + NAME_CRC_BYTES
 _FILE_BYTES_MAX = (1 << 32) - 1
 """Positions of names have 32 bits."""
 _PARTS = 256
@@ -173,9 +174,7 @@ class LiteNames:
 
     def name(self, name_id: int) -> bytes:
         """Returns the name with this id."""
-        position = self.positions[name_id]
-        start = position + _HEAD_BYTES
-        return bytes(self.blob[start : start + self.blob[position + 4]])
+        return name_at(self.blob, self.positions[name_id])
 
     def number_of(self, parent: bytes) -> int:
         """Returns the number of a parent topic; gives it one if it has none."""

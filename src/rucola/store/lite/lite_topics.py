@@ -19,16 +19,8 @@ from typing import NamedTuple
 
 from rucola.common.numbers import INT64_MAX
 from rucola.formats.checksum import crc32
-from rucola.formats.lite import (
-    DISTANCE_MAX,
-    PHYSICAL_OFFSET_MAX,
-    QUEUE_OFFSET_MAX,
-    LiteUnit,
-    encode_unit,
-    find_rows,
-    lite_name,
-    lite_topic,
-)
+from rucola.formats.light_queue import lite_name, lite_topic
+from rucola.formats.lite import DISTANCE_MAX, PHYSICAL_OFFSET_MAX, QUEUE_OFFSET_MAX, LiteUnit, encode_unit, find_rows
 from rucola.runtime.files import Files
 from rucola.store.lite.lite_names import LiteNames
 from rucola.store.lite.lite_queue import LiteQueue
@@ -84,15 +76,15 @@ class LiteTopics:
 
     Args:
         root: the store's directory.
-        segment_bytes: see ``LiteUnits``.
+        segment_units: number of units in a segment of a new store; a store keeps the length that its segments have.
         log: the log to which the units point.
     """
 
-    def __init__(self, files: Files, root: str, segment_bytes: int, log: LogReader) -> None:
+    def __init__(self, files: Files, root: str, segment_units: int, log: LogReader) -> None:
         self.path = f"{root}/{DIRECTORY}"
         self._files = files
         self._log = log
-        self._segment_bytes = segment_bytes
+        self._segment_units = segment_units
         self.synced_file = LiteSyncedFile(files, f"{self.path}/synced")
         self.clear()
 
@@ -100,7 +92,7 @@ class LiteTopics:
         """Forgets everything in memory."""
         self.names = LiteNames(self._files, f"{self.path}/names", hash(self.path))
         self.columns = LiteColumns()
-        self.units = LiteUnits(self._files, f"{self.path}/units", self._segment_bytes)
+        self.units = LiteUnits(self._files, f"{self.path}/units", self._segment_units)
         self.live = array("q")
         self.newest_physical = self.repeated_to = 0
         self.is_complete = False

@@ -23,12 +23,11 @@ class LiteUnits:
 
     Args:
         path: the directory, which need not exist.
-        segment_bytes: length in bytes of the segments of a new store, a multiple of 40. A store keeps the length that
-            its segments have.
+        segment_units: see ``LiteTopics``.
     """
 
-    def __init__(self, files: Files, path: str, segment_bytes: int) -> None:
-        self.segments = SegmentList(files, path, segment_bytes, scattered=True)
+    def __init__(self, files: Files, path: str, segment_units: int) -> None:
+        self.segments = SegmentList(files, path, segment_units * LITE_UNIT_BYTES, scattered=True)
         self.end = 0
         self.synced = 0
         self._files = files

@@ -20,8 +20,7 @@ from rucola.common.message_const import (
 from rucola.common.numbers import number_in
 from rucola.common.sysflag import MessageSysFlag
 from rucola.formats.batch_consume_queue import BATCH_SIZE_MAX
-from rucola.formats.light_queue import allows_light_queues, light_queue_names
-from rucola.formats.lite import is_lite
+from rucola.formats.light_queue import allows_light_queues, is_lite, light_queue_names
 from rucola.formats.properties import decode_properties, java_order
 from rucola.store.queue.consume_queue_store import QUEUE_ID_MAX, ConsumeQueueStore
 

@@ -13,17 +13,20 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from rucola.common.numbers import INT32_MAX
 from rucola.errors import DiskError
-from rucola.formats.lite import is_lite
+from rucola.formats.light_queue import is_lite
 from rucola.formats.segment_name import is_segment_name, segment_name
 from rucola.runtime.files import Files
-from rucola.store.lite.lite_topics import LiteTopics
 from rucola.store.log.log_reader import LogReader
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.queue_factory import QueueFactory, QueueOptions, is_queue_directory
 from rucola.store.queue.readable_queue import ReadableQueue
+
+if TYPE_CHECKING:
+    from rucola.store.lite.lite_topics import LiteTopics
 
 QUEUE_ID_MAX = 1 << 16
 """Limit of queue ids: messages are appended only to queues with smaller ids. Stores that Rucola did not write may have

@@ -20,8 +20,7 @@ from rucola.common.kernel_columns import (
 )
 from rucola.common.message_const import INNER_MULTI_DISPATCH
 from rucola.common.sysflag import PREPARED_BIT
-from rucola.formats.light_queue import allows_light_queues, light_queue_offsets
-from rucola.formats.lite import is_lite
+from rucola.formats.light_queue import allows_light_queues, is_lite, light_queue_offsets
 from rucola.formats.message import RECORD_BYTES_MIN
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.consume_queue import ConsumeQueue

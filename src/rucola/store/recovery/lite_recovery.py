@@ -15,16 +15,8 @@ from array import array
 
 from rucola.errors import StoreDamagedError
 from rucola.formats.checksum import crc32
-from rucola.formats.lite import (
-    LITE_UNIT_BYTES,
-    apply_units,
-    check_units,
-    checksum_names,
-    count_live,
-    is_lite,
-    lite_name,
-    rows_above,
-)
+from rucola.formats.light_queue import is_lite, lite_name
+from rucola.formats.lite import LITE_UNIT_BYTES, apply_units, check_units, checksum_names, count_live, rows_above
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.lite.lite_table import TableHead, encode_parts, read_table, write_table

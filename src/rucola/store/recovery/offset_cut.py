@@ -6,9 +6,10 @@ Queues get other messages at these offsets, and a consumer that goes on there wo
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from rucola.errors import FormatError
-from rucola.formats.lite import is_lite
+from rucola.formats.light_queue import is_lite
 from rucola.formats.tables import (
     consumer_offset_pieces,
     decode_consumer_offsets,
@@ -18,8 +19,10 @@ from rucola.formats.tables import (
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.dispatch import SCHEDULE_TOPIC
-from rucola.store.lite.lite_topics import LiteTopics
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
+
+if TYPE_CHECKING:
+    from rucola.store.lite.lite_topics import LiteTopics
 
 logger = logging.getLogger(__name__)
 _CONSUMERS = ("consumerOffset.json", "lmqConsumerOffset.json")

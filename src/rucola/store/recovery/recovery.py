@@ -35,7 +35,6 @@ from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.log_end import LogEnd, scan
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.parts import StoreParts
-from rucola.store.recovery.lite_recovery import complete_lite, open_lite
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.queue_mend import QueueMend
@@ -87,7 +86,7 @@ class Recovery:
         self._log = parts.log
         self._queues = parts.queues
         self._index = parts.index
-        self._lite = parts.lite
+        self._lite = parts.queues.lite
         self._dispatcher = dispatcher
         self._marks = marks
         self._watermark = watermark
@@ -252,6 +251,9 @@ class Recovery:
         index_from = log.boundary(max(self._index_from(physical_end), log.min_offset))
         lite_from = physical_end
         if self._lite is not None:
+            # Imported only here, because few stores have lite topics.
+            from rucola.store.recovery.lite_recovery import open_lite
+
             lite_from = open_lite(self._lite, self._files, self._quarantine, queues_from, log.min_offset)
             self._dispatcher.lite_from = lite_from
         self._dispatcher.position = min(queues_from, index_from, lite_from)
@@ -288,6 +290,8 @@ class Recovery:
         self._dispatcher.publish()
         self._dispatcher.sync()
         if self._lite is not None:
+            from rucola.store.recovery.lite_recovery import complete_lite
+
             complete_lite(self._lite, self._queues)
         self._queues.close()
         return count

@@ -11,7 +11,8 @@ from struct import Struct
 
 from rucola.errors import StoreDamagedError
 from rucola.formats.checksum import crc32
-from rucola.formats.lite import LITE_UNIT_BYTES, QUEUE_OFFSET_MAX, decode_unit, is_lite, lite_name
+from rucola.formats.light_queue import is_lite, lite_name
+from rucola.formats.lite import LITE_UNIT_BYTES, QUEUE_OFFSET_MAX, decode_unit
 from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.files import Files
 from rucola.store.lite.lite_names import LiteNames

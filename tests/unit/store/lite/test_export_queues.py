@@ -10,7 +10,7 @@ from tests.unit.store.stores import HOST, opened
 
 from rucola.common.message import StoreMessage
 from rucola.errors import StoreDamagedError, StoreLockedError
-from rucola.formats.lite import lite_topic
+from rucola.formats.light_queue import lite_topic
 from rucola.runtime.files import Files
 from rucola.store.doctor.export_queues import ExportedQueues, export_queues
 from rucola.store.inspect.summary import store_info

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from tests.lite_ledger import lite_config, lite_message
 
-from rucola.formats.lite import lite_topic
+from rucola.formats.light_queue import lite_topic
 from rucola.store.lite.lite_topics import LiteTopics
 from rucola.store.recovery import lite_recovery
 from rucola.testing.store_life import ROOT, StoreLife, empty_disk

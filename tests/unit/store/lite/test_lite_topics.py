@@ -13,7 +13,8 @@ from tests.unit.store.stores import opened as opened_store
 
 from rucola.common.message import StoreMessage
 from rucola.errors import DiskError, DiskFullError
-from rucola.formats.lite import LITE_UNIT_BYTES, decode_unit, encode_unit, is_lite, lite_topic
+from rucola.formats.light_queue import is_lite, lite_topic
+from rucola.formats.lite import LITE_UNIT_BYTES, decode_unit, encode_unit
 from rucola.formats.tables import decode_consumer_offsets
 from rucola.runtime.files import Files
 from rucola.store.lite.lite_topics import LiteTopics
