@@ -123,7 +123,7 @@ class Broker:
         slave = self.running.slave
         if slave is None:
             return ""
-        acts = ", acts for it" if self._acts else ""
+        acts = ", acts for it" if self.running.acts() else ""
         return f"{self.config.broker_id} of {slave.master or 'a master not found yet'}{acts}"
 
     @property
@@ -136,7 +136,7 @@ class Broker:
     @property
     def trouble(self) -> str:
         """Why messages are not accepted or not delivered, or why a slave is not in sync; empty if nothing is wrong."""
-        return self._closed or self._refusal or self._offline or ("" if self._acts else self.not_in_sync)
+        return self._closed or self._refusal or self._offline or ("" if self.running.acts() else self.not_in_sync)
 
     @property
     def _closed(self) -> str:
@@ -152,11 +152,6 @@ class Broker:
         return "" if replication is None else replication.trouble
 
     @property
-    def _acts(self) -> bool:
-        """Whether this slave acts for its master."""
-        return self.running.acting is not None and self.running.acting.acts
-
-    @property
     def _offline(self) -> str:
         """Why the broker has not registered yet, if it asks its slaves first; else empty."""
         return "" if self.running.pre_online is None else self.running.pre_online.waits_for
@@ -164,7 +159,7 @@ class Broker:
     @property
     def remark(self) -> str:
         """What is wrong although messages are accepted and delivered; empty if nothing is."""
-        if self._acts:
+        if self.running.acts():
             return f"acts for its master, {self.not_in_sync or 'in sync'}"
         replication = self.running.replication
         return "" if replication is None else replication.remark

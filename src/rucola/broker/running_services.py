@@ -96,7 +96,7 @@ class RunningServices:
         self.transactions = _transactions(services, self.transaction_checks)
         rule: ReadRule | None = None
         if config.slave_read_enable or self.slave is not None:
-            rule = ReadRule(config, services.groups, None if self.slave is None else self._is_linked, self._acts)
+            rule = ReadRule(config, services.groups, None if self.slave is None else self._is_linked, self.acts)
         self.pull = PullMessageProcessor(services, loop.call_later, rule)
         self.hold = self.pull.hold
         self.group: GroupWatch | None = None
@@ -160,7 +160,8 @@ class RunningServices:
 
         return PreOnline(self.services, self.outer_api, replication.server, self.master_addresses)
 
-    def _acts(self) -> bool:
+    def acts(self) -> bool:
+        """Whether this slave acts for its master."""
         return self.acting is not None and self.acting.acts
 
     def _is_linked(self) -> bool:

@@ -35,6 +35,7 @@ from rucola.broker.subscription.subscription_group_manager import SubscriptionGr
 from rucola.broker.timer.timer_delivery import TimerDelivery
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.broker.transaction.half_messages import HalfMessages
+from rucola.formats.light_queue import is_lite
 from rucola.runtime.background_imports import BackgroundImports
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
@@ -217,12 +218,14 @@ class BrokerServices:
 
     def clamp_offsets(self) -> None:
         """Moves consumer offsets outside of their queues to the nearer end."""
-        topics = self.store.topics_with_queues()
+        topics, lite = self.store.topics_with_queues(), self.store.lite
 
         def range_of(topic: str, queue_id: int) -> tuple[int, int]:
             name = topic.encode("utf-8", "surrogateescape")
+            if lite is not None and is_lite(name):
+                return 0, lite.next_offset(name)
             if name not in topics:  # a look-up for each queue of 20,000 groups would take seconds
                 return 0, 0
-            return self.store.min_queue_offset(name, queue_id), self.store.max_queue_offset(name, queue_id)
+            return self.store.queue_range(name, queue_id)
 
         self.offsets.clamp(range_of)

@@ -65,6 +65,13 @@ class ActingSlave:
         else:
             self._slave.found("", "")
 
+    def told(self, ha_address: str, broker_address: str) -> None:
+        """A master that returns tells where it is. A slave that does not know yet that its group has a master copies
+        the log only: its own tables are newer until the master has fetched the progress from them.
+        """
+        follows = self._acting.duty is Duty.FOLLOWS
+        self._slave.told(ha_address, broker_address if follows else "")
+
     async def _follow(self, change: DutyChange) -> None:
         try:
             told = await self.api.exchange(change.master_address, ExchangeHAInfoRequestHeader())

@@ -261,8 +261,10 @@ class ConsumerOffsetManager:
         self._changed = self._changed or error is not None
 
     def _remove(self, matches: Callable[[str], bool]) -> None:
-        for key in [key for key in self.table if matches(key)]:
+        removed = [key for key in self.table if matches(key)]
+        for key in removed:
             del self.table[key]
+        if removed:
             self._changed = True
             self.data_version = self.data_version.next(self._wall_ms())
 

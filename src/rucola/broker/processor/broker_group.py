@@ -52,7 +52,6 @@ class BrokerGroupProcessor:
                 address=header.master_ha_address,
                 broker=header.master_address,
             )
-            # A slave that acts copies the log only: its tables are the newer ones until the master has fetched them.
-            acts = running.acting is not None and running.acting.acts
-            running.slave.told(header.master_ha_address, "" if acts else header.master_address or "")
+            follower = running.slave if running.acting is None else running.acting
+            follower.told(header.master_ha_address, header.master_address or "")
         return success(command)

@@ -528,7 +528,10 @@ def test_offsets_beyond_the_queues_of_the_master_are_clamped(tmp_path: Path) -> 
 # -- request 906 -------------------------------------------------------------------------------------------------------
 
 
-def test_tables_of_a_master_that_has_not_fetched_the_progress_are_not_copied(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("duty", "copies"), [(Duty.UNKNOWN, False), (Duty.ACTS, False), (Duty.FOLLOWS, True)])
+def test_tables_of_a_master_that_has_not_fetched_the_progress_are_not_copied(
+    tmp_path: Path, duty: Duty, copies: bool
+) -> None:
     """The slave copied them as soon as it was told of the master, which then fetched its own old offsets."""
 
     async def scene() -> None:
@@ -536,10 +539,12 @@ def test_tables_of_a_master_that_has_not_fetched_the_progress_are_not_copied(tmp
             await pair.begin(b"0")
             await pair.left_alone()
             told: list[tuple[str, str]] = []
-            pair.slave.running.slave.told = lambda *addresses: told.append(addresses)  # type: ignore
+            running = pair.slave.running
+            running.slave.told = lambda *addresses: told.append(addresses)  # type: ignore
+            running.acting._acting.duty = duty  # type: ignore
             fields = {"masterHaAddress": "127.0.0.1:1", "masterAddress": "127.0.0.1:2", "masterFlushOffset": "0"}
             assert (await pair.ask_slave(RequestCode.EXCHANGE_BROKER_HA_INFO, fields)).code == 0
-            assert told == [("127.0.0.1:1", "")]
+            assert told == [("127.0.0.1:1", "127.0.0.1:2" if copies else "")]
 
     run_virtual(scene())
 
