@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "src" / "rucola" / "client"
 TARGETS = ROOT / "src" / "rucola" / "sync"
 FACES = {
+    "lite_consumer": "LiteConsumer",
     "lite_pull_consumer": "LitePullConsumer",
     "producer": "Producer",
     "pull_consumer": "PullConsumer",
@@ -41,15 +42,22 @@ VALUES = {
         "AllocateMessageQueueStrategy",
     ],
     "rucola.client.config": ["ProducerConfig", "PullConsumerConfig"],
-    "rucola.client.consumer_config": ["LitePullConsumerConfig", "PushConsumerConfig", "SimpleConsumerConfig"],
+    "rucola.client.consumer_config": [
+        "LiteConsumerConfig",
+        "LitePullConsumerConfig",
+        "PushConsumerConfig",
+        "SimpleConsumerConfig",
+    ],
     "rucola.client.listener": [
         "ConsumeConcurrentlyContext",
         "ConsumeConcurrentlyStatus",
         "ConsumeOrderlyContext",
         "ConsumeOrderlyStatus",
+        "ConsumeResultSuspend",
         "MessageListener",
         "ReconsumeLater",
     ],
+    "rucola.client.lite_offset": ["LiteOffset"],
     "rucola.client.message_selector": ["MessageSelector"],
     "rucola.client.pull_result": ["PullResult", "PullStatus", "RawPullResult"],
     "rucola.client.queue_selector": ["QueueSelector"],
@@ -67,6 +75,7 @@ VALUES = {
         "ClientError",
         "ConfigError",
         "FormatError",
+        "LiteQuotaError",
         "NoRouteError",
         "OptionsError",
         "RemotingClosedError",

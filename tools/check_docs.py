@@ -38,6 +38,7 @@ BUDGETS = {
     "docs/lake-changes.md": 900,
     "docs/lakehouse.md": 1100,
     "docs/lake-storage.md": 600,
+    "docs/lite.md": 1700,
     "docs/log-archive.md": 400,
     "docs/log-events.md": 450,
     "docs/metrics.md": 350,

@@ -28,15 +28,23 @@ if TYPE_CHECKING:
         AllocateMessageQueueStrategy,
     )
     from rucola.client.config import ProducerConfig, PullConsumerConfig
-    from rucola.client.consumer_config import LitePullConsumerConfig, PushConsumerConfig, SimpleConsumerConfig
+    from rucola.client.consumer_config import (
+        LiteConsumerConfig,
+        LitePullConsumerConfig,
+        PushConsumerConfig,
+        SimpleConsumerConfig,
+    )
     from rucola.client.listener import (
         ConsumeConcurrentlyContext,
         ConsumeConcurrentlyStatus,
         ConsumeOrderlyContext,
         ConsumeOrderlyStatus,
+        ConsumeResultSuspend,
         MessageListener,
         ReconsumeLater,
     )
+    from rucola.client.lite_consumer import LiteConsumer
+    from rucola.client.lite_offset import LiteOffset
     from rucola.client.lite_pull_consumer import LitePullConsumer
     from rucola.client.message_selector import MessageSelector
     from rucola.client.producer import Producer
@@ -56,6 +64,7 @@ if TYPE_CHECKING:
         ClientError,
         ConfigError,
         FormatError,
+        LiteQuotaError,
         NoRouteError,
         OptionsError,
         RemotingClosedError,
@@ -90,9 +99,14 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
+    "ConsumeResultSuspend",
     "FormatError",
+    "LiteConsumer",
+    "LiteConsumerConfig",
+    "LiteOffset",
     "LitePullConsumer",
     "LitePullConsumerConfig",
+    "LiteQuotaError",
     "LocalTransactionState",
     "Message",
     "MessageExt",
@@ -148,9 +162,14 @@ _MODULES = {
     "ConsumeFromWhere": "rucola.protocol.bodies.heartbeat",
     "ConsumeOrderlyContext": "rucola.client.listener",
     "ConsumeOrderlyStatus": "rucola.client.listener",
+    "ConsumeResultSuspend": "rucola.client.listener",
     "FormatError": "rucola.errors",
+    "LiteConsumer": "rucola.client.lite_consumer",
+    "LiteConsumerConfig": "rucola.client.consumer_config",
+    "LiteOffset": "rucola.client.lite_offset",
     "LitePullConsumer": "rucola.client.lite_pull_consumer",
     "LitePullConsumerConfig": "rucola.client.consumer_config",
+    "LiteQuotaError": "rucola.errors",
     "LocalTransactionState": "rucola.client.transaction_listener",
     "Message": "rucola.common.message",
     "MessageExt": "rucola.common.message",

@@ -345,6 +345,23 @@ class TopicNotExistError(ClientError):
     """No broker has the topic, and none creates it automatically."""
 
 
+class LiteQuotaError(ClientError):
+    """A consumer may not subscribe to more lite topics.
+
+    Args:
+        lite_topics: the lite topics to which it is not subscribed.
+        quota: the quota that is exceeded, and whose it is.
+    """
+
+    def __init__(self, lite_topics: list[str], quota: str) -> None:
+        super().__init__(lite_topics, quota)
+        self.lite_topics, self.quota = lite_topics, quota
+
+    def __str__(self) -> str:
+        more = f" and {len(self.lite_topics) - 1} more" if len(self.lite_topics) > 1 else ""
+        return f"not subscribed to lite topic {self.lite_topics[0]}{more}: {self.quota}"
+
+
 class RequestTimeoutError(RucolaError):
     """The reply to a request did not arrive in time. The request may have been consumed, and its reply may still
     arrive.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Sequence
 
+from rucola.common import message_const
+from rucola.common.lite_topics import check_lite_topic
 from rucola.common.message import Message, MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.common.numbers import INT64_MAX
@@ -62,3 +64,29 @@ def check_topics(topics: Sequence[str]) -> Sequence[str]:
     if isinstance(topics, str):
         raise ClientError(f"topics must be a list of names, not the string {topics!r}")
     return topics
+
+
+_NOT_WITH_LITE_TOPIC = {
+    **dict.fromkeys(message_const.DELAYING, "be delayed"),
+    message_const.SHARDING_KEY: "have a sharding key",
+    message_const.PRIORITY: "have a priority",
+    message_const.TRAN_MSG: "belong to a transaction",
+}
+
+
+def check_lite_message(message: Message, queue: object = None, selector: object = None) -> None:
+    """Raises ``ClientError`` if ``message``, which has a lite topic, cannot be sent to it.
+
+    Args:
+        message: the message.
+        queue: the queue that the application has chosen, if any.
+        selector: the application's queue selector, if any.
+    """
+    name = check_lite_topic(message.lite_topic)
+    for key, what in _NOT_WITH_LITE_TOPIC.items():
+        if key in message.properties:
+            raise ClientError(f"a message of lite topic {name} cannot {what}")
+    if queue is not None or selector is not None:
+        raise ClientError(
+            f"a message of lite topic {name} goes to the queue of its lite topic; it cannot have a queue or a selector"
+        )

@@ -271,3 +271,74 @@ class SimpleConsumerConfig(ClientConfig):
         "Exception: in a queue from which no message has expired yet, false also means the first message (in RocketMQ "
         "only if the first message is in memory).",
     )
+
+
+@documented
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiteConsumerConfig(ClientConfig):
+    """Settings of a lite consumer."""
+
+    consume_thread_max: int = option(
+        "consumeThreadMax", 20, "Largest number of listener calls that run at the same time.", minimum=1, maximum=1000
+    )
+    max_reconsume_times: int = option(
+        "maxReconsumeTimes",
+        -1,
+        "How many times a failed message is consumed again before it becomes a dead letter. -1 means 16 times.",
+        minimum=-1,
+    )
+    retry_delay_ms: int = option(
+        "retryDelayMillis",
+        1_000,
+        "Pause of a lite topic after its first failure; doubled after each further one, up to a minute. Rucola's own.",
+        unit="ms",
+        minimum=10,
+        maximum=60_000,
+    )
+    invisible_duration_ms: int = option(
+        "invisibleDuration",
+        60_000,
+        "How long messages are hidden from the other consumers of the group, before this is renewed.",
+        unit="ms",
+        minimum=10_000,
+        maximum=43_200_000,
+    )
+    renew_max_duration_ms: int = option(
+        "renewMaxTimeMillis",
+        10_800_000,
+        "Longest time that messages stay hidden while they are handled, or wait for a retry.",
+        unit="ms",
+        minimum=10_000,
+    )
+    pop_batch_nums: int = option("popBatchNums", 32, "Number of messages that one pop requests.", minimum=1, maximum=32)
+    broker_suspend_max_time_ms: int = option(
+        "brokerSuspendMaxTimeMillis",
+        15_000,
+        "How long the broker holds a pop while there is no message.",
+        unit="ms",
+        minimum=1,
+    )
+    pull_threshold_for_all: int = option(
+        "pullThresholdForAll", 10_000, "Pops pause while this number of messages or more are in memory.", minimum=1
+    )
+    pull_threshold_size_for_all: int = option(
+        "pullThresholdSizeForAll",
+        100,
+        "Pops pause while the messages in memory have this total size or more. Rucola's own.",
+        unit="MiB",
+        minimum=1,
+        maximum=102_400,
+    )
+    lite_subscription_quota: int = option(
+        "liteSubscriptionQuota",
+        2_000,
+        "Largest number of lite topics; the attribute `lite.sub.client.quota` of the group may set another limit.",
+        minimum=1,
+    )
+    await_termination_ms: int = option(
+        "awaitTerminationMillisWhenShutdown",
+        30_000,
+        "How long `shutdown` waits for running listener calls and for the bodies of loops.",
+        unit="ms",
+        minimum=0,
+    )

@@ -247,6 +247,11 @@ class Deliveries:
         """Whether ``owner`` is in the body of a loop."""
         return any(loop.queue is not None and loop.owner is owner for loop in self._loops)
 
+    @property
+    def has_loops(self) -> bool:
+        """Whether a loop has a message, or waits for one."""
+        return bool(self._waiting) or any(loop.queue is not None for loop in self._loops)
+
     def has_given(self, queue: DeliveryQueue) -> bool:
         """Whether the body of a loop has a message of ``queue``."""
         return any(loop.queue is queue for loop in self._loops)

@@ -7,6 +7,7 @@ thread pool, the call lasts until that is done.
 A listener that raises has failed. What a result means:
 
 - None and a status of success: consumed. A status of failure: failed.
+- ``ConsumeResultSuspend``: the message comes again later. Only a lite consumer knows it; elsewhere the call has failed.
 - ``False``: failed, since functions that return it mostly say that they did not do the work. Every line in the log
   about it tells what to return instead.
 - An exception, a generator or a function, returned by mistake: failed, since the work was not done.
@@ -27,6 +28,7 @@ import inspect
 import logging
 import types
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from enum import Enum
 from typing import Any, cast
 
@@ -44,6 +46,8 @@ MessageListener = Callable[[MessageExt], Any]
 """Takes one message."""
 BatchListener = Callable[[list[MessageExt], Any], Any]
 """A listener that takes a list of messages from the same queue, and the context."""
+EvictionListener = Callable[[str], Any]
+"""Takes the name of a lite topic."""
 
 
 class ConsumeConcurrentlyStatus(Enum):
@@ -83,6 +87,8 @@ _NOT_CALLED = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, 
 _NOT_RUN = (types.GeneratorType, types.AsyncGeneratorType)
 _HINT = "return nothing if the message was consumed; otherwise raise an exception, for example ReconsumeLater()"
 _SHOWN_CHARACTERS = 200
+SUSPEND_MIN_MS, SUSPEND_MAX_MS = 50, 43_200_000
+"""Shortest and longest time of a suspension, in ms (RocketMQ's client for Java; its servers)."""
 
 
 class ReconsumeLater(Exception):  # noqa: N818 - a result, not an error
@@ -102,6 +108,31 @@ class ReconsumeLater(Exception):  # noqa: N818 - a result, not an error
         check_number("delay_level", delay_level, -1, INT32_MAX)
         super().__init__(delay_level)
         self.delay_level = delay_level
+
+
+class ConsumeResultSuspend:
+    """A result of the listener of a ``LiteConsumer``: the message, and those behind it in its lite topic, come again
+    after a time. Unlike a failure, this costs no attempt.
+
+    RocketMQ's brokers count an attempt if the message was delivered for the first time.
+
+    Args:
+        duration: at least 50 ms, at most 12 h.
+
+    Raises:
+        ClientError: the duration is not a ``timedelta``, or out of range.
+    """
+
+    __slots__ = ("milliseconds",)
+
+    def __init__(self, duration: timedelta) -> None:
+        if not isinstance(duration, timedelta):
+            raise ClientError(f"duration must be a datetime.timedelta, not {shown(duration)}")
+        self.milliseconds = duration // timedelta(milliseconds=1)
+        check_number("duration in milliseconds", self.milliseconds, SUSPEND_MIN_MS, SUSPEND_MAX_MS)
+
+    def __repr__(self) -> str:
+        return f"ConsumeResultSuspend({self.milliseconds} ms)"
 
 
 class ConsumeConcurrentlyContext:
@@ -241,6 +272,8 @@ class Listener:
         kind = type(result)  # isinstance would also ask the result for its class, which may be the application's code
         if issubclass(kind, _MEANINGS):
             return cast("Meaning", result)
+        if kind is ConsumeResultSuspend:
+            return FailedCall(ClientError("only the listener of a LiteConsumer can suspend a message"))
         if issubclass(kind, BaseException):
             return FailedCall(cast("BaseException", result))
         not_done = issubclass(kind, (*_NOT_RUN, *_NOT_CALLED)) or _is_exception_class(result)

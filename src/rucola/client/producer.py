@@ -11,13 +11,13 @@ from ipaddress import ip_address
 from threading import get_ident as _get_ident
 from typing import TYPE_CHECKING
 
-from rucola.client.checks import check_message, check_number, check_queue_of
+from rucola.client.checks import check_lite_message, check_message, check_number, check_queue_of
 from rucola.client.config import ClientConfig, ProducerConfig
 from rucola.client.faces import Asynchronous
 from rucola.client.instance import ClientInstance, check_group
 from rucola.client.message_encoder import MessageEncoder
 from rucola.client.pending_send import BATCH, MESSAGE, REPLY, PendingSend, SendTerms, TimedSend, retry_send
-from rucola.client.queue_selector import ChosenQueue, QueueSelector, by_sharding_key
+from rucola.client.queue_selector import ChosenQueue, QueueSelector, by_lite_topic, by_sharding_key
 from rucola.client.request_reply import RequestTable, reply_message
 from rucola.client.send_many import ManyMessages
 from rucola.client.send_pipeline import SendPipeline, not_open
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 _UNIQ_KEY = message_const.UNIQ_KEY
 _TIMED = frozenset({message_const.TIMER_DELAY_SEC, message_const.TIMER_DELAY_MS, message_const.TIMER_DELIVER_MS})
-_SPECIAL = _TIMED | {message_const.SHARDING_KEY} | RESERVED
+_SPECIAL = _TIMED | {message_const.SHARDING_KEY, message_const.LITE_TOPIC} | RESERVED
 """These properties affect how a message is sent, or are refused. A message with one of them takes the slower general
 path.
 """
-_NOT_IN_BATCH = message_const.DELAYING | RESERVED
+_NOT_IN_BATCH = message_const.DELAYING | {message_const.LITE_TOPIC} | RESERVED
 
 
 class Producer(Asynchronous):
@@ -201,8 +201,8 @@ class Producer(Asynchronous):
 
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.
-            queue: a queue of the message's topic. By default, a message with a sharding key goes to the queue of the
-                key, and other messages go to the queues in turn.
+            queue: a queue of the message's topic. By default, a message with a sharding key or a lite topic goes to
+                the queue of that, and other messages go to the queues in turn.
             selector: called with the queues of the topic and the message; returns one of the queues.
             timeout_ms: for all attempts together; by default as configured.
 
@@ -245,7 +245,8 @@ class Producer(Asynchronous):
         """Sends any number of messages to any topics, with several requests in flight at a time.
 
         Messages of the same topic are combined into batches of up to ``send_many_batch_bytes``. Each batch goes to one
-        queue; the order of the batches is not guaranteed. A message with a sharding key goes to the queue of its key.
+        queue; the order of the batches is not guaranteed. A message with a sharding key goes to the queue of its key; a
+        message with a lite topic goes to the queue of that, alone.
 
         Args:
             messages: the messages; each gets a UNIQ_KEY unless it has one.
@@ -502,6 +503,8 @@ class Producer(Asynchronous):
         check_message(message)
         marks = {message_const.TRAN_MSG: "true", message_const.PGROUP: self._group}
         refuse_reserved(message.properties)
+        if message.lite_topic is not None:
+            raise ClientError(f"a message of lite topic {message.lite_topic} cannot belong to a transaction")
         half = SystemMessage(message.topic, message.body, flag=message.flag, properties=message.properties | marks)
         chosen, make = self._chosen(half, None, None)
         if self._trace is not None:
@@ -544,6 +547,9 @@ class Producer(Asynchronous):
             refuse_reserved(message.properties)
         elif message_const.RECONSUME_TIME in message.properties and is_retry_topic(message.topic):
             make = retry_send(message)
+        if message_const.LITE_TOPIC in message.properties and not isinstance(message, SystemMessage):
+            check_lite_message(message, queue, selector)
+            return ChosenQueue(message, by_lite_topic), make
         if queue is not None:
             check_queue_of(queue, message.topic)
             if selector is not None:
@@ -580,6 +586,10 @@ class Producer(Asynchronous):
                 )
             if not _NOT_IN_BATCH.isdisjoint(message.properties):
                 refuse_reserved(message.properties)
+                if message.lite_topic is not None:
+                    raise ClientError(
+                        "messages of lite topics cannot be sent as a batch; send_many sends them one by one"
+                    )
                 raise ClientError("messages of a batch cannot be delayed")
             if message.wait_store_ok != first.wait_store_ok:
                 raise ClientError("messages of a batch must have the same wait_store_ok")

@@ -1,4 +1,4 @@
-"""Choice of a message's queue by the application, or by the message's sharding key."""
+"""Choice of a message's queue by the application, or by the message's sharding key or lite topic."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rucola.client.application_call import FailedCall, called
 from rucola.client.checks import check_queue_of
 from rucola.client.listener import shown
 from rucola.common.java import string_hash
+from rucola.common.lite_topics import lite_shard
 from rucola.common.message import Message
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError
@@ -55,3 +56,8 @@ def _refuse(outcome: object, topic: str) -> NoReturn:
 def by_sharding_key(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
     """The queue for the message's sharding key, the same that RocketMQ's ``SelectMessageQueueByHash`` chooses."""
     return queues[abs(string_hash(message.sharding_key or "")) % len(queues)]
+
+
+def by_lite_topic(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+    """The queue for the message's lite topic, the same that RocketMQ's proxy chooses."""
+    return queues[lite_shard(message.lite_topic or "", len(queues))]

@@ -44,12 +44,9 @@ class SendBack:
 
     def __init__(self, member: GroupMember, namesrv: str, config: PushConsumerConfig, clock: Clock) -> None:
         self._member = member
-        self._namesrv = namesrv
-        self._clock = clock
-        self._config = config
         unlimited = ORDERLY_TIMES_MAX if config.consume_orderly else TIMES_MAX
         self._times_max = config.max_reconsume_times if config.max_reconsume_times >= 0 else unlimited
-        self._producer: Producer | None = None
+        self._inner = InnerProducer(namesrv, config, clock)
 
     async def send_back(self, message: MessageExt, delay_level: int) -> bool:
         """Asks the broker to deliver a message again: by request 36 or, if that fails, as a new message. If the new
@@ -102,7 +99,7 @@ class SendBack:
         """Sends a copy to the group's retry topic; the broker makes it a dead letter after too many retries."""
         try:
             copy = self._copy(message)
-            await (await self._inner()).send(copy)
+            await (await self._inner.get()).send(copy)
             return True
         except RucolaError as error:  # also a body that cannot be read
             event(
@@ -126,16 +123,36 @@ class SendBack:
 
     async def shutdown(self) -> None:
         """Closes the inner producer, if there is one."""
-        if self._producer is not None:
-            await self._producer.shutdown()
+        await self._inner.shutdown()
 
-    async def _inner(self) -> Producer:
+
+class InnerProducer:
+    """The producer of a consumer, with the same name servers, credentials and TLS settings; made when it is first
+    needed.
+
+    Args:
+        namesrv: name servers, ``host:port`` separated by ``;``.
+        config: settings of the consumer.
+        clock: clock of the consumer.
+    """
+
+    def __init__(self, namesrv: str, config: ClientConfig, clock: Clock) -> None:
+        self._namesrv, self._config, self._clock = namesrv, config, clock
+        self._producer: Producer | None = None
+
+    async def get(self) -> Producer:
+        """The started producer."""
         if self._producer is None:
             settings = {each.name: getattr(self._config, each.name) for each in fields(ClientConfig)}
             config = ProducerConfig(**settings | {"enable_trace": False})
             self._producer = Producer(INNER_GROUP, self._namesrv, config, clock=self._clock)
             await self._producer.start()
         return self._producer
+
+    async def shutdown(self) -> None:
+        """Closes the producer, if there is one."""
+        if self._producer is not None:
+            await self._producer.shutdown()
 
 
 def _is_readable(message: MessageExt) -> bool:

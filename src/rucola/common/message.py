@@ -12,6 +12,7 @@ from typing import Any
 from rucola.common import message_const
 from rucola.common.hosts import host_text
 from rucola.common.ids import PhysicalOffset, QueueOffset
+from rucola.common.lite_topics import check_lite_topic, lite_queue_offset, lite_queue_topic
 from rucola.common.message_queue import MessageQueue
 from rucola.common.numbers import INT32_MAX, number_in
 from rucola.common.system_properties import application_properties, forwarded, were_read_from_broker
@@ -45,6 +46,8 @@ class Message:
         delay: how long the broker delays delivery; see ``delay`` below.
         deliver_at: when the broker delivers the message; see ``deliver_at`` below.
         sharding_key: messages with the same key go to the same queue and keep their order.
+        lite_topic: the lite topic of ``topic``, which must be a parent of type LITE: 1 to 64 letters, digits, ``_`` and
+            ``-``. The first message to a lite topic makes it.
         properties: further properties. Names and values must not be empty, and must not contain the characters U+0001
             and U+0002. The names of ``rucola.common.system_properties.RESERVED`` are refused when the message is sent.
 
@@ -66,6 +69,7 @@ class Message:
         delay: timedelta | None = None,
         deliver_at: datetime | None = None,
         sharding_key: str | None = None,
+        lite_topic: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
         self.topic = topic
@@ -100,6 +104,8 @@ class Message:
             self.deliver_at = deliver_at
         if sharding_key is not None:
             self.sharding_key = sharding_key
+        if lite_topic is not None:
+            self.lite_topic = lite_topic
 
     @property
     def tags(self) -> str | None:
@@ -183,6 +189,15 @@ class Message:
         if value is not None and (not isinstance(value, str) or not value):
             raise ClientError(f"sharding_key must be a str that is not empty, or None, not {value!r}")
         self._set(message_const.SHARDING_KEY, value)
+
+    @property
+    def lite_topic(self) -> str | None:
+        """The lite topic; None if the message belongs to an ordinary topic."""
+        return self.properties.get(message_const.LITE_TOPIC)
+
+    @lite_topic.setter
+    def lite_topic(self, value: str | None) -> None:
+        self._set(message_const.LITE_TOPIC, None if value is None else check_lite_topic(value))
 
     @property
     def wait_store_ok(self) -> bool:
@@ -315,6 +330,16 @@ class MessageExt(Message):
     def msg_id(self) -> str:
         """The id given by the sending client; without one, the offset id."""
         return self.uniq_key or self.offset_msg_id
+
+    @property
+    def lite_offset(self) -> int | None:
+        """The offset of the message in its lite topic; None if it is in none. It stays the same whenever the message is
+        delivered again. ``queue_offset`` is the offset in a queue of the parent topic.
+        """
+        lite_topic = self.lite_topic
+        if lite_topic is None:
+            return None
+        return lite_queue_offset(self.properties, lite_queue_topic(self.topic, lite_topic))
 
     @property
     def message_queue(self) -> MessageQueue:

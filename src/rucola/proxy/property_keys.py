@@ -15,7 +15,7 @@ from rucola.common import message_const
 
 TRACE_CONTEXT: Final = "TRACE_CONTEXT"
 PRIORITY: Final = message_const.PRIORITY
-LITE_TOPIC: Final = "__LITE_TOPIC"
+LITE_TOPIC: Final = message_const.LITE_TOPIC
 
 RESERVED_KEYS: Final = frozenset(
     {

@@ -19,15 +19,22 @@ if TYPE_CHECKING:
         AllocateMessageQueueStrategy,
     )
     from rucola.client.config import ProducerConfig, PullConsumerConfig
-    from rucola.client.consumer_config import LitePullConsumerConfig, PushConsumerConfig, SimpleConsumerConfig
+    from rucola.client.consumer_config import (
+        LiteConsumerConfig,
+        LitePullConsumerConfig,
+        PushConsumerConfig,
+        SimpleConsumerConfig,
+    )
     from rucola.client.listener import (
         ConsumeConcurrentlyContext,
         ConsumeConcurrentlyStatus,
         ConsumeOrderlyContext,
         ConsumeOrderlyStatus,
+        ConsumeResultSuspend,
         MessageListener,
         ReconsumeLater,
     )
+    from rucola.client.lite_offset import LiteOffset
     from rucola.client.message_selector import MessageSelector
     from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
     from rucola.client.queue_selector import QueueSelector
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
         ClientError,
         ConfigError,
         FormatError,
+        LiteQuotaError,
         NoRouteError,
         OptionsError,
         RemotingClosedError,
@@ -54,6 +62,7 @@ if TYPE_CHECKING:
     )
     from rucola.formats.compression import CompressionType
     from rucola.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
+    from rucola.sync.lite_consumer import LiteConsumer
     from rucola.sync.lite_pull_consumer import LitePullConsumer
     from rucola.sync.producer import Producer
     from rucola.sync.pull_consumer import PullConsumer
@@ -77,9 +86,14 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
+    "ConsumeResultSuspend",
     "FormatError",
+    "LiteConsumer",
+    "LiteConsumerConfig",
+    "LiteOffset",
     "LitePullConsumer",
     "LitePullConsumerConfig",
+    "LiteQuotaError",
     "LocalTransactionState",
     "Message",
     "MessageExt",
@@ -134,9 +148,14 @@ _MODULES = {
     "ConsumeFromWhere": "rucola.protocol.bodies.heartbeat",
     "ConsumeOrderlyContext": "rucola.client.listener",
     "ConsumeOrderlyStatus": "rucola.client.listener",
+    "ConsumeResultSuspend": "rucola.client.listener",
     "FormatError": "rucola.errors",
+    "LiteConsumer": "rucola.sync.lite_consumer",
+    "LiteConsumerConfig": "rucola.client.consumer_config",
+    "LiteOffset": "rucola.client.lite_offset",
     "LitePullConsumer": "rucola.sync.lite_pull_consumer",
     "LitePullConsumerConfig": "rucola.client.consumer_config",
+    "LiteQuotaError": "rucola.errors",
     "LocalTransactionState": "rucola.client.transaction_listener",
     "Message": "rucola.common.message",
     "MessageExt": "rucola.common.message",

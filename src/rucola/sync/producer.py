@@ -108,8 +108,8 @@ class Producer(Blocking):
 
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.
-            queue: a queue of the message's topic. By default, a message with a sharding key goes to the queue of the
-                key, and other messages go to the queues in turn.
+            queue: a queue of the message's topic. By default, a message with a sharding key or a lite topic goes to
+                the queue of that, and other messages go to the queues in turn.
             selector: called with the queues of the topic and the message; returns one of the queues.
             timeout_ms: for all attempts together; by default as configured.
 
@@ -151,7 +151,8 @@ class Producer(Blocking):
         """Sends any number of messages to any topics, with several requests in flight at a time.
 
         Messages of the same topic are combined into batches of up to ``send_many_batch_bytes``. Each batch goes to one
-        queue; the order of the batches is not guaranteed. A message with a sharding key goes to the queue of its key.
+        queue; the order of the batches is not guaranteed. A message with a sharding key goes to the queue of its key; a
+        message with a lite topic goes to the queue of that, alone.
 
         Args:
             messages: the messages; each gets a UNIQ_KEY unless it has one.

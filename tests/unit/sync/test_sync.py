@@ -21,7 +21,15 @@ from rucola.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rucola.protocol.frame import FrameBatch
 from rucola.remoting.server import Channel, RemotingServer
 
-FACES = ("LitePullConsumer", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer", "TransactionProducer")
+FACES = (
+    "LiteConsumer",
+    "LitePullConsumer",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "SimpleConsumer",
+    "TransactionProducer",
+)
 ROOT = Path(__file__).resolve().parents[3]
 TOOL = ROOT / "tools" / "async_to_sync.py"
 
@@ -251,7 +259,7 @@ def test_generated_files_are_current_and_a_change_is_seen(tmp_path):
 
 @pytest.mark.parametrize("name", FACES)
 def test_with_and_async_with_are_told_apart(name):
-    more = [object()] if name == "TransactionProducer" else []
+    more = {"TransactionProducer": [object()], "LiteConsumer": ["agents"]}.get(name, [])
 
     async def wrong(client: object) -> None:
         async with client:
