@@ -23,7 +23,8 @@ from rucola.errors import ClientError, RucolaError, SendManyError
 
 _MESSAGES_MAX = 1_000
 """Largest number of messages in a batch, so that even many small messages are spread over several queues."""
-_ALONE = message_const.DELAYING | {message_const.SHARDING_KEY} | RESERVED  # what is reserved is refused by ``submit``
+_ALONE = message_const.DELAYING | {message_const.SHARDING_KEY, message_const.LITE_TOPIC} | RESERVED
+"""Messages with these properties are sent alone; what is reserved is refused by ``submit``."""
 
 Outcome = SendResult | RucolaError | None
 
