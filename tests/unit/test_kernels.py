@@ -124,6 +124,11 @@ OTHERS = {
     "REMOVED": 2**32 - 1,
     "BEGINS": 2**32 - 1,
     "DOLLAR": ord("$"),
+    "DISPATCH_NAME_BYTES": len("INNER_MULTI_DISPATCH"),
+    "OFFSETS_NAME_BYTES": len("INNER_MULTI_QUEUE_OFFSET"),
+    "LITE_HEAD_BYTES": len("%LMQ%$"),
+    "LIGHT_NAME_BYTES_MAX": 255,
+    "OFFSET_DIGITS_MAX": len(str(lite.QUEUE_OFFSET_MAX)),
     "KEYS_PLAIN_BYTES": 2 * KEYS_MAX - 1,
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rucola.arrow.broker_answers import BrokerAnswers, each
 from rucola.arrow.broker_link import BrokerLink
@@ -155,6 +155,9 @@ class BrokerCatalog:
             return None
         found = look_up(self._link, self.marks, ranges, keys)
         return None if found is None else list(found)
+
+    def plan_lite(self, ranges: Sequence[QueueRange], names: Collection[str]) -> None:
+        """Always None: messages of a lite topic come from a broker with offsets in that topic, not in its parent."""
 
     def are_dense(self, ranges: Sequence[QueueRange]) -> bool:
         """Always False: brokers tell the bounds of queues, but not what is missing between them."""

@@ -67,7 +67,7 @@ def pull_queue(
     wanted = None if options.expression.matches_all else [piece]
     # The rows are filtered here, too: brokers compare only the hashes of tags, and return every message if they cannot
     # compile a condition.
-    scanner = Scanner(builder, RowChooser(options.expression, wanted, options.keys))
+    scanner = Scanner(builder, RowChooser(options.expression, wanted, options.keys, lite=options.lite))
     name = f"{queue_text(piece.queue)} through {options.name_server}"
     with BrokerLink(options) as link:
         puller = _Puller(options, link, piece)

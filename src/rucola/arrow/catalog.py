@@ -7,7 +7,7 @@ functions below are pure, except that they call a ``Catalog`` and log warnings.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from rucola.arrow.offsets import EARLIEST, LATEST, Mark, QueueOffsets, queue_text
@@ -86,6 +86,11 @@ class Catalog(Protocol):
         """Pieces of the ranges that together hold every wanted message, and perhaps others; None if no index helps.
 
         A message is wanted if it has one of ``keys`` in KEYS or as UNIQ_KEY, or begins at one of ``physical_offsets``.
+        """
+
+    def plan_lite(self, ranges: Sequence[QueueRange], names: Collection[str]) -> list[SourceRange] | None:
+        """Pieces of the ranges that together hold every message in one of the lite topics ``names`` of its topic, and
+        perhaps others; None if the queues of lite topics do not help.
         """
 
     def are_dense(self, ranges: Sequence[QueueRange]) -> bool:

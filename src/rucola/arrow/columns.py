@@ -17,8 +17,8 @@ from rucola.arrow.bodies import compressed_rows, decompressed
 from rucola.arrow.buffers import Mask, bits, from_bytes, from_mask, from_numbers, numbers_of
 from rucola.arrow.column_block import BlockColumn, ColumnBlock, FilledColumns, no_text
 from rucola.arrow.read_options import BodyForm, ReadOptions, SchemaStyle
-from rucola.arrow.rows import HOST_BYTES_V4, Rows, host_texts, message_ids, text, text_of_host
-from rucola.arrow.schema import Column
+from rucola.arrow.rows import HOST_BYTES_V4, Rows, host_texts, message_ids, text, text_of_host, validity
+from rucola.arrow.schema import LITE_COLUMNS, Column
 from rucola.common.columns import RecordColumn
 from rucola.common.sysflag import MessageSysFlag
 from rucola.formats.column_plan import TIMES_MS, PlanKind, Planned
@@ -42,6 +42,7 @@ PLAIN_BYTES = 16 << 20
 """Largest total size in bytes of the decompressed bodies in a batch; only a single body may exceed it. A limit is
 needed, because a body of 10 KiB can become 64 MiB.
 """
+LITE_NAMES = frozenset(column.name.lower() for column in LITE_COLUMNS)
 LOG_APPEND_TIME = 1
 """Kafka's timestampType for times set by the broker."""
 PAIR_END = b"\x02"
@@ -83,6 +84,9 @@ class BatchBuilder:
         names: columns to build, in order.
         schema: the query's Arrow schema; Spark refuses a batch with any other schema.
         broker_name: value of column ``brokerName``.
+
+    Attributes:
+        needs_lite: whether the rows must have their lite topics.
     """
 
     def __init__(self, options: ReadOptions, names: Iterable[str], schema: pa.Schema, broker_name: str) -> None:
@@ -101,6 +105,7 @@ class BatchBuilder:
         self._block = ColumnBlock(block)
         self._decompresses = options.body is BodyForm.DECOMPRESSED and not BODY_COLUMNS.isdisjoint(chosen)
         self._splits_properties = any(ways[name].build in SPLITTERS for name in chosen)
+        self.needs_lite = not LITE_NAMES.isdisjoint(chosen)
         self._skips_damaged = options.null_bodies or not options.fail_on_data_loss
 
     def begin(self) -> None:
@@ -198,6 +203,8 @@ def _ways(options: ReadOptions, broker_name: str) -> dict[str, ColumnWay]:
         "physicalOffset": _int64(RecordColumn.PHYSICAL_OFFSET),
         "storeSize": _int32(RecordColumn.RECORD_SIZE),
         "preparedTransactionOffset": _int64(RecordColumn.PREPARED_TRANSACTION_OFFSET),
+        "liteTopic": _text(RecordColumn.LITE_POS, RecordColumn.LITE_LEN),
+        "liteOffset": _built(lite_offsets),
         "record": _bytes(RecordColumn.RECORD_POS, RecordColumn.RECORD_SIZE),
     }
 
@@ -221,6 +228,12 @@ def properties_as_headers(_filled: FilledColumns, _number: int, rows: Rows) -> p
     kind = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     pairs = pa.StructArray.from_arrays([text(names), values], fields=list(kind))
     return pa.ListArray.from_arrays(offsets, pairs)
+
+
+def lite_offsets(_filled: FilledColumns, _number: int, rows: Rows) -> pa.Array:
+    """The offsets in lite topics; null for a message in none."""
+    offsets = np.ascontiguousarray(rows.numbers(RecordColumn.LITE_OFFSET))
+    return pa.Array.from_buffers(pa.int64(), rows.count, [validity(offsets >= 0), pa.py_buffer(offsets)])
 
 
 SPLITTERS = (properties_as_map, properties_as_headers)

@@ -42,7 +42,9 @@ class Literal:
 
 @dataclass(frozen=True)
 class Call:
-    """A function of other nodes; ``values`` is the value list of ``is_in``, and empty for other functions."""
+    """A function of other nodes; ``values`` is the value list of ``is_in``, or the pattern of a search in texts, and
+    empty for other functions.
+    """
 
     function: str
     arguments: tuple[Node, ...]
@@ -189,10 +191,12 @@ def _node(entry: tuple[str, str], entries: Iterator[tuple[str, str]], constants:
 
 
 def _listed(options: Any) -> tuple[object, ...]:
-    """The value list of ``is_in``."""
-    if not isinstance(options.type, pa.StructType) or options.type.get_field_index("value_set") < 0:
+    """The value list of ``is_in``, or the pattern of a search that does not ignore case."""
+    if not isinstance(options.type, pa.StructType):
         return ()
-    return tuple(_value(one) for one in options["value_set"])
+    if options.type.get_field_index("pattern") >= 0 and not _value(options["ignore_case"]):
+        return (_value(options["pattern"]),)
+    return tuple(_value(one) for one in options["value_set"]) if options.type.get_field_index("value_set") >= 0 else ()
 
 
 def _value(scalar: Any) -> object:

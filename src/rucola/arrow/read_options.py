@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from rucola.arrow.access import Access
 from rucola.arrow.expression import Expression
+from rucola.arrow.lite_condition import EVERY_LITE, LiteCondition
 from rucola.arrow.offsets import QueueOffsets
 from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
 from rucola.common.message_queue import MessageQueue
@@ -132,6 +133,12 @@ class ReadOptions:
     properties_as_map: bool = False
     schema_style: SchemaStyle = SchemaStyle.ROCKETMQ
     include_headers: bool = False
+    include_lite: bool = False
+    """Adds columns ``liteTopic`` and ``liteOffset``: the lite topic in which a message is, and its offset there. In
+    style ``rocketmq`` only.
+    """
+    lite: LiteCondition = EVERY_LITE
+    """What filters say about ``liteTopic``; messages that do not meet it may be left out."""
     include_record: bool = False
     """Adds column ``record``: the stored bytes of the message, with the header. Only in style ``rocketmq``."""
     consumer_group: str = DEFAULT_GROUP

@@ -21,6 +21,7 @@ from rucola.arrow.buffers import Mask, from_bytes, mask_of, numbers_of
 from rucola.arrow.columns import BatchBuilder
 from rucola.arrow.expression import Expression, SqlCondition
 from rucola.arrow.key_lookup import lookup_of
+from rucola.arrow.lite_condition import EVERY_LITE, LiteCondition
 from rucola.arrow.queue_begins import QueueBegins
 from rucola.arrow.ranges import QueueRange
 from rucola.arrow.rows import Facts, Rows, table_view
@@ -29,8 +30,10 @@ from rucola.common.message_const import KEY_SEPARATOR
 from rucola.errors import FormatError
 from rucola.filter.sql import TruthValue, compile_sql
 from rucola.formats import _columns_cy
+from rucola.formats._lite_rows_cy import find_lite
 from rucola.formats._message_cy import walk_records
 from rucola.formats.checksum import crc32
+from rucola.formats.lite import QUEUE_OFFSET_MAX
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -64,6 +67,10 @@ class RowChooser:
         wanted: queue intervals to keep; None if all rows are wanted.
         keys: keeps only messages that have one of them in KEYS or as their id; empty for all.
         scanned: is called with the number of messages within the intervals that have been looked at.
+        lite: keeps only messages whose lite topic meets it.
+
+    Attributes:
+        needs_lite: whether ``choose`` needs the lite topics of the rows.
     """
 
     def __init__(
@@ -72,8 +79,11 @@ class RowChooser:
         wanted: Sequence[QueueRange] | None = None,
         keys: Collection[str] = (),
         scanned: Scanned | None = None,
+        lite: LiteCondition = EVERY_LITE,
     ) -> None:
         self._scanned = scanned
+        self._lite = lite
+        self.needs_lite = not lite.matches_all
         self._tags = self._condition = None
         if isinstance(expression, SqlCondition):
             self._condition = compile_sql(expression.sub_string)
@@ -103,6 +113,10 @@ class RowChooser:
             tags = rows.bytes_of(RecordColumn.TAGS_POS, RecordColumn.TAGS_LEN)
             tagged = mask_of(pc.is_in(tags, value_set=self._tags))
             mask = tagged if mask is None else mask & tagged
+            kept = int(np.count_nonzero(mask))
+        if self.needs_lite and kept:
+            lite = lite_mask(self._lite, rows)
+            mask = lite if mask is None else mask & lite
             kept = int(np.count_nonzero(mask))
         if self._keys:
             keyed = self._with_keys(rows)
@@ -173,6 +187,25 @@ class RowChooser:
                 mask[here] = np.searchsorted(borders, queue_offsets[here], side="right") % 2 == 1
 
 
+def lite_mask(condition: LiteCondition, rows: Rows) -> Mask:
+    """Marks the rows whose lite topic meets ``condition``."""
+    lengths = rows.numbers(RecordColumn.LITE_LEN)
+    mask: Mask = lengths < 0 if condition.is_null else np.ones(rows.count, np.bool_)
+    if condition.is_null is False or condition.below is not None or condition.least or condition.names is not None:
+        mask = mask & (lengths >= 0)
+    if not mask.any():
+        return mask
+    names = rows.text_of(RecordColumn.LITE_POS, RecordColumn.LITE_LEN)
+    if condition.names is not None:
+        texts = [name.encode() for name in condition.names]
+        mask = mask & mask_of(pc.is_in(names, value_set=from_bytes(texts, pa.string())))
+    if condition.least:
+        mask = mask & mask_of(pc.fill_null(pc.greater_equal(names, condition.least), fill_value=False))
+    if condition.below is not None:
+        mask = mask & mask_of(pc.fill_null(pc.less(names, condition.below), fill_value=False))
+    return mask
+
+
 class Scanner:
     """Converts parts of the log to batches; reuses its record table.
 
@@ -184,6 +217,7 @@ class Scanner:
     def __init__(self, builder: BatchBuilder, chooser: RowChooser) -> None:
         self._builder = builder
         self._chooser = chooser
+        self._finds_lite = builder.needs_lite or chooser.needs_lite
         self._table = new_table(BATCH_ROWS)
         self._table_view = memoryview(self._table)
         self._bytes_aim = max(BATCH_BYTES_AIM, COLUMN_BYTES_AIM * len(builder.schema))
@@ -254,6 +288,8 @@ class Scanner:
 
     def _chosen(self, source: ReadableBuffer, table: memoryview, count: int) -> Rows | None:
         """Moves the chosen rows of a piece to the front; None if no row is chosen."""
+        if self._finds_lite:
+            find_lite(source, table, count, QUEUE_OFFSET_MAX)
         rows = Rows(source, table, count, walked=True)
         mask = self._chooser.choose(rows)
         if mask is None:

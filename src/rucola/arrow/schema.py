@@ -2,12 +2,13 @@
 
 In style ``rocketmq``, the first nine columns have the same names and types as in RocketMQ's former Spark connector
 (rocketmq-externals, ``rocketmq-spark``). Style ``kafka`` has the columns of Spark's Kafka source. Columns that are not
-requested are not decoded.
+requested are not decoded. ``LITE_COLUMNS`` came later: readers have them only on request, so that tables of messages
+keep their columns.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rucola.arrow.read_options import ReadOptions, SchemaStyle
 from rucola.errors import ConfigError
@@ -25,6 +26,7 @@ PROPERTIES = Column("properties", "string")
 PROPERTIES_MAP = Column("properties", "map<string,string>")
 RECORD = Column("record", "binary")
 HEADERS = Column("headers", "array<struct<key:string,value:binary>>")
+LITE_COLUMNS = (Column("liteTopic", "string"), Column("liteOffset", "bigint"))
 
 ROCKETMQ_COLUMNS: tuple[Column, ...] = (
     Column("topic", "string"),
@@ -58,7 +60,7 @@ KAFKA_COLUMNS: tuple[Column, ...] = (
     Column("timestampType", "int"),
 )
 
-MAY_BE_ABSENT = frozenset(("tags", "keys", "key"))
+MAY_BE_ABSENT = frozenset(("tags", "keys", "key", *(column.name for column in LITE_COLUMNS)))
 BODIES = frozenset(("body", "value"))
 
 
@@ -66,10 +68,18 @@ def all_columns(options: ReadOptions) -> tuple[Column, ...]:
     """Every column that the options allow, in order."""
     if options.schema_style is SchemaStyle.KAFKA:
         return (*KAFKA_COLUMNS, HEADERS) if options.include_headers else KAFKA_COLUMNS
-    columns = (*ROCKETMQ_COLUMNS, RECORD) if options.include_record else ROCKETMQ_COLUMNS
+    columns = (*ROCKETMQ_COLUMNS, *LITE_COLUMNS) if options.include_lite else ROCKETMQ_COLUMNS
+    if options.include_record:
+        columns = (*columns, RECORD)
     if options.properties_as_map:
         return tuple(PROPERTIES_MAP if column is PROPERTIES else column for column in columns)
     return columns
+
+
+def named_columns(options: ReadOptions) -> dict[str, Column]:
+    """The columns that a query can name, by name in lower case: also those that it gets only on request."""
+    columns = all_columns(replace(options, include_lite=True))
+    return {column.name.lower(): column for column in columns}
 
 
 def chosen_columns(options: ReadOptions) -> tuple[Column, ...]:
@@ -78,9 +88,9 @@ def chosen_columns(options: ReadOptions) -> tuple[Column, ...]:
     Raises:
         ConfigError: option ``columns`` names a column that does not exist, or names one twice.
     """
-    known = {column.name.lower(): column for column in all_columns(options)}
     if not options.columns:
-        return tuple(known.values())
+        return all_columns(options)
+    known = named_columns(options)
     chosen = []
     for name in options.columns:
         column = known.get(name.lower())

@@ -6,8 +6,9 @@ that the zeros and the half-written tail of a live log are never read. Tasks get
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from rucola.arrow.catalog import Bounds, Look, existing_queues
@@ -29,13 +30,16 @@ from rucola.common.columns import RecordColumn
 from rucola.common.kernel_columns import RECORD_SIZE
 from rucola.common.key_builder import LMQ_PREFIX, is_light_queue
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import ConfigError
+from rucola.errors import ConfigError, StoreDamagedError
+from rucola.formats.light_queue import allows_light_queues, is_lite, lite_topic
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.store.inspect.search import index_hits, indexed_span
 from rucola.store.log.log_walk import queues_named_from
 from rucola.store.offline.offline_store import OfflineStore
 
+LITE_NAMES_MAX = 1000
+"""Largest number of lite topics that a plan looks up."""
 REFRESH_S = 0.1
 """The view of a live directory is kept for at least this many seconds; an idle stream asks for the view about 75 times
 a second.
@@ -61,6 +65,8 @@ NEAR_PART = 16
 """The log is cut at record starts. A record start is near enough if it follows the desired cut by at most 1/16 of a
 task's bytes.
 """
+
+logger = logging.getLogger(__name__)
 
 
 class _Span(NamedTuple):
@@ -276,6 +282,53 @@ class StoreCatalog:
             pieces.insert(0, RecordRange(at, sizes, WantedRanges(wanted, log_span.begins), segments))
         return pieces
 
+    def plan_lite(self, ranges: Sequence[QueueRange], names: Collection[str]) -> list[SourceRange] | None:
+        """Pieces with all messages of the ranges in one of the lite topics ``names`` of their topic.
+
+        The store's units of lite topics tell where these records are; a scan finds those that have no unit yet. Returns
+        None if the store keeps no lite topics, if they are damaged, or if there are too many names or records.
+        """
+        wanted = [one for one in ranges if one.count > 0]
+        topics = {one.queue.topic for one in wanted}
+        span = self._span(wanted)
+        if span is None:
+            return []
+        parents = [topic.encode("utf-8", "surrogateescape") for topic in topics]
+        if len(names) * len(topics) > LITE_NAMES_MAX or not all(map(_may_be_parent, parents)):
+            return None
+        lites = [lite_topic(b"%b$%b" % (parent, name.encode())) for parent in parents for name in names]
+        found = self._lite_records([lite for lite in lites if is_lite(lite)])
+        if found is None:
+            return None
+        places, covered_to = found
+        pieces: list[SourceRange] = []
+        if covered_to < span.end:
+            start = max(covered_to, span.start)
+            pieces += self._log_ranges(wanted, span._replace(start=start)) if start < span.end else ()
+        places = [place for place in places if span.start <= place[0] < min(covered_to, span.end)]
+        if places:
+            at, sizes = zip(*places, strict=True)
+            every = WantedRanges(wanted, span.begins)
+            pieces.insert(0, RecordRange(at, sizes, every, self._segments(at[0], at[-1] + 1)))
+        return pieces
+
+    def _lite_records(self, topics: Collection[bytes]) -> tuple[list[tuple[int, int]], int] | None:
+        """Physical offsets and sizes of the records in light queues of lite topics, and the physical offset below which
+        these are all; None if the store does not tell them.
+        """
+        try:
+            view = self._store.lite_view()
+        except StoreDamagedError as error:
+            logger.warning("lite topics are searched in the log: %s", error)
+            return None
+        if view is None:
+            return None
+        try:
+            places = view.records(topics, LOOKUP_HITS_MAX)
+            return None if places is None else (places, view.covered_to)
+        finally:
+            view.close()
+
     def close(self) -> None:
         """Unmaps all files of the store."""
         self._store.close()
@@ -429,3 +482,7 @@ class StoreCatalog:
             if unit is not None:
                 nearest = min(nearest, unit[0])
         return nearest
+
+
+def _may_be_parent(topic: bytes) -> bool:
+    return allows_light_queues(topic) and not is_light_queue(topic.decode("utf-8", "surrogateescape"))

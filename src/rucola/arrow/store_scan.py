@@ -56,7 +56,7 @@ def scan_log(
         DataLossError: a file is gone, and ``failOnDataLoss`` is set.
         FormatError: a record is missing where one must be.
     """
-    scanner = Scanner(builder, RowChooser(options.expression, piece.wanted, options.keys, scanned))
+    scanner = Scanner(builder, RowChooser(options.expression, piece.wanted, options.keys, scanned, options.lite))
     with _mapped(options, piece.segments, piece.wanted[0]) as files:
         for span, segment in files:
             position = max(piece.start_physical_offset, span.start) - span.start
@@ -75,7 +75,7 @@ def scan_queue(
         DataLossError: a file is gone, and ``failOnDataLoss`` is set.
         StoreDamagedError: a unit points at a position that does not hold the unit's record.
     """
-    scanner = Scanner(builder, RowChooser(options.expression, keys=options.keys))
+    scanner = Scanner(builder, RowChooser(options.expression, keys=options.keys, lite=options.lite))
     codes = None
     # Units of the schedule topic hold the due time, units of other topics the hash of the tag.
     tags = options.expression
@@ -106,7 +106,7 @@ def scan_records(
         DataLossError: a file is gone, and ``failOnDataLoss`` is set.
         StoreDamagedError: there is no record at a physical offset.
     """
-    scanner = Scanner(builder, RowChooser(options.expression, piece.wanted, options.keys, scanned))
+    scanner = Scanner(builder, RowChooser(options.expression, piece.wanted, options.keys, scanned, options.lite))
     with _mapped(options, piece.segments, piece.wanted[0]) as segments:
         positions, sizes = (np.array(numbers, np.int64) for numbers in (piece.physical_offsets, piece.sizes))
         for source, path, stretches in _records(segments, positions, sizes):

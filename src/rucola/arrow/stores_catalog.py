@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rucola.arrow.catalog import Bounds, Look, existing_queues
 from rucola.arrow.offsets import Mark, queue_text
@@ -94,6 +94,15 @@ class StoresCatalog:
         for name, store in self._stores.items():
             own = [one for one in ranges if one.queue.broker_name == name]
             found = store.plan_lookup(own, keys, physical_offsets)
+            pieces += store.plan(own) if found is None else found
+        return pieces
+
+    def plan_lite(self, ranges: Sequence[QueueRange], names: Collection[str]) -> list[SourceRange]:
+        """The pieces of each directory, planned with its queues of lite topics, or as by ``plan`` if it has none."""
+        pieces: list[SourceRange] = []
+        for name, store in self._stores.items():
+            own = [one for one in ranges if one.queue.broker_name == name]
+            found = store.plan_lite(own, names)
             pieces += store.plan(own) if found is None else found
         return pieces
 

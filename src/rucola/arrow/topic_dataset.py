@@ -19,6 +19,7 @@ from rucola.arrow.catalog import Catalog, can_narrow, checked_ranges, ending_off
 from rucola.arrow.columns import arrow_schema
 from rucola.arrow.filters import Node, values_of
 from rucola.arrow.key_lookup import KeyLookup, lookup_of_columns
+from rucola.arrow.lite_condition import lite_condition
 from rucola.arrow.numbered_rows import QUEUE_COLUMNS, numbered_rows
 from rucola.arrow.ranges import QueueRange
 from rucola.arrow.read_options import ReadOptions, SchemaStyle, Subscription
@@ -42,7 +43,9 @@ class TopicDataset(VirtualDataset):
 
     A filter on ``topic``, ``queueId``, ``queueOffset`` and ``storeTimestamp`` limits the ranges that are read. A filter
     on ``tags`` chooses records by the entries of the queue. A filter on ``keys`` or ``msgId`` uses the index of a
-    store. A scan of topics, queues and offsets reads no message of a store whose queues have an entry for each.
+    store. A filter on ``liteTopic`` chooses records before their columns are built, and for a few names uses the
+    store's queues of lite topics. A scan of topics, queues and offsets reads no message of a store whose queues have an
+    entry for each.
 
     Args:
         options: where and what to read.
@@ -63,6 +66,8 @@ class TopicDataset(VirtualDataset):
             expression = None if tags is None else tag_expression(tags)
             if expression is not None:
                 options = replace(options, expression=expression)
+        if node is not None and options.include_lite:
+            options = replace(options, lite=lite_condition(node))
         catalog = open_catalog(options)
         try:
             keys, ids = (None, None) if node is None else (values_of(node, "keys"), values_of(node, "msgId"))
@@ -73,6 +78,8 @@ class TopicDataset(VirtualDataset):
             if _is_in_queues(options, schema.names) and catalog.are_dense(ranges):
                 return numbered_rows(schema, ranges)
             found = None if lookup is None else catalog.plan_lookup(ranges, *lookup)
+            if found is None and options.lite.names is not None:
+                found = catalog.plan_lite(ranges, options.lite.names)
             pieces = catalog.plan(ranges) if found is None else found
         finally:
             catalog.close()
@@ -161,5 +168,5 @@ def _ranges(options: ReadOptions, catalog: Catalog, lookup: KeyLookup | None) ->
 
 def _is_in_queues(options: ReadOptions, columns: Iterable[str]) -> bool:
     """Whether the queues alone have all columns, and show which messages are wanted."""
-    is_everything = options.expression.matches_all and not options.keys
+    is_everything = options.expression.matches_all and options.lite.matches_all and not options.keys
     return is_everything and options.schema_style is SchemaStyle.ROCKETMQ and QUEUE_COLUMNS.issuperset(columns)

@@ -58,8 +58,8 @@ def replay(request: on.ReplayRequest) -> None:
 def _where(plan: Plan, condition: str, columns: tuple[str, ...], progress: ReplayProgress) -> Iterator[pa.RecordBatch]:
     extras.require(extras.SQL, "rucola replay --where")
     from rucola.arrow.columns import arrow_schema
-    from rucola.arrow.schema import all_columns
+    from rucola.arrow.schema import named_columns
     from rucola.sql.condition import chosen_by
 
-    schema = arrow_schema(all_columns(plan.options))
+    schema = arrow_schema(named_columns(plan.options).values())
     return chosen_by(condition, read_plan(plan, schema.names, progress.scanned), schema, columns)

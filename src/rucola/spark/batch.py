@@ -48,6 +48,8 @@ class RocketMQReader(DataSourceReader):
     def _planned(self, ranges: list[QueueRange], catalog: Catalog, keys: KeyLookup | None) -> list[SourceRange]:
         """The ranges of the tasks. They hold every message in ``ranges`` that the query needs, and perhaps others."""
         found = None if keys is None else catalog.plan_lookup(ranges, *keys)
+        if found is None and self.options.lite.names is not None and self.options.use_index is not False:
+            found = catalog.plan_lite(ranges, self.options.lite.names)
         return catalog.plan(ranges) if found is None else found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -117,6 +117,11 @@ def flag(values: Mapping[str, str], name: str) -> bool:
     return value == "true"
 
 
+def listed(text: str) -> tuple[str, ...]:
+    """The names in a list separated by commas; empty ones do not count."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def number(values: Mapping[str, str], name: str, least: int, most: int) -> int:
     """A whole number from ``least`` to ``most``."""
     text = values[name]

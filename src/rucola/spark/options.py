@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from rucola.arrow.access import Access
 from rucola.arrow.expression import ExpressionKind, parse_expression
+from rucola.arrow.lite_condition import EVERY_LITE, one_of
 from rucola.arrow.offsets import parse_document
 from rucola.arrow.read_options import (
     DEFAULT_BROKER_NAME,
@@ -40,6 +41,7 @@ from rucola.spark.option_values import (
     choice,
     flag,
     known_values,
+    listed,
     milliseconds,
     number,
     optional_number,
@@ -178,6 +180,12 @@ OPTIONS: tuple[SparkOption, ...] = (
         "whether a batch may use the index; the index lacks messages that were stored while `messageIndexEnable` was "
         "false; the default is true for option `keys`, and false for filters on `keys` and `msgId`",
     ),
+    SparkOption(
+        "liteTopics",
+        "",
+        "lite topics of the topic, separated by commas; select only messages in one of them; a batch over a store that "
+        "keeps lite topics reads only their records, unless `useIndex` is false",
+    ),
     SparkOption("columns", "", "columns separated by commas; other columns are not decoded"),
     SparkOption(
         "pushFilters",
@@ -188,6 +196,7 @@ OPTIONS: tuple[SparkOption, ...] = (
     SparkOption("propertiesAsMap", "false", "`properties` as map<string,string> instead of a JSON string"),
     SparkOption("schemaStyle", "rocketmq", "`rocketmq` or `kafka` (the columns of Spark's Kafka source)"),
     SparkOption("includeHeaders", "false", "with `schemaStyle=kafka`: add `headers`"),
+    SparkOption("includeLiteTopic", "false", "add `liteTopic` and `liteOffset`"),
     SparkOption(
         "consumerGroup",
         DEFAULT_GROUP,
@@ -262,6 +271,9 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     style = choice(values, "schemaStyle", SchemaStyle)
     if flag(values, "includeHeaders") and style is not SchemaStyle.KAFKA:
         raise ConfigError("includeHeaders", "true", "only with schemaStyle=kafka; otherwise use column properties")
+    if flag(values, "includeLiteTopic") and style is not SchemaStyle.ROCKETMQ:
+        raise ConfigError("includeLiteTopic", "true", "only with schemaStyle=rocketmq")
+    lite_topics = listed(values["liteTopics"])
     return SourceOptions(
         name_server=values["nameServer"],
         store_path=values["storePath"],
@@ -282,13 +294,15 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         bytes_per_partition_max=number(values, "maxBytesPerPartition", 1, 1 << 62),
         scan_order=choice(values, "scanOrder", ScanOrder),
         body=choice(values, "body", BodyForm),
-        columns=tuple(name.strip() for name in values["columns"].split(",") if name.strip()),
+        columns=listed(values["columns"]),
         push_filters=flag(values, "pushFilters"),
-        keys=frozenset(key.strip() for key in values["keys"].split(",") if key.strip()),
+        keys=frozenset(listed(values["keys"])),
+        lite=one_of(lite_topics) if lite_topics else EVERY_LITE,
         use_index=flag(values, "useIndex") if values["useIndex"] else None,
         properties_as_map=flag(values, "propertiesAsMap"),
         schema_style=style,
         include_headers=flag(values, "includeHeaders"),
+        include_lite=flag(values, "includeLiteTopic"),
         consumer_group=_group(values, subscription),
         access=_access(values),
         pull_batch_size=number(values, "pullBatchSize", 1, 65536),

@@ -22,11 +22,23 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
+    IsNotNull,
+    IsNull,
     LessThan,
     LessThanOrEqual,
+    StringStartsWith,
 )
 
 from rucola.arrow.key_lookup import LOOKUP_KEYS_MAX, KeyLookup, lookup_of, lookup_of_columns
+from rucola.arrow.lite_condition import (
+    EVERY_LITE,
+    LITE_TOPIC,
+    LiteCondition,
+    at_least,
+    at_most,
+    one_of,
+    starts_with,
+)
 from rucola.arrow.offsets import OFFSET_MAX
 from rucola.arrow.ranges import QueueRange
 from rucola.arrow.selection import CLOCK_STEP_MS, tag_expression
@@ -54,6 +66,7 @@ class Wanted:
     tags: frozenset[object] | None = None
     keys: frozenset[object] | None = None
     msg_ids: frozenset[object] | None = None
+    lite: LiteCondition = EVERY_LITE
     offset_min: int = 0
     offset_end: int = OFFSET_MAX
     time_min_ms: int | None = None
@@ -64,7 +77,9 @@ def wanted_by(filters: Iterable[Filter]) -> Wanted:
     """The conditions of all ``filters`` together; filters that are not understood are ignored."""
     wanted = Wanted()
     for one in filters:
-        if isinstance(
+        if getattr(one, "attribute", ("",))[0].lower() == LITE_TOPIC.lower():
+            wanted = replace(wanted, lite=wanted.lite & _lite(one))
+        elif isinstance(
             one, EqualTo | EqualNullSafe | In | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
         ):
             name = one.attribute[0].lower() if len(one.attribute) == 1 else ""
@@ -108,7 +123,11 @@ def lookup(wanted: Wanted, options: SourceOptions) -> KeyLookup | None:
 
 
 def narrowed(options: SourceOptions, wanted: Wanted) -> SourceOptions:
-    """Returns ``options``, limited to the wanted tags unless option ``subExpression`` already selects messages."""
+    """Returns ``options``, limited to the wanted lite topics, and to the wanted tags unless option ``subExpression``
+    already selects messages.
+    """
+    if not wanted.lite.matches_all:
+        options = replace(options, lite=options.lite & wanted.lite)
     if wanted.tags is None or not options.expression.matches_all:
         return options
     expression = tag_expression(wanted.tags)
@@ -139,6 +158,24 @@ def _with_values(wanted: Wanted, field: str, one: Filter) -> Wanted:
         return wanted
     chosen: Any = {field: values if before is None else values & before}
     return replace(wanted, **chosen)
+
+
+def _lite(one: Filter) -> LiteCondition:
+    """What a filter says about column ``liteTopic``."""
+    if isinstance(one, IsNull | IsNotNull):
+        return LiteCondition(is_null=isinstance(one, IsNull))
+    if isinstance(one, In):
+        return one_of(one.value)
+    value = getattr(one, "value", None)
+    if not isinstance(value, str):
+        return EVERY_LITE
+    if isinstance(one, EqualTo | EqualNullSafe):
+        return one_of([value])
+    if isinstance(one, StringStartsWith):
+        return starts_with(value)
+    if isinstance(one, GreaterThan | GreaterThanOrEqual):
+        return at_least(value)
+    return at_most(value) if isinstance(one, LessThan | LessThanOrEqual) else EVERY_LITE
 
 
 def _with_offsets(wanted: Wanted, one: Filter) -> Wanted:

@@ -1,8 +1,8 @@
 """Sends stored messages again: the part of a replay that needs PyArrow but not Spark.
 
 ``rucola replay`` runs this code in the process of the command; ``rucola.spark.replay`` runs it in Spark tasks. A
-replayed message is a new message with the body, flag and user properties of the old one. Properties that brokers and
-clients write are left out: retries, delays, transactions, POP and others
+replayed message is a new message with the body, flag, lite topic and user properties of the old one. Properties that
+brokers and clients write are left out: retries, delays, transactions, POP and others
 (``common.system_properties.NOT_FORWARDED``). The id is made from the source position, so repeats sent by a second run
 have the same id and can be dropped.
 """

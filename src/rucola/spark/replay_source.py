@@ -93,14 +93,16 @@ def read_plan(plan: Plan, columns: Sequence[str], scanned: Scanned | None = None
     import pyarrow as pa
 
     from rucola.arrow.columns import arrow_schema
-    from rucola.arrow.schema import all_columns
+    from rucola.arrow.schema import named_columns
 
-    schema = arrow_schema(all_columns(plan.options))
+    schema = arrow_schema(named_columns(plan.options).values())
     names = [*columns, *(name for name in KEY_COLUMNS if plan.keys and name not in columns)]
     schema = pa.schema([schema.field(name) for name in names])
     catalog = open_catalog(plan.options)
     try:
         found = catalog.plan_lookup(plan.ranges, plan.keys, ()) if plan.keys else None
+        if found is None and plan.options.lite.names is not None:
+            found = catalog.plan_lite(plan.ranges, plan.options.lite.names)
         pieces = catalog.plan(plan.ranges) if found is None else sorted(found, key=_place)
     finally:
         catalog.close()

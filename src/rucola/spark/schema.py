@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rucola.arrow.schema import BODIES, MAY_BE_ABSENT, Column, all_columns
+from rucola.arrow.schema import BODIES, MAY_BE_ABSENT, Column, named_columns
 from rucola.errors import ConfigError
 from rucola.spark.options import SourceOptions
 
@@ -27,7 +27,7 @@ def check_schema(options: SourceOptions, schema: StructType) -> tuple[str, ...]:
         ConfigError: a field is not a column of the source, has a wrong type, or is NOT NULL although the column may be
             null; or the list in option ``columns`` differs from the columns of ``schema``.
     """
-    known = {column.name.lower(): column for column in all_columns(options)}
+    known = named_columns(options)
     for field in schema.fields:
         column = known.get(field.name.lower())
         if column is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rucola.arrow.access import Access
-from rucola.arrow.schema import ROCKETMQ_COLUMNS
+from rucola.arrow.schema import LITE_COLUMNS, ROCKETMQ_COLUMNS
 from rucola.client.send_result import SendStatus
 from rucola.common.local_path import local_path
 from rucola.errors import ClientError, ConfigError
@@ -101,6 +101,7 @@ COLUMN_TYPES: dict[str, tuple[str, ...]] = {
     "keys": ("string", "binary", "array<string>"),
     "properties": ("string", "map<string,string>"),
     "shardingKey": _TEXT,
+    "liteTopic": _TEXT,
     "flag": _WHOLE,
     "delayLevel": _WHOLE,
     "delayMs": _WHOLE,
@@ -111,7 +112,7 @@ COLUMN_TYPES: dict[str, tuple[str, ...]] = {
 }
 """The columns that the sink accepts, and their Spark types."""
 KAFKA_NAMES = {"value": "body", "key": "keys"}
-LEFT_OUT = frozenset(column.name.lower() for column in ROCKETMQ_COLUMNS)
+LEFT_OUT = frozenset(column.name.lower() for column in (*ROCKETMQ_COLUMNS, *LITE_COLUMNS))
 """Source columns that rows may have but that the sink ignores."""
 POSITION = ("topic", "brokerName", "queueId", "queueOffset")
 

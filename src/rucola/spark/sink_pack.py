@@ -1,7 +1,7 @@
 """Packs rows into the bodies of batch requests, column by column, without an object for each row.
 
-Rows are packed only if option ``topic`` is set and no row has a queue, sharding key, flag or delay. In addition, no
-body may be null, empty, or so large that it needs compression. All other rows become messages one by one
+Rows are packed only if option ``topic`` is set and no row has a queue, sharding key, lite topic, flag or delay. In
+addition, no body may be null, empty, or so large that it needs compression. All other rows become messages one by one
 (``sink_rows``). This module imports no Spark, and is imported only inside ``write()``.
 """
 
@@ -34,7 +34,8 @@ from rucola.spark.sink_options import POSITION, SinkLayout, SinkOptions
 
 BATCH_MESSAGES_MAX = 1_000
 """Largest number of messages in a request, so that even small messages are spread over the queues."""
-_NOT_PACKED = frozenset({"queueId", "shardingKey", "flag", "delayLevel", "delayMs", "deliverAt"})
+_NOT_PACKED = frozenset({"queueId", "shardingKey", "liteTopic", "flag", "delayLevel", "delayMs", "deliverAt"})
+_ALONE = frozenset({message_const.SHARDING_KEY, message_const.LITE_TOPIC})
 _TEXTS = (("tags", message_const.TAGS), ("keys", message_const.KEYS))
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 Bytes = npt.NDArray[np.uint8]
@@ -181,7 +182,7 @@ def same_position() -> ConfigError:
 
 
 def _given_texts(properties: Sequence[dict[str, str]]) -> tuple[Offsets, Bytes] | None:
-    if any(message_const.SHARDING_KEY in own for own in properties):
+    if any(not _ALONE.isdisjoint(own) for own in properties):
         return None
     try:
         return _parts(from_bytes([properties_text(own).encode() for own in properties], pa.binary()))

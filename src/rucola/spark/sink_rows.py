@@ -125,7 +125,7 @@ class RowReader:
         return chunk
 
     def _properties(self, rows: pa.RecordBatch, chunk: Chunk) -> list[dict[str, str]]:
-        """The properties of each row, including its tags, keys, sharding key and delay."""
+        """The properties of each row, including its tags, keys, sharding key, lite topic and delay."""
         fields = self._layout.fields
         made: list[dict[str, str]] = [{} for _ in range(rows.num_rows)]
         if "properties" in fields:
@@ -144,6 +144,8 @@ class RowReader:
         for number, own in enumerate(made):
             if len(own) > 1 and len(message_const.DELAYING.intersection(own)) > 1:
                 chunk.invalid[number] = ClientError("a row may have only one of delayLevel, delayMs and deliverAt")
+            elif message_const.LITE_TOPIC in own and not _NOT_LITE.isdisjoint(own):
+                chunk.invalid[number] = ClientError("a row with a liteTopic may have neither shardingKey nor delay")
         return made
 
     def _put_ids(self, rows: pa.RecordBatch, properties: list[dict[str, str]], chunk: Chunk) -> None:
@@ -185,16 +187,23 @@ class RowReader:
         return values
 
 
+_NOT_CARRIED = NOT_FORWARDED - {message_const.LITE_TOPIC}
+"""A new message goes to the lite topic of the one that it repeats."""
+
+
 def _carried(value: str | list[tuple[str, str | None]] | None) -> dict[str, str]:
     """The properties of a message, from the text of a JSON object or from a map."""
     if not value:
         return {}
     pairs = orjson.loads(value).items() if isinstance(value, str) else value
-    return {
+    carried = {
         name: text if isinstance(text, str) else orjson.dumps(text).decode()
         for name, text in pairs
-        if name not in NOT_FORWARDED and text is not None and text != ""  # readers ignore what has no value
+        if name not in _NOT_CARRIED and text is not None and text != ""  # readers ignore what has no value
     }
+    if message_const.SHARDING_KEY in carried:
+        carried.pop(message_const.LITE_TOPIC, None)  # to a broker, such a message is of type FIFO
+    return carried
 
 
 def _keys(value: object) -> str:
@@ -207,10 +216,12 @@ def _milliseconds(value: datetime) -> str:
     return str(round(value.timestamp() * 1000))
 
 
+_NOT_LITE = message_const.DELAYING | {message_const.SHARDING_KEY}
 _PROPERTY_COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("tags", message_const.TAGS, str),
     ("keys", message_const.KEYS, _keys),
     ("shardingKey", message_const.SHARDING_KEY, str),
+    ("liteTopic", message_const.LITE_TOPIC, str),
     ("delayLevel", message_const.DELAY, str),
     ("delayMs", message_const.TIMER_DELAY_MS, str),
     ("deliverAt", message_const.TIMER_DELIVER_MS, _milliseconds),

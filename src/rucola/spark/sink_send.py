@@ -2,7 +2,7 @@
 
 Messages that may go to any queue are sent in batches, to the queues in turn. Messages for a specific queue, or with a
 sharding key, are sent to their queue in order, one batch after another. Delayed messages are sent one by one, because
-RocketMQ does not accept them in a batch.
+RocketMQ does not accept them in a batch; so are messages of lite topics, whose queue the producer chooses.
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ class RowSender:
             route = routes[message.topic]
             if isinstance(route, RucolaError):
                 refused[number] = route
-            elif wanted is None and message_const.SHARDING_KEY not in message.properties:
+            elif message_const.LITE_TOPIC in message.properties or (
+                wanted is None and message_const.SHARDING_KEY not in message.properties
+            ):
                 free.append(number)
             else:
                 queue = by_sharding_key(route, message) if wanted is None else await self._queue(message.topic, *wanted)

@@ -33,6 +33,8 @@ SCHEMA = "rucola"
 _TOPICS = "rucola_topics"
 """The schema of the views that have a topic's messages without the fields of their bodies; their names are numbers."""
 
+_DEFAULTS = {"null_bodies": True, "include_lite": True}
+
 
 class Sources:
     """The tables of a session, made when they are first needed.
@@ -55,7 +57,7 @@ class Sources:
     ) -> None:
         store, name_server, options = self._place = place
         given = {name: value for name, value in options.items() if name != "use_index"}
-        self.options = topic_options(store, None, name_server, **given)
+        self.options = topic_options(store, None, name_server, **(_DEFAULTS | given))
         self._spill = spill
         self._connection = session_of(connection)
         """Not the connection of the queries: a result that is not read to its end would block it."""
@@ -142,7 +144,7 @@ class Sources:
 
     def _dataset(self, topic: str | None) -> Any:
         store, name_server, options = self._place
-        return dataset(store, topic, name_server=name_server, **({"null_bodies": True} | options))
+        return dataset(store, topic, name_server=name_server, **(_DEFAULTS | options))
 
     def _sample(self, topic: str) -> pa.Table:
         """The bodies of a sample of messages from ``topic``."""

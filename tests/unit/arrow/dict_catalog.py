@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rucola.arrow.catalog import Bounds, Look, existing_queues
 from rucola.arrow.offsets import Mark
@@ -74,6 +74,9 @@ class DictCatalog:
         return list(queues)
 
     def plan_lookup(self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]) -> None:
+        return None
+
+    def plan_lite(self, ranges: Sequence[QueueRange], names: Collection[str]) -> None:
         return None
 
     def are_dense(self, ranges: Sequence[QueueRange]) -> bool:

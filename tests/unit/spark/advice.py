@@ -324,6 +324,11 @@ CASES = {
     "headers": source(
         "only with schemaStyle=kafka", {"includeHeaders": "true"}, {"includeHeaders": "true", "schemaStyle": "kafka"}
     ),
+    "lite topic": source(
+        "only with schemaStyle=rocketmq",
+        {"includeLiteTopic": "true", "schemaStyle": "kafka"},
+        {"includeLiteTopic": "true"},
+    ),
     "same names": source("a different name", {"brokerName": "a,a"}, {"brokerName": "a,b", "storePath": "c,d"}),
     "more names": source("has directories, 1", {"brokerName": "a,b"}, {"brokerName": "a"}),
     "log": source(

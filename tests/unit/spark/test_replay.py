@@ -34,7 +34,7 @@ Capture = pytest.CaptureFixture[str]
 COUNT = 1200
 QUEUES = 3
 BORN_MS = 1_700_000_000_000
-USERS = {message_const.KEYS, message_const.TAGS, message_const.SHARDING_KEY}
+USERS = {message_const.KEYS, message_const.TAGS, message_const.SHARDING_KEY, message_const.LITE_TOPIC}
 NAMES = {value for name, value in vars(message_const).items() if name.isupper() and isinstance(value, str)}
 LEFT_BEHIND = sorted(name for name in NAMES - USERS if len(name) > 1 and not name.startswith(("INNER_", "__CRC32")))
 """Names of properties that a replay leaves out, without ``INNER_*`` and the checksum, which the store itself uses."""

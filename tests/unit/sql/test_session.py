@@ -284,7 +284,7 @@ def test_a_view_is_made_when_a_query_names_it(directory: Path) -> None:
             assert rows(opened, f"select count(*) from {text}")[0][0] > 0
     with connect(directory) as opened:
         found = rows(opened, "select count(*) from duckdb_columns() where table_name = 'flights'")
-        assert found == [(20 + 5 + 1,)]  # with the fields of bodies, and ``_error``
+        assert found == [(22 + 5 + 1,)]  # with the fields of bodies, and ``_error``
         assert opened.run("set threads = 1").read_all().num_rows == 0
         assert rows(opened, "summarize flights")[0][0] == "topic"
     with connect(directory) as opened:

@@ -78,13 +78,15 @@ class LiteTopics:
         root: the store's directory.
         segment_units: number of units in a segment of a new store; a store keeps the length that its segments have.
         log: the log to which the units point.
+        writable: False opens for reading: no file is created or changed.
     """
 
-    def __init__(self, files: Files, root: str, segment_units: int, log: LogReader) -> None:
+    def __init__(self, files: Files, root: str, segment_units: int, log: LogReader, writable: bool = True) -> None:
         self.path = f"{root}/{DIRECTORY}"
         self._files = files
         self._log = log
         self._segment_units = segment_units
+        self._writable = writable
         self.synced_file = LiteSyncedFile(files, f"{self.path}/synced")
         self.clear()
 
@@ -92,7 +94,7 @@ class LiteTopics:
         """Forgets everything in memory."""
         self.names = LiteNames(self._files, f"{self.path}/names", hash(self.path))
         self.columns = LiteColumns()
-        self.units = LiteUnits(self._files, f"{self.path}/units", self._segment_units)
+        self.units = LiteUnits(self._files, f"{self.path}/units", self._segment_units, self._writable)
         self.live = array("q")
         self.newest_physical = self.repeated_to = 0
         self.is_complete = False

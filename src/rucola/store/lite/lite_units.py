@@ -23,11 +23,11 @@ class LiteUnits:
 
     Args:
         path: the directory, which need not exist.
-        segment_units: see ``LiteTopics``.
+        segment_units, writable: see ``LiteTopics``.
     """
 
-    def __init__(self, files: Files, path: str, segment_units: int) -> None:
-        self.segments = SegmentList(files, path, segment_units * LITE_UNIT_BYTES, scattered=True)
+    def __init__(self, files: Files, path: str, segment_units: int, writable: bool = True) -> None:
+        self.segments = SegmentList(files, path, segment_units * LITE_UNIT_BYTES, writable=writable, scattered=True)
         self.end = 0
         self.synced = 0
         self._files = files

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rucola.common.columns import RecordColumn
 from rucola.common.message import MessageExt
@@ -38,6 +39,9 @@ from rucola.store.queue.queue_factory import QueueOptions
 from rucola.store.recovery.checksum_stretches import as_pairs, known_stretches
 from rucola.store.recovery.watermark import Watermark, WatermarkFile
 from rucola.store.results import Boundary
+
+if TYPE_CHECKING:
+    from rucola.store.offline.lite_view import LiteView
 
 _SEGMENT_BYTES_MAX = (1 << 31) - 1
 """Longest segment of a queue: RocketMQ's option is a 32-bit integer."""
@@ -223,6 +227,16 @@ class OfflineStore:
 
         units = self.units(topic, queue_id, first, last)
         return UnitRows(self.log.segments.find, damaged, self.log.stretches).of(units, self.log.max_offset)
+
+    def lite_view(self) -> LiteView | None:
+        """Opens the lite topics as of now; the caller closes them. Returns None if the store keeps none.
+
+        Raises:
+            StoreDamagedError: they are damaged.
+        """
+        from rucola.store.offline.lite_view import LiteView  # most stores have no lite topics
+
+        return LiteView.open(self._files, self.path, self.log)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Returns the queue offset of the message at a store time; see ``Boundary``."""

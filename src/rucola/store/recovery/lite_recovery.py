@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from array import array
 
+from rucola.common.numbers import INT64_MAX
 from rucola.errors import StoreDamagedError
 from rucola.formats.checksum import crc32
 from rucola.formats.light_queue import is_lite, lite_name
@@ -89,6 +90,17 @@ def load_lite(topics: LiteTopics, files: Files, dispatched_to: int) -> None:
         _Opening(topics, files).open(dispatched_to)
 
 
+def view_lite(topics: LiteTopics, files: Files) -> None:
+    """Opens lite topics for reading, even while a broker changes them; writes nothing. ``topics`` must have been made
+    with ``writable=False``. Units that a broker has not finished are left out.
+
+    Raises:
+        StoreDamagedError: a part is missing or damaged, or a broker replaced one meanwhile.
+    """
+    with readable():
+        _Opening(topics, files).view()
+
+
 def complete_lite(topics: LiteTopics, queues: ConsumeQueueStore) -> None:
     """Ends a rebuild: takes over counters of consume queues that RocketMQ has made for lite topics. Does nothing if
     there was no rebuild.
@@ -118,8 +130,20 @@ class _Opening:
         self._columns = topics.columns
         self._units = topics.units
 
+    def view(self) -> None:
+        """See ``view_lite``."""
+        self._read(INT64_MAX)
+        self._names.build(self._columns.nexts)
+        end = self._units.end
+        last = self._units.unit(end - 1) if end else None
+        self._topics.newest_physical = 0 if last is None else last.physical_offset
+
     def open(self, dispatched_to: int) -> None:
         """See ``open_lite``."""
+        self._finish(*self._read(dispatched_to))
+
+    def _read(self, dispatched_to: int) -> tuple[int, int]:
+        """Reads the rows as of the cut; returns the cut and the end of the units."""
         topics, names, columns, units = self._topics, self._names, self._columns, self._units
         names.load()
         units.load()
@@ -146,7 +170,7 @@ class _Opening:
         topics.is_complete = True
         newest = units.unit(end - 1) if end else None
         topics.repeated_to = max(head.repeated_to, 0 if newest is None else newest.physical_offset)
-        self._finish(cut, end)
+        return cut, end
 
     def _finish(self, cut: int, end: int) -> None:
         """Makes the cut durable. The ids of names that only lost units had are given again."""
